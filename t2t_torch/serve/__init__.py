@@ -1,1 +1,1 @@
-"""Models that answer requests, and how fast they do."""
+"""HTTP server for models, and latency measurement."""

@@ -1,4 +1,4 @@
-"""What is answered at which address."""
+"""ASGI application: routes, request handling and the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ from t2t_torch.serve.tensors import (
 )
 from t2t_torch.serve.tensors import NAME as BINARY
 
-# From a request's inputs to answers: limits, the queue, time, and who does not wait any more.
+# Handling of a request: limits, the queue, the timeout, and disconnected clients.
 
 
-_TRIES = 3  # a model may be replaced while it is asked, hardly thrice
+_TRIES = 3  # a model may be replaced during a request, but hardly three times
 
 
 def check_attention(found: Sequence[Prediction]) -> None:
-    """Raises HTTPError if what was found has more attention than a request is told."""
+    """Raises HTTPError if the attention of the predictions exceeds the limit of a response."""
     told = (one.attention for one in found if one.attention)
     weights = sum(len(one.read) * len(one.written) for one in told)
     if weights > MOST_WEIGHTS:
@@ -85,12 +85,12 @@ def check_attention(found: Sequence[Prediction]) -> None:
 
 
 class Asked(NamedTuple):
-    """What was asked, and what was found.
+    """Inputs of a request and their predictions.
 
     Attributes:
-      model: that has answered.
-      samples: as this model reads them.
-      found: as many.
+      model: model that computed the predictions.
+      samples: inputs, as read by this model.
+      found: predictions, one per input.
     """
 
     model: ServedModel
@@ -107,21 +107,22 @@ async def ask(
     *,
     attention: bool = False,
 ) -> Asked:
-    """Returns what a model finds for inputs.
+    """Returns the predictions of a model for the inputs of a request.
 
     Args:
-      request: its body was read; it is looked at whether its sender still waits.
-      repository: where another version may take the model's place meanwhile: then this one is
-        asked, if no version was named, or if it has the name.
-      place: the model's name and its version; see `Repository.get`.
-      samples_of: returns what a model reads in the request; none is not asked.
-      limits: of time.
-      attention: whether the answers tell what their words look at.
+      request: request whose body was read; it is checked for a disconnect of the client.
+      repository: models; if another version replaces the model meanwhile, the new version is used,
+        provided that the request names no version or the new version has the name.
+      place: name and version of the model; see `Repository.get`.
+      samples_of: function from a model to the inputs of the request; the model does not run if
+        there are none.
+      limits: limits with the timeout.
+      attention: if True, predictions include the attention.
 
     Raises:
-      ClientDisconnect: who has asked is gone.
-      HTTPError: there is no such model, an input cannot be encoded, the queue is full, it took too
-        long, or there is more attention than is told.
+      ClientDisconnect: the client has disconnected.
+      HTTPError: there is no such model, an input cannot be encoded, the queue is full, the request
+        timed out, or the attention exceeds the limit of a response.
     """
     for _ in range(_TRIES):
         served = repository.get(*place)
@@ -173,14 +174,14 @@ async def _is_gone(request: Request) -> None:
         pass
 
 
-# The addresses of a server as OpenAPI describes them.
+# OpenAPI description of the routes.
 
 
 _FORM = "3.1.0"
 _PLACE = "#/components/schemas/"
 _BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
-_BINARY = "infer"  # the end of what takes and answers bytes
-_BYTES = "WithBytes"  # ends the names of forms whose tensors may be bytes
+_BINARY = "infer"  # last part of the routes that accept and return binary tensors
+_BYTES = "WithBytes"  # suffix of the names of schemas with binary tensors
 _LENGTH = {
     "description": "Bytes of the JSON, behind which are those of the tensors.",
     "schema": {"type": "integer", "minimum": 0},
@@ -188,13 +189,13 @@ _LENGTH = {
 
 
 class Address(NamedTuple):
-    """What is answered somewhere.
+    """A route of the server.
 
     Attributes:
-      method: of HTTP.
-      path: with {names} of what varies.
-      answer: answers requests; its name and docstring tell what it is.
-      response: the form of its JSON; None if it has none that is told.
+      method: HTTP method.
+      path: path with {names} of parameters.
+      answer: handler of requests; its name and docstring are the operation's id and summary.
+      response: schema of the JSON response; None if it is not described.
     """
 
     method: str
@@ -204,12 +205,12 @@ class Address(NamedTuple):
 
 
 def describe(title: str, version: str, addresses: Sequence[Address]) -> dict[str, Any]:
-    """Returns the description.
+    """Returns the OpenAPI description.
 
     Args:
-      title: what the server is called.
-      version: of it.
-      addresses: all that there are.
+      title: name of the server.
+      version: version of the server.
+      addresses: all routes.
     """
     responses = [one.response for one in addresses if one.response is not None]
     answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
@@ -230,7 +231,7 @@ def describe(title: str, version: str, addresses: Sequence[Address]) -> dict[str
 
 
 def _schemas_with_bytes(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the forms of requests and responses whose tensors may be bytes behind the JSON."""
+    """Returns the schemas of requests and responses with binary tensors after the JSON."""
     pairs = {"InferenceRequest": "RequestInput", "InferenceResponse": "ResponseOutput"}
     found = {}
     for whole, part in pairs.items():
@@ -276,7 +277,7 @@ def _operation(address: Address) -> dict[str, Any]:
 
 
 def _add_bytes(told: dict[str, Any], form: type[BaseModel] | None) -> None:
-    """Adds what says that bytes may follow JSON of a form."""
+    """Adds the content type of JSON of a schema followed by binary data."""
     assert form is not None
     told["content"]["application/octet-stream"] = {
         "schema": {
@@ -289,12 +290,12 @@ def _add_bytes(told: dict[str, Any], form: type[BaseModel] | None) -> None:
 
 
 def _content(form: type[BaseModel] | None) -> dict[str, Any]:
-    """Returns what says that JSON of a form is there, or of any."""
+    """Returns the content description of JSON of a schema; of any JSON for None."""
     schema = {} if form is None else {"$ref": _PLACE + form.__name__}
     return {"content": {"application/json": {"schema": schema}}}
 
 
-# The page for people: one HTML file, which asks the server that it came from and nothing else.
+# The web page: one HTML file that sends requests only to its own server.
 
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -302,12 +303,12 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 @functools.cache
 def page() -> bytes:
-    """Returns the page."""
+    """Returns the HTML of the web page."""
     return _TEMPLATE.read_text("utf-8").replace("/* STYLE */", STYLE).encode()
 
 
 def _hash(tag: str) -> str:
-    """Returns what a policy says of the only element of a kind: what it holds, and no other."""
+    """Returns the content-security-policy hash of the only element with a tag."""
     held = re.findall(rf"<{tag}>(.*?)</{tag}>", page().decode(), re.S)
     digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in held]
     return " ".join(f"'sha256-{digest}'" for digest in digests)
@@ -318,26 +319,26 @@ POLICY = (
     "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""What browsers let the page do: run its own script, and ask this server."""
+"""Content security policy of the page: its own script, and requests to this server."""
 
 
 NAME = "t2t_torch"
 
-_EXAMPLES = 5  # that the page offers
-_UNKNOWN = "<UNK>"  # as vocabularies of words write what they do not have
+_EXAMPLES = 5  # number of examples on the page
+_UNKNOWN = "<UNK>"  # unknown word in word vocabularies
 _VERSION = "/versions/{version}"
-_LONGEST = 2000  # characters of an error: what it quotes may be as long as the body
+_LONGEST = 2000  # maximum characters of an error message, which may quote the body
 
 
 class Application:
-    """Answers requests with models.
+    """The server's ASGI application.
 
     Args:
-      repository: the models.
-      limits: of requests.
-      metrics: what is counted.
-      drain: says whether the server is ready.
-      log_texts: whether inputs are told in the log.
+      repository: models.
+      limits: limits of requests.
+      metrics: metrics of the server.
+      drain: shutdown state, which decides readiness.
+      log_texts: if True, inputs are logged.
 
     Attributes:
       app: the ASGI application.
@@ -372,7 +373,7 @@ class Application:
 
     def _add_addresses(self) -> None:
         model = "/v2/models/{model}"
-        # They are tried in this order: those that are asked most stand first.
+        # Routes are matched in this order: the most frequent ones come first.
         self._add("POST", "/predict", self.predict, PredictResponse)
         for version in ("", _VERSION):
             place = f"/models/{{model}}{version}/predict"
@@ -400,20 +401,20 @@ class Application:
         self._addresses.append(Address(method, path, answer, response))
 
     async def about(self, request: Request) -> Response:
-        """What the server is."""
+        """Metadata of the server."""
         return _json({"name": NAME, "version": __version__, "extensions": [BINARY]})
 
     async def live(self, request: Request) -> Response:
-        """Whether the server runs."""
+        """Liveness of the server."""
         return _json({"live": True})
 
     async def ready(self, request: Request) -> Response:
-        """Whether requests may be sent here."""
+        """Readiness of the server."""
         status = 200 if self._drain.is_ready else UNAVAILABLE
         return _json({"ready": self._drain.is_ready}, status)
 
     async def about_model(self, request: Request) -> Response:
-        """What a model is asked, and what it answers."""
+        """Metadata of a model: its inputs and outputs."""
         model = self._served(request).model
         told = {
             "name": model.name,
@@ -425,13 +426,13 @@ class Application:
         return _json(told)
 
     async def model_ready(self, request: Request) -> Response:
-        """Whether a model may be asked."""
+        """Readiness of a model."""
         name = self._served(request).model.name
         status = 200 if self._drain.is_ready else UNAVAILABLE
         return _json({"name": name, "ready": self._drain.is_ready}, status)
 
     async def infer(self, request: Request) -> Response:
-        """Answers tensors with tensors."""
+        """Inference with tensors as inputs and outputs."""
         self._begin(request)
         body = await self._bodies.read_tensors(request, raw_name(self._served(request).model))
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
@@ -456,7 +457,7 @@ class Application:
         return _with_bytes(told, behind) if behind else _json(told)
 
     async def predict(self, request: Request) -> Response:
-        """Answers inputs with records by target."""
+        """Predictions as JSON records by target."""
         self._begin(request)
         body = parsed(PredictRequest, await self._bodies.read(request))
         check_size(len(body.inputs), self._limits)
@@ -473,7 +474,7 @@ class Application:
         return _json({"model": model.name, "version": model.version, "outputs": records})
 
     async def models(self, request: Request) -> Response:
-        """All models, with what the page wants to know of them."""
+        """All models with the metadata that the web page uses."""
         told = []
         for name in self._repository.names:
             versions = self._repository.versions(name)
@@ -481,15 +482,15 @@ class Application:
         return _json({"models": told})
 
     async def metrics(self, request: Request) -> Response:
-        """What was counted, for Prometheus."""
+        """Metrics for Prometheus."""
         return Response(self._metrics.text(), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
-        """What is answered at which address, as OpenAPI has it."""
+        """OpenAPI description of the server."""
         return _json(describe(NAME, __version__, self._addresses))
 
     async def page(self, request: Request) -> Response:
-        """A page for people."""
+        """Web page."""
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
         return Response(page(), media_type="text/html; charset=utf-8", headers=headers)
 
@@ -497,7 +498,7 @@ class Application:
         return self._repository.get(*_place(request))
 
     def _begin(self, request: Request) -> None:
-        """Notes when a request has begun, and refuses it if there is no such model."""
+        """Records the start of a request; raises HTTPError if there is no such model."""
         request.scope["told_at"] = time.monotonic()
         self._tell(request, self._served(request).model, ())
 
@@ -532,7 +533,7 @@ class Application:
 
 
 def _place(request: Request) -> tuple[str | None, str | None]:
-    """Returns the model's name and its version, as the address has them."""
+    """Returns the name and version of the model in the path."""
     return request.path_params.get("model"), request.path_params.get("version")
 
 
@@ -552,9 +553,9 @@ def _described(model: ServedModel) -> Mapping[str, Any]:
 
 
 def _shown(examples: Sequence[Sample]) -> list[Sample]:
-    """Returns the examples that a page offers, the usual ones first.
+    """Returns the examples for the web page.
 
-    Those come last that have unknown words, or a text of nothing.
+    Examples with unknown words or an empty text come last.
     """
 
     def is_odd(example: Sample) -> bool:

@@ -1,4 +1,4 @@
-"""Artifacts as served models; torch is not loaded for them."""
+"""Served models from artifacts; does not import torch."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, HTTPError
 from t2t_torch.serve.model import Sample, ServedModel
 
 INPUT, OUTPUT = "input", "output"
-"""Names of the field and of the target that hold the nested input and output of a trial."""
+"""Names of the field and the target with the nested input and output of a trial."""
 
-_SHORT = 400  # characters of an example that a page offers
+_SHORT = 400  # maximum characters of an example on the web page
 
 
 def artifact_model(name: str, version: str, path: Path, threads: int) -> ServedModel:
-    """Loads an artifact, which answers its own examples first.
+    """Loads an artifact and checks its examples.
 
     Args:
       name: name in requests.
       version: version in requests; "" is the step of its checkpoint.
-      path: of the artifact.
-      threads: of onnxruntime.
+      path: folder of the artifact.
+      threads: number of onnxruntime threads.
 
     Raises:
-      ArtifactError: it is damaged or newer than this version, onnxruntime is missing, or it does
-        not answer its examples as it did when it was exported.
+      ArtifactError: the artifact is damaged, newer than this version or predicts its examples
+        differently than at export, or onnxruntime is missing.
     """
     artifact = open_artifact(path, threads=threads)
     if isinstance(artifact, TensorArtifact):
@@ -46,7 +46,7 @@ def artifact_model(name: str, version: str, path: Path, threads: int) -> ServedM
 
 
 class _OnnxModel(ServedModel):
-    """A model that onnxruntime computes."""
+    """A model computed by onnxruntime."""
 
     is_shared = True
 
@@ -89,7 +89,7 @@ class _ArtifactModel(_OnnxModel):
         return self._artifact.attend(self._inputs(samples), stop=token, most=MOST_WEIGHTS)
 
     def _inputs(self, samples: Sequence[Sample]) -> list[Any]:
-        """Returns inputs; a text that is a whole input stands alone."""
+        """Returns the inputs; an input whose only field is a text becomes a plain text."""
         alone = self.fields[0].name if len(self.fields) == 1 else ""
         return [one[alone] if isinstance(one.get(alone), str) else one for one in samples]
 
@@ -112,7 +112,7 @@ class _TensorModel(_OnnxModel):
         return [Prediction(one) for one in self._artifact.predict_arrays(samples, stop=token)]
 
     def sample(self, number: int, given: Any) -> Sample:
-        """See `ServedModel.sample`; raises HTTPError if the input is nested otherwise."""
+        """See `ServedModel.sample`; raises HTTPError if the input has another nesting."""
         try:
             nesting = self._artifact.signature.nesting["inputs"]
             return self._artifact.arrays(number, _unwrapped(given, nesting))
@@ -130,7 +130,7 @@ class _TensorModel(_OnnxModel):
 
 
 def _unwrapped(given: Any, nesting: Any) -> Any:
-    """Returns the value of the only field if an input is wrapped in it, as pages do."""
+    """Returns the value of the only field if the input is wrapped in it, as by the web page."""
     wrapped = isinstance(given, Mapping) and set(given) == {INPUT}
     if not wrapped:
         return given

@@ -1,4 +1,4 @@
-"""Bodies of requests, within limits, as JSON; and JSON for responses."""
+"""Parsing of size-limited JSON request bodies, and JSON serialization of responses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from t2t_torch.serve.limits import (
 from t2t_torch.serve.protocol import InferenceRequest
 from t2t_torch.serve.tensors import HEADER, divided, filled, raw
 
-_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # half a character, perhaps beside its other half
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escaped surrogate, possibly of a valid pair
 
 
 class Bodies:
-    """Reads bodies, not more than twice `Limits.queue` at once.
+    """Reader of request bodies, at most twice `Limits.queue` at once.
 
     Args:
-      limits: of bodies.
+      limits: limits of bodies.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -40,26 +40,27 @@ class Bodies:
         self._begun = 0
 
     async def read(self, request: Request) -> Any:
-        """Returns the JSON of a body.
+        """Returns the parsed JSON of a body.
 
         Raises:
-          ClientDisconnect: who has asked is gone.
-          HTTPError: it is too long, takes too long, or is no JSON; or too many others are read.
+          ClientDisconnect: the client has disconnected.
+          HTTPError: the body is too long, takes too long or is not JSON, or too many bodies are
+            being read.
         """
         if HEADER in request.headers:
             raise HTTPError(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
         return parse_json(await self._whole(request, ("application/json",)))
 
     async def read_tensors(self, request: Request, alone: str) -> InferenceRequest:
-        """Returns what a body asks, with the data of its tensors also where they were bytes.
+        """Returns the inference request of a body, with the data of all tensors, also binary ones.
 
         Args:
-          request: of the body.
-          alone: the name of the only tensor that a body without JSON may be; see `binary.raw`.
+          request: request with the body.
+          alone: name of the only tensor that a body without JSON can hold; see `tensors.raw`.
 
         Raises:
-          ClientDisconnect: who has asked is gone.
-          HTTPError: as `read`; or as `binary.filled` and `binary.raw`.
+          ClientDisconnect: the client has disconnected.
+          HTTPError: see `read`, `tensors.filled` and `tensors.raw`.
         """
         length = request.headers.get(HEADER)
         if length is None:
@@ -121,10 +122,10 @@ def _too_long(limits: Limits) -> HTTPError:
 
 
 def parse_json(body: bytes) -> Any:
-    """Returns what a body says.
+    """Returns the parsed JSON of a body.
 
     Raises:
-      HTTPError: it is no JSON in UTF-8, has half a character, or a number that is none.
+      HTTPError: the body is not JSON in UTF-8, or has an unpaired surrogate, NaN or infinity.
     """
     try:
         value = _loads(body.decode("utf-8"))
@@ -137,7 +138,7 @@ def parse_json(body: bytes) -> Any:
             BAD_REQUEST,
             f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}.",
         ) from None
-    except (ValueError, RecursionError):  # a number of too many digits, too many brackets
+    except (ValueError, RecursionError):  # a number with too many digits, or too deep nesting
         raise HTTPError(BAD_REQUEST, "the body is no JSON that can be read.") from None
     if _HALF.search(body):
         try:
@@ -152,11 +153,11 @@ def parse_json(body: bytes) -> Any:
 
 
 def _loads(text: str) -> Any:
-    """Returns what JSON says; garbage is not collected meanwhile.
+    """Returns the parsed JSON, with garbage collection disabled meanwhile.
 
-    A passage of the collector looks at all lists that were made so far, and none is garbage: with
-    a megabyte of `[]` that was nine tenths of the time, in which nothing else is answered.  A
-    thread would not help, as parsing keeps the interpreter's lock.
+    Each collection scans all lists created so far, none of which is garbage: for a megabyte of `[]`
+    that was 90 % of the time, during which no other request is handled.  A thread would not help,
+    because parsing holds the interpreter lock.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -172,7 +173,7 @@ def _no_constant(name: str) -> Any:
 
 
 def to_json(value: Any) -> bytes:
-    """Returns a response's bytes; a number that is not finite, which JSON has not, is null."""
+    """Returns a value as JSON bytes; NaN and infinities become null."""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     except ValueError:

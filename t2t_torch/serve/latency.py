@@ -1,7 +1,7 @@
-"""How long answers take.
+"""Latency measurement.
 
-The protocol is that of PyText's table 2 (Aly et al. 2018, arXiv:1812.08729): one request after
-another, percentiles over requests, implementations of the same weights on one machine.
+The protocol is that of PyText's table 2 (Aly et al. 2018, arXiv:1812.08729): sequential requests,
+percentiles over requests, implementations of the same weights on one machine.
 """
 
 from __future__ import annotations
@@ -20,20 +20,19 @@ _TURN = 50  # requests
 
 
 class Latency(NamedTuple):
-    """What requests took, in milliseconds.
+    """Latency of requests in milliseconds.
 
     Attributes:
-      p50: half of them took no longer.
-      p90: nor did nine in ten than this.
-      p99: nor did 99 in 100.
-      mean: of all.
-      longest: of all.
-      per_second: inputs answered in a second of these requests.
-      requests: how many were measured.
-      busy50: half of them took no more of the processor's time, in the thread that asked; what
-        other programs do on the machine is not in it.
-      busy90: nor did nine in ten than this.
-      busy99: nor did 99 in 100.
+      p50: median.
+      p90: 90th percentile.
+      p99: 99th percentile.
+      mean: mean.
+      longest: maximum.
+      per_second: throughput in inputs per second.
+      requests: number of measured requests.
+      busy50: median CPU time of the calling thread; excludes other programs on the machine.
+      busy90: 90th percentile of the CPU time.
+      busy99: 99th percentile of the CPU time.
     """
 
     p50: float
@@ -49,12 +48,12 @@ class Latency(NamedTuple):
 
     @classmethod
     def of(cls, nanoseconds: Sequence[int], busy: Sequence[int], inputs: int) -> Latency:
-        """Sums up requests.
+        """Returns the statistics of requests.
 
         Args:
-          nanoseconds: of each.
-          busy: of these, those in which the processor computed for it.
-          inputs: in all of them.
+          nanoseconds: wall-clock time of each request.
+          busy: CPU time of each request, in nanoseconds.
+          inputs: total number of inputs.
         """
         took = np.asarray(nanoseconds, dtype=np.float64) / 1e6
         p50, p90, p99 = (float(one) for one in np.percentile(took, (50, 90, 99)))
@@ -75,22 +74,22 @@ def measure(
     passes: int = 3,
     seed: int = 0,
 ) -> dict[str, Latency]:
-    """Measures answerers by turns: fifty requests are put to one, then to the next.
+    """Measures the latency of implementations in turns of fifty requests each.
 
-    So what else the machine does meanwhile meets all of them alike, and each finds its own weights
-    in the processor's cache, as a server does.  Inputs come in an order that is drawn once.  The
-    collector of garbage waits until the end.
+    Other load on the machine thus affects all implementations alike, and each runs with its weights
+    in the CPU cache, as in a server.  The inputs are shuffled once.  Garbage collection is disabled
+    during the measurement.
 
     Args:
-      answerers: by name; called with a list of inputs.
-      inputs: what is asked.
-      batch_size: inputs in a request.
-      warm_up: requests to each that are not measured.
-      passes: over all inputs.
-      seed: of the order.
+      answerers: implementations by name; called with a list of inputs.
+      inputs: inputs of the requests.
+      batch_size: inputs per request.
+      warm_up: number of unmeasured requests per implementation.
+      passes: number of passes over all inputs.
+      seed: seed of the order.
 
     Raises:
-      UsageError: there is no input, or a number is not positive.
+      UsageError: there are no inputs, or a number is not positive.
     """
     if not inputs:
         raise UsageError("there is nothing to ask: no inputs.")
@@ -129,7 +128,7 @@ def _warm_up(
     requests: Sequence[Sequence[Any]],
     count: int,
 ) -> None:
-    """Puts `count` requests to each, or as many as a minute allows, the longest first."""
+    """Sends `count` requests to each, longest first, for at most one minute."""
     longest = sorted(requests, key=lambda request: -sum(len(str(one)) for one in request))
     for answerer in answerers:
         end = time.monotonic() + _WARM_UP_SECONDS

@@ -1,31 +1,31 @@
-"""What a server takes, and how it puts requests together."""
+"""Limits of requests and batches of the server."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 MOST_WEIGHTS = 100_000
-"""Pairs of a word that is read and one that is written, of which a request is told the attention:
-as JSON a megabyte."""
+"""Maximum number of attention weights (pairs of input and output words) of a response: about a
+megabyte of JSON."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of a server, and of each of its models.
+    """Limits of the server and of each model.
 
     Attributes:
-      body_bytes: of a request's body.
-      inputs: of a request.
-      characters: of all texts of an input.
-      seconds: from a request's first byte to its answer.
-      queue: requests that wait for a model; further ones are refused.
-      batch_inputs: that a model is asked at once.
-      batch_tokens: of a batch, about; a request that has more is a batch by itself.  Models put
-        inputs of like lengths together themselves, so padding does not count.
-      batches: that a model computes at once, if several threads may ask it; each has a thread of
-        its own, and onnxruntime's others are shared by all.
-      delay: seconds that a request waits for others, if it has come while the model was busy.
-      header_seconds: that a request's line and headers may take.
+      body_bytes: maximum size of a request body.
+      inputs: maximum inputs per request.
+      characters: maximum characters of all texts of an input.
+      seconds: timeout from a request's first byte to its response.
+      queue: maximum requests waiting for a model; further ones are rejected.
+      batch_inputs: maximum inputs per batch.
+      batch_tokens: approximate maximum tokens per batch; a larger request is a batch by itself.
+        Padding does not count, because models group inputs of similar lengths themselves.
+      batches: number of batches that a thread-safe model computes concurrently, each in its own
+        thread; onnxruntime's other threads are shared by all.
+      delay: seconds that a request waits for others if it arrived while the model was busy.
+      header_seconds: timeout for the request line and headers.
     """
 
     body_bytes: int = 1 << 20
@@ -40,7 +40,7 @@ class Limits:
     header_seconds: float = 10.0
 
 
-# What a request is refused with.
+# HTTP errors.
 
 
 BAD_REQUEST = 400
@@ -55,12 +55,12 @@ UNAVAILABLE = 503
 
 
 class HTTPError(Exception):
-    """A request that is not answered.
+    """An HTTP error response.
 
     Attributes:
-      status: of HTTP.
-      message: says what is wrong and what was expected.
-      retry_after: seconds after which the request may be put again; None if that does not help.
+      status: HTTP status code.
+      message: message with the problem and the expected value.
+      retry_after: seconds after which the client may retry; None if a retry does not help.
     """
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
@@ -71,5 +71,5 @@ class HTTPError(Exception):
 
 
 def unavailable(message: str, retry_after: int = 1) -> HTTPError:
-    """Returns a refusal of a request that may be put again."""
+    """Returns a 503 error after which the client may retry."""
     return HTTPError(UNAVAILABLE, message, retry_after)

@@ -1,4 +1,4 @@
-"""Middleware of every request: API keys, request ids, metrics for Prometheus, log."""
+"""Middleware for all requests: API keys, request ids, Prometheus metrics, logging."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
 from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, tell
 
-# Keys that requests have to show.
+# API keys.
 
 
 VARIABLE = "T2T_API_KEY"
-"""The environment's variable that may have a key."""
+"""Environment variable with an API key."""
 
-_LEAST = 8  # letters
+_LEAST = 8  # characters of a key
 
 
 class Keys:
-    """Those that are good; none lets everyone in.
+    """Accepted API keys; without keys every request is accepted.
 
     Args:
-      keys: any of which is good.
+      keys: accepted keys.
     """
 
     def __init__(self, keys: Sequence[str] = ()) -> None:
@@ -63,10 +63,10 @@ class Keys:
 
     @classmethod
     def read(cls, path: str | None) -> Keys:
-        """Reads keys from a file, one a line, and from the environment's `T2T_API_KEY`.
+        """Reads keys from a file, one per line, and from the environment variable `T2T_API_KEY`.
 
         Raises:
-          UsageError: the file cannot be read, has no key, or a key is too short or no plain
+          UsageError: the file cannot be read or has no key, or a key is too short or not plain
             ASCII.
         """
         keys = [os.environ[VARIABLE].strip()] if os.environ.get(VARIABLE) else []
@@ -91,11 +91,11 @@ class Keys:
         return cls(keys)
 
     def admit(self, authorization: str | None, api_key: str | None) -> bool:
-        """Whether a request may come in; takes as long for a wrong key as for a right one.
+        """Returns True if a request has an accepted key; compares in constant time.
 
         Args:
-          authorization: the header of this name, "Bearer KEY".
-          api_key: the header X-API-Key.
+          authorization: value of the Authorization header, "Bearer KEY".
+          api_key: value of the X-API-Key header.
         """
         if not self:
             return True
@@ -107,11 +107,11 @@ class Keys:
 
 
 def _digest(key: str) -> bytes:
-    """Digests are of one length, so comparing them tells nothing of a key's."""
+    """Returns a fixed-length digest, so that comparisons do not reveal a key's length."""
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-# What a server counts, for Prometheus.
+# Metrics for Prometheus.
 
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -124,7 +124,7 @@ _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Window:
-    """The latencies of the last five minutes, ten thousand at most."""
+    """Latencies of the last five minutes, at most ten thousand."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -132,12 +132,12 @@ class Window:
         self._lock = threading.Lock()
 
     def add(self, seconds: float) -> None:
-        """Notes a request."""
+        """Adds the latency of a request."""
         with self._lock:
             self._seen.append((self._clock(), seconds))
 
     def quantiles(self, parts: Sequence[float] = QUANTILES) -> list[float] | None:
-        """Returns the least latency that so large a part does not exceed; None without requests."""
+        """Returns the latency quantiles in seconds; None without requests."""
         oldest = self._clock() - WINDOW_SECONDS
         with self._lock:
             while self._seen and self._seen[0][0] < oldest:
@@ -149,15 +149,15 @@ class Window:
 
 
 class Metrics(Collector):
-    """All that is counted.
+    """Metrics of the server.
 
     Attributes:
-      queue_lengths: says how many requests wait, by model.
-      is_ready: says whether the server takes requests.
+      queue_lengths: function that returns the number of waiting requests by model.
+      is_ready: function that returns True if the server accepts requests.
     """
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # twice as many lines
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the output
         self._registry = CollectorRegistry()
         self._windows: dict[str, Window] = {}
         self.queue_lengths: Callable[[], Mapping[str, int]] = dict
@@ -216,35 +216,35 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def request(self, model: str, version: str, status: int) -> None:
-        """Counts a request for answers; both names are empty if there is no such model."""
+        """Counts an inference request; model and version are empty if there is no such model."""
         self._requests.labels(model, version, str(status)).inc()
 
     def answered(self, model: str, inputs: int, tokens: int, seconds: float) -> None:
-        """Counts what was answered."""
+        """Counts the inputs and tokens of a successful request, and records its latency."""
         self._inputs.labels(model).inc(inputs)
         self._tokens.labels(model).inc(tokens)
         self._seconds.labels(model).observe(seconds)
         self._windows.setdefault(model, Window()).add(seconds)
 
     def batch(self, model: str, inputs: int, seconds: float) -> None:
-        """Counts a batch, and what its oldest request has waited."""
+        """Counts a batch, and records the waiting time of its oldest request."""
         self._batches.labels(model).observe(inputs)
         self._waits.labels(model).observe(seconds)
 
     def loaded(self, model: str, version: str) -> None:
-        """Notes that a version was loaded."""
+        """Records that a version was loaded."""
         self._loaded.labels(model, version).set_to_current_time()
 
     def unloaded(self, model: str, version: str) -> None:
-        """Forgets a version."""
+        """Records that a version was unloaded."""
         self._loaded.remove(model, version)
 
     def reload(self, model: str, result: str) -> None:
-        """Counts a version that was loaded meanwhile ("loaded") or could not be ("failed")."""
+        """Counts a reload of a version: "loaded" or "failed"."""
         self._loads.labels(model, result).inc()
 
     def collect(self) -> Iterable[Metric]:
-        """Yields what is looked up when it is asked for."""
+        """Yields the metrics that are computed at collection."""
         yield from self._looked_up()
 
     def _looked_up(self) -> Iterator[Metric]:
@@ -266,30 +266,30 @@ class Metrics(Collector):
         yield latency
 
     def text(self) -> bytes:
-        """Returns all as Prometheus reads it."""
+        """Returns all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
 
 GONE = 499
-"""What stands for a request whose sender did not wait; nobody reads it but the log."""
+"""Status logged for a request whose client disconnected; never sent."""
 
 _OPEN = ("/", "/v2/health/live", "/v2/health/ready")
 _QUIET = (*_OPEN, "/metrics")
-_REST = 1.0  # seconds that the rest of a body may take while the server ends
+_REST = 1.0  # seconds for the rest of a body during shutdown
 _ID = re.compile(r"[\w.:-]{1,128}")
 _ABSOLUTE = re.compile(r"^https?://[^/?#]*", re.IGNORECASE)
-_PROCESS = secrets.token_hex(5)  # a number each would be a call of the system for each request
+_PROCESS = secrets.token_hex(5)  # a random number per request would cost a system call
 _NUMBERS = itertools.count(1)
 
 
 class RequestMiddleware:
-    """An ASGI application around another.
+    """ASGI middleware.
 
     Args:
-      inner: answers what may pass.
-      keys: any of which a request has to show, but for the page and the health of the server.
-      metrics: count requests for answers.
-      drain: is told of requests, and says when there may be no new ones.
+      inner: wrapped application.
+      keys: API keys, required except for the web page and the health routes.
+      metrics: metrics of inference requests.
+      drain: shutdown state; counts the requests in flight and rejects new ones at shutdown.
     """
 
     def __init__(
@@ -301,7 +301,7 @@ class RequestMiddleware:
         self._drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Handles a request."""
         if scope["type"] != "http":
             return
         start = time.perf_counter()
@@ -325,17 +325,17 @@ class RequestMiddleware:
         try:
             refused = self._refused(scope, headers)
             if refused is not None:
-                if self._drain.refuses:  # the connection is closed: it must not be reset
+                if self._drain.refuses:  # closes the connection, which must not be reset
                     await _read_to_end(receive)
                 await _send(send_on, refused)
             else:
                 await self._inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
-        except asyncio.CancelledError:  # the server ends: by itself uvicorn would answer 500
+        except asyncio.CancelledError:  # at shutdown uvicorn itself would send 500
             if not is_begun:
                 await _send(send_on, unavailable("the server ends. Ask another one."))
-        except Exception:  # a defect of ours: it was answered with 500
+        except Exception:  # an internal error: status 500 was sent
             tell("failed", logging.ERROR, error=True, **told)
         finally:
             self._drain.in_flight -= is_asked
@@ -372,11 +372,11 @@ class RequestMiddleware:
 
 
 def begin(scope: Scope, asked_id: str) -> MutableMapping[str, Any]:
-    """Returns what is told of a request, for those who answer it to add to.
+    """Returns the log fields of a request, a mapping that handlers extend.
 
     Args:
-      scope: of the request; keeps it as "told".
-      asked_id: the name that the request gives itself; taken if it is letters and signs.
+      scope: scope of the request; stores the mapping as "told".
+      asked_id: request id sent by the client; used if it matches `_ID`.
     """
     client = scope.get("client")
     told: MutableMapping[str, Any] = {
@@ -390,7 +390,7 @@ def begin(scope: Scope, asked_id: str) -> MutableMapping[str, Any]:
 
 
 async def _read_to_end(receive: Receive) -> None:
-    """Reads what is left of a request, for a moment."""
+    """Reads the rest of a request, for at most `_REST` seconds."""
     with anyio.move_on_after(_REST):
         while (await receive()).get("more_body"):
             pass
@@ -401,7 +401,7 @@ async def _send(send: Send, refused: HTTPError) -> None:
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if refused.status == UNAUTHORIZED:
         headers.append((b"www-authenticate", b"Bearer"))
-    if refused.status == BAD_REQUEST:  # where its body ends is uncertain
+    if refused.status == BAD_REQUEST:  # the end of its body is unknown
         headers.append((b"connection", b"close"))
     if refused.retry_after is not None:
         headers.append((b"retry-after", b"%d" % refused.retry_after))

@@ -24,28 +24,29 @@ Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
 
 TEXTS = ("text", "tree")
-"""Kinds of target that are answered with hypotheses."""
+"""Kinds of targets whose predictions have hypotheses."""
 
-_LETTERS = 5  # of a word, about
+_LETTERS = 5  # approximate characters per word
 
 
 class ServedModel(ABC):
-    """One version of a model that answers requests: of an artifact, a run or a trial.
+    """One served version of a model: an artifact, a run or a trial.
 
     Args:
       name: name in requests.
       version: version in requests.
       problem: name of the problem or trial.
       architecture: registered name of the model.
-      platform: what computes.
-      fields: what an input consists of.
-      targets: what is answered.
-      examples: inputs to try.
+      platform: name of the inference engine.
+      fields: fields of an input.
+      targets: targets of a prediction.
+      examples: example inputs.
 
     Attributes:
-      is_shared: whether several threads may call `predict` at once.
-      first: the first answer, from which metadata list the outputs; None if unknown.
-      why_no_attention: why the model has no attention, as the end of a sentence; "" if it has.
+      is_shared: True if several threads may call `predict` concurrently.
+      first: first prediction, used to list the outputs in the metadata; None if unknown.
+      why_no_attention: reason why the model has no attention, the end of an error message; "" if
+        it has attention.
     """
 
     is_shared: bool = False
@@ -74,7 +75,7 @@ class ServedModel(ABC):
 
     @abstractmethod
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
-        """Returns the predictions for samples, in their order.
+        """Returns the predictions for samples in order.
 
         Called by one thread at a time, unless `is_shared`.
 
@@ -89,7 +90,7 @@ class ServedModel(ABC):
 
     @property
     def attends(self) -> bool:
-        """Whether there is attention."""
+        """True if the model has attention."""
         return not self.why_no_attention
 
     @property
@@ -99,11 +100,11 @@ class ServedModel(ABC):
 
     @property
     def json_targets(self) -> Sequence[OutputSpec]:
-        """The targets of an answer in JSON."""
+        """The targets of a prediction in JSON."""
         return self.targets
 
     def check_attends(self) -> None:
-        """Raises HTTPError if there is no attention."""
+        """Raises HTTPError if the model has no attention."""
         if not self.attends:
             raise HTTPError(
                 BAD_REQUEST,
@@ -114,8 +115,8 @@ class ServedModel(ABC):
         """Returns an input of a request, by field.
 
         Args:
-          number: index of the input, for errors.
-          given: a mapping by field; for a single field also its value alone.
+          number: index of the input, for error messages.
+          given: a mapping by field; for a single field also its plain value.
 
         Raises:
           HTTPError: a field is missing.
@@ -167,12 +168,12 @@ def _text_record(found: Prediction) -> dict[str, Any]:
 
 
 class Extent(NamedTuple):
-    """How large an input is.
+    """Size of an input.
 
     Attributes:
-      texts: all that are in it, those of lists and mappings, too.
-      tokens: how long it is, about, in words: five letters, or what stands between spaces.  Letters
-        count, since not all scripts have spaces between words.
+      texts: all texts of the input, including those in lists and mappings.
+      tokens: approximate length in words: text between spaces, or five characters, because not all
+        scripts separate words with spaces.
     """
 
     texts: Sequence[str]
@@ -180,12 +181,12 @@ class Extent(NamedTuple):
 
 
 def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
-    """Returns how large an input is; each of its parts is looked at once.
+    """Returns the size of an input in one pass over its parts.
 
     Args:
-      sample: the input, by field.
-      most: elements of all its lists and mappings; of an input with more, which is looked at no
-        further, None is returned.
+      sample: input by field.
+      most: maximum number of elements of all its lists and mappings; with more, the pass stops and
+        returns None.
     """
     texts: list[str] = []
     tokens = 1
@@ -200,7 +201,7 @@ def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
         most -= elements
         inner = [part for part in parts if isinstance(part, str)]
         texts += inner
-        # What words have, or rows of a picture, counts once for each.
+        # Each entry of a word and each row of a picture counts as one.
         nested = isinstance(value, list) and any(isinstance(one, list | Mapping) for one in value)
         count = len(value) if nested else len(parts)
         tokens = max(tokens, count, sum(map(len, inner)) // _LETTERS)
@@ -208,30 +209,30 @@ def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
 
 
 def texts_of(sample: Sample) -> Sequence[str]:
-    """Returns the texts of an input, those of lists and mappings in it, too."""
+    """Returns the texts of an input, including those in lists and mappings."""
     extent = extent_of(sample)
     assert extent is not None
     return extent.texts
 
 
 def tokens_of(sample: Sample) -> int:
-    """Returns how long an input is; see `Extent`."""
+    """Returns the approximate length of an input in words; see `Extent`."""
     extent = extent_of(sample)
     assert extent is not None
     return extent.tokens
 
 
 def _parts(value: Any, most: float) -> tuple[list[Any], int]:
-    """Returns all that is no list and no mapping in a value, in its order; keys, too.
+    """Returns the leaves of a nested value in order, including keys.
 
-    Not by a call for each level: a body may have more of them than Python allows calls.
+    It is not recursive, because a body may be nested deeper than Python's recursion limit.
 
     Args:
-      value: with anything in it.
-      most: elements of lists and mappings, behind which nothing more is found.
+      value: nested value.
+      most: maximum number of elements of lists and mappings, after which the traversal stops.
 
     Returns:
-      What was found, and how many elements were seen.
+      The leaves, and the number of visited elements.
     """
     found, left, seen = [], [value], 0
     while left:
@@ -249,6 +250,6 @@ def _parts(value: Any, most: float) -> tuple[list[Any], int]:
             break
         if any(issubclass(kind, list | tuple | Mapping) for kind in set(map(type, inner))):
             left += reversed(inner)
-        else:  # most lists, and many times as fast
+        else:  # most lists, and much faster
             found += inner
     return found, seen

@@ -1,7 +1,7 @@
-"""The JSON of requests and responses: the Open Inference Protocol, version 2, and our own.
+"""JSON schemas of requests and responses: the Open Inference Protocol, version 2, and our own.
 
 The protocol is https://github.com/kserve/open-inference-protocol, specification/protocol,
-`inference_rest.md` and `open_inference_rest.yaml`.  Its parameters are strings, numbers and
+`inference_rest.md` and `open_inference_rest.yaml`.  Parameters are strings, numbers and
 booleans.
 """
 
@@ -29,14 +29,15 @@ from t2t_torch.runtime.prediction import BEST
 from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
 
 MOST_AXES = 8
-"""Of a tensor; those of models have four at most."""
+"""Maximum number of axes of a tensor; those of models have at most four."""
 
 MOST_TENSORS = 1000
-"""Of a request: for each that has another form an error is made, of which the first is told."""
+"""Maximum number of tensors of a request: each invalid one creates an error, only the first of
+which is reported."""
 
 
 def _without_others(given: Any) -> Any:
-    """Raises an error at the first parameter that is none, not one for each."""
+    """Raises an error for the first invalid parameter only."""
     for name, value in given.items() if isinstance(given, dict) else ():
         if not isinstance(value, str | bool | int | float):
             told = {"name": reprlib.repr(name)}
@@ -51,21 +52,21 @@ Parameters: TypeAlias = Annotated[
 
 _UNSUPPORTED = (
     *("sequence_id", "sequence_start", "sequence_end"),
-    *("priority", "timeout"),  # of its schedule policy
+    *("priority", "timeout"),  # schedule policy
     "classification",
     *("shared_memory_region", "shared_memory_offset", "shared_memory_byte_size"),
 )
-"""Parameters of Triton's extensions that would change what is answered; a client's own may have any
-other name.  https://github.com/triton-inference-server/server, docs/protocol."""
+"""Parameters of Triton's extensions that would change the response; clients may use any other name
+for their own.  https://github.com/triton-inference-server/server, docs/protocol."""
 
 _RESERVED = "triton_"
-"""How further ones begin, which its extension `parameters` keeps for them."""
+"""Prefix reserved for further parameters by its extension `parameters`."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 class RequestInput(BaseModel):
-    """A tensor that is given; `data` may be nested or flat, in row-major order."""
+    """An input tensor; `data` may be nested or flat, in row-major order."""
 
     model_config = ConfigDict(title="request_input")
     name: StrictStr
@@ -78,12 +79,12 @@ class RequestInput(BaseModel):
 
     @property
     def count(self) -> int:
-        """How many elements there are by its shape."""
+        """The number of elements of the shape."""
         return math.prod(self.shape)
 
 
 class RequestOutput(BaseModel):
-    """A tensor that is asked for."""
+    """A requested output tensor."""
 
     model_config = ConfigDict(title="request_output")
     name: StrictStr
@@ -91,7 +92,7 @@ class RequestOutput(BaseModel):
 
 
 class InferenceRequest(BaseModel):
-    """What is put to `infer`."""
+    """Request of `infer`."""
 
     model_config = ConfigDict(title="inference_request")
     id: StrictStr | None = None
@@ -100,7 +101,7 @@ class InferenceRequest(BaseModel):
     outputs: Annotated[list[RequestOutput], Field(max_length=MOST_TENSORS)] | None = None
 
     def check_extensions(self) -> None:
-        """Raises HTTPError if a parameter asks for an extension that this server does not have."""
+        """Raises HTTPError if a parameter requires an unsupported extension."""
         parts: list[Any] = [self, *self.inputs, *(self.outputs or ())]
         for name in (name for part in parts for name in part.parameters):
             if name in _UNSUPPORTED or name.startswith(_RESERVED):
@@ -112,7 +113,7 @@ class InferenceRequest(BaseModel):
 
 
 class PredictRequest(BaseModel):
-    """What is put to `predict`."""
+    """Request of `predict`."""
 
     model_config = ConfigDict(extra="forbid", title="predict_request")
     inputs: list[Any]
@@ -121,7 +122,7 @@ class PredictRequest(BaseModel):
 
 
 class ResponseOutput(BaseModel):
-    """A tensor that is answered, flat."""
+    """An output tensor, flat."""
 
     model_config = ConfigDict(title="response_output")
     name: str
@@ -132,7 +133,7 @@ class ResponseOutput(BaseModel):
 
 
 class InferenceResponse(BaseModel):
-    """What `infer` answers."""
+    """Response of `infer`."""
 
     model_config = ConfigDict(title="inference_response")
     model_name: str
@@ -143,7 +144,7 @@ class InferenceResponse(BaseModel):
 
 
 class PredictResponse(BaseModel):
-    """What `predict` answers: of each input its records by target."""
+    """Response of `predict`: the records of each input by target."""
 
     model_config = ConfigDict(title="predict_response")
     model: str
@@ -152,7 +153,7 @@ class PredictResponse(BaseModel):
 
 
 class TensorMetadata(BaseModel):
-    """A tensor as metadata tell of it; -1 is a size that is not fixed."""
+    """Metadata of a tensor; -1 is a dynamic size."""
 
     model_config = ConfigDict(title="metadata_tensor")
     name: str
@@ -161,7 +162,7 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """What is said of a model."""
+    """Metadata of a model."""
 
     model_config = ConfigDict(title="metadata_model_response")
     name: str
@@ -172,7 +173,7 @@ class ModelMetadata(BaseModel):
 
 
 class ServerMetadata(BaseModel):
-    """What is said of the server."""
+    """Metadata of the server."""
 
     model_config = ConfigDict(title="metadata_server_response")
     name: str
@@ -181,17 +182,17 @@ class ServerMetadata(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """What is answered in place of anything else."""
+    """Error response."""
 
     model_config = ConfigDict(title="error_response")
     error: str
 
 
 def parsed(kind: type[_Body], given: Any) -> _Body:
-    """Returns a body in its form.
+    """Returns a body validated against its schema.
 
     Raises:
-      HTTPError: it has another.
+      HTTPError: the body is invalid.
     """
     if not isinstance(given, dict):
         raise HTTPError(BAD_REQUEST, "the body should be a JSON object.")
@@ -203,16 +204,16 @@ def parsed(kind: type[_Body], given: Any) -> _Body:
         raise HTTPError(BAD_REQUEST, f"{place}: {first['msg']}.") from None
 
 
-# The elements of a request's tensor.
+# Elements of a request's tensor.
 
 
 _REALS = ("FP16", "FP32", "FP64")
 _WHOLES = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))
-_GREATEST = 3.4028235677973366e38  # just beyond float32
+_GREATEST = 3.4028235677973366e38  # just above the largest float32
 
 
 def flat(tensor: RequestInput) -> list[Any]:
-    """Returns the elements in row-major order; raises HTTPError unless the shape has as many."""
+    """Returns the elements in row-major order; raises HTTPError if the shape has another count."""
     data = tensor.data
     while data and all(isinstance(one, list) for one in data):
         data = [one for row in data for one in row]
@@ -222,14 +223,14 @@ def flat(tensor: RequestInput) -> list[Any]:
 
 
 def strings(tensor: RequestInput) -> list[str]:
-    """Returns the elements of a tensor of strings; raises HTTPError if it has others."""
+    """Returns the elements of a string tensor; raises HTTPError if an element is not a string."""
     data = flat(tensor)
     _check_type(tensor, ("BYTES",), "strings")
     return _all(tensor, data, str, "a string")
 
 
 def numbers(tensor: RequestInput) -> list[float]:
-    """Returns the elements of a tensor of numbers; raises HTTPError if it has others."""
+    """Returns the elements of a number tensor; raises HTTPError if an element is not a number."""
     data = flat(tensor)
     _check_type(tensor, (*_REALS, *_WHOLES), "numbers")
     whole = tensor.datatype in _WHOLES
@@ -240,14 +241,14 @@ def numbers(tensor: RequestInput) -> list[float]:
 
 
 def miscounted(tensor: RequestInput, count: str) -> HTTPError:
-    """Returns what refuses a tensor that has not as many elements as its shape says."""
+    """Returns the error for a tensor whose number of elements differs from its shape."""
     return HTTPError(
         BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape} and {count} elements."
     )
 
 
 def misshapen(tensor: RequestInput, expected: str) -> HTTPError:
-    """Returns what refuses a tensor of another shape than what was expected."""
+    """Returns the error for a tensor of an unexpected shape."""
     return HTTPError(
         BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}."
     )

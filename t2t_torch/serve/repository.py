@@ -1,4 +1,4 @@
-"""The models of a server by name and version; what changes on disk is loaded beside the old."""
+"""Model repository with versions and reloading, and the batching queue of each model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import tell
 
-# Requests put together: what comes while a model is busy is answered at once when it is free.
+# Dynamic batching: requests that arrive while a model is busy form the next batch.
 
 
 Ask: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
-"""Returns what is found for inputs, in their order, unless it is stopped."""
+"""Function that returns the predictions for inputs in order, unless it is cancelled."""
 
 _Result: TypeAlias = "Sequence[Prediction] | Exception"
 
 STOPPING = 2.0
-"""Seconds that all models together have to stop at the end."""
+"""Seconds that all models together have to stop at shutdown."""
 
 
 class Job:
-    """A request that waits for its answers.
+    """A queued request.
 
     Attributes:
-      samples: its inputs.
-      ask: what finds its answers.
-      tokens: of all of them, about.
-      longest: tokens of the longest of them.
-      arrived: when, by the monotonic clock.
-      answers: what is found, in the order of the inputs; or `InputError` with the number of the
-        input, from 0, that cannot be answered; or `Stopped`, if the model ends.
-      is_dropped: whether nobody waits for it any more: it is left out of batches.
+      samples: inputs.
+      ask: function that computes the predictions.
+      tokens: approximate number of tokens of all inputs.
+      longest: tokens of the longest input.
+      arrived: arrival time by the monotonic clock.
+      answers: future of the predictions in the order of the inputs; fails with `InputError` and the
+        index, from 0, of an invalid input, or with `Stopped` if the model is closed.
+      is_dropped: True if the request was abandoned and is left out of batches.
     """
 
     def __init__(self, samples: Sequence[Sample], ask: Ask, on_drop: Callable[[], None]) -> None:
@@ -58,39 +58,39 @@ class Job:
         self._on_drop = on_drop
 
     def drop(self) -> None:
-        """Says that nobody waits for it any more."""
+        """Marks the request as abandoned by its client."""
         self.is_dropped = True
         self.answers.cancel()
         self._on_drop()
 
 
 class _Asked(NamedTuple):
-    """What the model computes now, and what ends it."""
+    """The requests that the model computes now, and their cancellation token."""
 
     jobs: Sequence[Job]
     stop: CancellationToken
 
 
 class Retired(Exception):
-    """This model answers no more: another has taken its place."""
+    """The model was replaced by another version and accepts no more requests."""
 
 
 class Batcher:
-    """A queue of requests, and the threads that ask the model.
+    """Request queue of a model with its worker threads.
 
-    A request that finds a thread idle is answered at once.  Those that come while all are busy
-    wait, the oldest no longer than `Limits.delay` after one is free, and are asked together; those
-    that ask the same, and of these each is answered before what takes longer begins.  When nobody
-    waits any more for what the model computes, it is told to stop.  An input that is longer than a
-    batch may be is not computed beside another one: it needs much memory.
+    If a thread is idle, a request is computed immediately.  Requests that arrive while all threads
+    are busy wait, the oldest at most `Limits.delay` after a thread becomes free, and form a batch.
+    Within a batch, requests with the same function run together, and each group gets its results
+    before a slower one begins.  If all requests of a computation are abandoned, it is cancelled.
+    Inputs longer than a batch are never computed concurrently, because they need much memory.
 
     Args:
       ask: the model; called in the threads.
-      limits: of the queue and of a batch.
-      observe: called for each batch with (inputs, seconds that its oldest request has waited); in
-        the threads, too.
-      name: of the threads.
-      threads: how many batches are computed at once.
+      limits: limits of the queue and of a batch.
+      observe: called in the threads for each batch with (inputs, waiting time of its oldest request
+        in seconds).
+      name: name of the threads.
+      threads: number of concurrent batches.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Batcher:
         self._queue: deque[Job] = deque()
         self._lock = threading.Lock()
         self._changed = [threading.Condition(self._lock) for _ in range(threads)]  # by thread
-        self._idle: list[int] = []  # threads; the last one was busy last: its caches are warm
+        self._idle: list[int] = []  # threads; the most recently busy one, with warm caches, is last
         self._is_closed = False
         self._is_stopped = False
         self._asked: list[_Asked | None] = [None] * threads
@@ -120,15 +120,15 @@ class Batcher:
             thread.start()
 
     def __len__(self) -> int:
-        """Returns how many requests wait."""
+        """Returns the number of waiting requests."""
         return len(self._queue)
 
     def submit(self, samples: Sequence[Sample], ask: Ask | None = None) -> Job:
-        """Puts a request into the queue.
+        """Adds a request to the queue.
 
         Args:
-          samples: at least one.
-          ask: what finds its answers in one of the threads, in place of the model as usual.
+          samples: inputs, at least one.
+          ask: function that computes the predictions in a thread, instead of the default one.
 
         Raises:
           HTTPError: the queue is full.
@@ -153,17 +153,17 @@ class Batcher:
         return job
 
     def close(self, timeout: float | None = None) -> None:
-        """Answers what waits, and ends the threads; see `close_all`."""
+        """Completes the waiting requests and ends the threads; see `close_all`."""
         close_all([self], timeout)
 
     def _end(self) -> None:
-        """Takes no more requests; each thread ends when none waits."""
+        """Stops accepting requests; each thread ends when the queue is empty."""
         with self._lock:
             self._is_closed = True
             self._notify_all()
 
     def _stop(self) -> None:
-        """Stops what is computed, and forgets what waits."""
+        """Cancels running computations and drops the waiting requests."""
         with self._lock:
             self._is_stopped = True
             self._queue.clear()
@@ -184,14 +184,14 @@ class Batcher:
                 self._answer(number, together)
 
     def _alike(self, jobs: Sequence[Job]) -> list[list[Job]]:
-        """Returns the requests that ask the same together; first those that ask as usual."""
+        """Returns the requests grouped by function, the default one first."""
         alike: dict[Ask, list[Job]] = {self._ask: []}
         for job in jobs:
             alike.setdefault(job.ask, []).append(job)
         return [its for its in alike.values() if its]
 
     def _next(self, number: int) -> list[Job]:
-        """Returns a thread's next batch; nothing when the batcher was closed and all is asked."""
+        """Returns a thread's next batch; an empty list if closed and the queue is empty."""
         changed, was_busy = self._changed[number], True
         with self._lock:
             if self._with_long == number:
@@ -221,8 +221,8 @@ class Batcher:
             changed.wait(left)
 
     def _take(self, number: int) -> list[Job]:
-        """Takes the oldest requests that may begin and fit into a batch; at least one."""
-        self._forget_dropped()  # while others were waited for
+        """Removes from the queue and returns the oldest requests that fit into a batch."""
+        self._forget_dropped()  # dropped during the wait
         jobs: list[Job] = []
         inputs = tokens = 0
         for job in filter(self._may_begin, self._queue):
@@ -243,8 +243,8 @@ class Batcher:
         return self._with_long is None or not self._is_long(job)
 
     def _is_full(self) -> bool:
-        """Whether no request more would fit into the batch that waits."""
-        inputs, tokens = 1, 1  # the least that a request has
+        """Returns True if no further request would fit into the waiting batch."""
+        inputs, tokens = 1, 1  # the minimum of a request
         self._forget_dropped()
         for job in self._queue:
             inputs, tokens = inputs + len(job.samples), tokens + job.tokens
@@ -260,20 +260,20 @@ class Batcher:
             self._queue = deque(job for job in self._queue if not job.is_dropped)
 
     def _stop_if_unwanted(self) -> None:
-        """Lets the model stop if nobody waits for what it computes."""
+        """Cancels computations whose requests are all abandoned."""
         for asked in self._asked:
             if asked is not None and all(job.is_dropped for job in asked.jobs):
                 asked.stop.set()
 
     def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Prediction]]:
-        """Returns what is found for requests that ask the same, which a thread asks together.
+        """Returns the predictions of requests with the same function, computed together.
 
         Raises:
-          Stopped: nobody waits for them any more, or the batcher ends.
+          Stopped: all requests were abandoned, or the batcher was stopped.
         """
         asked = self._asked[number] = _Asked(jobs, CancellationToken())
         try:
-            # Another thread first drops a request and then looks what is asked.
+            # Another thread first drops a request and then checks the running computations.
             self._stop_if_unwanted()
             if self._is_stopped:
                 asked.stop.set()
@@ -285,13 +285,13 @@ class Batcher:
             self._asked[number] = None
 
     def _answer(self, number: int, jobs: Sequence[Job]) -> None:
-        """Answers requests that ask the same; a fault of one is its own."""
+        """Completes requests with the same function; an error affects only its own request."""
         results: Sequence[_Result]
         try:
             results = self._asked_together(number, jobs)
         except Stopped as error:
             results = [error] * len(jobs)
-        except Exception as error:  # of whatever computes: all it can raise is a request's
+        except Exception as error:  # any error of the model belongs to the requests
             if len(jobs) > 1:
                 for job in jobs:
                     self._answer(number, [job])
@@ -301,13 +301,13 @@ class Batcher:
 
 
 def close_all(batchers: Sequence[Batcher], timeout: float | None = None) -> None:
-    """Answers what waits for batchers, and ends their threads, all of them at once.
+    """Completes the waiting requests of batchers and ends their threads, all concurrently.
 
     Args:
-      batchers: not closed one after another: the waits would add up.
-      timeout: seconds after which models that still compute are stopped and the requests in the
-        queues dropped; a thread that is still alive `STOPPING` seconds later is abandoned.  None:
-        until all requests are answered.
+      batchers: batchers to close.
+      timeout: seconds after which running computations are cancelled and waiting requests dropped;
+        a thread that is still alive `STOPPING` seconds later is abandoned.  None waits until all
+        requests are completed.
     """
     threads = [thread for one in batchers for thread in one._threads]
     for one in batchers:
@@ -332,7 +332,7 @@ def _send(results: Sequence[tuple[Job, _Result]]) -> None:
         mine = [(job, its) for job, its in results if job.loop is loop]
         try:
             loop.call_soon_threadsafe(_deliver, mine)
-        except RuntimeError:  # the loop was closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no client waits
             continue
 
 
@@ -347,17 +347,17 @@ def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:
 
 
 _Print: TypeAlias = tuple[tuple[str, int, int, int], ...]
-"""What tells a folder from what it was: name, size, time and inode of each file."""
+"""Fingerprint of a folder to detect changes: name, size, time and inode of each file."""
 
 
 class Source(NamedTuple):
-    """Where a model comes from.
+    """Location of a model.
 
     Attributes:
-      name: what it is asked by.
-      path: an artifact, a folder of artifacts whose names are numbers, or a run directory.
-      load: makes a model of (name, version, path).
-      is_run: whether it is a run directory, which is loaded once.
+      name: name in requests.
+      path: an artifact, a folder of artifacts with numbers as names, or a run directory.
+      load: function that loads a model from (name, version, path).
+      is_run: True for a run directory, which is loaded only once.
     """
 
     name: str
@@ -366,7 +366,7 @@ class Source(NamedTuple):
     is_run: bool = False
 
     def places(self) -> dict[str, Path]:
-        """Returns the folders of its versions; of an artifact by itself the version is ""."""
+        """Returns the folders by version; a single artifact has the version ""."""
         if self.is_run or (self.path / FILE).exists() or (self.path / MODEL).exists():
             return {"": self.path}
         if not self.path.is_dir():
@@ -376,26 +376,26 @@ class Source(NamedTuple):
 
 
 class Served(NamedTuple):
-    """A version of a model, and the queue before it."""
+    """A version of a model and its queue."""
 
     model: ServedModel
     batcher: Batcher
 
 
 class _Known(NamedTuple):
-    """What was found at a place."""
+    """A loaded or failed version and its fingerprint."""
 
     print: _Print
     served: Served | None
 
 
 class Repository:
-    """Models that answer, and the thread that looks for new ones.
+    """Served models, with a thread that watches for new versions.
 
     Args:
-      sources: where they come from; names are all different.
-      limits: of each model's queue and batches.
-      metrics: are told of batches and loads.
+      sources: locations of the models; names are unique.
+      limits: limits of each model's queue and batches.
+      metrics: metrics of batches and loads.
     """
 
     def __init__(self, sources: Sequence[Source], limits: Limits, metrics: Metrics) -> None:
@@ -404,22 +404,22 @@ class Repository:
         self._metrics = metrics
         self._known: dict[str, dict[str, _Known]] = {source.name: {} for source in sources}
         self._served: dict[str, dict[str, Served]] = {}
-        self._removed: set[str] = set()  # models whose folder is gone, which was logged
+        self._removed: set[str] = set()  # models whose missing folder was logged
         self._end = threading.Event()
         self._watch: threading.Thread | None = None
         metrics.queue_lengths = self.queue_lengths
 
     @property
     def names(self) -> Sequence[str]:
-        """The names of all models, in the order in which they were given."""
+        """The names of all models in the order of the sources."""
         return list(self._sources)
 
     def load(self) -> None:
-        """Loads all that is there.
+        """Loads all versions of all models.
 
         Raises:
-          ArtifactError, CheckpointError, UsageError: a model has no version that can be loaded; the
-            broken versions of others are logged.
+          ArtifactError, CheckpointError, UsageError: no version of a model can be loaded; broken
+            versions of other models are logged.
         """
         for source in self._sources.values():
             faults = self._refresh(source)
@@ -432,7 +432,7 @@ class Repository:
                 )
 
     def watch(self, seconds: float) -> None:
-        """Looks for changes so often, in a thread, until `close`."""
+        """Checks for changes every `seconds`, in a thread, until `close`."""
         self._watch = threading.Thread(
             target=self._look, args=(seconds,), name="repository", daemon=True
         )
@@ -443,17 +443,17 @@ class Repository:
             self.refresh()
 
     def refresh(self) -> None:
-        """Looks once for what was changed, has appeared, or is gone."""
+        """Checks once for changed, new and removed versions."""
         for source in self._sources.values():
             if source.is_run:
                 continue
             try:
                 self._refresh(source)
-            except Exception as error:  # of a folder that changes meanwhile: the next look is soon
+            except Exception as error:  # the folder may change meanwhile: retried soon
                 self._fault(source, source.path, error, False)
 
     def _refresh(self, source: Source) -> list[T2TError]:
-        """Returns why versions could not be loaded; those that were there before stay."""
+        """Returns the errors of versions that failed to load; previously loaded ones stay."""
         known, faults = self._known[source.name], []
         is_first = source.name not in self._served
         places = source.places()
@@ -461,7 +461,7 @@ class Repository:
             before = known.get(version)
             try:
                 print_ = _print(path)
-            except OSError:  # it was moved away meanwhile; the next look sees what has come
+            except OSError:  # moved meanwhile; handled by the next check
                 continue
             if before is not None and before.print == print_:
                 continue
@@ -473,7 +473,7 @@ class Repository:
             except T2TError as error:
                 faults.append(error)
                 self._fault(source, path, error, is_first)
-            except Exception as error:  # of a file that changes while it is read
+            except Exception as error:  # the file may change while it is read
                 faults.append(ArtifactError(f"'{path}' cannot be loaded: {error!r}."))
                 self._fault(source, path, error, is_first)
             known[version] = _Known(print_, served)
@@ -513,7 +513,7 @@ class Repository:
         return Served(model, Batcher(model.predict, self._limits, observe, named, threads))
 
     def _put(self, name: str) -> None:
-        """Serves what is known, and retires what is not any more."""
+        """Serves the loaded versions of a model and retires the removed ones."""
         before = self._served.get(name, {})
         now = {
             one.served.model.version: one.served
@@ -524,7 +524,7 @@ class Repository:
             self._served = {**self._served, name: now}
         for version, served in before.items():
             if now.get(version) is not served:
-                served.batcher.close()  # answers what waits before it
+                served.batcher.close()  # completes its waiting requests
                 if version not in now:
                     self._metrics.unloaded(name, version)
                     tell("unloaded", model=name, version=version)
@@ -533,7 +533,7 @@ class Repository:
                 self._metrics.loaded(name, version)
 
     def versions(self, name: str) -> dict[str, Served]:
-        """Returns the versions of a model, the one that answers by default last.
+        """Returns the versions of a model, the default one last.
 
         Raises:
           HTTPError: there is no such model.
@@ -546,11 +546,11 @@ class Repository:
         return dict(sorted(served.items(), key=lambda one: int(one[0])))
 
     def get(self, name: str | None, version: str | None = None) -> Served:
-        """Returns a model.
+        """Returns a version of a model.
 
         Args:
-          name: of it; None if there is but one.
-          version: of it; None is the highest.
+          name: name of the model; None for the only model.
+          version: version; None for the highest.
 
         Raises:
           HTTPError: there is no such model or version.
@@ -574,17 +574,17 @@ class Repository:
         return versions[version]
 
     def queue_lengths(self) -> Mapping[str, int]:
-        """Returns how many requests wait for each model, of all its versions."""
+        """Returns the number of waiting requests of each model, over all its versions."""
         return {
             name: sum(len(one.batcher) for one in versions.values())
             for name, versions in self._served.items()
         }
 
     def close(self, timeout: float | None = None) -> None:
-        """Answers what waits for all models, and ends all threads.
+        """Completes the waiting requests of all models and ends all threads.
 
         Args:
-          timeout: see `close_all`; a load that is under way then is abandoned.
+          timeout: see `close_all`; a load in progress at that time is abandoned.
         """
         end = None if timeout is None else time.monotonic() + timeout
         self._end.set()
@@ -600,7 +600,7 @@ def _print(folder: Path) -> _Print:
     for path in sorted(folder.iterdir()):
         try:
             about = path.stat()
-        except OSError:  # it is gone, or a link that leads nowhere
+        except OSError:  # missing, or a broken link
             continue
         found.append((path.name, about.st_size, about.st_mtime_ns, about.st_ino))
     return tuple(found)

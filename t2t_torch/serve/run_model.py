@@ -1,4 +1,4 @@
-"""The model of a run as a served model, to try a checkpoint; torch computes."""
+"""Served models from run directories, to try a checkpoint; computed by torch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def run_model(
       path: the run directory.
       checkpoint: a step, "best", or a `ckpt-<step>` folder; the newest by default.
       hparams: how texts are decoded.
-      threads: of torch; 0: as many as there are cores.
+      threads: number of torch threads; 0 uses all cores.
 
     Raises:
       CheckpointError, HParamsError, UsageError: see `decode.loading.load`; or `hparams` has options
-        that a server does not read.
+        that the server does not support.
     """
     if threads:
         torch.set_num_threads(threads)
@@ -54,7 +54,7 @@ class _RunModel(ServedModel):
     Args:
       name: name in requests.
       predictor: the model.
-      fields: of its inputs.
+      fields: fields of an input.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class _RunModel(ServedModel):
 
 
 class _TextRunModel(_RunModel):
-    """The model of a run that writes texts or trees."""
+    """The model of a run that generates texts or trees."""
 
     def __init__(self, name: str, predictor: Predictor) -> None:
         if isinstance(predictor, TreePredictor):
@@ -88,7 +88,7 @@ class _TextRunModel(_RunModel):
         self._aligner = None if self.why_no_attention else predictor.aligner()
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
-        """See `ServedModel.predict`; also ends between two steps of a search."""
+        """See `ServedModel.predict`; can also be cancelled between two steps of a search."""
         self._predictor.before_step = token.check
         if self._of_mappings:
             return super().predict(samples, token)
@@ -97,7 +97,7 @@ class _TextRunModel(_RunModel):
         return found
 
     def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
-        """See `ServedModel.attend`; each text is read once more by itself."""
+        """See `ServedModel.attend`; runs the model again for each text."""
         assert self._aligner is not None
         attended: list[Prediction] = []
         predictions: Any = self.predict(samples, token)
@@ -121,10 +121,10 @@ class _TextRunModel(_RunModel):
 
 
 def _text(number: int, value: Any) -> str:
-    """Returns a text as it is; words, which a list may be, with spaces between.
+    """Returns a text unchanged, or a list of words joined with spaces.
 
     Raises:
-      InputError: it is neither, or a list has something else than words.
+      InputError: the value is neither, or the list has elements that are not words.
     """
     if isinstance(value, str):
         return value

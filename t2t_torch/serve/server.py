@@ -27,7 +27,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, HTTPError
 
-# A log of one JSON object a line.
+# Log with one JSON object per line.
 
 
 LOG = logging.getLogger("t2t_torch.serve")
@@ -35,10 +35,10 @@ _ELSEWHERE = ("uvicorn", "uvicorn.error", "asyncio")
 
 
 class JsonLines(logging.Formatter):
-    """Writes what is logged as JSON: `time`, `level`, `event`, and what else is known of it."""
+    """Log formatter for JSON lines: `time`, `level`, `event`, and further fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Returns the line."""
+        """Returns the JSON line of a record."""
         when = datetime.fromtimestamp(record.created, timezone.utc)
         line: dict[str, Any] = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -52,7 +52,7 @@ class JsonLines(logging.Formatter):
 
 
 def start_log(stream: TextIO | None = None, level: int = logging.INFO) -> None:
-    """Sends what the server says to a stream, stderr by default, and nowhere else."""
+    """Sends the server's log to a stream only, stderr by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
     for name in (LOG.name, *_ELSEWHERE):
@@ -66,43 +66,43 @@ def tell(event: str, level: int = logging.INFO, *, error: bool = False, **told: 
     """Logs an event.
 
     Args:
-      event: a few words that are always the same.
-      level: how grave it is.
-      error: whether the traceback of the exception that is handled is told, too.
-      told: what is known of it.
+      event: constant name of the event.
+      level: log level.
+      error: if True, includes the traceback of the current exception.
+      told: further fields.
     """
     LOG.log(level, event, extra={"told": told}, exc_info=error)
 
 
-# HTTP connections with bounds: size, header count and time of what is not a body.
+# HTTP connections with limits on the size, number and time of headers.
 #
-# uvicorn bounds neither the size of a request's head nor the time that it takes, and httptools
-# copies a header again for each packet of it: one connection could stop the server.
+# uvicorn limits neither the size nor the time of a request's head, and httptools copies a header
+# again for each of its packets: one connection could block the server.
 
 
 HEAD_BYTES = 1 << 16
-"""Bytes of a request's line and headers; also of a chunk's extensions and of trailers."""
+"""Maximum bytes of a request's line and headers; also of a chunk's extensions and of trailers."""
 
 LINE_BYTES = 1 << 14
-"""Bytes of a header's name and value."""
+"""Maximum bytes of a header's name and value."""
 
 LINES = 100
-"""Headers of a request."""
+"""Maximum number of headers of a request."""
 
 _TOO_LARGE = f"the request's line and headers have more than {HEAD_BYTES:,} bytes."
 
 KEEP_ALIVE = 65
-"""Seconds between requests; longer than the minute of the usual balancers before a server."""
+"""Keep-alive timeout in seconds; longer than the 60 s of common load balancers."""
 
-_LINGER = 2.0  # seconds that a client has to read an error and to stop sending
-_PIECE = 1 << 12  # bytes that are parsed at once: of chunks of one byte h11 parses 4 KB in 5 ms
+_LINGER = 2.0  # seconds for a client to read an error and to stop sending
+_PIECE = 1 << 12  # bytes parsed at once: h11 needs 5 ms for 4 KB of one-byte chunks
 
 _Stage: TypeAlias = Literal["idle", "head", "body"]
-_Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which have no types of their own
+_Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which are untyped
 
 
 def check_headers(headers: Headers) -> HTTPError | None:
-    """Returns why a request's headers are refused; None if they are within the bounds."""
+    """Returns the error for headers over the limits; None if they are within."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers.raw}:
         return HTTPError(
             BAD_REQUEST, "the request has both Content-Length and Transfer-Encoding: expected one."
@@ -111,7 +111,7 @@ def check_headers(headers: Headers) -> HTTPError | None:
         return HTTPError(HEAD_TOO_LARGE, f"the request has more than {LINES} headers.")
     total = 0
     for name, value in headers.raw:
-        total += len(name) + len(value) + 4  # a colon, a space and the line's end
+        total += len(name) + len(value) + 4  # a colon, a space and CRLF
         if total > HEAD_BYTES:
             return HTTPError(HEAD_TOO_LARGE, _TOO_LARGE)
         if len(name) + len(value) > LINE_BYTES:
@@ -123,12 +123,12 @@ def check_headers(headers: Headers) -> HTTPError | None:
 
 
 class _Bounded(_Base):  # type: ignore[misc]
-    """Mixin that bounds uvicorn's protocol of a connection.
+    """Mixin for uvicorn's connection protocols that enforces limits.
 
     Attributes:
-      head_seconds: that a request's line and headers may take; also the rest of a body whose
-        request was answered before it was there.
-      active_at: when something was received or sent last, by the loop's clock.
+      head_seconds: timeout for a request's line and headers; also for the rest of a body whose
+        response was sent before the body was complete.
+      active_at: time of the last receive or send by the loop's clock.
     """
 
     head_seconds = 10.0
@@ -136,37 +136,37 @@ class _Bounded(_Base):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.active_at = self.loop.time()
-        self._rest = bytearray()  # received and not parsed yet
-        self._turn: asyncio.Handle | None = None  # when the next piece of it is parsed
-        self._piece = b""  # that is parsed
+        self._rest = bytearray()  # received, not parsed yet
+        self._turn: asyncio.Handle | None = None  # scheduled parsing of the next piece
+        self._piece = b""  # being parsed
         self._began_in_body = False
-        self._unparsed = 0  # bytes since a head or a piece of a body was complete
+        self._unparsed = 0  # bytes since the last complete head or piece of a body
         self._is_refused = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timed: Any = None  # what the timer is for
+        self._timed: Any = None  # stage of the timer
 
     def stage(self) -> _Stage:
-        """What is received next: a request, the rest of its head, or the rest of its body."""
+        """Returns the expected data: a request, the rest of its head, or the rest of its body."""
         raise NotImplementedError
 
     @property
     def is_pending(self) -> bool:
-        """Whether a request is being answered."""
+        """True while a request has no complete response."""
         return self.cycle is not None and not self.cycle.response_complete
 
     @property
     def has_rest(self) -> bool:
-        """Whether something was received and not parsed."""
+        """True if received data is not parsed yet."""
         return bool(self._rest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begins."""
+        """Called when the connection opens."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self)
         self._set_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Ends."""
+        """Called when the connection is closed."""
         super().connection_lost(exc)
         self._is_refused = True
         self._rest.clear()
@@ -174,7 +174,7 @@ class _Bounded(_Base):  # type: ignore[misc]
         self._unset_keepalive_if_required()
 
     def data_received(self, data: bytes) -> None:
-        """Parses a piece at once; see `_parse`."""
+        """Buffers data and parses the first piece immediately; see `_parse`."""
         self.active_at = self.loop.time()
         self._rest += data
         if self._turn is None:
@@ -183,14 +183,14 @@ class _Bounded(_Base):  # type: ignore[misc]
             self.transport.pause_reading()
 
     def go_on(self) -> None:
-        """Parses the next piece in the next round of the loop: other connections come between."""
+        """Schedules the next piece for the next loop iteration, after other connections."""
         if self._rest and self._turn is None:
             self._turn = self.loop.call_soon(self._parse)
 
     def _parse(self) -> None:
-        """Parses a piece, unless a request waits for its answer or too much of a body waits.
+        """Parses a piece, unless a response is pending or too much of a body is buffered.
 
-        Reading stops until all pieces are parsed.  A head or a chunk without an end is refused.
+        Reading pauses until all pieces are parsed.  A head or a chunk over the limits is rejected.
         """
         self._turn = None
         if self._is_refused:
@@ -220,18 +220,18 @@ class _Bounded(_Base):  # type: ignore[misc]
         if not self.transport.is_closing():
             self._set_timer()
             self.go_on()
-        elif self._timer is None:  # what the client does not read is dropped in the end
+        elif self._timer is None:  # unread data is dropped in the end
             self._timer = self.loop.call_later(KEEP_ALIVE, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        """Answers what is not HTTP."""
+        """Sends status 400 for data that is not HTTP."""
         if self._unparsed > HEAD_BYTES:
             self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
         else:
             self._refuse(BAD_REQUEST, "this is not HTTP/1.1.")
 
     def _set_timer(self) -> None:
-        """Starts the time of a stage when it begins."""
+        """Starts the timer of a new stage."""
         stage = self.stage()
         timed = (stage, self.cycle, self.is_pending)
         if timed == self._timed and stage != "idle":
@@ -249,7 +249,7 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._timer = None
 
     def _end_late(self, stage: _Stage) -> None:
-        if self.is_pending:  # it asked for more before it was answered
+        if self.is_pending:  # the client sent more before the response
             self._timer = self.loop.call_later(self.head_seconds, self._end_late, stage)
         elif stage == "head":
             why = f"the headers were not complete after {self.head_seconds:g} seconds."
@@ -264,18 +264,18 @@ class _Bounded(_Base):  # type: ignore[misc]
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         tell("connection refused", 30, status=status, why=why, client=(self.client or ("",))[0])
-        # A request that was answered before its body was there has no second answer.
+        # A request with a response before the end of its body gets no second response.
         self._close(b"" if self._began_in_body else head.encode("ascii") + body)
 
     def _close(self, last: bytes) -> None:
-        """Sends the last bytes, then ignores what comes: closing at once could discard them."""
+        """Sends the last bytes, then ignores input: an immediate close could discard them."""
         self._is_refused = True
         self._clear_timer()
         self._unset_keepalive_if_required()
-        if self.is_pending:  # bytes of another answer would be taken for a part of this one
+        if self.is_pending:  # further bytes would be read as part of the pending response
             self.transport.close()
             return
-        with contextlib.suppress(OSError, RuntimeError):  # the other side is gone
+        with contextlib.suppress(OSError, RuntimeError):  # the peer has disconnected
             self.transport.write(last)
             self.transport.write_eof()
         self.flow.resume_reading()
@@ -283,14 +283,14 @@ class _Bounded(_Base):  # type: ignore[misc]
 
 
 class _Flow(FlowControl):
-    """uvicorn's control of what is read, which reads no more before all pieces are parsed."""
+    """uvicorn's flow control that resumes reading only after all pieces are parsed."""
 
     def __init__(self, transport: Any, connection: _Bounded) -> None:
         super().__init__(transport)
         self._connection = connection
 
     def resume_reading(self) -> None:
-        """Called when a request is answered, or its body is wanted."""
+        """Called when a response is complete, or the application reads the body."""
         if self._connection.has_rest:
             self.read_paused = False
             self._connection.go_on()
@@ -299,10 +299,10 @@ class _Flow(FlowControl):
 
 
 class _WithHttptools(_Bounded):
-    """`_Bounded` for uvicorn's protocol that parses with httptools."""
+    """`_Bounded` for uvicorn's httptools protocol."""
 
     _stage: _Stage = "idle"
-    _head = b""  # of a request that wants another protocol, to be parsed again
+    _head = b""  # head of an upgrade request, to be parsed again
 
     def stage(self) -> _Stage:
         """See `_Bounded.stage`."""
@@ -320,12 +320,12 @@ class _WithHttptools(_Bounded):
             self._head = self._without_upgrade()
             return
         super().on_headers_complete()
-        self.headers: list[tuple[bytes, bytes]] = []  # trailers are no headers
+        self.headers: list[tuple[bytes, bytes]] = []  # separate from trailers
 
     def _without_upgrade(self) -> bytes:
-        """Returns the head of a request without the wish for another protocol.
+        """Returns the head of a request without its Upgrade header.
 
-        httptools would take the body of such a request for the other protocol's data.
+        httptools would treat the body of such a request as data of the other protocol.
         """
         version = self.parser.get_http_version().encode("ascii")
         lines = [b" ".join((self.parser.get_method(), self.url, b"HTTP/" + version))]
@@ -333,7 +333,7 @@ class _WithHttptools(_Bounded):
         return b"\r\n".join((*lines, b"", b""))
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Called where httptools stops before another protocol's data."""
+        """Called when httptools stops at data of another protocol."""
         upgrade = sys.exc_info()[1]
         assert upgrade is not None
         self._rest[:0] = self._head + self._piece[upgrade.args[0] :]
@@ -351,7 +351,7 @@ class _WithHttptools(_Bounded):
 
 
 class _WithH11(_Bounded):
-    """`_Bounded` for uvicorn's protocol that parses with h11, which bounds itself."""
+    """`_Bounded` for uvicorn's h11 protocol; h11 has limits of its own."""
 
     def stage(self) -> _Stage:
         """See `_Bounded.stage`."""
@@ -363,25 +363,25 @@ class _WithH11(_Bounded):
         return "head" if is_head else "idle"
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Called when a request wants another protocol; h11 reads on."""
+        """Called when a request has an Upgrade header; h11 ignores it."""
 
     def handle_events(self) -> None:
-        """Parses what was received."""
+        """Parses the received data."""
         import h11
 
         before = len(self.conn.trailing_data[0])
         super().handle_events()
-        is_paused = self.conn.their_state is h11.DONE  # what comes next is not parsed yet
+        is_paused = self.conn.their_state is h11.DONE  # later data is not parsed yet
         if is_paused or len(self.conn.trailing_data[0]) < before:
             self._unparsed = 0
 
 
 def connection_class(head_seconds: float, parser: str = "auto") -> type[asyncio.Protocol]:
-    """Returns uvicorn's protocol of a connection with bounds.
+    """Returns a uvicorn connection protocol with limits.
 
     Args:
       head_seconds: see `_Bounded`.
-      parser: "httptools", "h11", or "auto", httptools where it is installed.
+      parser: "httptools", "h11", or "auto" for httptools if installed, else h11.
     """
     base: Any
     mixin: type[_Bounded]
@@ -404,7 +404,7 @@ def connection_class(head_seconds: float, parser: str = "auto") -> type[asyncio.
     return type("Connection", (mixin, base), {"head_seconds": head_seconds})
 
 
-# The end of a server: what was begun is answered, and nothing new is taken.
+# Graceful shutdown: started requests are completed, new ones are rejected.
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -412,18 +412,18 @@ _DRAIN_TICK = 0.02  # seconds
 
 
 class GracefulShutdown:
-    """How far the end is.
+    """State of a graceful shutdown.
 
     Args:
-      delay: seconds that requests are still taken after the first signal, while the server says
-        that it is not ready; so what sends them can look elsewhere.
-      seconds: that requests which were begun have, after that.
+      delay: seconds after the first signal during which requests are still accepted while the
+        server reports that it is not ready, so that load balancers can switch.
+      seconds: seconds after that for started requests.
 
     Attributes:
-      in_flight: requests that were begun and are not answered.
-      is_ready: whether the server says that it takes requests.
-      refuses: whether it refuses them.
-      was_cut: whether some were not answered in time.
+      in_flight: number of requests without a complete response.
+      is_ready: True while the server reports readiness.
+      refuses: True once new requests are rejected.
+      was_cut: True if some requests were not completed in time.
     """
 
     def __init__(self, delay: float = 0.0, seconds: float = 30.0) -> None:
@@ -437,10 +437,10 @@ class GracefulShutdown:
 
     @contextlib.contextmanager
     def on_signals(self, end: Callable[[], None]) -> Iterator[None]:
-        """Lets the first SIGTERM or Ctrl-C begin the end, and a second one end the process.
+        """Starts the shutdown at the first SIGTERM or Ctrl-C; a second one ends the process.
 
         Args:
-          end: called in the running loop when all is answered.
+          end: called in the running loop when all requests are completed.
         """
         loop = asyncio.get_running_loop()
 
@@ -475,16 +475,16 @@ class GracefulShutdown:
 
 
 _BACKLOG = 1024
-_CLOSING = 5  # seconds that connections have to close
+_CLOSING = 5  # seconds for connections to close
 _QUIET = 0.5  # seconds without a request after which a connection is idle
 _TICK = 0.02  # seconds
 _SWITCH = 0.0005
-"""Seconds after which a thread that computes in Python lets others do so.  A model's thread needs
-Python for microseconds between two computations; by default it may wait 5 ms for it."""
+"""Python's thread switch interval in seconds.  A model's thread needs the interpreter lock for
+microseconds between two computations; with the default it may wait 5 ms for it."""
 
 
 class _Listener(uvicorn.Server):
-    """uvicorn's server, with the house's way to end."""
+    """uvicorn server with `GracefulShutdown`."""
 
     def __init__(self, config: uvicorn.Config, drain: GracefulShutdown, url: str) -> None:
         super().__init__(config)
@@ -493,16 +493,16 @@ class _Listener(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Lets `GracefulShutdown` have the signals, and says where it listens."""
+        """Passes signals to `GracefulShutdown`, and logs the address."""
         with self._drain.on_signals(self._end):
-            tell("listening", url=self._url)  # not sooner: a signal would find nobody
+            tell("listening", url=self._url)  # after the signal handlers are set
             yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Closes connections when they are idle: a request under way is answered with 503.
+        """Closes connections once they are idle: a request that arrives meanwhile gets a 503.
 
-        A connection that is closed while a request arrives is reset, and its client cannot know
-        whether it was answered.
+        If a connection is closed while a request arrives, it is reset, and the client cannot know
+        whether the request was handled.
         """
         for listener in sockets or ():
             await self._close(listener)
@@ -511,16 +511,16 @@ class _Listener(uvicorn.Server):
         end = time.monotonic() + _CLOSING
         while self._is_asked() and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(_TICK)
-        # One deadline for both waits: a client that never reads its response had 10 s.
+        # One deadline for both waits, or a client that never reads its response would get 10 s.
         left = max(end - time.monotonic(), 2 * _TICK)
         self.config.timeout_graceful_shutdown = left  # type: ignore[assignment]
         await super().shutdown(sockets)
 
     async def _close(self, listener: socket.socket) -> None:
-        """Takes the connections that wait, and stops listening before others come."""
+        """Accepts the pending connections and stops listening."""
         waiting = []
         listener.setblocking(False)
-        with contextlib.suppress(OSError):  # no others wait, or the other side is gone
+        with contextlib.suppress(OSError):  # none is pending, or the peer has disconnected
             while True:
                 waiting.append(listener.accept()[0])
         with contextlib.suppress(OSError):
@@ -540,9 +540,9 @@ class _Listener(uvicorn.Server):
             await loop.connect_accepted_socket(connection, one)
 
     def _is_asked(self) -> bool:
-        """Whether a connection is in use, or was a moment ago."""
+        """Returns True if a connection is active, or was within `_QUIET` seconds."""
         since = asyncio.get_running_loop().time() - _QUIET
-        connections: set[Any] = self.server_state.connections  # of `connection_class`
+        connections: set[Any] = self.server_state.connections  # instances of `connection_class`
         return any(
             one.is_pending or one.stage() != "idle" or one.active_at > since for one in connections
         )
@@ -553,14 +553,14 @@ class _Listener(uvicorn.Server):
 
 
 def listen_at(host: str, port: int) -> socket.socket:
-    """Opens what is listened at.
+    """Opens a listening socket.
 
     Args:
-      host: a name or an address.
-      port: 0 is any that is free.
+      host: host name or address.
+      port: port; 0 for any free one.
 
     Raises:
-      UsageError: it is taken, or there is no such host here.
+      UsageError: the port is in use, or the host is not an address of this machine.
     """
     try:
         about = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
@@ -581,13 +581,13 @@ def serve(
     header_seconds: float = 10.0,
     parser: str = "auto",
 ) -> int:
-    """Answers requests until SIGTERM or Ctrl-C; returns 0, or 1 if some were cut off.
+    """Serves requests until SIGTERM or Ctrl-C; returns 0, or 1 if requests were cut off.
 
     Args:
-      app: answers them.
-      listener: where they come in.
-      drain: how it ends.
-      header_seconds: that a request's line and headers may take.
+      app: ASGI application.
+      listener: listening socket.
+      drain: shutdown state.
+      header_seconds: timeout for a request's line and headers.
       parser: see `connection_class`.
     """
     config = uvicorn.Config(

@@ -1,7 +1,7 @@
-"""Tensors of the Open Inference Protocol: texts, words, arrays, binary data and their bounds.
+"""Tensors of the Open Inference Protocol: texts, words, arrays, binary data and their limits.
 
-A field is a tensor of its name, a target one of its name and others beside it, as the graph of an
-artifact has them; so a client can ask Triton and this server alike.
+A field is a tensor with its name; a target is a tensor with its name plus further tensors, as in
+the graph of an artifact.  A client can therefore use Triton or this server with the same requests.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from t2t_torch.serve.protocol import (
     strings,
 )
 
-# What is given of words, as tensors of the Open Inference Protocol and as JSON has it.
+# Fields with entries per word, as tensors of the Open Inference Protocol and as JSON.
 
 
 def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
-    """Returns datatype and shape of the tensors of a field, by name; none of what is no list of
-    lists or mappings, one for each word.
+    """Returns datatype and shape of the tensors of a field by name; empty for fields without one
+    list or mapping per word.
     """
     if field.kind == "word_numbers":
         return {field.name: ("FP32", [-1, -1, field.size])}
@@ -58,7 +58,7 @@ def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
 
 
 def counts_of(texts: Sequence[Any]) -> list[int]:
-    """Returns how many words each text has; 0 of what is none, which is refused later."""
+    """Returns the number of words of each text; 0 for a value that is not a text."""
     return [_count(text) for text in texts]
 
 
@@ -72,17 +72,17 @@ def _count(text: Any) -> int:
 def word_column_of(
     field: InputSpec, tensors: Sequence[RequestInput], counts: Sequence[int]
 ) -> list[Any]:
-    """Returns what the words of each input have: lists of numbers, or mappings.
+    """Returns the entries per word of each input: lists of numbers, or mappings.
 
-    What is nothing behind a text's words, zeros or empty strings, is left out: it fills up.
+    Padding after the words of a text (zeros or empty strings) is removed.
 
     Args:
-      field: one that `described` knows.
-      tensors: of its names, in their order.
-      counts: words of each input, as many as the tensors have rows.
+      field: a field supported by `described_words`.
+      tensors: tensors with the names of the field, in order.
+      counts: number of words of each input, one per row of the tensors.
 
     Raises:
-      HTTPError: a tensor is of another datatype, shape or size, or a label is there twice.
+      HTTPError: a tensor has another datatype, shape or size, or a duplicate label.
     """
     shapes = [tensor.shape for tensor in tensors]
     inner = f"words, {field.size}" if field.kind == "word_numbers" else "words, entries"
@@ -100,7 +100,7 @@ def word_column_of(
     rows: list[Any]
     if field.kind == "gazetteer":
         entries = list(zip(strings(first), numbers(others[0]), strict=True))
-        if not size:  # of any number of words, as they take no room: each text has its own
+        if not size:  # empty entries allow any number of words: that of each text
             return [[{}] * min(words, count) for count in counts]
         rows = [_mapping(first.name, one) for one in _cut(entries, len(counts) * words, size)]
     else:
@@ -110,12 +110,12 @@ def word_column_of(
 
 
 def _cut(flat: list[Any], count: int, size: int) -> list[list[Any]]:
-    """Returns `count` lists of `size`."""
+    """Returns the elements split into `count` lists of `size`."""
     return [flat[number * size : (number + 1) * size] for number in range(count)]
 
 
 def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float]:
-    """Returns labels with their weights, without those that only fill up."""
+    """Returns the weights by label, without padding."""
     known = [(label, weight) for label, weight in entries if label]
     found = dict(known)
     if len(found) < len(known):
@@ -125,14 +125,14 @@ def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float
 
 
 def _without_end(row: list[Any], count: int) -> list[Any]:
-    """Returns what words have without what is nothing behind the last of them."""
+    """Returns the entries of words without padding after the last word."""
     end = len(row)
     while end > count and not any(row[end - 1]):
         end -= 1
     return row[:end]
 
 
-# Arrays of a trial as the tensors of the Open Inference Protocol.
+# Arrays of a trial as tensors of the Open Inference Protocol.
 
 
 DATATYPES = {
@@ -144,27 +144,27 @@ DATATYPES = {
     },
     **{f"float{bits}": f"FP{bits}" for bits in (16, 32, 64)},
 }
-"""What the protocol calls numbers, by numpy's name."""
+"""Datatypes of the protocol by numpy's name."""
 
 _MOST_EMPTY = 1 << 20
-"""Product of the axes beside those of 0: a model may make elements of what has none, by a sum."""
+"""Maximum product of the other axes of an empty tensor: a model may expand it, by a sum."""
 
 
 def described_array(part: InputSpec | OutputSpec) -> tuple[str, list[int]]:
-    """Returns datatype and shape of what goes in or comes out; -1 is a size that is not fixed."""
+    """Returns datatype and shape of an input or output; -1 is a dynamic size."""
     return DATATYPES[part.dtype], [-1, *part.shape]
 
 
 def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any]) -> list[Any]:
-    """Returns the arrays of a tensor, one for each input.
+    """Returns the arrays of a tensor, one per input.
 
     Args:
-      field: that it is given for.
-      tensor: of the request.
-      data: its elements, flat; as many as its shape says.
+      field: field of the tensor.
+      tensor: tensor of the request.
+      data: flat elements, as many as the shape has.
 
     Raises:
-      HTTPError: it is of another datatype or shape.
+      HTTPError: the tensor has another datatype or shape.
     """
     datatype, shape = described_array(field)
     if tensor.datatype not in DATATYPES.values():
@@ -175,7 +175,7 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
     if not data and math.prod(size or 1 for size in tensor.shape) > _MOST_EMPTY:
         raise misshapen(tensor, f"{shape}, and smaller axes where there are no elements")
     try:
-        # By their own elements, not by what the request calls them: whole numbers stay whole.
+        # The dtype follows from the elements, not the request's datatype: integers stay integers.
         array = np.asarray(data, field.dtype if not data else None)
         rows = array_of(
             InputSpec(field.name, "tensor", field.dtype, shape=field.shape),
@@ -188,10 +188,10 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
 
 
 def tensor_of(target: OutputSpec, found: Sequence[Prediction]) -> dict[str, Any]:
-    """Returns the tensor of answers.
+    """Returns the output tensor of predictions.
 
     Raises:
-      HTTPError: the answers to a request are of different sizes.
+      HTTPError: the predictions of a request have different sizes.
     """
     rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in found]
     if len({row.shape for row in rows}) > 1:
@@ -209,10 +209,10 @@ def tensor_of(target: OutputSpec, found: Sequence[Prediction]) -> dict[str, Any]
     }
 
 
-# Whether what is asked is within a server's limits.
+# Limits of requests.
 
 
-_EACH = 3  # elements of a word, at most: a gazetteer has a mapping, a label and a weight
+_EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
 
 
 def check_size(count: int, limits: Limits) -> None:
@@ -226,26 +226,26 @@ def check_size(count: int, limits: Limits) -> None:
 
 
 def check_tensors(tensors: Sequence[RequestInput], limits: Limits) -> None:
-    """Raises HTTPError if tensors, which may have no elements yet, are of too many inputs."""
+    """Raises HTTPError if tensors, possibly without data yet, have too many inputs."""
     check_size(max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0), limits)
 
 
 def check_lengths(texts: Sequence[str], limits: Limits) -> None:
-    """Raises HTTPError if a text, of one input each, is too long by itself."""
+    """Raises HTTPError if a text, one per input, is too long by itself."""
     for number, text in enumerate(texts):
         _check_length(number, len(text), limits)
 
 
 def extents_of(model: ServedModel, samples: Sequence[Sample], limits: Limits) -> list[Extent]:
-    """Returns how large inputs are.
+    """Returns the sizes of inputs.
 
     Args:
-      model: that they are put to.
-      samples: the inputs.
-      limits: of their characters, and so of their elements.
+      model: model of the request.
+      samples: inputs.
+      limits: limit of characters, which also limits the elements.
 
     Raises:
-      HTTPError: one is too large.
+      HTTPError: an input is too large.
     """
     most = sum(_most_elements(field, limits.characters) for field in model.fields)
     found = []
@@ -272,10 +272,10 @@ def _check_length(number: int, length: int, limits: Limits) -> None:
 
 
 def _most_elements(field: InputSpec, characters: int) -> int:
-    """Returns how many elements a field may have in all its lists and mappings.
+    """Returns the maximum number of elements of a field in all its lists and mappings.
 
-    No word has less than a character, so there are no more of them; a picture's and numbers of
-    words have their own size.
+    A word has at least one character, so the limit of characters limits the words; pictures and
+    numbers per word have a known size.
     """
     if field.kind == "image":
         return _EACH * (math.prod(field.shape) + characters)
@@ -284,11 +284,11 @@ def _most_elements(field: InputSpec, characters: int) -> int:
 
 Tensor: TypeAlias = dict[str, Any]
 
-_NO_SCORE = -1e9  # of a text that there is not: less than that of any
+_NO_SCORE = -1e9  # score of a missing text: less than any other
 
 
 def input_metadata(field: InputSpec) -> list[Tensor]:
-    """Returns what metadata say of the tensors of a field; there are none of a "value"."""
+    """Returns the metadata of the tensors of a field; a "value" has none."""
     if field.kind == "tensor":
         told = {field.name: described_array(field)}
     else:
@@ -300,7 +300,7 @@ def input_metadata(field: InputSpec) -> list[Tensor]:
 
 
 def _described(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
-    """Returns datatype and shape of a field with one tensor, by its name."""
+    """Returns datatype and shape of a field with one tensor, by name."""
     if field.kind == "value":
         return {}
     if field.kind == "numbers":
@@ -311,7 +311,7 @@ def _described(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
 
 
 def output_metadata(model: ServedModel) -> list[Tensor]:
-    """Returns what metadata say of the tensors that a model answers."""
+    """Returns the metadata of a model's output tensors."""
     told: list[Tensor] = []
     for target in model.targets:
         for name, (datatype, shape) in _outputs(target).items():
@@ -321,8 +321,8 @@ def output_metadata(model: ServedModel) -> list[Tensor]:
 
 
 def raw_name(model: ServedModel) -> str:
-    """Returns the name of the only tensor that a model is asked with, one of strings; "" if it is
-    asked with more or with others.
+    """Returns the name of a model's only input tensor if it holds strings; "" if it has more or
+    other inputs.
     """
     told = [one for field in model.fields for one in input_metadata(field)]
     alone = len(told) == len(model.fields) == 1 and told[0]["datatype"] == "BYTES"
@@ -330,16 +330,16 @@ def raw_name(model: ServedModel) -> str:
 
 
 def samples_of(model: ServedModel, tensors: Sequence[RequestInput], limits: Limits) -> list[Sample]:
-    """Returns the inputs that tensors hold.
+    """Returns the inputs from tensors.
 
     Args:
-      model: that is asked.
-      tensors: one for each field; of a gazetteer two.
-      limits: of the texts of whose words there are tensors.
+      model: model of the request.
+      tensors: one per field; two per gazetteer.
+      limits: limits of texts that have tensors with entries per word.
 
     Raises:
-      HTTPError: one is missing, not known, or of another datatype, shape or size; or a text is too
-        long.
+      HTTPError: a tensor is missing, unknown, or has another datatype, shape or size; or a text is
+        too long.
     """
     given = {tensor.name: tensor for tensor in tensors}
     own = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
@@ -377,16 +377,16 @@ def tensors_of(
     found: Sequence[Prediction],
     wanted: Sequence[str] | None,
 ) -> list[Tensor]:
-    """Returns the tensors of answers, flat, in the order in which they are wanted.
+    """Returns the flat output tensors of predictions in the requested order.
 
     Args:
-      model: that has answered.
-      samples: that it was asked, at least one.
-      found: as many.
-      wanted: names of outputs; None is all that there are.
+      model: model of the predictions.
+      samples: inputs, at least one.
+      found: predictions, one per input.
+      wanted: names of outputs; None for all.
 
     Raises:
-      HTTPError: one that is wanted is not there.
+      HTTPError: a requested output is missing.
     """
     there = {
         name: target
@@ -404,7 +404,7 @@ def tensors_of(
 
 
 def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
-    """Raises HTTPError if a model can have no output of such a name, or one is there twice."""
+    """Raises HTTPError if a requested output is unknown or duplicate."""
     known = [name for target in model.targets for name in _outputs(target)]
     if len(set(wanted)) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
@@ -417,7 +417,7 @@ def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
 
 
 def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
-    """Returns the values of a field, one for each input."""
+    """Returns the values of a field, one per input."""
     if field.kind == "value":
         raise HTTPError(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
     if field.kind == "tensor":
@@ -439,7 +439,7 @@ def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
 
 
 def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
-    """Returns datatype and shape of all tensors that a target may have, by name."""
+    """Returns datatype and shape of all possible tensors of a target by name."""
     name, kind, labels = target.name, target.kind, len(target.labels)
     if kind == "tensor":
         return {name: described_array(target)}
@@ -466,7 +466,7 @@ def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
 
 
 def _has(target: OutputSpec, name: str, found: Prediction) -> bool:
-    """Whether an answer has such a tensor."""
+    """Returns True if a prediction has the tensor."""
     part = name[len(target.name) :]
     if found.hypotheses:
         return True
@@ -478,7 +478,7 @@ def _has(target: OutputSpec, name: str, found: Prediction) -> bool:
 
 
 def _tensor(target: OutputSpec, name: str, found: Sequence[Any]) -> Tensor:
-    """Returns a tensor of answers."""
+    """Returns an output tensor of predictions."""
     if target.kind == "tensor":
         return tensor_of(target, found)
     datatype, _ = _outputs(target)[name]
@@ -508,7 +508,7 @@ def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
 
 
 def _row(target: OutputSpec, part: str, found: Any) -> Any:
-    """Returns what a tensor has of one answer."""
+    """Returns the row of an output tensor for one prediction."""
     if found.hypotheses:
         if part == "_ids":
             return [list(one.ids) for one in found.hypotheses]
@@ -530,21 +530,21 @@ def _row(target: OutputSpec, part: str, found: Any) -> Any:
     return list(value) if target.kind == "numbers" else str(value)
 
 
-# Tensors as bytes behind the JSON of a body: Triton's extension `binary_tensor_data`.
+# Binary tensor data after the JSON of a body: Triton's extension `binary_tensor_data`.
 #
 # https://github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md.
-# Elements are little-endian, in row-major order; of `BYTES` each has its length before it, in four
-# bytes.
+# Elements are little-endian, in row-major order; each element of `BYTES` is preceded by its length
+# in four bytes.
 
 
 NAME = "binary_tensor_data"
-"""Of the extension."""
+"""Name of the extension."""
 
 HEADER = "Inference-Header-Content-Length"
-"""Of a body with bytes behind its JSON: how many bytes the JSON has."""
+"""Header with the length of the JSON in bytes, for a body with binary data after it."""
 
 SIZE = "binary_data_size"
-"""The parameter of a tensor whose data are behind the JSON: its bytes."""
+"""Parameter of a tensor with binary data: its size in bytes."""
 
 _EVERY, _ONE = "binary_data_output", "binary_data"
 _LENGTH = struct.Struct("<I")
@@ -552,14 +552,14 @@ _DTYPES = {datatype: np.dtype(name).newbyteorder("<") for name, datatype in DATA
 
 
 def divided(body: bytes, length: str) -> tuple[bytes, bytes]:
-    """Returns the JSON of a body and the bytes behind it.
+    """Returns the JSON of a body and the binary data after it.
 
     Args:
-      body: both.
-      length: what `HEADER` says.
+      body: JSON and binary data.
+      length: value of the header `HEADER`.
 
     Raises:
-      HTTPError: it is no number, or the body is shorter.
+      HTTPError: the length is not a number, or the body is shorter.
     """
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
         raise HTTPError(BAD_REQUEST, f"{HEADER}: {length!r} is no number of bytes.")
@@ -571,14 +571,14 @@ def divided(body: bytes, length: str) -> tuple[bytes, bytes]:
 
 
 def raw(name: str, blob: bytes) -> Any:
-    """Returns a request for all outputs as bytes: its body is one text, without its length.
+    """Returns a request for all outputs as binary data, from a body with one text without length.
 
     Args:
-      name: of the only tensor that the model is asked with; "" if that is no such.
+      name: name of the model's only input tensor; "" if it has other inputs, see `raw_name`.
       blob: the body.
 
     Raises:
-      HTTPError: the model is asked otherwise, or the text is no UTF-8.
+      HTTPError: the model has other inputs, or the text is not UTF-8.
     """
     if not name:
         raise HTTPError(
@@ -591,16 +591,16 @@ def raw(name: str, blob: bytes) -> Any:
 
 
 def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
-    """Returns a request whose tensors all have `data`, those of bytes, too.
+    """Returns a request whose tensors all have `data`, including the binary ones.
 
     Args:
-      told: the request's JSON, of any form.
-      blob: the bytes behind it, of one tensor after another.
-      limits: of how many inputs are read.
+      told: JSON of the request, not yet validated.
+      blob: binary data of the tensors in order.
+      limits: limit of inputs.
 
     Raises:
-      HTTPError: the JSON has another form, or asks for what there is not; there are more bytes or
-        fewer than the tensors say; or they are no such elements.
+      HTTPError: the JSON is invalid or requires an unsupported extension, the size of the binary
+        data differs from that of the tensors, or the elements are invalid.
     """
     bare = [isinstance(one, dict) and "data" not in one for one in _inputs(told)]
     if any(bare):
@@ -641,11 +641,11 @@ def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
 def packed(
     request: InferenceRequest, outputs: Sequence[Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], bytes]:
-    """Returns the tensors of a response, and the bytes of those that are wanted so.
+    """Returns the tensors of a response, and the binary data of those requested as binary.
 
     Args:
-      request: that says which: by `binary_data` of an output, or `binary_data_output` of all.
-      outputs: with `data`, which those of bytes lose.
+      request: request with `binary_data` per output, or `binary_data_output` for all.
+      outputs: output tensors; binary ones are returned without `data`.
     """
     every = request.parameters.get(_EVERY, False)
     asked = {one.name: one.parameters for one in request.outputs or ()}
@@ -659,13 +659,13 @@ def packed(
 
 
 def _inputs(told: Any) -> list[Any]:
-    """Returns the inputs of a request of any form; none if it has no list of so few."""
+    """Returns the inputs of an unvalidated request; empty if it has no list within the limit."""
     inputs = told.get("inputs") if isinstance(told, dict) else None
     return inputs if isinstance(inputs, list) and len(inputs) <= MOST_TENSORS else []
 
 
 def _check_booleans(request: InferenceRequest) -> None:
-    """Raises HTTPError unless what says which outputs are bytes says yes or no."""
+    """Raises HTTPError if a parameter for binary outputs is not a boolean."""
     told = [(_EVERY, request.parameters)]
     told += [(_ONE, output.parameters) for output in request.outputs or ()]
     for name, parameters in told:
@@ -677,7 +677,7 @@ def _check_booleans(request: InferenceRequest) -> None:
 
 
 def _size_of(tensor: RequestInput) -> int | None:
-    """Returns how many bytes a tensor has behind the JSON; None if its data are in it."""
+    """Returns the size of a tensor's binary data in bytes; None if its data is in the JSON."""
     size = tensor.parameters.get(SIZE)
     if size is None:
         return None
@@ -687,7 +687,7 @@ def _size_of(tensor: RequestInput) -> int | None:
 
 
 def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
-    """Returns as many elements as a tensor's shape says; no more are read."""
+    """Returns the elements of a tensor from binary data; reads no more than its shape has."""
     if tensor.datatype == "BYTES":
         return _texts(tensor, blob)
     dtype = _DTYPES.get(tensor.datatype)
