@@ -20,12 +20,12 @@ _MARKS: dict[State, str] = {
     "failed": "m-3,-3l6,6m-6,0l6,-6",
     "running": "m-3,-3.5l6.5,3.5l-6.5,3.5z",
 }
-_FEW = 30  # trials that can all be told apart
+_FEW = 30  # maximum number of trials that are drawn distinctly
 _FILLED: tuple[State, ...] = ("completed", "running")
 
 
 def shades(record: SearchRecord) -> dict[int, float]:
-    """Returns how good each trial's newest value is by rank: 1 the best, 0 the worst.
+    """Returns the shade of each trial by the rank of its latest value: 1 is best, 0 is worst.
 
     Trials without a value, and failed ones, are absent.
     """
@@ -39,8 +39,8 @@ def colour(shade: float | None, trials: int) -> str:
     """Returns the style of a line or a dot.
 
     Args:
-      shade: how good its trial is; None if it has no value.
-      trials: how many are drawn: of many only the best stand out.
+      shade: shade of the trial; None if it has no value.
+      trials: number of drawn trials: with many, only the best are emphasized.
     """
     if shade is None:
         return "--c:var(--soft);--o:.6"
@@ -52,7 +52,7 @@ def colour(shade: float | None, trials: int) -> str:
 
 
 def drawn_as(record: SearchRecord, trial: TrialRecord, shade: float | None) -> str:
-    """Returns the attributes of what is drawn of a trial: its classes, its number, its colour."""
+    """Returns the SVG attributes of a trial's shape: classes, number, colour."""
     return (
         f'class="{classes(record, trial)}" data-trial="{trial.number}" '
         f'style="{colour(shade, len(record.trials))}"'
@@ -60,13 +60,13 @@ def drawn_as(record: SearchRecord, trial: TrialRecord, shade: float | None) -> s
 
 
 def in_order(record: SearchRecord) -> list[TrialRecord]:
-    """Returns the trials as they are drawn over each other: the best last."""
+    """Returns the trials in drawing order: the best last."""
     shade = shades(record)
     return sorted(record.trials, key=lambda one: (shade.get(one.number, -1.0), one.number))
 
 
 def classes(record: SearchRecord, trial: TrialRecord) -> str:
-    """Returns the classes of what is drawn of a trial."""
+    """Returns the CSS classes of a trial's shapes."""
     best, default = record.best, record.default
     told = ["trial", trial.state]
     if best is not None and best.number == trial.number:
@@ -77,13 +77,13 @@ def classes(record: SearchRecord, trial: TrialRecord) -> str:
 
 
 def mark(state: State, x: float, y: float) -> str:
-    """Returns the mark at the end of a curve, of a trial that is in this state."""
+    """Returns the marker at the end of a curve, by the state of its trial."""
     filled = "full" if state in _FILLED else "open"
     return f'<path class="mark {filled}" d="M{x:.1f},{y:.1f}{_MARKS[state]}"/>'
 
 
 def key_of_states(counts: Mapping[State, int]) -> str:
-    """Returns the legend of the marks: each state with its count."""
+    """Returns the legend of the markers, with the number of trials in each state."""
     parts = [
         f'<span><svg viewBox="0 0 12 12" aria-hidden="true" style="--c:var(--ink)">'
         f"{mark(state, 6, 6)}</svg>{count} {state}</span>"
@@ -93,12 +93,12 @@ def key_of_states(counts: Mapping[State, int]) -> str:
 
 
 def wrapped(name: str, columns: int, most: int) -> list[str]:
-    """Cuts a name into lines at its underscores and dots, within words if it must.
+    """Splits a name into lines at underscores and dots, or within words if necessary.
 
     Args:
-      name: that is cut.
-      columns: of a line.
-      most: lines; what is left over is an ellipsis.
+      name: name to split.
+      columns: maximum length of a line.
+      most: maximum number of lines; the rest is replaced by an ellipsis.
     """
     lines = [""]
     parts = name.replace("_", "_\n").replace(".", ".\n").split("\n")
@@ -115,34 +115,34 @@ def wrapped(name: str, columns: int, most: int) -> list[str]:
 
 
 def text(told: str) -> str:
-    """Writes a text so that it is nothing but a text, in an element or between quotes."""
+    """Escapes a text for use in an element or a quoted attribute."""
     return escape(visible(told))
 
 
 def finite(value: float | None) -> bool:
-    """Whether there is a finite value."""
+    """Returns True if the value is finite and not None."""
     return value is not None and math.isfinite(value)
 
 
-# Where values stand on the axis of a plot.
+# Scales: positions of values on the axes of a plot.
 
 
-_WIDE = 20.0  # a metric whose values are this much apart is seen best by powers of ten
-_FAR = 12.0  # as for steps
-_MOST_LABELS = 14  # of the values of a category
+_WIDE = 20.0  # ratio of a metric's values above which its axis is logarithmic
+_FAR = 12.0  # the same for steps
+_MOST_LABELS = 14  # maximum number of categories with a label
 _NEAR = 1e-9
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from 0 to 1.
+    """Scale of an axis, with positions from 0 to 1.
 
     Attributes:
-      low: of a number, or its logarithm.
-      high: of a number, or its logarithm.
-      log: whether by powers of ten.
-      whole: whether all values are whole numbers.
-      names: of a category's values in their order; empty for numbers.
+      low: minimum, or its logarithm.
+      high: maximum, or its logarithm.
+      log: whether the scale is logarithmic.
+      whole: whether all values are integers.
+      names: values of a categorical axis, in order; empty for numbers.
     """
 
     low: float
@@ -152,7 +152,7 @@ class Scale:
     names: tuple[str, ...] = ()
 
     def place(self, value: AnyValue) -> float | None:
-        """Returns where a value stands; None if nowhere."""
+        """Returns the position of a value; None if it has none."""
         if self.names:
             told = written(value)
             if told not in self.names:
@@ -166,7 +166,7 @@ class Scale:
         return min(max((number - self.low) / (self.high - self.low), 0.0), 1.0)
 
     def marks(self) -> list[tuple[float, str]]:
-        """Returns the places of the axis that have a label, and the labels."""
+        """Returns the positions and texts of the axis labels."""
         if self.names:
             every = math.ceil(len(self.names) / _MOST_LABELS)
             return [(self.place(name) or 0.0, name) for name in self.names[::every]]
@@ -183,11 +183,11 @@ class Scale:
 
 
 def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> Scale:
-    """Returns the scale of a hyperparameter: its range, and values beside it if there are any.
+    """Returns the scale of a hyperparameter: its range, extended to all tried values.
 
     Args:
-      axis: of the space.
-      values: that were tried; the unchanged set's may lie outside the range.
+      axis: axis of the search space.
+      values: tried values; those of the default may be outside the range.
     """
     tried = list(values)
     if axis.low is None or axis.high is None:
@@ -201,24 +201,24 @@ def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> Scale:
 
 
 def scale_of_metric(values: Sequence[float]) -> Scale:
-    """Returns the scale of a metric: all its finite values and a little room."""
+    """Returns the scale of a metric: all finite values with a margin."""
     low, high = min(values), max(values)
     if low > 0 and high / low > _WIDE:
         low, high = axis_range([math.log10(value) for value in values])
-        # The room of a logarithm does not end at 0.
+        # The lower margin of a logarithmic axis does not reach 0.
         return Scale(min(low, math.log10(min(values))), high, log=True)
     return _scale(*axis_range(values), log=False, whole=False)
 
 
 def scale_of_steps(steps: Sequence[int]) -> Scale:
-    """Returns the scale of optimizer steps, by powers of ten if rungs make them that far apart."""
+    """Returns the scale of optimizer steps; logarithmic if the rungs are far apart."""
     low, high = min(steps), max(steps)
     log = low > 0 and high / low > _FAR
     return _scale(low if log else 0, high, log=log, whole=True)
 
 
 def written(value: AnyValue) -> str:
-    """Writes a value as `--hparams` reads it, a float in few digits."""
+    """Formats a value for `--hparams`, floats with few digits."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     return f"{value:.6g}" if isinstance(value, float) else str(value)
@@ -232,41 +232,41 @@ def _scale(low: float, high: float, *, log: bool, whole: bool) -> Scale:
     return Scale(low, high, log=log, whole=whole)
 
 
-# Parallel coordinates: an axis for each hyperparameter, a line for each trial.
+# Parallel coordinates: one axis per hyperparameter, one line per trial.
 
 
 _HEIGHT, _TOP, _BOTTOM, _NOWHERE = 400, 84, 356, 382
 _LEFT, _RIGHT = 72, 66
-_WIDTH, _MOST_AXES = 960, 10  # of a plot that fits a page; more axes make it wider
-_APART = 108  # distance of axes of a wider one
-_COLUMNS, _LINES = 15, 4  # of an axis's name, if there is room
-_LABEL = 13  # characters of a tick's label, if there is room
-_NAME_WIDTH, _LABEL_WIDTH = 6.5, 6.0  # of a character
-_TIGHT = 100  # distance of axes below which letters are smaller
-_BESIDE = 14  # what stays free between a label and an axis
+_WIDTH, _MOST_AXES = 960, 10  # of a plot that fits the page; more axes make it wider
+_APART = 108  # distance between axes of a wider plot
+_COLUMNS, _LINES = 15, 4  # limits of an axis title, if space permits
+_LABEL = 13  # length limit of a tick label, if space permits
+_NAME_WIDTH, _LABEL_WIDTH = 6.5, 6.0  # per character
+_TIGHT = 100  # distance between axes below which letters are smaller
+_BESIDE = 14  # gap between a label and an axis
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of the plot: its name, its scale, and whether its good end is its lower one."""
+    """Axis of the plot: name, scale, and whether lower values are better."""
 
     name: str
     scale: Scale
     flipped: bool = False
 
     def height(self, value: AnyValue) -> float | None:
-        """Returns how high a value stands, from 0 to 1; None: nowhere."""
+        """Returns the height of a value, from 0 to 1; None if it has none."""
         place = self.scale.place(value)
         return place if place is None or not self.flipped else 1 - place
 
 
 def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
-    """Returns an `<svg>` element; a trial without a value begins at the foot of the metric's axis.
+    """Returns an `<svg>`; a trial without a value starts at the bottom of the metric axis.
 
     Args:
-      record: of a search in which a trial has a value.
-      order: the hyperparameters from left to right; the metric, its good end on top, and how far
-        trials came, if not all equally far, stand before them.
+      record: record of a search with at least one value.
+      order: hyperparameters from left to right, after the axes of the metric (better values on top)
+        and, if trials differ in it, the reached step.
     """
     axes = _axes(record, order)
     fits = len(axes) <= _MOST_AXES
@@ -319,7 +319,7 @@ def _y(height: float | None) -> float:
 
 
 def _line(across: Sequence[float], heights: Sequence[float | None]) -> str:
-    """Returns the path of a trial: level where it crosses an axis."""
+    """Returns the path of a trial, horizontal where it crosses an axis."""
     path = f"M{across[0]:.1f},{_y(heights[0]):.1f}"
     for place in range(1, len(across)):
         before, here = across[place - 1], across[place]
@@ -330,7 +330,7 @@ def _line(across: Sequence[float], heights: Sequence[float | None]) -> str:
 
 
 def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
-    """Yields an axis, its name above it, its labels beside it, and where it can be brushed."""
+    """Yields an axis with its title, its labels and its brush area."""
     yield (
         f'<g class="axis" data-axis="{place}"><title>{text(axis.name)}</title>'
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>'
@@ -366,13 +366,13 @@ def _text(
 
 @dataclass(frozen=True)
 class _Frame:
-    """Position of the axes in a plot."""
+    """Coordinate system of a plot."""
 
     left: int
     right: int
     top: int
     bottom: int
-    room: int  # for marks at both sides
+    room: int  # horizontal margin for markers
 
     def x(self, place: float | None) -> float:
         return self.left + self.room + (place or 0.0) * (self.right - self.left - 2 * self.room)
@@ -381,7 +381,7 @@ class _Frame:
         return self.bottom - (place or 0.0) * (self.bottom - self.top)
 
     def rows(self, scale: Scale) -> Iterator[str]:
-        """Yields a line across the plot for each label of the vertical axis."""
+        """Yields a horizontal grid line for each label of the vertical axis."""
         for place, label in scale.marks():
             y = self.y(place)
             yield (
@@ -390,22 +390,22 @@ class _Frame:
             yield _text(self.left - 6, y + 4, label, anchor="end")
 
 
-# The metric against each hyperparameter alone, at equal steps.
+# Slices: the metric against each hyperparameter, at equal steps.
 
 
 _SLICE_WIDTH, _SLICE_HEIGHT = 300, 174
 _SLICE = _Frame(46, 286, 12, 150, room=8)
-_SLICE_LABEL = 13  # characters of a label
-_SMALL_LABEL_WIDTH = 6.2  # of a character
+_SLICE_LABEL = 13  # maximum length of a label
+_SMALL_LABEL_WIDTH = 6.2  # per character
 
 
 def slices(record: SearchRecord, names: Sequence[str], step: int) -> str:
-    """Returns a `<div>` of plots, or nothing if no trial has a value at the step.
+    """Returns the plots as a `<div>`; empty if no trial has a value at the step.
 
     Args:
-      record: of the search.
-      names: of the hyperparameters, in the order of the plots.
-      step: at which the trials are compared.
+      record: record of the search.
+      names: hyperparameters in the order of the plots.
+      step: step at which trials are compared.
     """
     points = [
         (trial, value)
@@ -444,7 +444,7 @@ def _slice(
 
 
 def _below(widths: Scale) -> Iterator[str]:
-    """Yields the labels below a plot, except those that would touch the one before."""
+    """Yields the labels below a plot, skipping labels that would overlap the previous one."""
     free = 0.0
     for place, label in widths.marks():
         short = label if len(label) <= _SLICE_LABEL else f"{label[: _SLICE_LABEL - 1]}…"
@@ -455,20 +455,20 @@ def _below(widths: Scale) -> Iterator[str]:
             free = x + half + 6
 
 
-# The learning curves of all trials of a search in one plot.
+# Learning curves of all trials in one plot.
 
 
 _CURVES_WIDTH, _CURVES_HEIGHT = 960, 380
 _CURVES = _Frame(58, 946, 16, 336, room=10)
-_MOST_POINTS = 80  # of a curve
-_MOST_RUNGS = 8  # lines at which trials ended
+_MOST_POINTS = 80  # per curve
+_MOST_RUNGS = 8  # maximum number of vertical lines at rungs
 
 
 def trial_curves(record: SearchRecord) -> str:
-    """Returns an `<svg>` element of a search in which a trial has a value.
+    """Returns the plot of a search with at least one value, as an `<svg>`.
 
-    A curve's end has the mark of its trial's state; dotted lines, each with its step, stand where
-    several trials were stopped or paused.
+    The marker at the end of a curve shows the state of its trial; dotted lines mark the steps at
+    which several trials were stopped or paused.
     """
     curves = [
         (trial, [(step, v) for step, v in trial.curve if v is not None and finite(v)])
@@ -504,14 +504,14 @@ def trial_curves(record: SearchRecord) -> str:
 
 
 def _rungs(record: SearchRecord) -> list[int]:
-    """Returns the steps at which two trials or more were stopped or paused, if they are few."""
+    """Returns the steps at which at least two trials stopped or paused; empty if there are many."""
     ends = [one.evaluated for one in record.trials if one.state in ("stopped", "paused")]
     rungs = sorted({step for step in ends if ends.count(step) > 1})
     return rungs if len(rungs) <= _MOST_RUNGS else []
 
 
 def _rung_lines(rungs: Sequence[tuple[float, int]]) -> Iterator[str]:
-    """Yields a line for each rung, and its step above it where the one before leaves room."""
+    """Yields a line per rung, with its step above it if space permits."""
     free = 0.0
     for x, step in rungs:
         yield (

@@ -1,4 +1,4 @@
-"""The progress of a search on a terminal: a table that is drawn again, or plain lines."""
+"""Progress of a search on a terminal: a table that is redrawn, or plain lines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from t2t_torch.reports.section import cut, pad, width
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord, duration
 from t2t_torch.tune.searcher import Searcher, TrialState
 
-# How fast a search goes on, and how long it still takes.
+# Speed of a search, and its remaining time.
 
 
 @dataclasses.dataclass
 class _Held:
-    """A training that runs: since when it is seen, and where its trial was then."""
+    """Running training: when it was first seen, and its state at that time."""
 
     told: float
     since: float
@@ -26,13 +26,13 @@ class _Held:
 
 
 class Pace:
-    """Seconds and steps of trainings alone: of a night between two tuners nothing is counted.
+    """Training time and steps, excluding time without running trainings.
 
-    A ledger tells the seconds of trainings that have ended.  Those of one that runs are counted
-    from when it was first seen, and so are its steps.
+    The trial history contains the training time of completed trainings.  The time and steps of a
+    running training are counted from when it was first seen.
 
     Args:
-      clock: returns seconds.
+      clock: function that returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class Pace:
         self._held: dict[int, _Held] = {}
 
     def counted(self, searcher: Searcher, record: SearchRecord) -> SearchRecord:
-        """Returns the record with the seconds of what trains now."""
+        """Returns the record, including the seconds of running trainings."""
         now = self._clock()
         trials = tuple(
             dataclasses.replace(one, seconds=one.seconds + self._seen(state, one, now))
@@ -50,7 +50,7 @@ class Pace:
         return dataclasses.replace(record, trials=trials, seconds=seconds)
 
     def _seen(self, state: TrialState, trial: TrialRecord, now: float) -> float:
-        """Returns the seconds of a trial that its ledger does not tell yet."""
+        """Returns the seconds of a trial that are not yet in the trial history."""
         if state.status != "held":
             self._held.pop(state.number, None)
             return 0.0
@@ -60,15 +60,15 @@ class Pace:
         return now - held.since
 
     def seconds_left(self, searcher: Searcher, record: SearchRecord) -> float | None:
-        """Estimates how long a search still takes; None before anything is known of its pace.
+        """Returns the estimated remaining seconds of a search; None if its speed is unknown.
 
-        What is to come is counted in steps: of the trials that train, to their next rung, and of
-        those that are to begin, as many as those that are over have had.  So many trainings go on
-        at once as do now.
+        Remaining work is counted in steps: of running trials, up to their next rung; of trials yet
+        to start, the mean of the finished ones.  The current number of concurrent trainings is
+        assumed to stay the same.
 
         Args:
-          searcher: the state of the search.
-          record: that `counted` has returned.
+          searcher: state of the search.
+          record: result of `counted`.
         """
         done = sum(self._steps(state, record) for state in searcher.trials)
         if not done or record.seconds <= 0:
@@ -84,13 +84,13 @@ class Pace:
         return record.seconds * left / done / at_once
 
     def _steps(self, state: TrialState, record: SearchRecord) -> int:
-        """Returns the steps whose seconds are counted."""
+        """Returns the number of steps covered by the counted seconds."""
         held = self._held.get(state.number)
         return state.step + (record.trials[state.number].step - held.step if held else 0)
 
 
 def _expected(searcher: Searcher) -> float:
-    """Returns the steps of a trial where at each rung one of so many goes on."""
+    """Returns the expected steps of a trial if one in `divisor` trials continues at each rung."""
     total, divisor = 0.0, searcher.plan.divisor
     for bracket in searcher.brackets:
         steps = [0, *bracket.lengths]
@@ -106,7 +106,7 @@ _MOST_ROWS = 30
 
 
 def summary(searcher: Searcher, record: SearchRecord, left: float | None = None) -> str:
-    """Returns a line that says how far a search is, and how many seconds it may still take."""
+    """Returns a line with the progress of a search and its remaining time in seconds."""
     counts = [f"{number} {state}" for state, number in record.counts.items()]
     parts = [f"{len(searcher.valid)} of {searcher.plan.max_trials} trials: {', '.join(counts)}"]
     best = record.best
@@ -122,7 +122,7 @@ def summary(searcher: Searcher, record: SearchRecord, left: float | None = None)
 
 
 def rows(record: SearchRecord, columns: int) -> list[str]:
-    """Returns the table of trials, its head first, each line at most so wide."""
+    """Returns the table of trials with its header, in lines of at most `columns` characters."""
     searched = [axis.name for axis in record.space if axis.kind != "const"]
     best = record.best
     head = ["trial", "state", "step", record.metric, "time", "hyperparameters"]
@@ -156,7 +156,7 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
 
 
 def _order(record: SearchRecord, trial: TrialRecord) -> tuple[int, int, float, int]:
-    """Orders what trains first, then what came furthest, the best first."""
+    """Sort key: running trials first, then by step reached, then by value."""
     running = 0 if trial.state in ("running", "paused") else 1
     failed = trial.state == "failed"
     evaluated = 0 if failed else trial.evaluated
@@ -172,13 +172,13 @@ def _told(trial: TrialRecord, names: list[str]) -> str:
 
 
 class Progress:
-    """Shows a search that goes on.
+    """Progress display of a running search.
 
-    On a terminal the table is drawn in its place, and what is told stands above it; elsewhere each
-    line is written once, with its time.
+    On a terminal the table is redrawn in place below the messages; otherwise each line is written
+    once, with its time.
 
     Args:
-      stream: standard error, usually.
+      stream: output stream, usually standard error.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -189,18 +189,18 @@ class Progress:
         self._last = -_DRAW_SECONDS
 
     def tell(self, line: str) -> None:
-        """Writes a line that stays."""
+        """Writes a permanent line."""
         self._erase()
         self._stream.write(f"{time.strftime('%H:%M:%S')}  {line}\n")
         self._stream.flush()
 
     def show(self, searcher: Searcher, record: Callable[[], SearchRecord], changed: bool) -> None:
-        """Draws what goes on: on a terminal each second, else a line when a trial has ended.
+        """Updates the display: on a terminal each second, otherwise when a trial has ended.
 
         Args:
-          searcher: of the search.
-          record: makes the record, if it is time.
-          changed: whether a trial has begun or ended.
+          searcher: state of the search.
+          record: function that creates the record, called only when needed.
+          changed: whether a trial has started or ended.
         """
         if not self._is_terminal:
             if changed:
@@ -221,7 +221,7 @@ class Progress:
         self._drawn = len(lines)
 
     def end(self, searcher: Searcher, record: SearchRecord) -> None:
-        """Writes the whole table, which stays."""
+        """Writes the complete final table."""
         self._erase()
         columns = shutil.get_terminal_size().columns - 1 if self._is_terminal else 0
         lines = [*rows(record, columns), summary(searcher, record)]

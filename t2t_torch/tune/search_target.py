@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# Which searched hyperparameters a trial reads.
+# Detection of searched hyperparameters that a trial does not read.
 #
-# A range may hold the settings of several optimizers beside the choice of one, as tensor2tensor's
-# `basic_range1` does: `optimizer_adam_beta1` is nothing to a trial of sgd.  The trainer refuses
-# what a user has set and nothing reads; so such a value is not handed to it, and a name that no
-# trial of a search can read is refused before the search begins.
+# A range may contain settings of several optimizers and a choice of one, such as tensor2tensor's
+# `basic_range1`: a trial with sgd does not read `optimizer_adam_beta1`.  The trainer rejects flags
+# that are not read.  Such values are therefore omitted, and a name that no trial can read is
+# rejected before the search starts.
 
 
-_DRAWS = 64  # of a space with choices; each choice of up to a dozen is met almost surely
+_DRAWS = 64  # draws from a space with choices; covers each choice of up to a dozen almost surely
 
 
 def unread(hparams: HParams, values: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the values of a trial that nothing reads, and why.
+    """Returns the values of a trial that are not read, each with the reason.
 
     Args:
-      hparams: the set that the trial changes.
-      values: what it changes.
+      hparams: hparams set that the trial changes.
+      values: changed values.
     """
     try:
         check_settings(hparams.replace(**values).signed("a search"))
     except HParamsError as error:
-        # What else is wrong, as a decay that never decays, is the trainer's to refuse.
+        # Other errors, such as a schedule without decay, are left to the trainer.
         told = {line.partition("=")[0]: line for line in str(error).splitlines()}
         return {name: told[name] for name in values if name in told}
     return {}
@@ -54,18 +54,19 @@ def read_ones(hparams: HParams, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_read(hparams: HParams, space: Space, source: str) -> None:
-    """Refuses a space in which a name is read by no trial.
+    """Raises an error if no trial reads a name of the space.
 
     Args:
-      hparams: the set that the trials change.
-      space: what is searched.
-      source: where the space is from, as in "--hparams_range=basic_range1".
+      hparams: hparams set that the trials change.
+      space: search space.
+      source: origin of the space, such as "--hparams_range=basic_range1".
 
     Raises:
-      HParamsError: for each such name, what does not read it, and what would.
+      HParamsError: a name is not read; lists each with the reason and the setting that would read
+        it.
     """
     rng = random.Random(0)
-    # Only values that are names or switches decide what is read.
+    # Only categorical and boolean values decide which names are read.
     choices = any(
         isinstance(kind, Categorical) and any(isinstance(v, bool | str) for v in kind.values)
         for kind in space.kinds.values()
@@ -80,11 +81,11 @@ def check_read(hparams: HParams, space: Space, source: str) -> None:
 
 
 _KEPT = ("--keep_checkpoint_max=1", "--keep_checkpoint_best=1")
-"""The newest checkpoint, to go on from, and the best one."""
+"""Keeps the latest checkpoint, for resuming, and the best one."""
 
 
 class SearchTarget(Protocol):
-    """Target of a search: a problem by a model, or a PyTorchTrial."""
+    """Target of a search: a problem with a model, or a PyTorchTrial."""
 
     @property
     def name(self) -> str:
@@ -92,30 +93,30 @@ class SearchTarget(Protocol):
         ...
 
     def check_data(self) -> None:
-        """Raises DataError if the data is not there, before a trial is started to find out."""
+        """Raises DataError if data is missing, before any trial starts."""
         ...
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
-        """Returns the trainer's flags of these hyperparameters, but for where and how far."""
+        """Returns the trainer's flags for hyperparameters, without output directory and length."""
         ...
 
     def identity(self) -> dict[str, Any]:
-        """Returns what another tuner has to bring to search together."""
+        """Returns the values that must be equal in tuners that share a search."""
         ...
 
 
 @dataclass(frozen=True)
 class ProblemSearchTarget:
-    """A problem, a model and the set that trials change.
+    """A problem, a model and the hparams set that trials change.
 
     Attributes:
-      problem: the registered name.
-      model: the registered name.
-      hparams_set: the registered name.
-      hparams: changes to the set, the same in all trials.
-      data_dir: of the generated data.
-      usr_dirs: folders of the user's.
-      more: flags of the trainer, the same for all trials.
+      problem: registered name of the problem.
+      model: registered name of the model.
+      hparams_set: registered name of the set.
+      hparams: changes to the set, the same for all trials.
+      data_dir: directory of the generated data.
+      usr_dirs: user directories to import.
+      more: additional flags of the trainer, the same for all trials.
     """
 
     problem: str
@@ -132,17 +133,17 @@ class ProblemSearchTarget:
         return f"{self.problem} by {self.model}, {self.hparams_set}"
 
     def check_data(self) -> None:
-        """Checks that the data of each problem is generated, with a split to evaluate on.
+        """Checks that the data of each problem is generated and includes a split for evaluation.
 
         Raises:
-          DataError: it is not; says how to generate it.
+          DataError: the data is missing; includes the command that generates it.
         """
         for component in registry.problem(self.problem).components:
             manifest = Manifest.load(self.data_dir, component.dataset_name)
             manifest.split(Split.EVAL, self.data_dir)
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
-        """Returns the flags; each value is a flag of its own, and wins over `hparams`."""
+        """Returns the flags; each value has its own flag, which overrides `hparams`."""
         return [
             f"--problem={self.problem}",
             f"--model={self.model}",
@@ -156,11 +157,11 @@ class ProblemSearchTarget:
         ]
 
     def _read(self, hparams: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
-        """Returns the values that this trial reads: the trainer refuses others."""
+        """Returns the values that this trial reads, as the trainer rejects others."""
         return read_ones(registry.hparams(self.hparams_set).parse(self.hparams), hparams)
 
     def identity(self) -> dict[str, Any]:
-        """Returns all but where things lie."""
+        """Returns all values except locations."""
         return {
             "name": self.name,
             "problem": self.problem,
@@ -173,14 +174,14 @@ class ProblemSearchTarget:
 
 @dataclass(frozen=True)
 class TrialSearchTarget:
-    """A PyTorchTrial and its experiment's file.
+    """A PyTorchTrial and its experiment configuration.
 
     Attributes:
-      trial: as `--trial` takes it.
-      config: the experiment's file.
-      class_name: of the trial, as a reader calls it.
-      usr_dirs: folders of the user's.
-      more: flags of the trainer, the same for all trials.
+      trial: location of the trial, as `--trial` takes it.
+      config: experiment configuration file.
+      class_name: display name of the trial.
+      usr_dirs: user directories to import.
+      more: additional flags of the trainer, the same for all trials.
     """
 
     trial: str
@@ -191,14 +192,14 @@ class TrialSearchTarget:
 
     @property
     def name(self) -> str:
-        """The trial."""
+        """The trial class."""
         return self.class_name
 
     def check_data(self) -> None:
-        """Checks nothing: a trial's own code reads its data."""
+        """Does nothing: a trial's code reads its own data."""
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
-        """Returns the flags; each value is a flag of its own, by its dotted name, as JSON."""
+        """Returns the flags; each value has its own flag, with its dotted name and JSON value."""
         return [
             f"--trial={self.trial}",
             f"--config={self.config}",
@@ -208,12 +209,12 @@ class TrialSearchTarget:
         ]
 
     def identity(self) -> dict[str, Any]:
-        """Returns all but where things lie."""
+        """Returns all values except locations."""
         return {"name": self.name, "trial": Path(self.trial).name, "trainer": list(self.more)}
 
 
 def written(value: AnyValue) -> str:
-    """Writes a value as `--hparams` reads it."""
+    """Formats a value for `--hparams`."""
     if isinstance(value, bool) or value is None:
         return "none" if value is None else str(value).lower()
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A search that tuners share: its ledger, what follows from it, and who is alive."""
+"""A search shared by several tuners: trial history, state and live tuners."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ NONE_BEGUN = (
 
 
 class SharedSearch:
-    """A tuner's view of a shared search.
+    """View of a shared search in one tuner.
 
     Args:
-      ledger: of the search.
+      ledger: trial history of the search.
 
     Attributes:
-      began: seconds since 1970, of the first entry; 0 before it.
-      last: of the newest one.
-      id: of its beginning, the same to all tuners; empty if it was begun before there were ids.
-      subject: what is trained, as the search was begun with.
+      began: time of the first entry in seconds since 1970; 0 before it.
+      last: time of the latest entry.
+      id: id of this start of the search, the same for all tuners; empty for searches older than
+        ids.
+      subject: target of the search in JSON form, from its first entry.
     """
 
     def __init__(self, ledger: TrialHistory) -> None:
@@ -57,29 +58,29 @@ class SharedSearch:
 
     @property
     def has_begun(self) -> bool:
-        """Whether somebody has begun it."""
+        """True if the search has been started."""
         return self._searcher is not None
 
     def begin(self, plan: SearchPlan, space: Space, subject: Mapping[str, Any]) -> None:
-        """Begins the search, or joins it if it is the same.
+        """Starts the search, or joins it if it is the same.
 
         Args:
-          plan: what is asked for.
-          space: what is searched.
-          subject: what is trained, as JSON can say it.
+          plan: requested plan.
+          space: search space.
+          subject: target of the search in JSON form.
 
         Raises:
-          CheckpointError: another search is kept here; says what it differs in.
+          CheckpointError: the directory holds another search; lists the differences.
         """
         self.sync()
         asked: dict[str, Any] = json.loads(
             json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(subject)})
         )
         begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **asked}
-        if not self.has_begun:  # of two that begin at once, the second finds the first one's
+        if not self.has_begun:  # if two tuners start at once, the second joins the first
             self._add(begin)
         told = self._differences(asked)
-        if told and self.searcher.is_blank:  # nothing would be lost
+        if told and self.searcher.is_blank:  # no results to lose
             self._add(begin)
             told = self._differences(asked)
         if told:
@@ -92,7 +93,7 @@ class SharedSearch:
             )
 
     def _differences(self, asked: Mapping[str, Any]) -> list[str]:
-        """Returns what the search that is kept here differs in from the one that is asked for."""
+        """Returns the differences between the stored search and the requested one."""
         plan, space = SearchPlan.from_dict(asked["plan"]), Space.from_list(asked["space"])
         told = differences((self.searcher.plan, self.searcher.space), (plan, space))
         return told + [
@@ -102,7 +103,7 @@ class SharedSearch:
         ]
 
     def sync(self) -> list[tuple[Mapping[str, Any], bool]]:
-        """Takes what has been added; returns the entries, and whether each was valid."""
+        """Applies new entries of the history; returns them with their validity."""
         taken: list[tuple[Mapping[str, Any], bool]] = []
         for entry in self.ledger.new_entries():
             self.last = float(entry.get("time", self.last))
@@ -119,19 +120,20 @@ class SharedSearch:
         return taken
 
     def _begins_anew(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an entry begins another search, where nothing is lost.
+        """Returns True if an entry starts another search and no results are lost.
 
-        The same one has begun already: of two tuners that bring it at the same moment, the second
-        one joins.
+        An entry that starts the same search again is void: if two tuners start it at the same time,
+        the second one joins.
         """
         may = entry["do"] == "begin" and self.searcher.is_blank
         return may and bool(self._differences(entry))
 
     def take(self, presence: Heartbeat) -> Task | None:
-        """Claims what is to be done next; None if there is nothing for this tuner now."""
+        """Claims the next task; None if there is none for this tuner now."""
 
         def is_reachable(trial: TrialState) -> bool:
-            # Elsewhere it waits for those who have its checkpoint, or begins anew without them.
+            # Otherwise the trial waits for the tuners that have its checkpoint, or restarts without
+            # it.
             return trial.place == presence.place or not presence.place_is_alive(trial.place)
 
         while True:
@@ -152,15 +154,15 @@ class SharedSearch:
                 return task
 
     def tell(self, presence: Heartbeat, do: str, trial: int, **more: Any) -> bool:
-        """Adds what became of a trial; returns whether it was this tuner's to tell."""
+        """Adds an event of a trial; returns True if this tuner held the trial."""
         return self._add({"do": do, "tuner": presence.tuner, "trial": trial, **more})
 
     def whereabouts(self, trial: int) -> str:
-        """Returns the machine and the folder of who trained a trial last; empty if unknown."""
+        """Returns the machine and folder of the last tuner of a trial; empty if unknown."""
         return whereabouts(self.ledger, self.searcher.trials[trial].place)
 
     def free_lost(self, presence: Heartbeat) -> list[TrialState]:
-        """Frees the trials of tuners that are dead; returns those that this call has freed."""
+        """Frees the trials of dead tuners; returns the trials freed by this call."""
         held = [trial for trial in self.searcher.trials if trial.status == "held"]
         freed = []
         for trial in held:
@@ -171,7 +173,7 @@ class SharedSearch:
         return freed
 
     def _add(self, entry: Mapping[str, Any]) -> bool:
-        """Adds an entry; returns whether it was valid when its turn came."""
+        """Adds an entry; returns True if it was valid when applied."""
         written = json.loads(json.dumps(entry))
         self.ledger.append(written)
         return any(
@@ -180,18 +182,18 @@ class SharedSearch:
         )
 
 
-# The study of a search's name, for optuna's own tools: its dashboard, its importances.
+# Study with the name of the search, for optuna's tools: dashboard, importances.
 
 
 def publish(ledger: TrialHistory, searcher: Searcher) -> None:
-    """Adds finished trials to the study of the search's name, where optuna's tools look.
+    """Adds finished trials to the study with the name of the search, for optuna's tools.
 
-    What is there already, from whichever tuner, is not added again.  Nothing is read back: if the
-    study is lost, or two tuners add at the same moment, no decision is another one.
+    Existing trials of any tuner are not added again.  The study is never read back: decisions are
+    unaffected if it is lost, or if two tuners add trials at the same time.
 
     Args:
-      ledger: of the search.
-      searcher: its state.
+      ledger: trial history of the search.
+      searcher: state of the search.
     """
     plan, space = searcher.plan, searcher.space
     optuna = optuna_module()
@@ -222,35 +224,35 @@ def publish(ledger: TrialHistory, searcher: Searcher) -> None:
             study.add_trial(made)
 
 
-# Where the runs of a search are, and of which search they are.
+# Run directories of a search, and the search that they belong to.
 
 
 RUNS = "trials"
-"""In the search's folder: the run directories, by the trial's number."""
+"""Subfolder of the search directory with the run directories, named by trial number."""
 
 _OF = ".search"
-"""Among them: the id of the search that they are of."""
+"""File in that folder with the id of its search."""
 
 
 def trial_directory(output_dir: Path, trial: int) -> Path:
-    """Returns the run directory of a trial of a search."""
+    """Returns the run directory of a trial."""
     return output_dir / RUNS / str(trial)
 
 
 def claim_runs(output_dir: Path, search: str) -> Path | None:
-    """Makes the folder of runs that of a search; runs of another one are set aside.
+    """Creates the folder of runs for a search; runs of another search are moved aside.
 
-    A trial would else go on from the checkpoint of another search's trial of its number.
+    Otherwise a trial would resume from a checkpoint of another search.
 
     Args:
-      output_dir: of the search.
-      search: its id, which all of its tuners know.
+      output_dir: directory of the search.
+      search: id of the search, shared by its tuners.
 
     Returns:
-      Where the runs of another search are now; None if there were none.
+      The new location of another search's runs; None if there were none.
     """
     runs, old = output_dir / RUNS, None
-    with file_lock(output_dir / f"{RUNS}.lock"):  # of tuners that begin one at a time
+    with file_lock(output_dir / f"{RUNS}.lock"):  # serializes tuners that start
         if _is_of_another(runs, search):
             old = _free_name(output_dir)
             runs.rename(old)
@@ -273,7 +275,7 @@ def _free_name(output_dir: Path) -> Path:
     return old
 
 
-# What a training has evaluated, read from its run directory.
+# Evaluations of a training, read from its run directory.
 
 
 _BESIDE = ("step", "split", "time")
@@ -282,11 +284,11 @@ _Version: TypeAlias = tuple[int, int, int]
 
 @dataclasses.dataclass(frozen=True)
 class Evaluations:
-    """One metric of a run.
+    """Values of one metric in a run.
 
     Attributes:
-      step: of the newest report, of training or of an evaluation; 0 if there is none.
-      curve: (step, value) of each evaluation, None where it is not finite.
+      step: step of the latest training report or evaluation; 0 if there is none.
+      curve: (step, value) of each evaluation; None if the value is not finite.
     """
 
     step: int
@@ -299,18 +301,18 @@ class Evaluations:
 
 
 _KNOWN: dict[tuple[Path, str], tuple[_Version, Evaluations]] = {}
-"""What was read of each file: a table that is drawn each second shows many runs that are over."""
+"""Parsed content of each file: a table redrawn every second shows many finished runs."""
 
 
 def read_evaluations(directory: Path, metric: str) -> Evaluations:
-    """Reads what a run has reported; a file that has not changed is not read again.
+    """Reads the reports of a run; an unchanged file is not read again.
 
     Args:
-      directory: of the run; it need not have begun.
-      metric: as evaluations print it ("loss") or as summaries name it.
+      directory: run directory; it may not exist yet.
+      metric: name of the metric as in evaluations ("loss") or summaries.
 
     Raises:
-      UsageError: evaluations have no such metric.
+      UsageError: the evaluations have no such metric.
     """
     file = MetricsFile(directory)
     version = _version(file.path)
@@ -324,7 +326,7 @@ def read_evaluations(directory: Path, metric: str) -> Evaluations:
 
 
 def _version(path: Path) -> _Version | None:
-    """Returns what changes whenever a file does; None if it is not there."""
+    """Returns a version that changes with the file; None if the file is missing."""
     try:
         now = path.stat()
     except FileNotFoundError:
@@ -361,7 +363,7 @@ def _meant(metric: str, names: list[str]) -> str:
         ) from None
 
 
-# What a search's ledger and run directories say, as a `SearchRecord`.
+# Conversion of a trial history and run directories to a `SearchRecord`.
 
 
 _STATES: dict[str, State] = {
@@ -377,13 +379,13 @@ _STATES: dict[str, State] = {
 def record_of(
     search: SharedSearch, output_dir: Path, *, command: str, trial: str = ""
 ) -> SearchRecord:
-    """Returns what is known of a search at this moment.
+    """Returns the current record of a search.
 
     Args:
-      search: begun and in step with its ledger.
-      output_dir: of the search.
-      command: that goes on with the search.
-      trial: what `--trial` is here; empty for a problem.
+      search: started search, synced with its trial history.
+      output_dir: directory of the search.
+      command: command that resumes the search.
+      trial: value of `--trial`; empty for a problem.
     """
     searcher, subject = search.searcher, search.subject
     plan = searcher.plan
@@ -421,7 +423,7 @@ def _named(subject: Mapping[str, Any]) -> dict[str, str]:
 
 
 def axis_of(name: str, kind: Kind) -> SpaceAxis:
-    """Returns how a kind is shown."""
+    """Returns the axis that displays a hyperparameter."""
     if isinstance(kind, Range):
         low, high = kind.ends
         return SpaceAxis(name, kind.type, kind.log, low=low, high=high)
@@ -430,7 +432,7 @@ def axis_of(name: str, kind: Kind) -> SpaceAxis:
 
 def _trial(trial: TrialState, directory: Path, metric: str, length: int) -> TrialRecord:
     step, curve = trial.step, dict(trial.curve)
-    try:  # what a training has done since it told the ledger
+    try:  # includes progress not yet in the trial history
         seen = read_evaluations(directory, metric)
         step = max(step, seen.step)
         curve.update(seen.curve)
