@@ -1,4 +1,4 @@
-"""Results of a search, ready to use: a registered set, JSON, a flag, or YAML of a trial."""
+"""Results of a search for reuse: a registered hparams set, JSON, a flag, or YAML for a trial."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import read_ones, written
 
-# What speaks for the best trial of a search: comparisons at equal steps alone.
+# Evidence for the best trial: comparisons at equal steps.
 
 
-_MOST = 0.75  # of the trials have reached the step at which all are compared
+_MOST = 0.75  # share of the trials that must have reached the step of comparison
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The best trial beside the others.
+    """Comparison of the best trial with the others.
 
     Attributes:
-      best: the trial.
-      value: of the metric at its newest evaluation.
-      is_default: whether it is the unchanged set.
-      default_step: the newest step at which both the best and the unchanged set were evaluated;
-        None if there is none.
-      default_value: of the unchanged set there.
-      best_value: of the best there.
-      median: of all other trials that were evaluated where the best last was; None if none was.
-      others: how many those are.
+      best: best trial.
+      value: metric at its latest evaluation.
+      is_default: whether it is the unchanged hparams set.
+      default_step: latest step at which both the best trial and the default were evaluated; None if
+        there is none.
+      default_value: metric of the default at that step.
+      best_value: metric of the best trial at that step.
+      median: median metric of the other trials evaluated at the best trial's latest step; None
+        without such trials.
+      others: number of these trials.
     """
 
     best: TrialRecord
@@ -79,13 +80,13 @@ def evidence_of(record: SearchRecord) -> Evidence | None:
 
 
 def value_at(trial: TrialRecord, step: int) -> float | None:
-    """Returns what was measured at a step; None if nothing was there, or it is not finite."""
+    """Returns the metric at a step; None if it is missing or not finite."""
     value = dict(trial.curve).get(step)
     return value if value is not None and math.isfinite(value) else None
 
 
 def newest_shared(one: TrialRecord, other: TrialRecord) -> int | None:
-    """Returns the newest step at which both have a value."""
+    """Returns the latest step at which both trials have a value."""
     steps = [step for step, _ in one.curve if value_at(one, step) is not None]
     both = [step for step in steps if value_at(other, step) is not None]
     return max(both, default=None)
@@ -97,9 +98,9 @@ def _known(trial: TrialRecord | None, step: int | None) -> float:
 
 
 def common_step(trials: Sequence[TrialRecord]) -> int | None:
-    """Returns the newest step at which three quarters of the trials were evaluated.
+    """Returns the latest step at which three quarters of the trials were evaluated.
 
-    Trials that were never evaluated are not counted.  None: none was.
+    Trials without evaluations do not count.  None if no trial was evaluated.
     """
     evaluated = [{step for step, _ in trial.curve} for trial in trials if trial.curve]
     reached = [
@@ -111,7 +112,7 @@ def common_step(trials: Sequence[TrialRecord]) -> int | None:
 
 
 def verdict(record: SearchRecord, evidence: Evidence) -> list[str]:
-    """Returns sentences on the best trial and its comparisons."""
+    """Returns sentences about the best trial and its comparisons."""
     best, metric = evidence.best, record.metric
     told = f"{metric} {number(evidence.value)} at step {best.evaluated:,}"
     if evidence.is_default:
@@ -143,7 +144,7 @@ def _against_default(record: SearchRecord, evidence: Evidence) -> str:
 
 
 def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
-    """Returns sentences on values at an end of their range."""
+    """Returns sentences about values at a bound of their range."""
     told = []
     for axis in record.space:
         value = trial.hparams.get(axis.name)
@@ -156,7 +157,7 @@ def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
         )
         place = (here - low) / (high - low)
         for end, near, bound in ((0.0, "lower", axis.low), (1.0, "upper", axis.high)):
-            if abs(place - end) <= 0.02 and bound != 0:  # behind 0 there is seldom anything
+            if abs(place - end) <= 0.02 and bound != 0:  # a bound of 0 usually cannot be exceeded
                 told.append(
                     f"Its {axis.name} of {number(value)} is at the {near} end of the range, "
                     f"{number(bound)}: a wider one may hold better."
@@ -165,29 +166,29 @@ def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
 
 
 JSON_FILE = "best.json"
-"""The findings of every search."""
+"""File with the results of every search."""
 SET_FILE = "best_hparams.py"
-"""A registered set; of a problem's search."""
+"""File with a registered hparams set, for a problem."""
 YAML_FILE = "best.yaml"
-"""The section `hyperparameters` of an experiment; of a trial's search."""
+"""File with the `hyperparameters` section of an experiment, for a trial."""
 
 _WIDTH = 100
 _CHANCE = "Each value is of one training with one seed: small differences may be chance."
 
 
 def write_findings(record: SearchRecord, directory: Path) -> str:
-    """Writes what was found, and says it.
+    """Writes the results and returns a summary.
 
-    `best.json` is always written once a trial was evaluated; beside it `best_hparams.py` for a
-    problem and `best.yaml` for a trial.  Where nothing is better than the unchanged set there is
-    no set to paste, and one of before goes.
+    `best.json` is written once a trial has been evaluated, together with `best_hparams.py` for a
+    problem or `best.yaml` for a trial.  If no trial is better than the default, the second file is
+    not written, and an existing one is deleted.
 
     Args:
-      record: of the search.
-      directory: where the files go.
+      record: record of the search.
+      directory: output directory.
 
     Returns:
-      lines for a terminal.
+      Lines for a terminal.
     """
     evidence = evidence_of(record)
     if evidence is None:
@@ -205,7 +206,7 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
 
 
 def found(record: SearchRecord) -> list[str]:
-    """Returns the results as sentences; none before the first evaluation."""
+    """Returns the results as sentences; empty before the first evaluation."""
     evidence = evidence_of(record)
     if evidence is None:
         return []
@@ -216,18 +217,18 @@ def found(record: SearchRecord) -> list[str]:
 
 
 def ready_to_paste(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns the file that is to be pasted: Python for a problem, YAML for a trial."""
+    """Returns the file to copy: Python for a problem, YAML for a trial."""
     return _yaml(record, evidence) if record.trial else _python(record, evidence)
 
 
 def set_name(record: SearchRecord) -> str:
-    """Returns the name under which what was found is registered."""
+    """Returns the name under which the resulting hparams set is registered."""
     parts = re.sub(r"\W+", "_", f"{record.hparams_set}_{record.problem}_found").strip("_")
     return f"set_{parts}" if not parts.isidentifier() or keyword.iskeyword(parts) else parts
 
 
 def hparams_of(record: SearchRecord, evidence: Evidence) -> dict[str, AnyValue]:
-    """Returns the best trial's hyperparameters in the order of the space, constants included."""
+    """Returns the best trial's hyperparameters in the order of the space, including constants."""
     values: dict[str, AnyValue] = {
         axis.name: axis.values[0] for axis in record.space if axis.kind == "const"
     }
@@ -237,10 +238,10 @@ def hparams_of(record: SearchRecord, evidence: Evidence) -> dict[str, AnyValue]:
 
 
 def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns `--hparams=...` for a shell: what all trials changed, and what the best one did.
+    """Returns `--hparams=...` for a shell: the changes of all trials and of the best one.
 
-    Values that its training did not read, as those of another optimizer, are left out: the trainer
-    refuses them.  If the set is not known here they stay.
+    Values that the training did not read, such as settings of another optimizer, are omitted
+    because the trainer rejects them.  If the hparams set is unknown in this process, they are kept.
     """
     found_ones = hparams_of(record, evidence)
     if record.hparams_set in registry.list_names("hparams"):
@@ -256,7 +257,7 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
 
 
 def to_json(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns what was found and its evidence as JSON."""
+    """Returns the results and their evidence as JSON."""
     best = evidence.best
     made: dict[str, Any] = {
         "hparams": hparams_of(record, evidence),
@@ -305,7 +306,7 @@ def told_trials(record: SearchRecord) -> str:
 
 
 def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
-    """Returns how to train with what was found."""
+    """Returns instructions for training with the results."""
     if record.trial:
         return []
     flags = f"--problem={record.problem} --model={record.model} --hparams_set={record.hparams_set}"
@@ -327,13 +328,13 @@ def _evidence_lines(record: SearchRecord) -> list[str]:
 
 
 def _python(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns a file for a user's directory that registers a set."""
+    """Returns a Python file for a user directory that registers the hparams set."""
     body = []
     for line in _evidence_lines(record):
         body += textwrap.wrap(line, _WIDTH - 4, break_on_hyphens=False, break_long_words=False) or [
             ""
         ]
-    # Whatever a name or a command holds, it ends no docstring and escapes nothing.
+    # Escapes names and commands: they must not end the docstring or form escape sequences.
     docstring = "\n    ".join(body).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     name, base = set_name(record), record.hparams_set
     values = hparams_of(record, evidence)
@@ -361,8 +362,8 @@ def _python(record: SearchRecord, evidence: Evidence) -> str:
 
 
 def _yaml(record: SearchRecord, evidence: Evidence) -> str:
-    """Returns the section `hyperparameters` of an experiment, nested as its names are dotted."""
-    import yaml  # only a trial's search needs it
+    """Returns the `hyperparameters` section of an experiment, with dotted names as nested keys."""
+    import yaml  # required for trials only
 
     comment = "".join(
         f"# {part}\n"
@@ -378,5 +379,5 @@ def _literal(value: AnyValue) -> str:
 
 
 def _items(changes: str) -> list[str]:
-    """Returns the parts of `--hparams`: a comma in brackets divides nothing."""
+    """Returns the items of `--hparams`; commas in brackets do not separate."""
     return [one.strip() for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", changes) if one.strip()]

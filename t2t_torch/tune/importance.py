@@ -1,9 +1,8 @@
 """Importance of hyperparameters by fANOVA, with its significance.
 
-Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance", ICML: trees are
-grown on what the trials were, and the variance of what the trees say over the whole space is shared
-out.  What a share would be if the metric had nothing to do with the hyperparameters is found by
-shuffling: with few trials that is much.
+Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance", ICML: a forest
+is fitted to the trials, and the variance of its predictions over the whole space is decomposed.
+The shares expected by chance are estimated by shuffling; with few trials they are large.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from t2t_torch.search_space import AnyValue
 from t2t_torch.tune.findings import common_step, value_at
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
 
-# A forest of regression trees over the cells of a space, in numpy alone.
+# Forest of regression trees over the cells of a space, in numpy.
 #
-# An axis is cut into cells, each with a weight: its part of the range.  A leaf of a tree holds some
-# cells of each axis, so what a tree says on average of one axis's cell is an exact sum over leaves:
-# the marginals of Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter
-# Importance", ICML, section 4.
+# An axis is divided into cells, weighted by their part of the range.  A leaf of a tree covers a set
+# of cells per axis, so the mean prediction for a cell of one axis is an exact sum over leaves: the
+# marginals of Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance",
+# ICML, section 4.
 
 
 Floats = npt.NDArray[np.float64]
@@ -36,11 +35,11 @@ Cells = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Axis:
-    """One axis of the space.
+    """Axis of the space.
 
     Attributes:
-      weights: [cells], which sum to 1.
-      ordered: whether only neighbouring cells may stay together when a leaf is split.
+      weights: [cells], weights that sum to 1.
+      ordered: whether a split must separate lower from higher cells.
     """
 
     weights: Floats
@@ -56,17 +55,17 @@ class _Leaf:
 def shares(
     cells: Integers, values: Floats, axes: Sequence[Axis], rng: np.random.Generator, trees: int
 ) -> Floats:
-    """Returns which part of the variance over the whole space each axis explains alone.
+    """Returns the part of the variance over the whole space explained by each axis alone.
 
     Args:
-      cells: [trials, axes], the cell in which a trial lies.
-      values: [trials], what is explained.
-      axes: of the space.
-      rng: chooses each tree's trials, with replacement.
-      trees: how many; those that explain nothing count as zeros.
+      cells: [trials, axes], index of each trial's cell.
+      values: [trials], values to explain.
+      axes: axes of the space.
+      rng: generator of the bootstrap samples.
+      trees: number of trees; trees that explain nothing count as zeros.
 
     Returns:
-      [axes], the mean over the trees; their sum is at most 1, the rest belongs to combinations.
+      [axes], means over the trees; their sum is at most 1, the rest belongs to interactions.
     """
     found = np.zeros((trees, len(axes)))
     least = max(2, len(values) // 24)
@@ -81,7 +80,7 @@ def shares(
 
 
 def _explained(leaves: Sequence[_Leaf], axes: Sequence[Axis]) -> Floats:
-    """Returns the parts of a tree's variance that its axes explain, [axes]."""
+    """Returns the parts of a tree's variance explained by its axes, [axes]."""
     value = np.array([leaf.value for leaf in leaves])
     pairs = [zip(axes, leaf.cells, strict=True) for leaf in leaves]
     parts = np.array([[axis.weights @ held for axis, held in pair] for pair in pairs])
@@ -106,7 +105,7 @@ def _grow(
     leaves: list[_Leaf],
     least: int,
 ) -> None:
-    """Splits a box where it lowers the squared error most; a leaf has so many trials at least."""
+    """Splits a box at the largest reduction of the squared error; leaves have a minimum size."""
     split = _best_split(cells, values, axes, box, least)
     if split is None:
         leaves.append(_Leaf(float(values.mean()), box))
@@ -122,7 +121,7 @@ def _grow(
 def _best_split(
     cells: Integers, values: Floats, axes: Sequence[Axis], box: Sequence[Cells], least: int
 ) -> tuple[int, Cells] | None:
-    """Returns the axis and the cells of the left side; None if nothing is gained."""
+    """Returns the axis and cells of the left side of the best split; None without improvement."""
     count = len(values)
     centred = values - values.mean()
     if count < 2 * least or float(centred @ centred) <= 1e-12:
@@ -138,7 +137,7 @@ def _best_split(
         left, above = held[order].cumsum()[:-1], sums[order].cumsum()[:-1]
         if not len(left):
             continue
-        # Both sides' sums are opposite, since the values are centred.
+        # The sums of both sides are opposite because the values are centred.
         gain = above**2 / left + above**2 / (count - left)
         gain[(left < least) | (count - left < least)] = -1.0
         at = int(gain.argmax())
@@ -148,7 +147,7 @@ def _best_split(
 
 
 def _side(axis: Axis, order: Integers, at: int, held: Cells) -> Cells:
-    """Returns the cells left of a split, [cells]: unseen ones go halfway, or to the larger side."""
+    """Returns the cells left of a split, [cells]; unseen cells go to the nearer or larger side."""
     side = np.zeros(len(axis.weights), bool)
     if axis.ordered:
         side[: (int(order[at]) + int(order[at + 1]) + 1) // 2] = True
@@ -162,12 +161,12 @@ def _side(axis: Axis, order: Integers, at: int, held: Cells) -> Cells:
 
 
 LEAST_TRIALS = 8
-"""With fewer, trees have next to nothing to be grown on."""
+"""Minimum number of trials."""
 
 _TREES = 32
 _SHUFFLES = 20
-_CHANCE = 95  # the percentile of the shuffled shares that counts as chance
-_PER_NAME = 10  # trials for each hyperparameter from which on shares are more than a hint
+_CHANCE = 95  # percentile of the shuffled shares that defines chance
+_PER_NAME = 10  # trials per hyperparameter from which on shares are reliable
 
 
 @dataclass(frozen=True)
@@ -175,10 +174,10 @@ class HparamImportance:
     """Importance of one hyperparameter.
 
     Attributes:
-      name: of the hyperparameter.
-      share: of the variance of the metric's ranks that it explains alone, from 0 to 1.
-      chance: what one of these would come to if the metric were shuffled; smaller shares say
-        nothing.
+      name: name of the hyperparameter.
+      share: share of the variance of the metric's ranks that it explains alone, from 0 to 1.
+      chance: share that it would reach if the metric were shuffled; smaller shares are not
+        significant.
     """
 
     name: str
@@ -191,9 +190,9 @@ class Importance:
     """Importances of all hyperparameters.
 
     Attributes:
-      shares: the largest first; empty if too little is known.
-      step: at which the trials were compared.
-      told: how much that is worth, in a sentence.
+      shares: importances in descending order; empty without enough data.
+      step: step at which the trials were compared.
+      told: sentence on the reliability of the shares.
     """
 
     shares: tuple[HparamImportance, ...]
@@ -202,10 +201,10 @@ class Importance:
 
 
 def importance_of(record: SearchRecord) -> Importance:
-    """Finds how much each hyperparameter matters, at the newest step that most trials reached.
+    """Estimates the importance of hyperparameters at the latest step that most trials reached.
 
-    Ranks are explained, not values: one diverged trial would else be all there is to see.  A trial
-    whose value was not finite there ranks last; failed ones are left out.
+    Ranks are explained instead of values: otherwise a single diverged trial would dominate.  A
+    trial with a non-finite value ranks last; failed trials are excluded.
     """
     space = [axis for axis in record.space if axis.kind != "const"]
     kept = [one for one in record.trials if one.state != "failed" and _has_all(one, space)]
@@ -251,7 +250,7 @@ def _has_all(trial: TrialRecord, space: Sequence[SpaceAxis]) -> bool:
 
 
 def _ranks(losses: Sequence[float]) -> Floats:
-    """Returns ranks from 0 to 1; equal losses share theirs."""
+    """Returns ranks from 0 to 1; equal losses share a rank."""
     ordered = sorted(losses)
     first = {loss: place for place, loss in reversed(list(enumerate(ordered)))}
     last = {loss: place for place, loss in enumerate(ordered)}
@@ -259,10 +258,10 @@ def _ranks(losses: Sequence[float]) -> Floats:
 
 
 def _cells(values: Sequence[AnyValue], axis: SpaceAxis) -> tuple[Integers, Axis]:
-    """Cuts an axis into cells, one for each value that was tried.
+    """Divides an axis into cells, one per tried value.
 
     Returns:
-      [trials], the cells in which they lie; the axis.
+      [trials], index of each trial's cell; and the axis.
     """
     if axis.low is None or axis.high is None:
         known = list(dict.fromkeys([*map(repr, axis.values), *map(repr, values)]))
@@ -279,7 +278,7 @@ def _cells(values: Sequence[AnyValue], axis: SpaceAxis) -> tuple[Integers, Axis]
 
 
 def _place(value: AnyValue, axis: SpaceAxis) -> float:
-    """Returns where a value lies in its range, from 0 to 1; one beside it counts as its end."""
+    """Returns the position of a value in its range, from 0 to 1, clipped to the range."""
     assert axis.low is not None and axis.high is not None
     if isinstance(value, str | None) or axis.low == axis.high:
         return 0.5

@@ -1,4 +1,4 @@
-"""The page of a search (`search.html`): what was tried, what it led to, and what was found."""
+"""The HTML page of a search (`search.html`): trials, analyses and results."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ BEHAVIOUR = Behaviour(
     style=_ASSET.with_suffix(".css").read_text("utf-8"),
     script=_ASSET.with_suffix(".js").read_text("utf-8"),
 )
-"""Style and script of the page of a search."""
+"""Style and script of the page."""
 
 
-# The table of all trials of a search, which a page's script sorts.
+# Sortable table of all trials.
 
 
-_MOST_ERROR = 160  # characters of the last line of an error
+_MOST_ERROR = 160  # length limit for the last line of an error
 
 
 @dataclass(frozen=True)
 class _Cell:
-    """Text of a table cell, and its sort key: numbers, then texts, then None."""
+    """Text of a table cell, and its sort key: numbers, then strings, then None."""
 
     told: str
     key: float | str | None
@@ -60,11 +60,11 @@ class _Cell:
 
 
 def trial_table(record: SearchRecord, names: Sequence[str]) -> str:
-    """Returns a `<div>` with the table.
+    """Returns the table as a `<div>`.
 
     Args:
-      record: of the search.
-      names: of the hyperparameters, in the order of the columns.
+      record: record of the search.
+      names: hyperparameters in the order of the columns.
     """
     failed = any(one.error for one in record.trials)
     head = ["trial", "state", "step", record.metric, *names, "time", *(["error"] if failed else [])]
@@ -133,7 +133,7 @@ def _class(*, words: bool) -> str:
 
 
 def _broken(name: str) -> str:
-    """Returns a name as HTML that may break at underscores and dots."""
+    """Returns a name as HTML that may wrap at underscores and dots."""
     return text(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
 
 
@@ -142,12 +142,12 @@ _DRAG = "Drag along an axis to choose trials"
 
 
 def search_page(record: SearchRecord) -> str:
-    """Returns the page of a search, over or not; it needs nothing from elsewhere."""
+    """Returns the self-contained page of a search, finished or not."""
     evidence = evidence_of(record)
     importance = importance_of(record)
     names = [axis.name for axis in record.space if axis.kind != "const"]
     shares = {one.name: one.share for one in importance.shares}
-    # The sort is stable: what is as important stays in the order of the space.
+    # The sort is stable: equally important hyperparameters keep the order of the space.
     by_share = sorted(names, key=lambda name: -shares.get(name, 0.0))
     sections = [
         *_best(record, evidence),
@@ -220,7 +220,7 @@ def _best(record: SearchRecord, evidence: Evidence | None) -> Iterator[Section]:
 
 
 def _searched(axis: SpaceAxis) -> str:
-    """Writes what was searched of a hyperparameter."""
+    """Returns the searched range or values of a hyperparameter."""
     if axis.kind == "const":
         return "constant"
     if axis.low is None or axis.high is None:
@@ -230,7 +230,7 @@ def _searched(axis: SpaceAxis) -> str:
 
 def _code(summary: str, content: str) -> Markup:
     button = '<button type="button" class="copy" hidden>Copy</button>'
-    # Line ends stay as they are; of the rest nothing is markup.
+    # Keeps line breaks and escapes all markup.
     lines = "\n".join(map(text, content.rstrip("\n").split("\n")))
     return Markup(
         f"<details><summary>{text(summary)}</summary>"

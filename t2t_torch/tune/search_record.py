@@ -1,7 +1,7 @@
 """Record of a search, written as `search.json`.
 
-A record says all that the page and the findings tell; it is made of a search's ledger and of the
-run directories of its trials, and holds no torch, no optuna and no open file.
+A record contains everything that the page and the findings show.  It is derived from the trial
+history and run directories of a search, and is free of torch, optuna and open files.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from t2t_torch.errors import DataError
 from t2t_torch.search_space import AnyValue
 
 State = Literal["running", "paused", "completed", "stopped", "failed"]
-"""running: it trains, or is next; paused: it waits to go on; completed: it has its full length;
-stopped: a rung has ended it; failed: it raised, or its hyperparameters were refused."""
+"""running: training, or next to train; paused: waits to resume; completed: reached its full length;
+stopped: ended by a rung; failed: raised an error, or its hyperparameters were rejected."""
 
 STATES: tuple[State, ...] = ("running", "paused", "completed", "stopped", "failed")
 
 
 @dataclasses.dataclass(frozen=True)
 class SpaceAxis:
-    """One searched hyperparameter.
+    """Axis of the search space: one searched hyperparameter.
 
     Attributes:
-      name: dotted.
+      name: dotted name.
       kind: "const", "int", "double", "log" or "categorical".
-      log: whether its values are best seen on a logarithmic axis.
-      low: the least value; None of a categorical one.
-      high: the greatest value; None of a categorical one.
-      values: of a categorical one, in their order; of a constant its only one.
+      log: whether a logarithmic axis suits its values.
+      low: minimum; None if categorical.
+      high: maximum; None if categorical.
+      values: values of a categorical axis, in order; the single value of a constant.
     """
 
     name: str
@@ -46,20 +46,20 @@ class SpaceAxis:
 
 @dataclasses.dataclass(frozen=True)
 class TrialRecord:
-    """One training of a search.
+    """One trial of a search.
 
     Attributes:
-      number: from 0.
+      number: number of the trial, from 0.
       state: see `State`.
-      hparams: dotted name -> value, of the searched ones.
-      step: optimizer steps that are done, as far as is known.
-      length: optimizer steps of a whole training.
-      value: of the metric at the newest evaluation; None if there is none, or it is not finite.
-      curve: (step, value) of each evaluation; None where the value is not finite.
-      seconds: of training, restarts counted.
-      error: why it failed; else empty.
-      output_dir: its run directory.
-      restarts: how often it was begun again after a failure.
+      hparams: dotted name -> value, searched hyperparameters only.
+      step: known number of completed optimizer steps.
+      length: optimizer steps of a full training.
+      value: metric at the latest evaluation; None if missing or not finite.
+      curve: (step, value) of each evaluation; None if the value is not finite.
+      seconds: training time in seconds, including restarts.
+      error: reason of a failure; otherwise empty.
+      output_dir: run directory.
+      restarts: number of restarts after failures.
     """
 
     number: int
@@ -76,33 +76,33 @@ class TrialRecord:
 
     @property
     def evaluated(self) -> int:
-        """The step of the newest evaluation; 0 before the first."""
+        """The step of the latest evaluation; 0 before the first."""
         return self.curve[-1][0] if self.curve else 0
 
 
 @dataclasses.dataclass(frozen=True)
 class SearchRecord:
-    """A search, over or not.
+    """Record of a search, finished or not.
 
     Attributes:
-      name: what is trained: the problem and model, or the trial's class.
-      searcher: "adaptive_asha", "random", ...
-      metric: that is searched for.
-      lower_is_better: of the metric.
-      seed: of the search.
-      space: what is searched, constants included.
-      trials: by number; the default is one of them.
-      default: the unchanged set, if it was run; else None.
-      seconds: of training, summed over the trials.
-      began: seconds since 1970.
-      over: whether nothing is left to do.
-      output_dir: of the search.
-      command: that begins, and goes on with, the search.
-      model: the registered name; empty for a PyTorchTrial.
-      hparams_set: the set that the trials change; empty for a PyTorchTrial.
-      hparams_changes: to the set, the same for all trials (`--hparams`).
-      problem: the registered name; empty for a PyTorchTrial.
-      trial: what `--trial` was; empty for a problem.
+      name: display name of the target: problem and model, or trial class.
+      searcher: search method: "adaptive_asha", "random", ...
+      metric: name of the optimized metric.
+      lower_is_better: whether lower metric values are better.
+      seed: seed of the search.
+      space: search space, including constants.
+      trials: trials by number, including the default.
+      default: number of the trial with the unchanged hparams set; None if it was not run.
+      seconds: training time in seconds, summed over trials.
+      began: start time in seconds since 1970.
+      over: whether the search is complete.
+      output_dir: directory of the search.
+      command: command that starts or resumes the search.
+      model: registered name of the model; empty for a PyTorchTrial.
+      hparams_set: hparams set that the trials change; empty for a PyTorchTrial.
+      hparams_changes: changes to the set that all trials share (`--hparams`).
+      problem: registered name of the problem; empty for a PyTorchTrial.
+      trial: value of `--trial`; empty for a problem.
     """
 
     name: str
@@ -126,9 +126,9 @@ class SearchRecord:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The best of those that came furthest; None before the first evaluation.
+        """The best of the trials with the most steps; None before the first evaluation.
 
-        Values are compared at equal steps alone: a shorter training's value says something else.
+        Only values at equal steps are compared: values of shorter trainings are not comparable.
         """
         valued = [one for one in self.trials if one.value is not None and one.state != "failed"]
         if not valued:
@@ -141,26 +141,26 @@ class SearchRecord:
 
     @property
     def counts(self) -> dict[State, int]:
-        """The number of trials in each state that some are in."""
+        """The number of trials in each state, without empty states."""
         states = [one.state for one in self.trials]
         return {state: states.count(state) for state in STATES if state in states}
 
     def loss_of(self, value: float | None) -> float:
-        """Returns a value turned so that less is better; None is the worst."""
+        """Returns a value, negated if higher is better; None becomes the worst value."""
         if value is None or not math.isfinite(value):
             return math.inf
         return value if self.lower_is_better else -value
 
     def to_json(self) -> str:
-        """Writes the record."""
+        """Returns the record as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1, default=str) + "\n"
 
     @classmethod
     def from_json(cls, text: str) -> SearchRecord:
-        """Reads what `to_json` has written.
+        """Parses the result of `to_json`.
 
         Raises:
-          DataError: it is something else.
+          DataError: the text is not a valid record.
         """
         try:
             fields = json.loads(text)
@@ -191,11 +191,11 @@ def _trial(fields: Mapping[str, Any]) -> TrialRecord:
     return TrialRecord(**{**fields, "curve": curve, "output_dir": Path(fields["output_dir"])})
 
 
-# Times of a search as people say them.
+# Formatting of durations.
 
 
 def duration(seconds: float) -> str:
-    """Writes a time: "45 s", "3 min 20 s", "2 h 5 min"."""
+    """Formats a duration: "45 s", "3 min 20 s", "2 h 5 min"."""
     whole = max(round(seconds), 0)
     if whole < 60:
         return f"{whole} s"
