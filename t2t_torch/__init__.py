@@ -1,10 +1,10 @@
-"""Sequence modelling from raw text to a served model, by name.
+"""Sequence modelling on PyTorch, from raw text to a served model.
 
     model = t2t_torch.load("run")               # what t2t-trainer --output_dir=run has trained,
                                                 # or t2t-exporter --export_dir=run has written
     model(["A dog runs.", "Two men talk."])     # -> two strings
 
-Names are imported when they are first used: `import t2t_torch` alone costs nothing.
+Names are imported on first use: `import t2t_torch` alone is fast.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ STAGED_SUFFIX = ".incomplete"
 
 @contextlib.contextmanager
 def staged(path: Path) -> Iterator[Path]:
-    """Yields a temporary name beside `path`; on success the file there is synced and renamed.
+    """Yields a temporary path in the folder of `path`; on success it is synced and renamed.
 
-    A reader therefore sees the old file, no file, or the whole new one, also after a power cut.
-    When the body raises, the temporary file is removed and `path` is as it was.
+    A reader therefore sees the old file, no file, or the complete new one, even after a power
+    failure.  If the body raises, the temporary file is removed and `path` is unchanged.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
     try:
@@ -44,14 +44,14 @@ def staged(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file of text, which is whole whenever it is read."""
+    """Writes a text file atomically."""
     with staged(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Holds a file's lock (flock) of this machine; waits for it.  The file is made."""
+    """Holds the lock (flock) of a file, on this machine; waits for it.  Creates the file."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -59,10 +59,10 @@ def file_lock(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """Adds the path to an OSError that names no file, as of a write on a full disk.
+    """Adds the path to an OSError without one, for example of a write to a full disk.
 
     Raises:
-      OSError: that of the body, with the path.
+      OSError: the error of the body, with the path.
     """
     try:
         yield
@@ -76,13 +76,13 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes left of `path`; only for who holds a lock for it."""
+    """Removes temporary files of `path` left by killed processes; the caller holds its lock."""
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*{STAGED_SUFFIX}"):
         leftover.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
-    """Makes a file's content, or a folder's entries, survive a power cut."""
+    """Flushes the content of a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -94,16 +94,16 @@ def sync(path: Path) -> None:
 
 
 _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
-_LONGEST_LINE = 1 << 28  # bytes of a line in a packed file
-_MAX_RATIO = 500  # of a packed file's text to its size
-_ALWAYS_ALLOWED = 1 << 32  # bytes of a packed file's text
+_LONGEST_LINE = 1 << 28  # bytes of a line in a compressed file
+_MAX_RATIO = 500  # greatest compression ratio
+_ALWAYS_ALLOWED = 1 << 32  # bytes of text in a compressed file
 
 
 def read_raw_lines(path: Path) -> Iterator[bytes]:
-    r"""Yields the lines of a file, packed with gzip or not, as bytes, each with its "\n".
+    r"""Yields the lines of a plain or gzip-compressed file as bytes, each with its "\n".
 
     Raises:
-      DataError: the file cannot be read, or a packed file is damaged.
+      DataError: the file cannot be read, or a compressed file is damaged.
     """
     number = 0
     try:
@@ -119,7 +119,7 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
 
 
 def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
-    """Yields the lines of a packed file; DataError if it is a decompression bomb."""
+    """Yields the lines of a compressed file; DataError if it is a decompression bomb."""
     most = max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size)
     total = 0
     while line := file.readline(_LONGEST_LINE + 1):
@@ -134,15 +134,15 @@ def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Yields the lines of a UTF-8 file, packed with gzip or not, without their "\n" or "\r\n".
+    r"""Yields the lines of a plain or gzip-compressed UTF-8 file without their "\n" or "\r\n".
 
-    Only "\n" ends a line: other carriage returns, form feeds, U+0085, U+2028 and the like are kept
-    as part of it, so that parallel files stay parallel.  One "\r" before the "\n" and a byte order
-    mark at the file's start, which Windows' editors write, are no part of the text.
+    Only "\n" ends a line: other carriage returns, form feeds, U+0085, U+2028 and the like are part
+    of the line, which keeps parallel files parallel.  A "\r" before the "\n" and a byte order mark
+    at the start of the file, as written by Windows editors, are removed.
 
     Raises:
-      DataError: there is no such file, it is not UTF-8 (names line and byte), or a packed file is
-        damaged.
+      DataError: there is no such file, it is not UTF-8 (the message has line and byte), or a
+        compressed file is damaged.
     """
     start = 0
     number = 0
@@ -167,8 +167,8 @@ def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
     """Yields the pairs of lines of two files.
 
     Raises:
-      DataError: the files have different numbers of lines (after all whole pairs), or `read_lines`
-        refuses one of them.
+      DataError: the files have different numbers of lines (raised after all pairs), or
+        `read_lines` fails for one of them.
     """
     counts = [0, 0]
     for pair in zip_longest(read_lines(first), read_lines(second)):
@@ -183,13 +183,13 @@ def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """Opens a file to be read; one that is packed with gzip is unpacked on the way."""
+    """Opens a file for reading; gzip-compressed files are decompressed."""
     with path.open("rb") as file:
         magic = file.read(len(_GZIP_MAGIC))
     return gzip.open(path, "rb") if magic == _GZIP_MAGIC else path.open("rb")
 
 
-# Lines joined to long texts, for language models that read across line ends.
+# Joining lines to long texts, for language models that read across line ends.
 
 
 BLOCK_CHARACTERS = 1 << 16
@@ -197,7 +197,7 @@ BLOCK_CHARACTERS = 1 << 16
 
 
 def blocks(lines: Iterable[str], *, characters: int = BLOCK_CHARACTERS) -> Iterator[str]:
-    r"""Joins consecutive lines with "\n" to texts of at least so many characters."""
+    r"""Joins consecutive lines with "\n" to texts of at least `characters` characters."""
     held: list[str] = []
     size = 0
     for line in lines:
@@ -210,18 +210,18 @@ def blocks(lines: Iterable[str], *, characters: int = BLOCK_CHARACTERS) -> Itera
         yield "\n".join(held)
 
 
-# Where outputs go: what may be written over, and how.
+# Output files: checks and atomic writes.
 
 
 def check_target(target: Path, *sources: Path, flag: str = "--decode_to_file") -> None:
-    """Checks that outputs can be written, so that an hour of work is not for nothing.
+    """Checks before a long computation that its outputs can be written.
 
-    Makes the folder that the target stands in.
+    Creates the folder of the target.
 
     Args:
-      target: where the outputs shall go; need not exist.
-      sources: files that are read; none of them may be the target.
-      flag: that names the target, for errors.
+      target: path of the outputs; need not exist.
+      sources: input files; none of them may be the target.
+      flag: flag that sets the target, for errors.
 
     Raises:
       UsageError: the target is one of the sources, a folder, or cannot be written.
@@ -251,7 +251,7 @@ def _check_place(target: Path, flag: str) -> None:
         return
     file = Path(os.path.realpath(target))
     file.parent.mkdir(parents=True, exist_ok=True)
-    # A file of the very kind that will be written: it knows of rights, of read-only disks and of
+    # Create a temporary file like the later one: detects missing permissions, read-only disks and
     # names that are too long.
     probe = file.with_name(f".{file.name}.{os.getpid()}{STAGED_SUFFIX}")
     probe.touch()
@@ -259,21 +259,21 @@ def _check_place(target: Path, flag: str) -> None:
 
 
 def goes_to_stdout(target: Path) -> bool:
-    """Whether outputs written there come out of the process's standard output."""
+    """Returns True if the target is the standard output of this process."""
     return _is_open_as(target, 1)
 
 
 @contextlib.contextmanager
 def open_target(target: Path) -> Iterator[TextIO]:
-    """Opens a file of outputs; it appears whole or not at all.
+    """Opens an output file for an atomic write.
 
-    A symbolic link stays one: the file that it leads to is replaced.  What is no regular file (a
-    pipe, a terminal), and the standard output or error, is written as it is.
+    A symbolic link is kept: the file that it points to is replaced.  A target that is not a regular
+    file (a pipe, a terminal), and standard output or error, is written directly.
     """
     mode = _mode(target)
     for descriptor in (1, 2):
         if _is_open_as(target, descriptor):
-            # Not opened anew: that would write over what was printed before.
+            # Not reopened: that would overwrite earlier output.
             (sys.stdout if descriptor == 1 else sys.stderr).flush()
             with os.fdopen(os.dup(descriptor), "w", encoding="utf-8", newline="") as stream:
                 yield stream
@@ -289,13 +289,13 @@ def open_target(target: Path) -> Iterator[TextIO]:
 
 
 def is_replaced(target: Path) -> bool:
-    """Whether outputs written there appear as a whole file: there is a regular one, or none."""
+    """Returns True if the target is written atomically: it is a regular file or missing."""
     mode = _mode(target)
     return (mode is None or stat.S_ISREG(mode)) and not any(_is_open_as(target, n) for n in (1, 2))
 
 
 def is_stream(target: Path) -> bool:
-    """Whether there is something that is neither a regular file nor a folder."""
+    """Returns True if the target exists and is neither a regular file nor a folder."""
     try:
         mode = _mode(target)
     except OSError:
@@ -304,7 +304,7 @@ def is_stream(target: Path) -> bool:
 
 
 def _mode(path: Path) -> int | None:
-    """The kind of what is at the end of all links; None if there is nothing."""
+    """Returns the mode of a path, following links; None if it does not exist."""
     try:
         return path.stat().st_mode
     except FileNotFoundError:
@@ -319,18 +319,18 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def _is_open_as(path: Path, descriptor: int) -> bool:
-    """Whether a path leads to the file that a descriptor of this process writes."""
+    """Returns True if a path is the file that a descriptor of this process writes to."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except OSError:
         return False
 
 
-# Whether a process holds the lock of a file.
+# Locks of files.
 
 
 def is_locked(file: Path) -> bool:
-    """Whether a process holds the lock (flock) of a file; none does of one that is not there."""
+    """Returns True if a process holds the lock (flock) of a file; False if it does not exist."""
     try:
         descriptor = os.open(file, os.O_RDWR)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Contract: hyperparameters, with tensor2tensor's names and `basic_params1`'s defaults.
+"""Hyperparameters, with tensor2tensor's names and the defaults of `basic_params1`.
 
-`HParams` is what the pipeline, every model and the training loop read; a model that needs more adds
-fields in a subclass, beside its named sets in `hparams/`.  A set is a function that writes only its
-delta, and `--help_hparams` says for every field who set it:
+`HParams` is read by the pipeline, every model and the training loop; models add fields in a
+subclass, in the file of their named sets in `hparams/`.  A set is a function that changes only some
+fields, and `--help_hparams` prints the source of every field:
 
     @register_hparams
     def transformer_big() -> TransformerHParams:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from t2t_torch.features import Feature
 
 
-# The hyperparameters of what is trained on; `hparam.py` has the others.
+# Hyperparameters of the training loss and of sampling.
 
 
 class LossHParams(Params):
@@ -139,7 +139,7 @@ class ScheduledSamplingHParams(Params):
     )
 
 
-# The hyperparameters of what a model reads; `hparam.py` has the others.
+# Hyperparameters of inputs.
 
 
 class InputHParams(Params):
@@ -190,7 +190,7 @@ class InputHParams(Params):
     )
 
 
-# The hyperparameters of how weights are changed; `hparam.py` has the others.
+# Hyperparameters of optimization.
 
 
 class OptimizationHParams(Params):
@@ -532,7 +532,7 @@ class HParams(
     """What every model has."""
 
     def input_width(self, feature: Feature) -> int:
-        """Returns the width of the vectors that an input's bottom gives, for this model."""
+        """Returns the width of the output of an input's bottom, for this model."""
         return self.hidden_size
 
     # tensor2tensor 1.15.7, layers/common_hparams.py and models/transformer.py.
@@ -561,6 +561,7 @@ class HParams(
         video_num_input_frames video_num_target_frames warm_start_from_second weight_dtype
         weights_fn
         """.split()
+
     )
     # Names of PyTorch, Keras, Hugging Face and Lightning, and their short forms.
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(

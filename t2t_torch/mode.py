@@ -1,4 +1,4 @@
-"""Which part of the data a pass is over."""
+"""Splits of a data set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class Split(enum.Enum):
-    """A part of a data set.  The values stand in shard names, as tensor2tensor writes them."""
+    """A part of a data set.  The values are used in shard names, as in tensor2tensor."""
 
     TRAIN = "train"
     EVAL = "dev"

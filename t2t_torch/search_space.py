@@ -1,7 +1,7 @@
-"""What a search tries: kinds of hyperparameters, and how values are drawn from them.
+"""Search spaces: ranges of hyperparameters and how to sample them.
 
-Two files of settings become a `Space`: the `hyperparameters` of a PEDL experiment (`of_mapping`)
-and the ranges of a problem's hparams (`of_ranges`, `t2t_torch/search_space.py`).
+A `Space` is built from the `hyperparameters` of a PEDL experiment (`of_mapping`) or from the
+ranges of the hparams of a problem (`of_ranges`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# Contract: ranges of hyperparameters, which a search tries values of.
+# Ranges of hyperparameters.
 #
-# A registered function fills them; it writes only what is to be searched, all else stays as the
-# hparams set says:
+# A registered function fills them.  It sets only the hyperparameters to search; the others keep
+# their values of the hparams set:
 #
 #     @register_ranged_hparams
 #     def transformer_small_range(rhp: RangedHParams) -> None:
@@ -54,25 +54,25 @@ AnyValue: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Kind:
-    """The values that a hyperparameter may have.
+    """Set of values of a hyperparameter.
 
     Attributes:
-      type: PEDL's name of the kind.
+      type: name of the kind in PEDL.
     """
 
     type: ClassVar[str]
 
     @property
     def ends(self) -> tuple[AnyValue, ...]:
-        """Values that have to be allowed if all are: both ends of a range, each choice."""
+        """Returns the values to validate: both ends of a range, all choices."""
         raise NotImplementedError
 
     def at(self, place: float) -> AnyValue:
-        """Returns the value at a place: 0 is the low end of a range, 1 the high one."""
+        """Returns the value at a relative position: 0 is the low end of a range, 1 the high one."""
         raise NotImplementedError
 
     def points(self) -> list[AnyValue]:
-        """Returns the points of a grid: of a range, `count` of them, its ends included."""
+        """Returns the points of a grid; for a range, `count` points including its ends."""
         raise NotImplementedError
 
     def draw(self, rng: random.Random) -> AnyValue:
@@ -80,15 +80,15 @@ class Kind:
         return self.at(rng.random())
 
     def allows(self, value: AnyValue) -> bool:
-        """Whether a value, which may be the unchanged set's, is one of this kind's."""
+        """Returns True if a value, for example of the unchanged set, is in this set of values."""
         raise NotImplementedError
 
     def to_axis(self, value: AnyValue) -> AnyValue:
-        """Returns a value's place on an axis of numbers: a choice's index, a mirrored number."""
+        """Returns the coordinate of a value on an axis: index of a choice, mirrored number."""
         return value
 
     def from_axis(self, value: AnyValue) -> AnyValue:
-        """Returns the value of a place that `to_axis` returned."""
+        """Returns the value of a coordinate; the inverse of `to_axis`."""
         return value
 
 
@@ -124,8 +124,8 @@ class Categorical(Kind):
     """Any of some values.
 
     Attributes:
-      ordered: whether they are numbers in their order.
-      log: whether they are best seen on a logarithmic axis.
+      ordered: True if they are numbers in ascending order.
+      log: True to show them on a logarithmic axis.
     """
 
     type = "categorical"
@@ -152,7 +152,7 @@ class Categorical(Kind):
         return copy.deepcopy(self.values[rng.randrange(len(self.values))])
 
     def allows(self, value: AnyValue) -> bool:
-        """Whether it is one of the values; True is not 1."""
+        """Returns True if it is one of the values; True is not 1."""
         return any(_same(one, value) for one in self.values)
 
     def to_axis(self, value: AnyValue) -> AnyValue:
@@ -172,9 +172,9 @@ class Range(Kind):
     """Numbers between two ends.
 
     Attributes:
-      count: of a grid's points; None if there is no grid.
-      log: whether logarithms are as likely as each other, not values.
-      reverse: whether the scale is mirrored: values crowd at the upper end.
+      count: number of grid points; None for no grid.
+      log: True to sample uniformly on a logarithmic scale.
+      reverse: True to mirror the scale: values are denser at the upper end.
     """
 
     count: int | None
@@ -192,7 +192,7 @@ class Range(Kind):
         return [self.at(place) for place in places]
 
     def allows(self, value: AnyValue) -> bool:
-        """Whether it is a number between the ends."""
+        """Returns True if it is a number between the ends."""
         low, high = self.ends
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         return is_number and bool(low <= value <= high)
@@ -200,7 +200,7 @@ class Range(Kind):
 
 @dataclass(frozen=True)
 class _Bounded(Range):
-    """Numbers from `low` to `high`; `low` is above 0 on a logarithmic scale."""
+    """Numbers from `low` to `high`; `low` must be above 0 on a logarithmic scale."""
 
     low: float
     high: float
@@ -258,14 +258,14 @@ class Integer(_Bounded):
         """Draws a whole number."""
         if not self.log and not self.reverse:
             return rng.randint(self.low, self.high)
-        # Each whole number stands for half a unit to both sides, the ends as well.
+        # Each integer covers half a unit on both sides, including the ends.
         wide = Double(self.low - 0.5, self.high + 0.5, log=self.log, reverse=self.reverse)
         return min(max(round(wide.draw(rng)), self.low), self.high)
 
 
 @dataclass(frozen=True)
 class LogDouble(Range):
-    """Any number from `base ** low` to `base ** high`, its exponent drawn evenly: PEDL's log."""
+    """Any number from `base ** low` to `base ** high`, with a uniform exponent: PEDL's log."""
 
     type = "log"
 
@@ -293,10 +293,10 @@ def _spread(low: float, high: float, place: float, *, log: bool) -> float:
 
 
 class RangedHParams:
-    """Ranges by the names of hyperparameters, in the order in which they were first set.
+    """Ranges by hyperparameter name, in the order in which they were first set.
 
-    A range that is set again replaces the one before, so that ranges can be made from each other;
-    its kind must stay.
+    Setting a range again replaces it, which allows deriving ranges from others; the kind of range
+    must not change.
     """
 
     LINEAR_SCALE = LINEAR_SCALE
@@ -315,7 +315,7 @@ class RangedHParams:
         """Lets a hyperparameter be any of some values.
 
         Raises:
-          HParamsError: there are none, one is there twice, or the name has a range of another kind.
+          HParamsError: there are no values, one is repeated, or the name has another kind of range.
         """
         self._set(name, Categorical(_listed(name, categories)))
 
@@ -325,12 +325,12 @@ class RangedHParams:
         """Lets a hyperparameter be any of some numbers.
 
         Args:
-          name: of the hyperparameter.
+          name: name of the hyperparameter.
           feasible_points: the numbers.
-          scale: of an axis that shows them; LINEAR_SCALE if None.
+          scale: scale of the axis; LINEAR_SCALE if None.
 
         Raises:
-          HParamsError: as `set_categorical`; or one is not a finite number, or no logarithm exists.
+          HParamsError: as `set_categorical`; or a number is not finite, or has no logarithm.
         """
         values = _listed(name, feasible_points)
         points = tuple(sorted(_number(name, value) for value in values))
@@ -343,14 +343,15 @@ class RangedHParams:
         """Lets a hyperparameter be any number of a range.
 
         Args:
-          name: of the hyperparameter.
-          min_val: the least.
-          max_val: the greatest; also with LOG_SCALE, these are values and not exponents.
-          scale: how values are spread; LINEAR_SCALE if None.
+          name: name of the hyperparameter.
+          min_val: inclusive lower bound.
+          max_val: inclusive upper bound.  With LOG_SCALE, too, bounds are values, not exponents.
+          scale: sampling scale; LINEAR_SCALE if None.
 
         Raises:
-          HParamsError: a bound is not a finite number, the least is above the greatest, there is
-            no such scale, or it needs positive bounds; or the name has a range of another kind.
+          HParamsError: a bound is not a finite number, the lower bound is above the upper one,
+            there is no such scale, or it needs positive bounds; or the name has another kind of
+            range.
         """
         low, high = float(_number(name, min_val)), float(_number(name, max_val))
         self._set(name, Double(low, high, **_scale(name, scale, low)))
@@ -359,13 +360,13 @@ class RangedHParams:
         """Lets a hyperparameter be any whole number of a range, whose ends are included.
 
         Args:
-          name: of the hyperparameter.
-          min_val: the least.
-          max_val: the greatest.
-          scale: how values are spread; LINEAR_SCALE if None.
+          name: name of the hyperparameter.
+          min_val: inclusive lower bound.
+          max_val: inclusive upper bound.
+          scale: sampling scale; LINEAR_SCALE if None.
 
         Raises:
-          HParamsError: as `set_float`; or a bound is not whole.
+          HParamsError: as `set_float`; or a bound is not an integer.
         """
         low, high = _whole(name, min_val), _whole(name, max_val)
         self._set(name, Integer(low, high, **_scale(name, scale, low)))
@@ -374,12 +375,12 @@ class RangedHParams:
         """Checks that these ranges fit a set: its class has every name and allows every value.
 
         Args:
-          hparams: the set that is searched around.
-          source: where the ranges are from, as in "--hparams_range=basic_range1".
+          hparams: base set of the search.
+          source: source of the ranges, as in "--hparams_range=basic_range1".
 
         Raises:
-          HParamsError: for each name that is unknown the nearest one, for each value that its field
-            does not allow what it should be; or there are no ranges.
+          HParamsError: there are no ranges, a name is unknown, or a value is not allowed; the
+            message lists all errors, with the nearest names and the allowed values.
         """
         if not self._ranges:
             raise HParamsError(
@@ -404,7 +405,7 @@ class RangedHParams:
         self._ranges[name] = made
 
     def _faults(self, hparams: HParams, name: str) -> list[str]:
-        """Returns what a set's class says of a name's values, each complaint once."""
+        """Returns the distinct validation errors of the values of a name."""
         messages: dict[str, None] = {}
         for value in self._ranges[name].ends:
             try:
@@ -423,7 +424,7 @@ def _setter(kind: Kind) -> str:
 def _listed(name: str, values: Sequence[Value]) -> tuple[Value, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise HParamsError(f"the values of {name} should be a list, not {values!r}.")
-    # True and 1 are equal, and are not the same value.
+    # True and 1 compare equal but are different values.
     twice = [
         v for at, v in enumerate(values) if (type(v), v) in [(type(w), w) for w in values[:at]]
     ]
@@ -453,7 +454,7 @@ def _whole(name: str, value: object) -> int:
 
 
 def _scale(name: str, scale: int | None, least: float) -> dict[str, bool]:
-    """Returns the fields of a range that say how its values are spread."""
+    """Returns the fields of a range that define its scale."""
     if scale is None:
         scale = LINEAR_SCALE
     if scale not in _SCALES:
@@ -481,10 +482,10 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class Space:
-    """Dotted names and what they may be, in the order in which they were written.
+    """Search space: sets of values by dotted name, in their original order.
 
     Attributes:
-      kinds: by name.
+      kinds: sets of values by name.
     """
 
     kinds: Mapping[str, Kind]
@@ -493,14 +494,14 @@ class Space:
     def of_mapping(
         cls, hyperparameters: Mapping[str, Any], prefix: str = "hyperparameters."
     ) -> Space:
-        """Reads the `hyperparameters` of a PEDL experiment: nested, bare values are constants.
+        """Parses the `hyperparameters` of a PEDL experiment: nested; bare values are constants.
 
         Args:
-          hyperparameters: of the experiment, or ranges that are written likewise.
-          prefix: what stands before a dotted name in an error, to say where it was read.
+          hyperparameters: the section of the experiment, or ranges in the same format.
+          prefix: prefix of dotted names in errors, which tells their source.
 
         Raises:
-          HParamsError: something cannot be read; all is reported, each with its dotted name.
+          HParamsError: an entry is invalid; all errors are reported with their dotted names.
         """
         kinds: dict[str, Kind] = {}
         faults: list[str] = []
@@ -511,15 +512,15 @@ class Space:
 
     @classmethod
     def of_ranges(cls, ranges: RangedHParams) -> Space:
-        """Returns the space of a problem's ranges."""
+        """Returns the space of the registered ranges of a problem."""
         return cls(dict(ranges.ranges))
 
     @classmethod
     def from_list(cls, entries: Sequence[Mapping[str, Any]]) -> Space:
-        """Reads what `to_list` has made.
+        """Parses the output of `to_list`.
 
         Raises:
-          HParamsError: it is something else.
+          HParamsError: the format is different.
         """
         kinds: dict[str, Kind] = {}
         try:
@@ -535,7 +536,7 @@ class Space:
         return cls(kinds)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Returns the space as JSON can say it."""
+        """Returns the space as a JSON-compatible list."""
         return [
             {"name": name, "kind": type(kind).__name__, **dataclasses.asdict(kind)}
             for name, kind in self.kinds.items()
@@ -543,22 +544,22 @@ class Space:
 
     @property
     def searched(self) -> dict[str, Kind]:
-        """What is not constant, by name."""
+        """Sets of values by name, without constants."""
         return {name: kind for name, kind in self.kinds.items() if not isinstance(kind, Constant)}
 
     def at(self, place: float) -> dict[str, AnyValue]:
-        """Returns the value of each at a place: 0 the low end of all ranges, 1 the high one."""
+        """Returns the values at a relative position: 0 the low ends of ranges, 1 the high ones."""
         return {name: kind.at(place) for name, kind in self.kinds.items()}
 
     def sample(self, rng: random.Random) -> dict[str, AnyValue]:
-        """Draws a value of each, constants included, in their order."""
+        """Draws a value for each name, constants included, in their order."""
         return {name: kind.draw(rng) for name, kind in self.kinds.items()}
 
     def grid(self) -> Iterator[dict[str, AnyValue]]:
         """Yields every combination; the last name changes fastest.
 
         Raises:
-          HParamsError: a range has no count; all such are named.
+          HParamsError: a range has no count; the message names all of them.
         """
         lacking = [
             name
@@ -574,7 +575,7 @@ class Space:
             yield dict(zip(self.kinds, copy.deepcopy(values), strict=True))
 
     def grid_size(self) -> int:
-        """Returns how many combinations `grid` has.
+        """Returns the number of combinations of `grid`.
 
         Raises:
           HParamsError: as `grid`.
@@ -584,7 +585,7 @@ class Space:
 
     @staticmethod
     def flat(nested: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns nested values by their dotted names; an empty mapping is a value."""
+        """Flattens nested values to dotted names; an empty mapping is a value."""
         made: dict[str, Any] = {}
         for name, value in nested.items():
             if isinstance(value, dict) and value:
@@ -595,7 +596,7 @@ class Space:
 
     @staticmethod
     def nested(values: Mapping[str, AnyValue]) -> dict[str, Any]:
-        """Returns values as the experiment's file nests them."""
+        """Returns values nested as in the file of the experiment."""
         made: dict[str, Any] = {}
         for name, value in values.items():
             *outer, last = name.split(".")

@@ -72,7 +72,7 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
         if isinstance(feature, TreeFeature):
             batch[name] = _random_trees(feature, lengths[feature.of], generator)
         elif feature.is_sequence:
-            # What belongs to words has as many entries; rows differ in length.
+            # Features of words have one entry per word; rows differ in length.
             of = feature.aligned_to or name
             width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
             batch[name] = _random_rows(feature, width, generator)
@@ -86,7 +86,7 @@ def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generato
     shape = (len(lengths), max(lengths), *feature.shape[1:])
     if feature.vocab_size:
         ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
-    else:  # numbers, which are no ids
+    else:  # numbers that are not ids
         ids = torch.rand(shape, generator=generator) + 0.1
     for i, length in enumerate(lengths):
         if feature.generates:
@@ -98,7 +98,7 @@ def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generato
 
 
 def _random_trees(feature: TreeFeature, words: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Returns the transitions of trees over so many words."""
+    """Returns transitions of trees over the given numbers of words."""
     rules = ValidTransitions(feature, 3, torch.device("cpu"))
     progress = rules.start(torch.tensor(words))
     trees = []
@@ -134,7 +134,7 @@ _SAMPLES = 20
 
 
 def small(hparams: HParams) -> HParams:
-    """Returns a set's hparams with sizes at which a check takes a second."""
+    """Returns hparams with small sizes, for checks of about a second."""
     sizes = {"hidden_size": 16, "filter_size": 32, "num_heads": 2, "num_hidden_layers": 2}
     sizes |= {"embedding_size": 16, "character_size": 4}
     sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
@@ -144,13 +144,13 @@ def small(hparams: HParams) -> HParams:
 
 
 def text_features(*, has_inputs: bool = True) -> Features:
-    """Returns features of a made-up text problem with a vocabulary of 19 ids."""
+    """Returns features of a synthetic text problem with a vocabulary of 19 ids."""
     text = Text(IntegerEncoder(_VOCAB_SIZE - 2))
     return Features({"inputs": text} if has_inputs else {}, {"targets": text})
 
 
 def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
-    """Yields made-up features that a model can learn: one set for each kind of target."""
+    """Yields synthetic features that a model supports: one set for each type of target."""
     words = Words(IntegerEncoder(_VOCAB_SIZE - 2))
     labels = ClassLabelEncoder(["a", "b", "c"])
     text = Text(IntegerEncoder(_VOCAB_SIZE - 2))
@@ -199,7 +199,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
 
 
 def check_hparams(name: str) -> None:
-    """Checks that a set builds, describes itself, and reads its own JSON and its own flags."""
+    """Checks that a set can be built and described, and round-trips through JSON and flags."""
     hparams = registry.hparams(name)
     described = hparams.describe()
     for field in type(hparams).model_fields:
@@ -221,9 +221,9 @@ def check_model(
     """Checks a model: shapes, padding, learning, and step-by-step decoding.
 
     Args:
-      model_class: a registered one.
-      hparams: of the class that it needs; sizes are made small.
-      has_inputs: with which problems: those that have inputs, language models, or both.
+      model_class: registered model class.
+      hparams: hyperparameters of its class; sizes are reduced.
+      has_inputs: types of problems to check: True with inputs, False for language models.
     """
     for features in features_for(model_class):
         if features.has_inputs not in has_inputs:
@@ -299,7 +299,7 @@ def _check_save_and_load(model: T2TModel, batch: dict[str, Tensor]) -> None:
 
 
 def _check_steps(model: T2TModel, batch: dict[str, Tensor]) -> None:
-    """Decoding step by step sees what one teacher-forced pass sees, so no pass sees the future."""
+    """Checks that stepwise decoding equals a teacher-forced pass: no pass sees the future."""
     expected = model(batch).logits["targets"]
     targets = batch["targets"]
     state = model.encode(batch)
@@ -334,14 +334,14 @@ def _check_learning(model: T2TModel, batch: dict[str, Tensor]) -> None:
 
 
 def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
-    """Checks that a problem makes samples, that its features read them back, and that names agree.
+    """Checks that a problem generates samples, that features round-trip, and that names agree.
 
-    Of several problems each is checked.
+    For a mixture, every problem is checked.
 
     Args:
-      problem: any, also with `_rev`.
-      data_dir: an empty folder for the vocabulary.
-      tmp_dir: the raw files, for a problem that needs some.
+      problem: any problem, also with `_rev`.
+      data_dir: empty folder for the vocabulary.
+      tmp_dir: folder with raw files, for a problem that needs them.
     """
     if problem.mixing_schedule is not None:  # it has no data of its own
         for component in problem.components:
@@ -381,7 +381,7 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
 
 
 def _reads_back(feature: Feature) -> bool:
-    """Whether a value can be read off its ids; a vocabulary of words has one id for many."""
+    """Returns True if values can be decoded exactly; a word vocabulary merges unknown words."""
     if isinstance(feature, Text):
         return not isinstance(feature.encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
     return isinstance(feature, ClassLabel | Tags | Choice | Image | Span)
@@ -404,9 +404,9 @@ def _checks(directory: Path, tmp_dir: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _check_registered(name: str, tmp_dir: Path) -> None:
-    """Checks the problem of a name with a vocabulary that is made for it, and thrown away."""
+    """Checks the registered problem of a name with a temporary vocabulary."""
     problem = registry.problem(name)
-    if problem.mixing_schedule is not None:  # made, it is: what it mixes is checked by itself
+    if problem.mixing_schedule is not None:  # its problems are checked separately
         return
     with tempfile.TemporaryDirectory() as data_dir:
         check_problem(problem, Path(data_dir), tmp_dir)
@@ -419,7 +419,7 @@ def _run() -> int:
         for label, check in _checks(Path(usr_dir), Path(FLAGS.tmp_dir)):
             try:
                 check()
-            except Exception as error:  # a check of somebody's code: whatever it raises, go on
+            except Exception as error:  # user code may raise anything: continue
                 failures += 1
                 print(f"FAILED  {label}: {type(error).__name__}: {error}")
             else:
@@ -428,7 +428,7 @@ def _run() -> int:
 
 
 def main() -> int:
-    """Checks all that a user's folder declares; 1 if something does not hold."""
+    """Checks all declarations of a user's folder; returns 1 if a check fails."""
     return shared.run_main(_run, FLAGS, __doc__)
 
 

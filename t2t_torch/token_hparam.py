@@ -1,6 +1,6 @@
-"""Hyperparameters of models of words: how wide the vectors of a token are, part by part.
+"""Hyperparameters of word models: widths of the parts of a token embedding.
 
-A token's vector is its own beside those of what is known of its word, concatenated; see
+The embedding of a token is concatenated with the embeddings of the features of its word; see
 `layers/tokens.py`.
 """
 
@@ -37,9 +37,9 @@ class TokenHParams(HParams):
 
     @classmethod
     def plain(cls: type[_P]) -> _P:
-        """Returns where most sets start: without what tensor2tensor's defaults do for translation.
+        """Returns the base of most sets, without tensor2tensor's defaults for translation.
 
-        Embeddings are not scaled, labels not smoothed, weights do not decay.
+        Embeddings are not scaled, there is no label smoothing and no weight decay.
         """
         return cls().replace(
             multiply_embedding_mode="none",
@@ -51,11 +51,11 @@ class TokenHParams(HParams):
 
     @property
     def text_size(self) -> int:
-        """Width of the vectors of a text: those of its tokens, and those in context."""
+        """Returns the width of the vectors of a text: token and contextual embeddings."""
         return self.embedding_size + (self.contextual_size if self.contextual_embeddings else 0)
 
     def input_width(self, feature: Feature) -> int:
-        """Returns the width of the part that a feature is."""
+        """Returns the width of the part of the embedding for a feature."""
         for kind, width in (
             (Text, self.text_size),
             (WordCharacters, self.character_size),
@@ -86,7 +86,7 @@ class SentenceHParams(TokenHParams):
 
 
 def with_adam(hparams: _P) -> _P:
-    """Returns a copy that learns by Adam, after 100 steps of warm-up along a cosine to zero."""
+    """Returns a copy with Adam, 100 steps of warm-up and a cosine schedule to zero."""
     return hparams.replace(
         optimizer="adam",
         optimizer_adam_epsilon=1e-8,

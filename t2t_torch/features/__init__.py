@@ -1,4 +1,4 @@
-"""What data is: the kinds of value that an example consists of."""
+"""Features: the types of values that an example consists of."""
 
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.label import (

@@ -1,4 +1,4 @@
-"""Contract: one value of an example, and all of them together."""
+"""Interface of features: one value of an example, and the set of all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IGNORED = -100
 """What fills up sequences of labels, whose ids start at 0: it counts for nothing."""
 
 
-# What a model takes and answers, as artifacts and servers publish it.
+# Specification of inputs and outputs, as published by artifacts and servers.
 
 
 InputKind: TypeAlias = Literal[
@@ -63,7 +63,7 @@ OutputKind: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class InputSpec:
-    """An input field.
+    """Specification of an input field.
 
     The kinds are a closed set, which clients in any language can implement.  A new kind of feature
     maps to one of them with `Feature.input_spec`.
@@ -79,7 +79,7 @@ class InputSpec:
       of: for values with an entry for each word, the field of the words.
       longest: number of words or tokens at which the input is truncated, or, if `tagged`, above
         which it is an error; 0: no limit.
-      tagged: whether some target has a tag for each word of the field.
+      tagged: True if a target has a tag for each word of the field.
       shape: shape of an image, or of a tensor without the batch axis; -1 is any size.
     """
 
@@ -95,7 +95,7 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class OutputSpec:
-    """A target.
+    """Specification of a target.
 
     The outputs of an exported graph are `<name>`, and `<name>_probability` and `<name>_scores`
     where they exist; for a span also `<name>_span`.
@@ -103,9 +103,9 @@ class OutputSpec:
     Attributes:
       name: name of the target.
       kind: form of a value.
-      labels: in the order of the scores; empty for kinds without labels.
+      labels: labels in the order of the scores; empty for kinds without labels.
       of: for tags and spans, the field of the words or of the text.
-      size: number of numbers; for texts, of hypotheses.
+      size: number of numbers, or of hypotheses of a text.
       dtype: element type of a tensor.
       shape: shape of a tensor without the batch axis; -1 is any size.
     """
@@ -127,7 +127,7 @@ Row: TypeAlias = Mapping[str, npt.NDArray[Any]]
 
 
 class Feature(ABC):
-    """One value of an example: its numbers, its form in JSON and in print, its statistics.
+    """Base class of features: conversion of a value to numbers and back, formats, statistics.
 
     The numbers of an example are stored as one flat list; `shape` is their layout in a batch.  The
     modality of a feature embeds and predicts them.
@@ -136,16 +136,16 @@ class Feature(ABC):
     The other methods have defaults; see docs/add_a_feature.md.
 
     Attributes:
-      is_text: whether the numbers are ids of a text vocabulary, with a row of an embedding each.
-      is_discrete: whether a prediction is either right or wrong; false for numbers.
-      classifies: whether each item is exactly one of `labels`.
-      is_multilabel: whether each of `labels` is predicted as present or absent.
-      is_image: whether `decode` returns an image, [height, width, channels] of bytes.
-      starts_words: whether it holds the place of each word's first id.
-      selects_words: whether a value is a part of the text `refers_to`, which users give uncut.
-      is_listed_by_word: whether reports print the entries of `aligned_to` below its words.
-      produced_like: the kind of target whose hidden states this one takes, for models that name the
-        kinds that they produce; None is the class itself.
+      is_text: True if the numbers are ids of a text vocabulary, each with an embedding.
+      is_discrete: True if a prediction is either right or wrong; False for numbers.
+      classifies: True if each item is exactly one of `labels`.
+      is_multilabel: True if each of `labels` is predicted as present or absent.
+      is_image: True if `decode` returns an image, [height, width, channels] of bytes.
+      starts_words: True if it holds the position of each word's first id.
+      selects_words: True if a value is a part of the text `refers_to`, which users give unsplit.
+      is_listed_by_word: True if reports print its entries below the words of `aligned_to`.
+      produced_like: type of target with the same hidden states, for models that list the types
+        that they produce; None is the class itself.
     """
 
     is_text: ClassVar[bool] = False
@@ -163,60 +163,60 @@ class Feature(ABC):
     @property
     @abstractmethod
     def arrow_type(self) -> str:
-        """The Arrow type of the column in the shards, a list of numbers."""
+        """Arrow type of the column in the shards, a list of numbers."""
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids; 0 if the numbers are not ids."""
+        """Number of ids; 0 if the numbers are not ids."""
         return 0
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape of one example in a batch; only the first size may be None, any length."""
+        """Shape of one example in a batch; only the first size may be None, for any length."""
         return (None,)
 
     @property
     def padding(self) -> int:
-        """The value that shorter examples of a batch are padded with."""
+        """Padding value of shorter examples in a batch."""
         return 0
 
     @property
     def lowest_id(self) -> int:
-        """The lowest id that `encode` returns."""
+        """Lowest id that `encode` returns."""
         return 0
 
     @property
     def source(self) -> str | None:
-        """The field of a sample that it is made from; None: the field with the feature's name."""
+        """Source field of a sample; None: the field with the name of the feature."""
         return None
 
     @property
     def aligned_to(self) -> str | None:
-        """The feature of words of which this one has an entry for each word; None if none."""
+        """Name of the word feature, if this one has an entry for each of its words; else None."""
         return None
 
     @property
     def refers_to(self) -> str | None:
-        """The feature whose words a value is about: those that are tagged, or contain a span."""
+        """Name of the feature whose words a value refers to: tagged words, or those of a span."""
         return self.aligned_to
 
     @property
     def starts_of(self) -> str | None:
-        """The feature of words whose first ids it has the positions of; None if none."""
+        """Name of the word feature, if this one has the positions of its first ids; else None."""
         return None
 
     @property
     def generates(self) -> bool:
-        """Whether a model generates it id by id until `EOS`; true for texts."""
+        """True if a model generates it id by id until `EOS`, as for texts."""
         return False
 
     @property
     def is_sequence(self) -> bool:
-        """Whether examples differ in length."""
+        """True if examples differ in length."""
         return self.shape[:1] == (None,)
 
     def lengths(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns numbers of positions from counts of stored numbers; 1 if no sequence.  [N]."""
+        """Converts counts of stored numbers to counts of positions; 1 if not a sequence.  [N]."""
         if not self.is_sequence:
             return np.ones_like(stored)
         width = math.prod(size or 1 for size in self.shape[1:])
@@ -224,12 +224,12 @@ class Feature(ABC):
 
     @abstractmethod
     def encode(self, value: Any) -> Sequence[Any]:
-        """Returns the numbers of a value, flat.
+        """Returns the numbers of a value, as a flat list.
 
-        A value is what JSON has for it, or what `decode` returns.
+        The value is in its JSON form, or as returned by `decode`.
 
         Raises:
-          DataError: it is no such value.
+          DataError: the value is invalid.
         """
 
     def encode_batch(self, values: Sequence[Any]) -> Sequence[Sequence[Any]]:
@@ -238,30 +238,30 @@ class Feature(ABC):
 
     @abstractmethod
     def decode(self, ids: Iterable[Any]) -> Any:
-        """Returns the value of numbers, padded or not, as JSON has it."""
+        """Returns the value of numbers, padded or not, in its JSON form."""
 
-    # Specification: what artifacts, servers and documentation say about it.
+    # Specification, for artifacts, servers and documentation.
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the ids, or of the places of a row, in their order; empty if none."""
+        """Names of the ids, or of the numbers of a row, in their order; empty if none."""
         return ()
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
-        """Returns what an input field of this feature takes.
+        """Returns the specification of an input field of this feature.
 
         Args:
-          name: the field.
-          features: the problem's.
+          name: name of the field.
+          features: features of the problem.
         """
         return InputSpec(name, "value")
 
     def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns what a target of this feature answers.
+        """Returns the specification of a target of this feature.
 
         Args:
-          name: the target.
-          features: the problem's.
+          name: name of the target.
+          features: features of the problem.
         """
         return OutputSpec(name, "value", self.labels)
 
@@ -269,43 +269,43 @@ class Feature(ABC):
         """Returns a value for documentation and error messages.
 
         Args:
-          as_list: whether a text is given as a list, of two words.
+          as_list: True to return a text as a list of two words.
         """
         return ["..."]
 
-    # Export: the parts of a graph that do the same as `encode` and `decode`.
+    # Export: graph equivalents of `encode` and `decode`.
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Adds to a graph what makes the numbers of a field's value.
+        """Adds the encoding of an input field to a graph.
 
         Args:
-          name: the feature.
-          inputs: the graph's inputs and the parts that are made of them.
+          name: name of the feature.
+          inputs: inputs of the graph and tensors that are computed from them.
 
         Returns:
-          The tensor [batch, *shape] that the model takes.
+          The name of the tensor [batch, *shape] that the model takes.
 
         Raises:
-          ExportError: a graph cannot do it.
+          ExportError: the encoding is not supported in graphs.
         """
         raise inputs.unsupported(name, type(self).__name__)
 
     def decode_graph(
         self, name: str, outputs: Mapping[str, str], graph: Graph
     ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Adds to a graph what makes the value of a prediction.
+        """Adds the decoding of a prediction to a graph.
 
         Args:
-          name: the target.
+          name: name of the target.
           outputs: outputs of the network, by name: `<target>.numbers`, and `.probability`,
             `.scores` and `.mask` where they exist.
-          graph: the graph that contains the network.
+          graph: graph that contains the network.
 
         Returns:
-          The tensor, its dtype, and its axes behind that of the batch.
+          The name of the tensor, its dtype, and its axes after the batch axis.
 
         Raises:
-          ExportError: a graph cannot do it.
+          ExportError: the decoding is not supported in graphs.
         """
         raise ExportError(
             f"target {name!r} is a {type(self).__name__}, which no artifact can answer "
@@ -314,17 +314,17 @@ class Feature(ABC):
         )
 
     def restore(self, name: str, features: Features, row: Row) -> Any:
-        """Returns a value that encodes to stored numbers, as users give it in JSON.
+        """Returns a value, in its JSON form, that encodes to the stored numbers.
 
         Args:
-          name: the feature.
-          features: the problem's.
+          name: name of the feature.
+          features: features of the problem.
           row: stored numbers of an example.
         """
         return self.decode(row[name])
 
     def unusual_values(self) -> dict[str, Any]:
-        """Returns rare values by description, with which exported graphs are tested.
+        """Returns edge cases by description, used to test exported graphs.
 
         For a feature with an entry for each word they are values of one word.
         """
@@ -333,7 +333,7 @@ class Feature(ABC):
     # Decoding: how predictions are printed and written.
 
     def named_scores(self, scores: Sequence[float]) -> Mapping[str, float] | Sequence[float]:
-        """Returns the scores of a prediction as users read them: by label, highest first."""
+        """Returns the scores of a prediction for users: by label, highest first."""
         return scores
 
     @property
@@ -345,22 +345,22 @@ class Feature(ABC):
         """Returns the cells of `table_columns`.
 
         Args:
-          record: JSON record of a prediction, of `decode.outputs.target_record`.
+          record: JSON record of a prediction, from `decode.outputs.target_record`.
         """
         parts = [column.removeprefix("_") or "value" for column in self.table_columns]
         record = {**record, "value": self.table_value(record["value"])}
         return [record.get(part) for part in parts]
 
     def table_value(self, value: Any) -> Any:
-        """Returns a value as a cell of a table has it."""
+        """Returns a value in the format of a table cell."""
         return value
 
     def line(self, value: Any) -> str | None:
-        """Returns a value as a line of a text file; None: as JSON."""
+        """Returns a value as a line of a text file; None to write it as JSON."""
         return " ".join(value.splitlines()) if isinstance(value, str) else None
 
     def console_lines(self, record: Mapping[str, Any]) -> list[str]:
-        """Returns the lines that the prompt prints for the JSON record of a prediction."""
+        """Returns the lines that an interactive session prints for the record of a prediction."""
         scores = record.get("probabilities")
         if isinstance(scores, Mapping):
             return [f"{score:8.4f}  {label}" for label, score in scores.items()]
@@ -369,44 +369,44 @@ class Feature(ABC):
 
     @property
     def search_settings(self) -> tuple[str, ...]:
-        """Decoding settings that only its own search reads, of a target that is generated."""
+        """Decoding settings that only the search for this target reads."""
         return ()
 
     @property
     def label_metrics(self) -> tuple[str, ...]:
-        """Registered metrics that make its table of precision, recall, F1 and support by label."""
+        """Registered metrics of the table of precision, recall, F1 and support by label."""
         return ()
 
     @property
     def text_scores(self) -> tuple[str, ...]:
-        """Names of the scores by which outputs are compared with references by default."""
+        """Names of the default scores that compare outputs with references."""
         return ("exact_match",)
 
-    # Statistics: what `t2t-datagen` and the data report say about stored numbers.
+    # Statistics of stored numbers, for `t2t-datagen` and the data report.
 
     @property
     def scale(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Mean and standard deviation by which numbers were standardized; empty if not."""
+        """Mean and standard deviation of the standardization; empty if there is none."""
         return (), ()
 
     @property
     def num_channels(self) -> int:
-        """How many numbers stand side by side, each with a mean of its own; 0 for ids."""
+        """Number of channels, each with its own mean; 0 for ids."""
         return 0
 
     @property
     def empty_length(self) -> int:
-        """The length of an empty value: 1 for a text that `EOS` ends."""
+        """Length of an empty value: 1 for a text that ends with `EOS`."""
         return 0
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the value of a row as text, for reports.
 
         Args:
-          name: the feature.
-          features: the problem's.
+          name: name of the feature.
+          features: features of the problem.
           row: stored numbers.
-          limit: characters that are printed; a longer text need not be whole.
+          limit: number of printed characters; a longer text may be truncated.
         """
         return self.describe_value(self.decode(row[name]))
 
@@ -422,7 +422,7 @@ class Feature(ABC):
         """Returns further statistics of a split, by name, for the data report.
 
         Args:
-          rows: the stored numbers of each row.
+          rows: stored numbers of each row.
         """
         return {}
 
@@ -437,22 +437,22 @@ def describe_entry(value: Any) -> str:
 
 
 def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    """Returns the score of each label, highest first; equal ones in the order of the labels."""
+    """Returns the scores by label, highest first; ties in the order of the labels."""
     return dict(sorted(zip(labels, scores, strict=True), key=lambda one: -one[1]))
 
 
 @dataclass(frozen=True)
 class Features:
-    """What an example consists of.
+    """The features of a problem.
 
     Attributes:
-      inputs: by name, what the model is given; empty for a language model.
-      targets: by name, what the model has to produce.
-      stored_as: by name, the column of the shards that holds a feature, where its name differs.
-      notes: by name, what is known of an example beside: its weight, where its words begin.  They
-        are in every batch as they are; nothing is embedded.
-      losses: by target, the registered loss that the problem asks for.
-      kept: by name, what is stored in the shards for decoding, and is in no batch.
+      inputs: inputs of the model by name; empty for a language model.
+      targets: targets of the model by name.
+      stored_as: columns in the shards by feature name, where the names differ.
+      notes: annotations of an example by name, such as its weight or the starts of its words.  They
+        are in every batch but are not embedded.
+      losses: registered losses by target, as chosen by the problem.
+      kept: features by name that are stored for decoding only and are in no batch.
       input_space_id: tensor2tensor's SpaceID of the inputs.
       target_space_id: tensor2tensor's SpaceID of the targets.
     """
@@ -468,23 +468,23 @@ class Features:
 
     @property
     def all(self) -> dict[str, Feature]:
-        """All features by name: inputs, targets, notes."""
+        """Returns all features by name: inputs, targets, annotations."""
         return {**self.inputs, **self.targets, **self.notes}
 
     @property
     def stored(self) -> dict[str, Feature]:
-        """All features of the shards, by name: those of batches and those that are only kept."""
+        """Returns all features of the shards by name: those of batches and `kept`."""
         return {**self.all, **self.kept}
 
     @property
     def given(self) -> dict[str, Feature]:
-        """What a model is given to answer from: the inputs, and the notes on their words."""
+        """Returns the features for inference: the inputs and the annotations of their words."""
         of_words = {name: note for name, note in self.notes.items() if note.aligned_to is not None}
         return {**self.inputs, **of_words}
 
     @property
     def word_starts(self) -> dict[str, str]:
-        """For each text whose words have several ids, the note with the places of the first."""
+        """Returns, by text with several ids per word, the name of its `WordStarts`."""
         return {
             note.aligned_to: name
             for name, note in self.notes.items()
@@ -492,7 +492,7 @@ class Features:
         }
 
     def role(self, name: str) -> Role:
-        """Returns which of the four a feature is among."""
+        """Returns the role of a feature."""
         if name in self.inputs:
             return "inputs"
         if name in self.kept:
@@ -501,12 +501,12 @@ class Features:
 
     @property
     def columns(self) -> dict[str, str]:
-        """For each feature, the column of the shards that holds it."""
+        """Returns the column in the shards of each feature."""
         return {name: self.stored_as.get(name, name) for name in self.all}
 
     @property
     def sources(self) -> dict[str, str]:
-        """For each feature, the field of a sample that it is made from."""
+        """Returns the source field of a sample of each feature."""
         return {name: feature.source or name for name, feature in self.all.items()}
 
     @property
@@ -518,7 +518,7 @@ class Features:
         """Returns these features with "inputs" and "targets" exchanged; other features stay.
 
         Raises:
-          UsageError: one of the two is missing, or no text.
+          UsageError: one of the two is missing or not a text.
         """
         self._require_pair("_rev exchanges")
         columns = self.columns
@@ -545,7 +545,7 @@ class Features:
 
     def _require_pair(self, what: str) -> None:
         pair = self.inputs.get("inputs"), self.targets.get("targets")
-        # What the notes tell is of one side; it would have to change sides too.
+        # Annotations refer to one side and would have to be exchanged too.
         if not all(feature and feature.generates for feature in pair) or self.notes:
             raise UsageError(
                 f"{what} the texts 'inputs' and 'targets', but this problem's inputs are "

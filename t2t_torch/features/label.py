@@ -1,4 +1,4 @@
-"""Features of labels: classes, tags, answer spans, places of documents."""
+"""Features of labels: classes, tags, answer spans, positions of documents."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from t2t_torch.text.tags import marks_spans
 if TYPE_CHECKING:
     from t2t_torch.export.graph import Graph
 
-_SUM_TOLERANCE = 1e-3  # what a sum of probabilities may differ from 1
+_SUM_TOLERANCE = 1e-3  # tolerance of the sum of probabilities
 _LABEL_COLUMNS = ("", "_probability", "_probabilities")
 _PER_LABEL = tuple(f"{name}_per_label" for name in ("precision", "recall", "f1", "support"))
-_MAX_SOFT_LABELS = 5  # of a distribution that reports print
+_MAX_SOFT_LABELS = 5  # number of labels of a distribution in reports
 
 
 def _named_in_graph(graph: Graph, labels: Sequence[str], numbers: str) -> str:
-    """Returns the labels of numbers in a graph.  [...] int64 -> [...] string."""
+    """Adds the conversion of ids to labels to a graph.  [...] int64 -> [...] string."""
     return graph.add("Gather", graph.constant(list(labels)), numbers)
 
 
 @dataclass(frozen=True)
 class ClassLabel(Feature):
-    """One of several classes; `[B]` in a batch.
+    """A class label; `[B]` in a batch.
 
     Attributes:
-      encoder: between labels and ids from 0.
-      allow_unknown: whether a label that is not among them becomes `UNKNOWN`, as labels that only
-        the evaluation data has; else it is an error.
+      encoder: converts between labels and ids from 0.
+      allow_unknown: True to encode unknown labels, such as those of evaluation data only, as
+        `UNKNOWN`; False: they are an error.
     """
 
     classifies: ClassVar[bool] = True
@@ -116,11 +116,11 @@ class ClassLabel(Feature):
 
 @dataclass(frozen=True)
 class MultiLabel(Feature):
-    """Any number of several classes, also none; `[B, C]` of 0 and 1 in a batch.
+    """Any number of class labels, or none; `[B, C]` of 0 and 1 in a batch.
 
     Attributes:
-      encoder: between labels and their places in a row.
-      allow_unknown: whether a label that is not among them is left out; else it is an error.
+      encoder: converts between labels and their indices in a row.
+      allow_unknown: True to omit unknown labels; False: they are an error.
     """
 
     is_multilabel: ClassVar[bool] = True
@@ -139,7 +139,7 @@ class MultiLabel(Feature):
         return (self.encoder.vocab_size,)
 
     def encode(self, value: Any) -> list[int]:
-        """Returns 1 at the places of the labels, 0 elsewhere."""
+        """Returns 1 at the indices of the labels, 0 elsewhere."""
         if isinstance(value, str):
             raise DataError(f"{value!r} is one label, where a list of labels was expected.")
         row = [0] * self.encoder.vocab_size
@@ -156,7 +156,7 @@ class MultiLabel(Feature):
     def decode_graph(
         self, name: str, outputs: Mapping[str, str], graph: Graph
     ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Returns which classes are there.  [B, C] bool."""
+        """Returns the mask of predicted classes.  [B, C] bool."""
         there = graph.add("Greater", outputs[f"{name}.numbers"], [0])
         return there, "bool", (None,)
 
@@ -211,10 +211,10 @@ class SoftLabel(Feature):
         return (self.encoder.vocab_size,)
 
     def encode(self, value: Any) -> list[float]:
-        """Returns the probabilities of a mapping by label, or of a list in the classes' order.
+        """Returns the probabilities of a mapping by label, or of a list in the order of classes.
 
         Raises:
-          DataError: a label is unknown, or the numbers are no distribution over the classes.
+          DataError: a label is unknown, or the numbers are not a distribution over the classes.
         """
         row = [0.0] * self.encoder.vocab_size
         if isinstance(value, Mapping):
@@ -251,7 +251,7 @@ class SoftLabel(Feature):
 
     @property
     def table_columns(self) -> tuple[str, ...]:
-        """The distribution alone."""
+        """The distribution only."""
         return ("",)
 
     def describe_value(self, value: Any) -> str:
@@ -263,10 +263,10 @@ class SoftLabel(Feature):
 
 @dataclass(frozen=True)
 class Choice(Feature):
-    """Which of several inputs is the right one; `[B]` in a batch.
+    """Index of the correct one of several inputs; `[B]` in a batch.
 
     Attributes:
-      candidates: the names of the inputs.
+      candidates: names of the inputs.
     """
 
     candidates: Sequence[str]
@@ -292,7 +292,7 @@ class Choice(Feature):
         return IGNORED
 
     def encode(self, value: Any) -> list[int]:
-        """Returns the place of a candidate's name."""
+        """Returns the index of a candidate's name."""
         if value not in self.candidates:
             raise DataError(f"{value!r} is no candidate; those are {list(self.candidates)}.")
         return [list(self.candidates).index(value)]
@@ -336,13 +336,13 @@ class Choice(Feature):
 
 @dataclass(frozen=True)
 class Tags(Feature):
-    """A label for each word of a text; `[B, W]` in a batch, filled up with `IGNORED`.
+    """A label for each word of a text; `[B, W]` in a batch, padded with `IGNORED`.
 
     Attributes:
-      encoder: between labels and ids from 0.
-      of: the feature of words.
-      allow_unknown: whether a label that is not among them becomes `UNKNOWN`, as labels that only
-        the evaluation data has; else it is an error.
+      encoder: converts between labels and ids from 0.
+      of: name of the word feature.
+      allow_unknown: True to encode unknown labels, such as those of evaluation data only, as
+        `UNKNOWN`; False: they are an error.
     """
 
     classifies: ClassVar[bool] = True
@@ -393,7 +393,7 @@ class Tags(Feature):
     def decode_graph(
         self, name: str, outputs: Mapping[str, str], graph: Graph
     ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Returns the tags, empty behind the words.  [B, W] string."""
+        """Returns the tags, "" at padding.  [B, W] string."""
         tags = _named_in_graph(graph, self.labels, outputs[f"{name}.numbers"])
         if mask := outputs.get(f"{name}.mask"):
             tags = graph.add("Where", mask, tags, [""])
@@ -428,7 +428,7 @@ class Tags(Feature):
         return None if self._has_spaces else " ".join(value)
 
     def console_lines(self, record: Mapping[str, Any]) -> list[str]:
-        """Returns words with their tags, and a line for each span that they mark."""
+        """Returns the words with their tags, and a line for each span that the tags mark."""
         spans = [f"  {span['kind']}: {span['text']}" for span in record.get("spans", [])]
         return [tagged(record["words"], record["value"]), *spans]
 
@@ -458,10 +458,10 @@ NO_SPAN = -1
 
 @dataclass(frozen=True)
 class Span(Feature):
-    """The numbers of the first and the last word of an answer; `[B, 2]` in a batch.
+    """Indices of the first and the last word of an answer; `[B, 2]` in a batch.
 
     Attributes:
-      of: the feature of words that it is a part of.
+      of: name of the feature of words.
     """
 
     selects_words: ClassVar[bool] = True
@@ -475,11 +475,11 @@ class Span(Feature):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Two places."""
+        """Two indices."""
         return (2,)
 
     def encode(self, value: Any) -> list[int]:
-        """Returns (first, last) as it is, or `NO_SPAN` twice for None.
+        """Returns (first, last) unchanged, or `NO_SPAN` twice for None.
 
         Raises:
           DataError: the last word is before the first.
@@ -515,7 +515,7 @@ class Span(Feature):
         return "squad_exact_match", "squad_f1"
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the words of the span, with their numbers."""
+        """Returns the words of the span, with their indices."""
         place = self.decode(row[name])
         if place is None:
             return "(no answer)"
@@ -527,19 +527,18 @@ class Span(Feature):
         return f"{' '.join(words[first : last + 1])}  ({numbers} of {self.of})"
 
 
-# Which document of which query an example is.
+# Query and document indices of an example.
 
 
 @dataclass(frozen=True)
 class Place(Feature):
-    """The numbers of a query and of one of its documents, both from 0; `[B, 2]` in a batch.
+    """Indices of a query and of one of its documents, both from 0; `[B, 2]` in a batch.
 
-    A note, by which metrics put the documents of a query together again, whatever batches they were
-    in.
+    An annotation that metrics use to group the documents of a query across batches.
 
     Attributes:
-      queries: of a split at most.
-      documents: of a query at most.
+      queries: maximum number of queries of a split.
+      documents: maximum number of documents of a query.
     """
 
     queries: int
@@ -564,7 +563,7 @@ class Place(Feature):
         """Returns both numbers.
 
         Raises:
-          DataError: there are more queries or documents than said.
+          DataError: there are more queries or documents than the maximum.
         """
         query, document = (int(number) for number in value)
         if not (0 <= query < self.queries and 0 <= document < self.documents):

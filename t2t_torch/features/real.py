@@ -1,4 +1,4 @@
-"""Features of numbers and pictures."""
+"""Features of numbers and images."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 
-_MANY = 8  # numbers that an example writes out
+_MANY = 8  # longest list in examples of documentation
 if TYPE_CHECKING:
     from t2t_torch.export.graph import Graph
     from t2t_torch.export.text_graph import InputGraph
 
 _FLOAT, _DOUBLE = 1, 11  # types of ONNX
-_LARGEST = 3.4028234663852886e38  # of the finite 32-bit floats
+_LARGEST = 3.4028234663852886e38  # largest finite 32-bit float
 
 
 @dataclass(frozen=True)
 class Real(Feature):
-    """So many numbers for each example; `[B, size]` in a batch.
+    """A vector of numbers; `[B, size]` in a batch.
 
     Attributes:
-      size: how many.
-      mean: what is subtracted from each, [size]; nothing if empty.
-      std: what each is then divided by, [size]; nothing if empty.
+      size: number of numbers.
+      mean: subtracted from the numbers, [size]; if empty, nothing is.
+      std: divisor of the result, [size]; if empty, there is none.
     """
 
     is_discrete: ClassVar[bool] = False
@@ -44,14 +44,15 @@ class Real(Feature):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """One number for each place."""
+        """`size` numbers."""
         return (self.size,)
 
     def encode(self, value: Any) -> list[float]:
         """Returns the standardized numbers of one number or a list.
 
         Raises:
-          DataError: they are no finite 32-bit floats, also standardized, or not so many.
+          DataError: there are not `size` numbers, or one is not a finite 32-bit float, before or
+            after standardization.
         """
         numbers = numbers_of(value)
         if len(numbers) != self.size:
@@ -92,11 +93,11 @@ class Real(Feature):
         return numbers, "float32", (self.size,)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
-        """Returns how many numbers there are."""
+        """Returns the specification of the numbers."""
         return InputSpec(name, "numbers", "float32", size=self.size)
 
     def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns how many numbers there are."""
+        """Returns the specification of the numbers."""
         return OutputSpec(name, "numbers", size=self.size)
 
     def example(self, *, as_list: bool) -> Any:
@@ -105,11 +106,11 @@ class Real(Feature):
 
     @property
     def table_columns(self) -> tuple[str, ...]:
-        """The numbers alone."""
+        """The numbers only."""
         return ("",)
 
     def table_value(self, value: Any) -> Any:
-        """Returns numbers with six digits; one number is not a list."""
+        """Returns numbers with six digits; a single number without a list."""
         if not isinstance(value, list | tuple):
             return value
         numbers = [float(f"{number:.6g}") for number in value]
@@ -127,16 +128,16 @@ class Real(Feature):
 
 
 def example_numbers(size: int) -> list[Any]:
-    """Returns so many numbers for documentation; for many, a text that says how many."""
+    """Returns `size` numbers for documentation; if they are many, a text with their number."""
     return [0.5] * size if size <= _MANY else [f"{size} numbers"]
 
 
 @dataclass(frozen=True)
 class RowWeight(Feature):
-    """How much an example counts in the loss; `[B]` in a batch.  No part of what a model sees.
+    """Weight of an example in the loss; `[B]` in a batch.  Not an input of the model.
 
     Attributes:
-      of: the target whose loss it weights; None is all of them.
+      of: name of the target; None for all targets.
     """
 
     is_discrete: ClassVar[bool] = False
@@ -154,7 +155,7 @@ class RowWeight(Feature):
         return ()
 
     def encode(self, value: Any) -> list[float]:
-        """Returns the weight; DataError if it is below 0 or no finite number."""
+        """Returns the weight; DataError if it is negative or not finite."""
         numbers = numbers_of(value)
         if len(numbers) != 1 or numbers[0] < 0:
             raise DataError(f"{value!r} is no weight; one number from 0 on was expected.")
@@ -174,7 +175,7 @@ def numbers_of(value: Any) -> list[float]:
     """Returns one number, or a list of them, as a list of floats.
 
     Raises:
-      DataError: one is no number, infinite, not a number, or larger than 32-bit floats are.
+      DataError: a value is not a number, infinite, NaN, or too large for 32-bit floats.
     """
     values = value if isinstance(value, (list, tuple)) else [value]
     try:
@@ -187,10 +188,10 @@ def numbers_of(value: Any) -> list[float]:
 
 
 def _fits(number: float) -> bool:
-    return abs(number) <= _LARGEST  # not a number is not
+    return abs(number) <= _LARGEST  # False for NaN
 
 
-# Pictures.
+# Images.
 
 
 _BRIGHTEST = 255
@@ -198,11 +199,11 @@ _BRIGHTEST = 255
 
 @dataclass(frozen=True)
 class Image(Feature):
-    """A picture of a fixed size; `[B, height, width, channels]` bytes in a batch.
+    """An image of a fixed size; `[B, height, width, channels]` bytes in a batch.
 
     Attributes:
-      height: pixels.
-      width: pixels.
+      height: height in pixels.
+      width: width in pixels.
       channels: 1 for grey, 3 for red, green and blue.
     """
 
@@ -223,26 +224,28 @@ class Image(Feature):
         return (self.height, self.width, self.channels)
 
     def encode(self, value: Any) -> Any:
-        """Returns the bytes of an array of this shape, or of lists of numbers as JSON has them;
-        DataError if it has another.
+        """Returns the bytes of an array, or of nested lists of numbers as in JSON.
+
+        Raises:
+          DataError: the shape is different.
         """
         return pixels_of(value, self.shape).reshape(-1)
 
     def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
-        """Returns the picture, [height, width, channels]."""
+        """Returns the image, [height, width, channels]."""
         pixels = np.fromiter((int(i) for i in ids), np.uint8)
         return pixels.reshape(self.height, self.width, self.channels)
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the bytes as they are given.  [B, height, width, channels] uint8."""
+        """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
         return inputs.input(name, "uint8", self.shape)
 
     def restore(self, name: str, features: Features, row: Row) -> Any:
-        """Returns the picture as nested lists."""
+        """Returns the image as nested lists."""
         return self.decode(row[name]).tolist()
 
     def unusual_values(self) -> dict[str, Any]:
-        """Returns pictures of one color."""
+        """Returns images of one color."""
         named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
         shape = self.height, self.width, self.channels
         return {told: np.full(shape, pixel).tolist() for told, pixel in named.items()}
@@ -258,19 +261,19 @@ class Image(Feature):
         return self.channels
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the size; reports show the picture itself."""
+        """Returns the size; reports show the image itself."""
         return f"picture of {self.height} x {self.width} pixels"
 
 
 def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
-    """Returns a picture as an array.
+    """Returns an image as an array.
 
     Args:
-      value: an array of bytes, or lists of whole numbers from 0 to 255.
-      shape: height, width, channels; a picture of one channel may leave that axis out.
+      value: array of bytes, or nested lists of integers from 0 to 255.
+      shape: height, width, channels; the last axis is optional for a single channel.
 
     Raises:
-      DataError: it has another shape, or holds something else.
+      DataError: the shape is different, or a value is not a byte.
     """
     try:
         pixels = np.asarray(value)

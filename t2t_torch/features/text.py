@@ -14,7 +14,7 @@ from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec,
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
 
-_MAX_IDS = 4096  # of a longer text only the start is decoded for reports
+_MAX_IDS = 4096  # longer texts are truncated in reports
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph
 
@@ -26,8 +26,8 @@ class Text(Feature):
     """A text, as a sequence of ids.
 
     Attributes:
-      encoder: between the text and ids.
-      add_eos: whether `EOS` follows the text's ids.
+      encoder: converts between text and ids.
+      add_eos: True to append `EOS` to the ids.
     """
 
     is_text: ClassVar[bool] = True
@@ -42,12 +42,12 @@ class Text(Feature):
 
     @property
     def vocab_size(self) -> int:
-        """The encoder's."""
+        """Vocabulary size of the encoder."""
         return self.encoder.vocab_size
 
     @property
     def generates(self) -> bool:
-        """If `EOS` ends it."""
+        """True if the text ends with `EOS`."""
         return self.add_eos
 
     def encode(self, value: Any) -> list[int]:
@@ -58,7 +58,7 @@ class Text(Feature):
         """Returns the ids of each text, and `EOS` after each if `add_eos`.
 
         Raises:
-          DataError: a value is no text, or has no ids.
+          DataError: a value is not a text, or has no ids.
         """
         for value in values:
             if not isinstance(value, str):
@@ -101,11 +101,11 @@ class Text(Feature):
 
     @property
     def empty_length(self) -> int:
-        """1 if `EOS` ends the text."""
+        """1 if the text ends with `EOS`."""
         return int(self.add_eos)
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the text; of a long one the start and an ellipsis."""
+        """Returns the text; a long one is truncated with an ellipsis."""
         numbers = row[name]
         start = numbers[: min(_MAX_IDS, 8 * limit)]  # a character has a few ids at most
         text = self.describe_value(self.decode(start))
@@ -114,16 +114,16 @@ class Text(Feature):
 
 @dataclass(frozen=True)
 class Words(Text):
-    """A text given as words, whose ids are those of the words one after another.
+    """A text given as words; the ids of its words are concatenated.
 
-    A vocabulary of words gives each word one id; one of subwords or bytes several, and a
-    `WordStarts` beside it says where each begins.
+    In a word vocabulary each word has one id.  With subwords or bytes it may have several, and a
+    `WordStarts` feature has the positions of the first.
     """
 
     add_eos: bool = False
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the ids of lists of words; DataError if a word is empty or has a space in it."""
+        """Returns the ids of lists of words; DataError if a word is empty or contains a space."""
         batch = [list(itertools.chain.from_iterable(words)) for words in self.by_word(values)]
         if self.add_eos:
             for ids in batch:
@@ -131,7 +131,7 @@ class Words(Text):
         return batch
 
     def by_word(self, values: Sequence[Any]) -> list[list[list[int]]]:
-        """Returns for each list of words the ids of each word, at least one."""
+        """Returns the ids, at least one, of each word of each list."""
         return [self.encoder.encode_words(words_of(value)) for value in values]
 
     def decode(self, ids: Iterable[int]) -> list[str]:
@@ -157,13 +157,13 @@ class Turns(Text):
     """A list of texts, such as the utterances of a dialogue: `EOS` follows each.
 
     Attributes:
-      max_turns: so many are kept, the last ones; 0 is all.
+      max_turns: number of last turns to keep; 0 for all.
     """
 
     max_turns: int = 0
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the ids of all turns in a line; DataError unless each value is a list."""
+        """Returns the concatenated ids of all turns; DataError if a value is not a list."""
         batch = []
         for turns in values:
             if isinstance(turns, str):
@@ -193,24 +193,24 @@ class Turns(Text):
         raise inputs.unsupported(name, type(self).__name__)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
-        """Returns a list of texts, which is no form that graphs take."""
+        """Returns the specification of a list of texts, which graphs do not support."""
         return InputSpec(name, "value")
 
     @property
     def empty_length(self) -> int:
-        """1: `EOS` ends each text."""
+        """1: each text ends with `EOS`."""
         return 1
 
     def describe_value(self, value: Any) -> str:
-        """Returns the texts with their numbers."""
+        """Returns the numbered texts."""
         return "  ".join(f"[{number}] {turn}" for number, turn in enumerate(value, 1))
 
 
 def check_whole(words: Sequence[str]) -> None:
-    """Refuses words that are several where a text is cut into words.
+    """Checks that no word would be split into several words.
 
     Raises:
-      DataError: one has a tab or a line end in it.
+      DataError: a word contains a tab or a line end.
     """
     for word in words:
         if _BETWEEN_WORDS.search(word):
@@ -218,12 +218,12 @@ def check_whole(words: Sequence[str]) -> None:
 
 
 def words_of(value: Any) -> Sequence[str]:
-    """Returns a value as a list of words; a string is cut at spaces, tabs and line ends alone.
+    """Returns a value as a list of words; a string is split at spaces, tabs and line ends only.
 
-    No-break spaces and the like are part of a word, as in the files that training reads.
+    No-break spaces and the like are part of a word, as in training files.
 
     Raises:
-      DataError: it is neither, or a word is no text, empty, or has a space in it.
+      DataError: the value is neither, or a word is not a string, is empty, or contains a space.
     """
     if isinstance(value, str):
         return [word for word in _BETWEEN_WORDS.split(value) if word]
@@ -242,15 +242,15 @@ def _no_word(word: Any, words: Sequence[Any], why: str) -> DataError:
 
 
 def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
-    """Returns a value that should be a list, a tuple or the like as a list.
+    """Converts a list, a tuple or another iterable to a list.
 
     Args:
-      value: what was given.
-      what: it is a list of, for the error.
-      otherwise: what it might be as well, for the error: "no text and ".
+      value: value to convert.
+      what: name of the items, for the error.
+      otherwise: alternatives to a list, for the error: "no text and ".
 
     Raises:
-      DataError: it is a text, a mapping, or nothing that can be gone through.
+      DataError: the value is a text, a mapping, or not iterable.
     """
     if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
         raise DataError(f"{reprlib.repr(value)} is {otherwise}no list of {what}.")
@@ -262,16 +262,15 @@ def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
 
 @dataclass(frozen=True)
 class TreeFeature(Text):
-    """A bracketed tree, as the ids of the transitions that build it; its words are not in it.
+    """A bracketed tree, as the ids of the transitions that build it, without its words.
 
     The encoder is a `TransitionEncoder`.
 
     Attributes:
-      of: the feature of words.
-      tags: the field with a label for each word, where the trees are without those: it stands right
-        above the word in the trees that are written.  Empty where there is none.
-      is_round: whether trees are written in the Penn Treebank's round brackets, else in TOP's
-        square ones.
+      of: name of the word feature.
+      tags: field with a label for each word that the transitions lack; in output trees it is the
+        parent of the word.  Empty if there is none.
+      is_round: True for the Penn Treebank's round brackets, False for TOP's square ones.
     """
 
     of: str = "inputs"
@@ -279,15 +278,15 @@ class TreeFeature(Text):
     is_round: bool = False
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the ids of trees, given as `Tree` or as text; DataError if one is no tree."""
+        """Returns the ids of trees, given as `Tree` or text; DataError if a tree is invalid."""
         trees = [value if isinstance(value, Tree) else parse_tree(value) for value in values]
         return super().encode_batch([" ".join(tree.transitions()) for tree in trees])
 
     def decode(self, ids: Iterable[int]) -> str:
         """Returns a tree with 0 for each word, as in "[IN:GET_EVENT 0 ]".
 
-        Ids that build no tree, as a model may give, are mended (`transition.mended`); it is empty
-        where nothing opens a constituent.
+        Invalid sequences, which a model may predict, are repaired (`transition.mended`).  The
+        result is empty if no constituent is opened.
         """
         transitions = mended(self.transitions(ids))
         if not transitions:
@@ -296,23 +295,23 @@ class TreeFeature(Text):
         return tree.to_round() if self.is_round else str(tree)
 
     def transitions(self, ids: Iterable[int]) -> list[str]:
-        """Returns the transitions of ids before the first `EOS`, mended or not."""
+        """Returns the transitions of ids before the first `EOS`, without repair."""
         text = self.encoder.decode(ids)
         return text.split(" ") if text else []
 
     def over(self, ids: Iterable[int], words: Sequence[str], tags: Sequence[str] = ()) -> str:
-        """Returns the tree that ids build over words, as a user reads it.
+        """Returns the bracketed tree that ids build over words.
 
-        Ids that build no tree over these words are mended (`transition.mended`); it is empty where
-        nothing opens a constituent.
+        Invalid sequences are repaired (`transition.mended`).  The result is empty if no constituent
+        is opened.
 
         Args:
-          ids: of transitions.
+          ids: ids of transitions.
           words: all words of the sentence.
-          tags: of each word, where trees have them (`tags`); a word without one stands alone.
+          tags: tags of the words, if trees have them (`tags`); they may be missing.
 
         Raises:
-          DataError: a word cannot stand in a tree.
+          DataError: a word contains characters that are invalid in a tree.
         """
         transitions = mended(self.transitions(ids), len(words))
         if not transitions:
@@ -339,7 +338,7 @@ class TreeFeature(Text):
 
     @property
     def search_settings(self) -> tuple[str, ...]:
-        """What restricts a search to valid trees."""
+        """Settings that restrict a search to valid trees."""
         return "valid_trees", "max_open_constituents"
 
     @property
@@ -348,7 +347,7 @@ class TreeFeature(Text):
         return "bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees"
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the tree over its words, if an input has as many words."""
+        """Returns the tree over its words, if the number of words fits an input."""
         transitions = mended(self.encoder.decode(row[name]).split(" "))
         for other, feature in features.inputs.items():
             leaves = feature.decode(row[other]) if feature.is_text else None
@@ -357,14 +356,14 @@ class TreeFeature(Text):
         return self.decode(row[name])
 
 
-# The meaning of a feature's ids and numbers, to compare features of several runs or problems.
+# Meaning of the ids and numbers of a feature, to compare features of several runs or problems.
 
 
 def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
-    """Returns the kind of a feature and the meaning of each id.
+    """Returns the type of a feature and the meaning of each id.
 
-    A feature without ids has its shape instead; numbers also have the mean and the deviation with
-    which they are standardized.
+    For a feature without ids, its shape; for numbers also the mean and the standard deviation of
+    their standardization.
     """
     feature: Any = features.all[name]
     encoder = getattr(feature, "encoder", None)

@@ -1,4 +1,4 @@
-"""What is known of each word of a text, beside its id."""
+"""Features of the words of a text, in addition to their ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from t2t_torch.text.encoder import ClassLabelEncoder, TextEncoder
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph
 
-_OTHER = "<unknown>"  # a label that the data has and training has not
+_OTHER = "<unknown>"  # a label that is not in the training data
 
 NUM_RESERVED = 1
 """Ids of word features start after 0, the padding."""
@@ -27,10 +27,10 @@ NUM_RESERVED = 1
 
 @dataclass(frozen=True)
 class OfWords(Feature):
-    """A feature with an entry for each word of another.
+    """Base class of features with an entry for each word of another feature.
 
     Attributes:
-      of: the feature of words.
+      of: name of the word feature.
     """
 
     of: str
@@ -42,7 +42,7 @@ class OfWords(Feature):
 
     @property
     def source(self) -> str | None:
-        """The words' field."""
+        """The field of the words."""
         return self.of
 
     @property
@@ -53,7 +53,7 @@ class OfWords(Feature):
 
 @dataclass(frozen=True)
 class OriginalWords(OfWords):
-    """The words of a text as UTF-8 bytes, where its ids do not decode to them; else empty.
+    """The words of a text as UTF-8 bytes, if its ids do not decode to them; else empty.
 
     Attributes:
       words: the feature of words.
@@ -69,16 +69,16 @@ class OriginalWords(OfWords):
         return list(" ".join(words).encode("utf-8", "surrogatepass"))
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Returns the words; none where the ids of the text decode to them."""
+        """Returns the words; none if the ids of the text decode to them."""
         text = bytes(map(int, ids)).decode("utf-8", "surrogatepass")
         return text.split(" ") if text else []
 
 
 @dataclass(frozen=True)
 class WordStarts(OfWords):
-    """The place of each word's first id among the ids of its text, from 0; `[B, W]`.
+    """Position of each word's first id among the ids of its text, from 0; `[B, W]`.
 
-    Where a word has several ids, what is known of words, tags for instance, belongs to its first.
+    If a word has several ids, its tags and other features belong to the first.
 
     Attributes:
       words: the feature itself.
@@ -94,7 +94,7 @@ class WordStarts(OfWords):
         return self.of
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the places.  [B, W] int64."""
+        """Returns the positions.  [B, W] int64."""
         return inputs.word_starts(name, self.of)
 
     def encode(self, value: Any) -> list[int]:
@@ -102,7 +102,7 @@ class WordStarts(OfWords):
         return self.encode_batch([value])[0]
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
-        """Returns the places of each list of words."""
+        """Returns the positions for each list of words."""
         return [
             list(itertools.accumulate(map(len, by_word[:-1]), initial=0)) if by_word else []
             for by_word in self.words.by_word(values)
@@ -115,11 +115,11 @@ class WordStarts(OfWords):
 
 @dataclass(frozen=True)
 class WordCharacters(OfWords):
-    """The first characters, or bytes, of each word; `[B, W, width]`, filled up with 0.
+    """The first characters, or bytes, of each word; `[B, W, width]`, padded with 0.
 
     Attributes:
-      encoder: of characters or bytes; `text/encoder.py`, `text/encoder.py`.
-      width: how many of each word are kept.
+      encoder: encoder of characters or bytes (`text/encoder.py`).
+      width: number of characters kept per word.
     """
 
     encoder: TextEncoder
@@ -127,7 +127,7 @@ class WordCharacters(OfWords):
 
     @property
     def vocab_size(self) -> int:
-        """The encoder's."""
+        """Vocabulary size of the encoder."""
         return self.encoder.vocab_size
 
     @property
@@ -140,7 +140,7 @@ class WordCharacters(OfWords):
         return inputs.word_characters(name, self.of, self.encoder, self.width)
 
     def encode(self, value: Any) -> list[int]:
-        """Returns the ids of each word, filled up."""
+        """Returns the padded ids of each word."""
         flat: list[int] = []
         for ids in self.encoder.encode_batch(words_of(value)):
             flat += ids[: self.width]
@@ -148,14 +148,14 @@ class WordCharacters(OfWords):
         return flat
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """Returns what is kept of each word."""
+        """Returns the kept characters of each word."""
         flat = [int(i) for i in ids]
         rows = [flat[start : start + self.width] for start in range(0, len(flat), self.width)]
         return [self.encoder.decode(row) for row in rows if any(row)]
 
 
 class Shape(enum.IntEnum):
-    """How a word is written; the ids of `WordShape`."""
+    """Shape of a word; the ids of `WordShape`."""
 
     OTHER = 1
     LOWER = 2
@@ -168,7 +168,7 @@ class Shape(enum.IntEnum):
 
 @dataclass(frozen=True)
 class WordShape(OfWords):
-    """How each word is written: small, capital or mixed letters, digits; `[B, W]`."""
+    """Shape of each word: lower, upper or mixed case, digits; `[B, W]`."""
 
     is_listed_by_word: ClassVar[bool] = True
 
@@ -196,7 +196,7 @@ class WordShape(OfWords):
 
 
 def shape_of(word: str) -> Shape:
-    """Returns how a word is written."""
+    """Returns the shape of a word."""
     if word.isdecimal():
         return Shape.NUMBER
     if any(character.isdigit() for character in word):
@@ -212,11 +212,11 @@ def shape_of(word: str) -> Shape:
 
 @dataclass(frozen=True)
 class WordLabel(OfWords):
-    """A label of each word that is given, such as its part of speech; `[B, W]`, filled up with 0.
+    """An input label of each word, such as its part of speech; `[B, W]`, padded with 0.
 
     Attributes:
-      encoder: between labels and their places; ids are one more.
-      field: of a sample: a list of labels, or labels separated by spaces.
+      encoder: converts between labels and indices; ids are indices + 1.
+      field: field of a sample: a list of labels, or labels separated by spaces.
     """
 
     encoder: ClassLabelEncoder
@@ -233,7 +233,7 @@ class WordLabel(OfWords):
         return self.field
 
     def encode(self, value: Any) -> list[int]:
-        """Returns the ids of a list of labels; one that training does not know becomes 0."""
+        """Returns the ids of a list of labels; a label unknown to training becomes 0."""
         labels = labels_of(value)
         return [NUM_RESERVED + self.encoder.encode(x, allow_unknown=True) for x in labels]
 
@@ -246,12 +246,12 @@ class WordLabel(OfWords):
         return inputs.word_labels(name, self.of, self.encoder)
 
     def restore(self, name: str, features: Features, row: Row) -> list[str]:
-        """Returns a label for each word, also for those whose label is not known."""
+        """Returns a label for each word, including words with an unknown label."""
         labels = self.encoder.labels
         return [labels[i - NUM_RESERVED] if i >= NUM_RESERVED else _OTHER for i in row[name]]
 
     def unusual_values(self) -> dict[str, Any]:
-        """Returns a label that is not known."""
+        """Returns an unknown label."""
         return {"unknown": _OTHER}
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
@@ -278,15 +278,15 @@ def labels_of(value: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Gazetteer(OfWords):
-    """Which entries of word lists each word belongs to; `[B, W, width]` ids, filled up with 0.
+    """Entries of each word in word lists; `[B, W, width]` ids, padded with 0.
 
-    A value is a list with, for each word, a mapping of labels to weights.  Beside it stands
-    a `GazetteerWeights` of the same field; the number of a word's entries is that of its ids.
+    A value is a list with a mapping of labels to weights for each word.  A `GazetteerWeights`
+    feature of the same field has the weights; a word has as many entries as ids.
 
     Attributes:
-      encoder: between labels and their places; ids are one more.
-      field: of a sample.
-      width: entries kept of each word, those of greatest weight.
+      encoder: converts between labels and indices; ids are indices + 1.
+      field: field of a sample.
+      width: number of entries kept per word, those of greatest weight.
     """
 
     is_listed_by_word: ClassVar[bool] = True
@@ -311,8 +311,7 @@ class Gazetteer(OfWords):
         return (None, self.width)
 
     def encode(self, value: Any) -> Sequence[Any]:
-        """Returns the ids of each word's labels; labels that training does not know are left
-        out.
+        """Returns the ids of each word's labels, without labels unknown to training.
         """
         return [NUM_RESERVED + i if i >= 0 else 0 for i, _ in self._entries(value)]
 
@@ -356,7 +355,7 @@ class Gazetteer(OfWords):
         ]
 
     def unusual_values(self) -> dict[str, Any]:
-        """Returns entries of equal weight, none, an unknown one, and weights of 0 and below."""
+        """Returns entries of equal weight, none, an unknown one, and weights <= 0."""
         labels = self.encoder.labels
         alike = dict.fromkeys([_OTHER, *reversed(labels[: self.width + 2])], 0.5)
         return {
@@ -376,10 +375,10 @@ class Gazetteer(OfWords):
 
 
 def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
-    """Returns for each word its gazetteer labels with their weights.
+    """Returns the gazetteer labels of each word with their weights.
 
     Raises:
-      DataError: it is no list of mappings of labels to weights, or a weight is no finite number.
+      DataError: the value is not a list of mappings of labels to weights, or one is not finite.
     """
     found = []
     for labels in list_of(value, "mappings of labels to weights, one for each word"):
@@ -397,7 +396,7 @@ def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
 
 @dataclass(frozen=True)
 class GazetteerWeights(Gazetteer):
-    """The weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 where there is none."""
+    """Weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 at padding."""
 
     is_listed_by_word: ClassVar[bool] = False
 
@@ -408,12 +407,12 @@ class GazetteerWeights(Gazetteer):
 
     @property
     def vocab_size(self) -> int:
-        """0: the numbers are no ids."""
+        """0: the numbers are not ids."""
         return 0
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """None: the ids beside have them."""
+        """Empty: the `Gazetteer` has them."""
         return ()
 
     def encode(self, value: Any) -> Sequence[Any]:
@@ -428,13 +427,13 @@ class GazetteerWeights(Gazetteer):
 
 @dataclass(frozen=True)
 class WordReal(OfWords):
-    """So many numbers for each word, such as vectors that were made elsewhere; `[B, W, size]`.
+    """A vector of numbers for each word, such as external embeddings; `[B, W, size]`.
 
     A value is a list with a list of numbers for each word.
 
     Attributes:
-      size: how many numbers a word has.
-      field: of a sample.
+      size: number of numbers per word.
+      field: field of a sample.
     """
 
     size: int = 1
@@ -456,7 +455,7 @@ class WordReal(OfWords):
         return (None, self.size)
 
     def encode(self, value: Any) -> Sequence[Any]:
-        """Returns the numbers of all words; DataError unless each has `size`."""
+        """Returns the numbers of all words; DataError if a word does not have `size`."""
         return list(itertools.chain.from_iterable(numbers_of_words(value, self.field, self.size)))
 
     def decode(self, ids: Iterable[Any]) -> list[list[float]]:
@@ -476,7 +475,7 @@ class WordReal(OfWords):
         }
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
-        """Returns how many numbers a word has."""
+        """Returns the specification of the numbers of a word."""
         of = features.sources[self.of]
         return InputSpec(name, "word_numbers", "float32", size=self.size, of=of)
 
@@ -491,15 +490,15 @@ class WordReal(OfWords):
 
 
 def numbers_of_words(value: Any, field: str, size: int) -> list[list[float]]:
-    """Returns for each word its numbers.
+    """Returns the numbers of each word.
 
     Args:
-      value: a list with a list of numbers for each word.
-      field: of a sample that it stands in, for errors.
-      size: how many numbers a word has.
+      value: list with a list of numbers for each word.
+      field: field of the sample, for errors.
+      size: number of numbers per word.
 
     Raises:
-      DataError: it is no such list.
+      DataError: the value is not such a list.
     """
     rows = [numbers_of(row) for row in list_of(value, "lists of numbers, one for each word")]
     for row in rows:
