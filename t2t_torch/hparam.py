@@ -561,7 +561,6 @@ class HParams(
         video_num_input_frames video_num_target_frames warm_start_from_second weight_dtype
         weights_fn
         """.split()
-
     )
     # Names of PyTorch, Keras, Hugging Face and Lightning, and their short forms.
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(

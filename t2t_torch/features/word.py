@@ -311,8 +311,7 @@ class Gazetteer(OfWords):
         return (None, self.width)
 
     def encode(self, value: Any) -> Sequence[Any]:
-        """Returns the ids of each word's labels, without labels unknown to training.
-        """
+        """Returns the ids of each word's labels, without labels unknown to training."""
         return [NUM_RESERVED + i if i >= 0 else 0 for i, _ in self._entries(value)]
 
     def _entries(self, value: Any) -> list[tuple[int, float]]:
