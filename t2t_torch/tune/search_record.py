@@ -92,7 +92,7 @@ class SearchRecord:
       seed: seed of the search.
       space: search space, including constants.
       trials: trials by number, including the default.
-      default: number of the trial with the unchanged hparams set; None if it was not run.
+      default: trial with the unchanged hparams set; None if it was not run.
       seconds: training time in seconds, summed over trials.
       began: start time in seconds since 1970.
       over: whether the search is complete.
