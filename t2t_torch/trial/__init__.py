@@ -1,1 +1,1 @@
-"""A PyTorchTrial as a task: PEDL's interface, what is asked of it, and what it may ask."""
+"""PEDL's PyTorchTrial interface: trials as tasks."""

@@ -1,7 +1,7 @@
-"""What a trial's model answers to its validation loader, or to a file, written to a file.
+"""Writes a trial's outputs for its validation loader or an input file.
 
-Arrays are read and written as npz, by the names of the leaves (`input1.0.sub_input1`, and "input"
-and "output" of a tensor by itself), or as jsonl: a record a line, nested.
+Files are npz, with arrays named after the leaves (`input1.0.sub_input1`; "input" and "output" for a
+single tensor), or jsonl, with one nested record per line.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, valida
 
 NPZ, JSONL = ".npz", ".jsonl"
 
-_READ_AT_ONCE = 1024  # records of a jsonl file
+_READ_AT_ONCE = 1024  # records of a jsonl file that are read at once
 
 
 class TrialDecoder:
-    """A trial's model, its checkpoint and its loader.
+    """Decoder with a trial's model, checkpoint and loader.
 
     Args:
-      run: opened.
-      checkpoint: as `predictor.load_trial` takes it.
+      run: opened run.
+      checkpoint: see `predictor.load_trial`.
 
     Attributes:
-      predictor: what answers.
+      predictor: model with the weights of the checkpoint.
     """
 
     def __init__(self, run: OpenedRun, checkpoint: int | str | Path | None) -> None:
@@ -44,22 +44,22 @@ class TrialDecoder:
         self.predictor = TrialPredictor(run.model, run.task.name, chosen)
 
     def decode(self, source: Path | None, target: Path) -> int:
-        """Writes the outputs; returns for how many records.
+        """Writes the outputs and returns the number of records.
 
         Args:
-          source: an npz or jsonl file of inputs; None: the validation loader.
-          target: npz or jsonl.
+          source: npz or jsonl file of inputs; None: the validation loader.
+          target: npz or jsonl output file.
 
         Raises:
-          DataError: the source cannot be read, or is not what the model takes.
-          TrialError: the model cannot compute with it, or its outputs are none that can be written.
+          DataError: the source cannot be read, or does not fit the model.
+          TrialError: the model raises an error, or its outputs cannot be written.
         """
         batches = self._from_loader() if source is None else self._from_file(source)
         writing = _write_npz if target.suffix == NPZ else _write_jsonl
         return writing(target, batches)
 
     def _from_loader(self) -> Iterator[tuple[int, Any]]:
-        """Yields of each batch the number of its records, and the outputs."""
+        """Yields the number of records and the outputs of each batch."""
         run = self._run
         for inputs in validation_inputs(run.task, run.model, run.device):
             yield rows_of(inputs), self.predictor.batch(inputs)
@@ -113,7 +113,7 @@ class TrialDecoder:
 
 
 def check_files(source: Path | None, target: Path) -> None:
-    """Raises UsageError if a file is of a kind that is neither read nor written."""
+    """Raises UsageError if a file has an unsupported format."""
     flags = {"--decode_from_file": source, "--decode_to_file": target}
     for flag, path in flags.items():
         if path is not None and path.suffix not in (NPZ, JSONL):
@@ -126,10 +126,10 @@ def check_files(source: Path | None, target: Path) -> None:
 
 
 def _taken(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
-    """Returns how inputs are nested, and what their arrays are of one record.
+    """Returns the nesting of the inputs, and the specs of their arrays for one record.
 
     Raises:
-      DataError: they hold something that is no array.
+      DataError: a leaf is not an array.
     """
     nesting = nesting_of(like, "input")
     fields = {}
@@ -145,7 +145,7 @@ def _taken(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
 
 
 def _leaf_of(arrays: Mapping[str, Any]) -> Callable[[str, Any], Any]:
-    """Returns the function for `nested.mapped` that takes leaves from arrays by name."""
+    """Returns a function for `nested.mapped` that looks leaves up by name."""
     return lambda name, _: arrays.get(name or "input")
 
 
@@ -205,5 +205,5 @@ def _plain(leaf: Any) -> Any:
 
 
 def device() -> torch.device:
-    """Returns where decoding computes: a GPU, where there is one."""
+    """Returns the device for decoding: a GPU if available."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")

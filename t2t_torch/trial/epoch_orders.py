@@ -1,9 +1,9 @@
-"""The order in which a loader of a user's is read, epoch by epoch, as lists of indices.
+"""Order in which a user's loader is read, as lists of indices per epoch.
 
-An epoch's order is what the loader's sampler yields while Python's, NumPy's and torch's generators
-are seeded by (seed, "order", epoch).  A sampler with a state of its own, such as a generator, goes
-on from epoch to epoch, and so all epochs before are listed too, in milliseconds.  The user's own
-objects are never advanced: copies are, so that the order is the same whoever has asked before.
+An epoch's order is the output of the loader's sampler with Python's, NumPy's and torch's generators
+seeded by (seed, "order", epoch).  A sampler with its own state, such as a generator, continues from
+epoch to epoch, so all preceding epochs are listed first, which takes milliseconds.  Copies of the
+user's objects are advanced, never the objects themselves: the order does not depend on earlier use.
 """
 
 from __future__ import annotations
@@ -26,32 +26,31 @@ from typing_extensions import Self
 
 from t2t_torch.errors import TrialError
 
-# Random numbers of the user's data code: seeded by the place in the run, and kept to themselves.
+# Random numbers of the user's data code: seeded by position, isolated from the model.
 #
 # A user's samplers, datasets and collate functions draw from Python's, NumPy's or torch's global
-# generators.  They do so here under seeds of their own, and afterwards the generators are as they
-# were: what the data draws never moves dropout or whatever else the model draws.
+# generators.  Here they run under their own seeds, and the states of the generators are restored
+# afterwards: data code does not affect dropout or other random numbers of the model.
 #
-# The global generators belong to a process, not to a thread, so there is no isolation between
-# threads: what is here has to be called in the thread that trains, or in a process that does
-# nothing else (`batches.py`).  Generators of a GPU are left alone: data code that draws from them
-# is not isolated.
+# The global generators belong to the process, so threads are not isolated: this code must run in
+# the training thread, or in a process that does nothing else (`batches.py`).  GPU generators are
+# left alone: data code that draws from them is not isolated.
 
 
 _States = tuple[Any, Any, Any]
 
 
 def mix(seed: int, purpose: str, *places: int) -> int:
-    """Returns a seed of 63 bits that depends on all of these and on nothing else.
+    """Returns a 63-bit seed derived from the arguments alone.
 
     Args:
-      seed: of the run.
-      purpose: what the numbers are for: "order", "batch".
-      places: where in the run: an epoch, a batch.
+      seed: seed of the run.
+      purpose: purpose of the random numbers: "order", "batch".
+      places: position in the run: an epoch, a batch.
     """
     place = "/".join(map(str, (seed, purpose, *places)))
     digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1  # torch takes seeds below 2^63 on every device
+    return int.from_bytes(digest, "little") >> 1  # torch accepts seeds below 2^63 on all devices
 
 
 def _states() -> _States:
@@ -66,18 +65,18 @@ def _restore(states: _States) -> None:
 
 def _seed(seed: int) -> None:
     random.seed(seed)
-    np.random.seed(seed % 2**32)  # it takes no more
-    # Not torch.manual_seed: it seeds GPUs too.
+    np.random.seed(seed % 2**32)  # the maximum of numpy
+    # Not torch.manual_seed, which also seeds GPUs.
     torch.default_generator.manual_seed(seed)
 
 
 class IsolatedStream:
-    """Gives the global generators a state of their own, and afterwards their states back.
+    """Context manager that gives the global generators their own state and restores it on exit.
 
-    Entered again, it resumes where it stopped.
+    Re-entering continues the stream where it stopped.
 
     Args:
-      seed: at least 0 and below 2^63.
+      seed: seed of at least 0 and below 2^63.
     """
 
     def __init__(self, seed: int) -> None:
@@ -103,49 +102,48 @@ def isolated(seed: int) -> IsolatedStream:
     """Returns a context that seeds Python's, NumPy's and torch's global generators.
 
     Args:
-      seed: at least 0 and below 2^63.
+      seed: seed of at least 0 and below 2^63.
     """
     return IsolatedStream(seed)
 
 
 Loader = Any
-"""torch's `DataLoader`, PEDL's, or what has its `dataset`, `batch_sampler` and `collate_fn`."""
+"""torch's `DataLoader`, PEDL's, or an object with `dataset`, `batch_sampler` and `collate_fn`."""
 
-_KEPT = 3  # epochs whose order is in memory: the one trained on, and those that are read ahead
-_MOST = 20_000_000  # indices in an epoch of a small data set; a sampler that yields more never ends
+_KEPT = 3  # cached epochs: the current one, and those being prefetched
+_MOST = 20_000_000  # maximum indices per epoch; a sampler that yields more is considered endless
 
 
 def order_of_epoch(loader: Loader, seed: int, epoch: int) -> list[list[Any]]:
-    """Returns the indices of each batch of an epoch, as a trial is trained on them.
+    """Returns the indices of each batch of an epoch, in training order.
 
-    So that a loop written by hand may train on the same batches:
+    A hand-written loop can train on the same batches:
 
         for indices in order_of_epoch(loader, seed, epoch):
             inputs, labels = loader.collate_fn([loader.dataset[i] for i in indices])
 
-    The loader itself yields them too, if the generators are seeded as here; `isolated` and `mix`
-    are of `epoch_orders.py`.  One whose sampler has a generator of its own needs no seed.
+    The loader itself also yields them under the same seed; `isolated` and `mix` are in
+    `epoch_orders.py`.  A sampler with its own generator needs no seed.
 
         with isolated(mix(seed, "order", epoch)):
             batches = list(loader)
 
     Args:
-      loader: of a data set with indices.
-      seed: of the run, `reproducibility.experiment_seed`.
-      epoch: from 0.
+      loader: loader of a data set with indices.
+      seed: seed of the run, `reproducibility.experiment_seed`.
+      epoch: epoch from 0.
 
     Raises:
-      TrialError: as `EpochOrders`.
+      TrialError: see `EpochOrders`.
     """
     order = EpochOrders(loader, seed).order(epoch)
     return [order.indices(place) for place in range(len(order))]
 
 
 def has_indices(loader: Loader) -> bool:
-    """Whether a loader's order can be listed without reading data.
+    """Returns True if a loader's order can be listed without reading data.
 
-    It cannot if the data set has no indices, or if the loader's class has an `__iter__` of its own,
-    which may do anything.
+    This is False if the data set has no indices, or if the loader's class overrides `__iter__`.
     """
     if isinstance(loader, data.DataLoader):
         plain = type(loader).__iter__ is data.DataLoader.__iter__
@@ -158,19 +156,19 @@ class EpochOrder:
     """The indices of an epoch's batches.
 
     Args:
-      batches: what a sampler yields, a list of indices for each batch.
-      most: indices that are taken for an epoch without an end.
+      batches: output of a sampler, a list of indices per batch.
+      most: maximum number of indices; more are considered endless.
 
     Raises:
-      TrialError: there are more.
+      TrialError: there are more indices.
     """
 
     def __init__(self, batches: Iterator[list[Any]], most: int) -> None:
-        # Numbers one after another: an epoch of ten million lists would fill the memory.
+        # Flat integer array: lists of ten million batches would exhaust memory.
         self._numbers = array.array("q")
         self._ends = array.array("q")
         self._of_numpy: set[int] = set()
-        self._others: dict[int, list[Any]] = {}  # batches of what is no number
+        self._others: dict[int, list[Any]] = {}  # batches with non-integer indices
         self.records = 0
         for place, batch in enumerate(batches):
             kinds = set(map(type, batch))
@@ -194,7 +192,7 @@ class EpochOrder:
         return len(self._ends)
 
     def indices(self, place: int) -> list[Any]:
-        """Returns the indices of a batch, as the sampler has yielded them."""
+        """Returns the indices of a batch, in the sampler's order."""
         if place in self._others:
             return self._others[place]
         start = self._ends[place - 1] if place else 0
@@ -203,12 +201,12 @@ class EpochOrder:
 
     @property
     def sizes(self) -> list[int]:
-        """Number of records of each batch."""
+        """The number of records of each batch."""
         return [len(self.indices(place)) for place in range(len(self))]
 
     @property
     def digest(self) -> str:
-        """A hash of all indices in order."""
+        """Hash of all indices in order."""
         digest = hashlib.sha256(self._ends.tobytes())
         digest.update(self._numbers.tobytes())
         for place, batch in self._others.items():
@@ -217,18 +215,18 @@ class EpochOrder:
 
 
 class EpochOrders:
-    """The order of every epoch of a loader whose data set has indices.
+    """Orders of all epochs of a loader whose data set has indices.
 
     Attributes:
-      repeatable: whether the same epoch, listed twice, has the same order.
+      repeatable: whether listing an epoch twice yields the same order.
 
     Args:
-      loader: one for which `has_indices` holds.
-      seed: of the run.
+      loader: loader for which `has_indices` is True.
+      seed: seed of the run.
 
     Raises:
-      TrialError: the loader divides the data among processes by itself, its sampler has no end, or
-        can be read only once.
+      TrialError: the loader shards the data itself, or its sampler is endless or can be read only
+        once.
     """
 
     def __init__(self, loader: Loader, seed: int) -> None:
@@ -245,7 +243,7 @@ class EpochOrders:
                     "(shuffle=True instead)."
                 )
         self._stateless = _is_stateless(*self._original)
-        self._starts = [0]  # the first batch of each epoch, of the run, and of the next one
+        self._starts = [0]  # first global batch of each listed epoch, and of the next one
         self._begin_again()
         first = self.order(0).digest
         self.repeatable = True
@@ -254,10 +252,10 @@ class EpochOrders:
             self.repeatable = self.order(0).digest == first
 
     def order(self, epoch: int) -> EpochOrder:
-        """Returns the order of an epoch, from 0; epochs that were not listed yet are.
+        """Returns the order of an epoch from 0, listing epochs as needed.
 
         Raises:
-          TrialError: an epoch has no batch.
+          TrialError: an epoch is empty.
         """
         if epoch in self._orders:
             return self._orders[epoch]
@@ -270,7 +268,7 @@ class EpochOrders:
         return self._orders[epoch]
 
     def place(self, number: int) -> tuple[int, int]:
-        """Returns the epoch of a batch of the run, and its place there, each from 0."""
+        """Returns the epoch of a global batch and its index in the epoch, both from 0."""
         if self._stateless:
             return divmod(number, self._starts[1])
         while number >= self._starts[-1]:
@@ -289,16 +287,16 @@ class EpochOrders:
         """Lists the next epoch."""
         epoch = self._next
         set_epoch(self._sampler, epoch)
-        # torch's own loader reads the sampler: it draws from the generators just as it does for a
-        # loop written by hand.
+        # torch's DataLoader reads the sampler: it draws from the generators exactly as in a
+        # hand-written loop.
         given: dict[str, Any] = {"batch_sampler": self._sampler, "collate_fn": as_it_is}
-        if not self._collates:  # then the sampler's indices are batches, of one item each
+        if not self._collates:  # each sampler index is a batch of one item
             given = {"batch_size": None, "sampler": self._sampler, "collate_fn": _alone}
         most = max(_MOST, 4 * (length_of(self._loader.dataset) or 0))
         with isolated(mix(self._seed, "order", epoch)):
             reader = data.DataLoader(_Indices(), generator=self._generator, **given)
             order = EpochOrder(iter(reader), most)
-        if not len(order) and self._starts[-1]:  # it had batches before
+        if not len(order) and self._starts[-1]:  # earlier epochs had batches
             raise TrialError(
                 "the sampler of the loader yields nothing the second time: it can be read only "
                 "once. Give the loader an object whose __iter__ begins anew, or a list."
@@ -312,7 +310,7 @@ class EpochOrders:
 
 
 class _Indices(data.Dataset[Any]):
-    """A data set of which each item is its own index."""
+    """Data set whose items are their own indices."""
 
     def __getitem__(self, index: Any) -> Any:
         return index
@@ -322,7 +320,7 @@ class _Indices(data.Dataset[Any]):
 
 
 def as_it_is(batch: Any) -> Any:
-    """Returns a batch; a `collate_fn` that does nothing."""
+    """Identity `collate_fn`."""
     return batch
 
 
@@ -331,20 +329,20 @@ def _alone(index: Any) -> list[Any]:
 
 
 def set_epoch(sampler: Any, epoch: int) -> None:
-    """Calls `set_epoch` of a sampler, and of the one that it is made of, if they have it."""
+    """Calls `set_epoch` of a sampler and of its inner sampler, where defined."""
     for each in _chain(sampler):
         if callable(getattr(each, "set_epoch", None)):
             each.set_epoch(epoch)
 
 
 def _chain(sampler: Any) -> list[Any]:
-    """Returns a sampler of batches and the sampler that it is made of."""
+    """Returns a batch sampler and its inner sampler."""
     inner = getattr(sampler, "sampler", None)
     return [sampler] if inner is None else [sampler, inner]
 
 
 def _is_stateless(sampler: Any, generator: Any) -> bool:
-    """Whether it is known that an epoch's order depends on nothing but the global generators."""
+    """Returns True if an epoch's order is known to depend only on the global generators."""
     kinds = (
         data.BatchSampler,
         data.RandomSampler,
@@ -358,7 +356,7 @@ def _is_stateless(sampler: Any, generator: Any) -> bool:
 
 
 def length_of(value: Any) -> int | None:
-    """Returns the length of a loader or a data set; None if it does not know it."""
+    """Returns the length of a loader or a data set; None if it has none."""
     try:
         return len(value)
     except (TypeError, NotImplementedError):
@@ -366,7 +364,7 @@ def length_of(value: Any) -> int | None:
 
 
 def _copied(original: tuple[Any, Any], dataset: Any) -> tuple[Any, Any]:
-    """Returns copies of a sampler and a generator; the data set and what it holds stay shared."""
+    """Returns copies of a sampler and a generator; the data set and its contents are shared."""
     memo: dict[int, Any] = {}
     pending = [dataset]
     while pending:
@@ -378,7 +376,7 @@ def _copied(original: tuple[Any, Any], dataset: Any) -> tuple[Any, Any]:
             pending += [one for one in each if isinstance(one, data.Dataset)]
         elif isinstance(each, data.Dataset) or each is dataset:
             pending += [one for one in getattr(each, "__dict__", {}).values() if _holds_data(one)]
-    with contextlib.suppress(Exception):  # what cannot be copied is read as it is
+    with contextlib.suppress(Exception):  # objects that cannot be copied are used directly
         return copy.deepcopy(original, memo)
     return original
 

@@ -1,6 +1,6 @@
-"""Values nested at will: what loaders yield, models return and metrics are made of.
+"""Nested values: batches of loaders, outputs of models, and metrics.
 
-Containers are dicts, lists, tuples and named tuples; everything else is a leaf.
+Containers are dicts, lists, tuples and named tuples; all other values are leaves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from t2t_torch.errors import TrialError
 
-_NUMBERS = "biufc"  # numpy's kinds that torch has too
+_NUMBERS = "biufc"  # numpy dtype kinds that torch supports
 _PLAIN = (str, bytes, bool, int, float, complex, type(None), np.generic)
 
 _WARNED: set[type] = set()
@@ -29,13 +29,13 @@ def mapped(
     is_leaf: Callable[[Any], bool] = lambda _: False,
     name: str = "",
 ) -> Any:
-    """Returns a value of the same nesting, with the results of a function as its leaves.
+    """Returns a value with the same nesting and the results of a function as leaves.
 
     Args:
-      value: nested at will; it is not changed.
-      function: takes the name of a leaf, as in `0.input1.sub_input1`, and the leaf.
-      is_leaf: whether a container is to be taken for a leaf.
-      name: of the value itself.
+      value: arbitrarily nested value; it is not modified.
+      function: function of the name of a leaf, such as `0.input1.sub_input1`, and the leaf.
+      is_leaf: predicate for containers to be treated as leaves.
+      name: name of the value itself.
     """
     parts = None if is_leaf(value) else _parts(value)
     if parts is None:
@@ -45,7 +45,7 @@ def mapped(
         for key, item in parts
     ]
     if isinstance(value, dict):
-        made = copy.copy(value)  # keeps a defaultdict one
+        made = copy.copy(value)  # preserves a defaultdict
         for key, item in zip(value, items, strict=True):
             made[key] = item
         return made
@@ -55,7 +55,7 @@ def mapped(
 
 
 def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Returns the parts of a container by name; None of a leaf."""
+    """Returns the items of a container by name; None for a leaf."""
     if isinstance(value, dict):
         return [(str(key), item) for key, item in value.items()]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
@@ -66,27 +66,27 @@ def _parts(value: Any) -> list[tuple[str, Any]] | None:
 
 
 def leaves(value: Any) -> dict[str, Any]:
-    """Returns all leaves by name, as in `0.input1.sub_input1`; one that is alone is named ''."""
+    """Returns all leaves by name, such as `0.input1.sub_input1`; a single leaf is named ''."""
     named: dict[str, Any] = {}
     mapped(value, named.setdefault)
     return named
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """Returns a value with all that is in it on a device.
+    """Returns a nested value on a device.
 
-    Arrays of numbers become tensors of their dtype; arrays of strings or objects stay.  What has a
-    method `to` of its own is moved by it.  Other leaves stay as they are, with one warning for each
-    type that is neither number nor text.
+    Numeric arrays become tensors of the same dtype; arrays of strings or objects are kept.  Objects
+    with a `to` method are moved by it.  Other leaves are kept, with one warning per type that is
+    neither number nor string.
 
     Args:
-      value: nested at will; it is not changed.
-      device: where to.
+      value: arbitrarily nested value; it is not modified.
+      device: target device.
     """
 
     def move(_: str, leaf: Any) -> Any:
         if isinstance(leaf, Tensor):
-            # Without waiting only to a GPU: to a CPU it would be too soon.
+            # Non-blocking only to a GPU: a copy to the CPU could be read too early.
             return leaf.to(device, non_blocking=device.type == "cuda")
         if isinstance(leaf, np.ndarray):
             return _tensor(leaf).to(device) if leaf.dtype.kind in _NUMBERS else leaf
@@ -110,7 +110,7 @@ def _moves_itself(value: Any) -> bool:
 
 
 def shapes(value: Any) -> list[str]:
-    """Returns a line for each leaf, as in `0.input1: float32 [32, 1, 28, 28]`."""
+    """Returns a line for each leaf, such as `0.input1: float32 [32, 1, 28, 28]`."""
     return [
         f"{name}: {described(leaf)}" if name else described(leaf)
         for name, leaf in leaves(value).items()
@@ -118,14 +118,14 @@ def shapes(value: Any) -> list[str]:
 
 
 def described(leaf: Any) -> str:
-    """Describes a leaf: its dtype and shape if it has them, else its type."""
+    """Returns a description of a leaf: dtype and shape if it has them, otherwise its type."""
     if isinstance(leaf, Tensor | np.ndarray):
         return f"{str(leaf.dtype).removeprefix('torch.')} {list(leaf.shape)}"
     return "None" if leaf is None else type(leaf).__name__
 
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
-    """Returns a tensor of an array's values, in its memory where that can be."""
+    """Returns a tensor of an array's values, sharing its memory if possible."""
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
@@ -133,15 +133,15 @@ def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
     return torch.from_numpy(array)
 
 
-# Records as batches and back: the inputs of single records stacked, and outputs taken apart.
+# Stacking of single records to batches, and splitting of outputs.
 
 
 def groups(records: Sequence[Any], most: int) -> list[list[int]]:
-    """Returns the numbers of records that can be a batch: nested alike, of the same shapes.
+    """Returns lists of indices of records that form a batch: same nesting and shapes.
 
     Args:
-      records: each nested at will.
-      most: records of a batch.
+      records: nested records.
+      most: maximum number of records per batch.
     """
     alike: dict[Any, list[int]] = {}
     for number, record in enumerate(records):
@@ -154,27 +154,27 @@ def groups(records: Sequence[Any], most: int) -> list[list[int]]:
 
 
 def stacked(records: Sequence[Any]) -> Any:
-    """Returns records that are nested alike as a batch: each leaf with an axis more, in front.
+    """Stacks records with the same nesting to a batch, along a new first axis.
 
     Args:
-      records: of one of the `groups`.
+      records: one of the `groups`.
 
     Raises:
-      TrialError: a leaf is no tensor, array, number or text.
+      TrialError: a leaf is no tensor, array, number or string.
     """
     columns = [leaves(record) for record in records]
     return mapped(records[0], lambda name, _: _stack(name, [column[name] for column in columns]))
 
 
 def unstacked(outputs: Any, count: int) -> list[Any]:
-    """Returns what each record of a batch has of the outputs.
+    """Splits the outputs of a batch into records.
 
     Args:
-      outputs: nested at will, of arrays with the records on their first axis.
-      count: of records.
+      outputs: nested arrays with the batch as first axis.
+      count: number of records.
 
     Raises:
-      TrialError: an output has not one row for each.
+      TrialError: an output does not have one row per record.
     """
     for name, leaf in leaves(outputs).items():
         if isinstance(leaf, np.ndarray) and leaf.shape[:1] != (count,):
@@ -186,14 +186,14 @@ def unstacked(outputs: Any, count: int) -> list[Any]:
 
 
 def sliced(value: Any, rows: int | slice) -> Any:
-    """Returns a nested value with a row, or some rows, of its arrays and tensors."""
+    """Returns a nested value with rows of its arrays and tensors, selected by index or slice."""
     return mapped(
         value, lambda _, leaf: leaf[rows] if isinstance(leaf, Tensor | np.ndarray) else leaf
     )
 
 
 def as_arrays(value: Any) -> Any:
-    """Returns a nested value with arrays in place of its tensors."""
+    """Returns a nested value with its tensors converted to arrays."""
 
     def array(_: str, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
@@ -205,7 +205,7 @@ def as_arrays(value: Any) -> Any:
 
 
 def copied(value: Any) -> Any:
-    """Returns a nested value with copies of its tensors, without their graph."""
+    """Returns a nested value with detached copies of its tensors."""
     return mapped(
         value, lambda _, leaf: leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
     )

@@ -1,4 +1,4 @@
-"""`import pedl` and old names of numpy, for trials that were written in 2019."""
+"""`import pedl` and removed names of numpy, for trials written in 2019."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.pytorch_trial import InvalidHP, PyTorchTrial, Reducer
 from t2t_torch.trial.schedule import LRScheduler
 
-# The loader that trials import, and the name of what it yields.
+# PEDL's data loader and the type of its batches.
 
 
 TorchData: TypeAlias = dict[str, Tensor] | Sequence[Tensor] | Tensor
-"""What trials annotate inputs, labels and predictions with."""
+"""Type of inputs, labels and predictions in annotations."""
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
-    """torch's `DataLoader`, by the name under which trials know it."""
+    """torch's `DataLoader` under PEDL's name."""
 
 
-# The mean of metrics over batches, element by element.
+# Elementwise mean of metrics over batches.
 
 
 def elementwise_mean(values: Iterable[Any]) -> NDArray[np.float64]:
-    """Returns the mean of numbers or arrays, all of one shape; it has that shape.
+    """Returns the mean of numbers or arrays of equal shape, in that shape.
 
     Raises:
-      TrialError: there are none, or their shapes differ.
+      TrialError: there are no values, or their shapes differ.
     """
     arrays = [np.asarray(value, np.float64) for value in values]
     shapes = sorted({array.shape for array in arrays})
@@ -53,21 +53,21 @@ def elementwise_mean(values: Iterable[Any]) -> NDArray[np.float64]:
     return mean
 
 
-# The part of predictions that is wrong.
+# Error rate of predictions.
 
 
 def error_rate(predictions: Tensor, labels: Tensor) -> Tensor:
-    """Returns the part of examples whose likeliest class is not theirs.
+    """Returns the fraction of examples whose most likely class is not their label.
 
     Args:
-      predictions: [B, C], a number for each class, the greatest being the choice.
-      labels: [B], the classes.
+      predictions: [B, C], scores of the classes.
+      labels: [B], indices of the true classes.
 
     Returns:
       A scalar from 0 to 1.
 
     Raises:
-      TrialError: the shapes are others, or there are no examples.
+      TrialError: the shapes are invalid, or there are no examples.
     """
     if predictions.dim() != 2 or labels.shape != predictions.shape[:1] or not len(labels):
         raise TrialError(
@@ -77,41 +77,41 @@ def error_rate(predictions: Tensor, labels: Tensor) -> Tensor:
     return (torch.argmax(predictions, dim=1) != labels).float().mean()
 
 
-# A model whose weights are drawn anew.
+# Reinitialization of a model's weights.
 
 
 def reset_parameters(model: nn.Module) -> None:
-    """Draws the weights of every layer anew that can do it, the model itself included."""
+    """Reinitializes every layer that has `reset_parameters`, including the model itself."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
 
 
-# What scripts import that started their own experiment on a cluster: `Constant`, `Experiment`.
+# Names imported by scripts that started their own experiment: `Constant`, `Experiment`.
 #
-# Such a script is loaded as a trial like any other, as it starts its experiment only where it is
-# run itself, under `if __name__ == "__main__"`.
+# Such a script is loaded like any other trial, because it starts its experiment only under `if
+# __name__ == "__main__"`.
 
 
 def Constant(value: Any, name: str | None = None) -> Any:
-    """Returns a hyperparameter's value: the one that was chosen under its name, else `value`."""
+    """Returns the chosen hyperparameter with this name, or `value` if there is none."""
     try:
         chosen = pytorch_trial.get_hyperparameters()
-    except TrialError:  # the script is run by itself
+    except TrialError:  # the script runs by itself
         return value
     return chosen.get(name, value) if name else value
 
 
 @dataclasses.dataclass
 class Experiment:
-    """An experiment as scripts asked a cluster for it; `create` says how it is run here.
+    """Experiment of a script for a cluster; `create` names the command that runs it here.
 
     Attributes:
-      context_directory: where the script's files are.
-      trial_def: the trial.
-      make_data_loaders_fn: the function that makes its loaders.
-      configuration: what stands in experiment.yaml.
+      context_directory: directory of the script.
+      trial_def: trial class.
+      make_data_loaders_fn: function that creates the loaders.
+      configuration: content of experiment.yaml.
     """
 
     context_directory: str | None = None
@@ -120,10 +120,10 @@ class Experiment:
     configuration: dict[str, Any] | None = None
 
     def create(self) -> NoReturn:
-        """Refuses, with the command that runs the experiment.
+        """Raises an error with the command that runs the experiment.
 
         Raises:
-          TrialError: always, as there is no cluster to start it on.
+          TrialError: always, as there is no cluster.
         """
         spec = self.context_directory or "."
         if self.trial_def is not None:
@@ -191,11 +191,11 @@ _NUMPY_NAMES: dict[str, object] = {
     "sometrue": np.any,
 }
 
-_ADDED: list[str] = []  # to numpy
+_ADDED: list[str] = []  # names added to numpy
 
 
 def add_numpy_names() -> None:
-    """Gives numpy the names that it had in 2019 and has no more: np.int, np.float."""
+    """Restores names that numpy has removed since 2019: np.int, np.float."""
     for name, value in _NUMPY_NAMES.items():
         if name not in vars(np):
             setattr(np, name, value)
@@ -203,15 +203,15 @@ def add_numpy_names() -> None:
 
 
 def remove_numpy_names() -> None:
-    """Takes back what `add_numpy_names` added."""
+    """Removes the names that `add_numpy_names` added."""
     while _ADDED:
         delattr(np, _ADDED.pop())
 
 
 def install_shim() -> bool:
-    """Makes `pedl` importable, unless a PEDL is installed; returns whether it is this one.
+    """Makes `pedl` importable unless PEDL is installed; returns True if this shim is used.
 
-    Another package that happens to be called pedl is hidden, and that is said.
+    An unrelated package named pedl is hidden, with a warning.
     """
     loaded = sys.modules.get("pedl")
     if loaded is not None and hasattr(loaded, "__t2t_torch__"):

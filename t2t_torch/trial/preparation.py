@@ -1,10 +1,10 @@
 """Preparation of a trial: download, task, smoke check of the evaluation, test mode.
 
-1. The shim is there, the context is entered, the generators are seeded alike in all processes.
-2. The code is imported, which may ask for hyperparameters.
-3. `download_data`, in one process of each machine; the others wait.
-4. `make_data_loaders`, in every process.
-5. The trial's class is called; later, when training begins, `build_model` and `optimizer`.
+1. The `pedl` shim and the context are set up; all processes seed their generators alike.
+2. The code is imported; it may read hyperparameters.
+3. `download_data` runs in one process per machine; the others wait.
+4. `make_data_loaders` runs in every process.
+5. The trial class is instantiated; `build_model` and `optimizer` run when training starts.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Task
 
 
-# `download_data`, called once on a machine, however many processes train on it.
+# `download_data`, called once per machine for any number of training processes.
 #
-# The first process of a machine calls it under a lock that all jobs of the same trial and data on
-# the machine share, and writes the result to a file that the others wait for: the directory, or the
-# traceback.  It holds a second lock meanwhile, so that the others see if it died.
+# The first process of a machine calls it under a lock shared by all jobs with the same trial and
+# data on the machine, and writes the result to a file for the others: the directory or the
+# traceback.  It holds a second lock at the same time, by which the others detect that it died.
 
 
-_LOOK_SECONDS = 0.05  # between two looks for the result
-_KEPT_SECONDS = 86400.0  # files of starts that are over; the longest wait for one is shorter
+_LOOK_SECONDS = 0.05  # polling interval for the result
+_KEPT_SECONDS = 86400.0  # maximum age of files of old starts; longer than any timeout
 
 
 def download_once(
@@ -73,24 +73,24 @@ def download_once(
     local_rank: int,
     attempt_id: str,
 ) -> Path | None:
-    """Returns the directory of the data, for which one process of this machine calls the trial.
+    """Returns the data directory; one process per machine calls the trial's `download_data`.
 
-    All processes of the machine must call this.  A job that is started anew calls the trial anew.
+    All processes of the machine must call this.  Each new start of a job calls the trial again.
 
     Args:
-      definition: the trial.
-      context: its configuration and hyperparameters.
-      timeout_s: how long the other processes wait.
-      local_rank: of this process on this machine; 0 calls the trial.
-      attempt_id: the same in all processes of this start, and in those of no other: `this_start`.
+      definition: definition of the trial.
+      context: configuration and hyperparameters of the trial.
+      timeout_s: timeout of the other processes in seconds.
+      local_rank: rank of this process on its machine; 0 calls the trial.
+      attempt_id: name of this start of the job, equal in all of its processes: `this_start`.
 
     Returns:
-      What `download_data` returned, absolute; None of a trial without it.
+      The absolute path returned by `download_data`; None if the trial does not define it.
 
     Raises:
       TrialError: in all processes: it raised (with the user's traceback), it returned no existing
-        directory, its process died, or it took longer than `timeout_s`.
-      InvalidHP: in all processes: it raised that.
+        directory, its process died, or it exceeded `timeout_s`.
+      InvalidHP: in all processes: `download_data` raised it.
     """
     if definition.download_data is None:
         return None
@@ -104,16 +104,16 @@ def download_once(
 
 
 def this_start(world: World) -> str:
-    """Returns a name of this start of the job, the same in all its processes; all must ask."""
+    """Returns a name of this start of the job, equal in all processes; a collective call."""
     return str(world.from_leader(time.time_ns()))
 
 
 @contextlib.contextmanager
 def _living(start: Path) -> Iterator[None]:
-    """Holds the lock of a file that says that this process lives; it is locked before it is there.
+    """Holds the lock of a file that marks this process as alive; the file is locked on creation.
 
     Args:
-      start: of the file's name.
+      start: prefix of the file's name.
     """
     locked = start.with_suffix(f".{os.getpid()}")
     with locked.open("w") as file:
@@ -123,7 +123,7 @@ def _living(start: Path) -> Iterator[None]:
 
 
 def _clear(lock: Path) -> None:
-    """Removes what starts that are long over have left."""
+    """Removes files of old starts."""
     oldest = time.time() - _KEPT_SECONDS
     for path in lock.parent.glob(f"{lock.stem}-*"):
         with contextlib.suppress(FileNotFoundError):
@@ -132,7 +132,7 @@ def _clear(lock: Path) -> None:
 
 
 def _download(definition: Definition, context: TrialContext, start: Path, lock: Path) -> Path:
-    """Calls the trial, and writes the result for the other processes."""
+    """Calls the trial and writes the result for the other processes."""
 
     def write(kind: str, text: str) -> None:
         write_text(start.with_suffix(".json"), json.dumps([kind, text]))
@@ -144,7 +144,7 @@ def _download(definition: Definition, context: TrialContext, start: Path, lock: 
     except (InvalidHP, TrialError) as error:
         write("InvalidHP" if isinstance(error, InvalidHP) else "TrialError", str(error))
         raise
-    except BaseException as error:  # also what ends the process: nobody shall wait for it
+    except BaseException as error:  # includes exits of the process: the others must not wait
         message = f"download_data of {definition.spec} failed:\n{users_traceback(error)}"
         write("TrialError", message)
         if isinstance(error, Exception):
@@ -155,10 +155,10 @@ def _download(definition: Definition, context: TrialContext, start: Path, lock: 
 
 
 def _called(definition: Definition, context: TrialContext) -> Path:
-    """Returns the directory that `download_data` names.
+    """Returns the directory returned by `download_data`.
 
     Raises:
-      TrialError: it names none.
+      TrialError: the result is no directory.
     """
     given = copy.deepcopy([context.experiment_config, context.hparams])
     function = definition.download_data
@@ -180,13 +180,13 @@ def _called(definition: Definition, context: TrialContext) -> Path:
 
 
 def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
-    """Waits for the result of the first process's call."""
+    """Waits for the result of the first process."""
     deadline = time.monotonic() + timeout_s
     alive, result = start.with_suffix(".alive"), start.with_suffix(".json")
     logging.info("Waiting for download_data, which another process of this machine calls.")
     while True:
         died = alive.exists() and not is_locked(alive)
-        if result.exists():  # it may have been written and the process ended between the two
+        if result.exists():  # written just before the process ended
             kind, text = json.loads(result.read_text("utf-8"))
             if kind == "path":
                 return Path(text)
@@ -205,10 +205,10 @@ def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
 
 
 def _own_folder() -> Path:
-    """Returns a directory of this user's, on this machine.
+    """Returns a directory of the current user on this machine.
 
     Raises:
-      TrialError: its name is taken by somebody else.
+      TrialError: the directory belongs to another user.
     """
     folder = Path(tempfile.gettempdir()) / f"t2t_torch-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -233,19 +233,19 @@ def prepare(
     seed: int,
     timeout_s: float,
 ) -> TrialTask:
-    """Returns the task of a trial; called in all processes.
+    """Returns the task of a trial; a collective call.
 
     Args:
-      spec: where the code is.
-      config: of the experiment.
-      chosen: the hyperparameters, nested.
-      world: the processes that train together.
-      seed: of the run.
-      timeout_s: how long processes wait for `download_data`.
+      spec: location of the code.
+      config: experiment configuration.
+      chosen: chosen hyperparameters, nested.
+      world: processes that train together.
+      seed: seed of the run.
+      timeout_s: timeout for `download_data` in seconds.
 
     Raises:
-      TrialError: the trial is none that can be trained; says why.
-      ConfigError: gradients cannot be clipped as the hyperparameters say.
+      TrialError: the trial is invalid.
+      ConfigError: the hyperparameters for gradient clipping are invalid.
     """
     check_clipping(chosen, config.optimizations.clip_grad_norm)
     entered = pytorch_trial.TrialContext(config.resolved(chosen), copy.deepcopy(chosen))
@@ -257,11 +257,11 @@ def prepare(
         definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)
     )
     pytorch_trial.set_download_data_dir(path)
-    world.maximum(0)  # all of them have come so far
+    world.maximum(0)  # barrier
     seed_all(seed)
     trial: Any = None
     make = definition.make_data_loaders
-    if make is None:  # a method; of an instance, unless it is static
+    if make is None:  # a method; it needs an instance unless it is static
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
         make = trial.make_data_loaders
     given = (
@@ -286,10 +286,10 @@ def prepare(
 
 
 def settings_of(config: ExperimentConfig) -> HParams:
-    """Returns what the loop reads: nothing but what the configuration asks for."""
+    """Returns the settings of the training loop, from the configuration alone."""
     wanted = config.optimizations
     return registry.hparams("basic_params1").replace(
-        batch_size=1,  # losses are means: the scale of a loss in float16 is that of a mean
+        batch_size=1,  # losses are means: the float16 loss scale is that of a mean
         clip_grad_norm=wanted.clip_grad_norm,
         weight_decay=0.0,
         optimizer_multistep_accumulate_steps=wanted.aggregation_frequency,
@@ -299,27 +299,27 @@ def settings_of(config: ExperimentConfig) -> HParams:
 
 
 def seed_all(seed: int) -> None:
-    """Seeds the generators of Python, numpy and torch, alike in all processes."""
+    """Seeds the generators of Python, numpy and torch, equally in all processes."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
 def _look_at_signatures(trial: Any, definition: Definition) -> None:
-    """Checks that what training and evaluation call takes what it will be given.
+    """Checks the signatures of the methods that training and evaluation call.
 
     Raises:
-      TrialError: a method takes another number of arguments.
+      TrialError: a method has an unsupported number of arguments.
     """
     for name in definition.methods:
         arity(getattr(trial, name), name)
 
 
 def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None:
-    """Checks what the trial says of its batches; the loader decides.
+    """Checks the trial's batch size against the loader, which takes precedence.
 
     Raises:
-      TrialError: it is no size.
+      TrialError: it is not a valid size.
     """
     found = getattr(trial, "batch_size", None)
     if callable(found):
@@ -328,24 +328,25 @@ def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None
         check_batch_size(found, loader)
 
 
-# The first evaluation of a trial, tried before training: its errors come then, and not at the end.
+# Smoke check of a trial's evaluation before training, to detect errors early.
 #
-# One batch is evaluated and its metrics are joined as those of an evaluation are; nothing is
-# written, and the run is afterwards as if it had not been.
+# One batch is evaluated and its metrics are reduced as in an evaluation.  Nothing is written, and
+# the state of the run is restored.
 
 
 @torch.no_grad()
 def rehearse(estimator: Estimator) -> None:
-    """Evaluates the first batch of each process; all processes must call it, once training began.
+    """Evaluates the first batch of each process; a collective call after training has started.
 
-    Weights, buffers, generators, the optimizer's settings, a scheduler and the trial's own
-    attributes are put back.
+    Weights, buffers, generators, the optimizer's settings, a scheduler and the trial's attributes
+    are restored.
 
     Args:
-      estimator: of a `TrialTask`, whose `begin` was called.
+      estimator: estimator of a `TrialTask` after `begin`.
 
     Raises:
-      TrialError: the evaluation would fail: no metrics, or not the one that says what is best.
+      TrialError: the evaluation would fail: no metrics, or without the metric that selects the
+        best.
     """
     estimator.begin()
     task, world = estimator.task, estimator.world
@@ -362,7 +363,7 @@ def rehearse(estimator: Estimator) -> None:
         warnings.catch_warnings(),
     ):
         evaluator = task.evaluator()
-        warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # it is undone
+        warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # is reverted
         for batch in _first(task, estimator):
             on_device = task.batches.to_device(batch, world.device)
             with estimator.precision.autocast():
@@ -385,7 +386,7 @@ def _first(task: Task, estimator: Estimator) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def _kept(model: nn.Module) -> Iterator[None]:
-    """Gives parameters and buffers back as they were; the copies are in the CPU's memory."""
+    """Restores parameters and buffers on exit; the copies are kept in CPU memory."""
 
     def tensors() -> list[Tensor]:
         return [*model.parameters(), *model.buffers()]
@@ -398,22 +399,21 @@ def _kept(model: nn.Module) -> Iterator[None]:
             tensor.detach().copy_(copy)
 
 
-# One batch of a trial through everything, before hours are spent on it: `--test_mode`.
+# Test mode of a trial (`--test_mode`): one batch through all stages.
 
 
 def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]:
-    """Trains a step, evaluates a batch, saves and reads back; yields what a user should see.
+    """Trains a step, evaluates a batch, saves and restores; yields lines of output.
 
-    Nothing is left behind.
+    All files are temporary.
 
     Args:
-      task: of the trial.
-      seed: of the run.
-      device: where the model computes.
+      task: task of the trial.
+      seed: seed of the run.
+      device: device of the model.
 
     Raises:
-      TrialError: something of the trial is not as it should be; or what was saved is read back as
-        something else.
+      TrialError: the trial is invalid, or the restored model differs from the saved one.
     """
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run")
@@ -424,7 +424,7 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
             yield from _stepped(task, estimator)
             saved = {k: v.clone() for k, v in estimator.model.state_dict().items()}
         del estimator
-        gc.collect()  # workers of its loader would hold the lock of the directory
+        gc.collect()  # ends workers of its loader, which would hold the lock of the directory
         with Estimator(task, directory, config, world=world) as again:
             again.begin()
             for name, tensor in again.model.state_dict().items():
@@ -449,7 +449,7 @@ def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
 
 
 def _numbers(file: MetricsFile) -> dict[str, float]:
-    """Returns what the step has reported of the trial's own."""
+    """Returns the trial's own metrics from the report of the step."""
     (report,) = file.read()
     return {name: report[name] for name in report if name not in OF_THE_LOOP}
 
@@ -459,7 +459,7 @@ def _first_of(source: Any) -> Iterator[Any]:
 
 
 def _predicted(task: TrialTask, estimator: Estimator, batch: Any) -> Iterator[str]:
-    """Yields lines on the predictions for a batch; a trial with `train_batch` has none."""
+    """Yields lines about the predictions for a batch; none for a trial with `train_batch`."""
     if task.definition.generation == TRAIN_BATCH:
         return
     inputs, _ = task.batches.to_device(batch, estimator.world.device).content
@@ -476,13 +476,13 @@ def _told(title: str, value: Any) -> Iterator[str]:
         yield from (f"  {line}" for line in nested.shapes(value))
 
 
-# The length of a training, for `config.whole_length`:
+# Computes the number of steps of a training, for `config.whole_length`:
 #
 #     python -m t2t_torch.trial.preparation < question.json
 
 
 def _answer(question: Mapping[str, Any]) -> int:
-    """Returns the optimizer steps of a whole training; see `config.whole_length`."""
+    """Returns the number of optimizer steps of a full training; see `config.whole_length`."""
     for folder in question["usr_dirs"]:
         registry.import_usr_dir(folder)
     config = ExperimentConfig.read(Path(question["config"]))
@@ -505,7 +505,7 @@ def _answer(question: Mapping[str, Any]) -> int:
 
 
 def main() -> int:
-    """Answers the question on standard input; returns the exit code."""
+    """Answers the request on standard input; returns the exit code."""
     try:
         print(f"{ANSWER}{_answer(json.loads(sys.stdin.read()))}", flush=True)
     except T2TError as error:

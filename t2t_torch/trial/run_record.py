@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 NAME = "experiment.json"
-"""The file's, in the run directory and in each checkpoint."""
+"""File name in the run directory and in each checkpoint."""
 
 _MAY_CHANGE = ExperimentConfig.of_clusters | frozenset(
     "name description labels searcher min_validation_period min_checkpoint_period entrypoint "
@@ -39,8 +39,8 @@ _MAY_CHANGE = ExperimentConfig.of_clusters | frozenset(
     "max_restarts perform_initial_validation resources batches_per_step records_per_epoch "
     "data".split()
 )
-"""Keys of a configuration on which neither the weights nor the order of the data depend; and
-`data`, which says where it lies: data of another size or order is refused when it is opened."""
+"""Configuration keys that affect neither the weights nor the order of the data; includes `data`,
+the location: data of another size or order is rejected when it is opened."""
 
 _SOURCE = "searcher.source_checkpoint"
 
@@ -49,10 +49,10 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     """Record of a trial's run.
 
     Attributes:
-      trial: where its code is, as `--trial` names it, absolute.
-      config: the configuration, as it was written.
-      hparams: the chosen hyperparameters, nested.
-      version: of t2t_torch.
+      trial: absolute location of its code, in the form of `--trial`.
+      config: configuration as written.
+      hparams: chosen hyperparameters, nested.
+      version: version of t2t_torch.
     """
 
     trial: str
@@ -62,10 +62,10 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 
     @classmethod
     def read(cls, directory: Path) -> RunRecord:
-        """Reads that of a run.
+        """Reads the record of a run.
 
         Raises:
-          CheckpointError: there is none, or it is damaged.
+          CheckpointError: it is missing or corrupt.
         """
         path = directory / NAME
         try:
@@ -83,18 +83,18 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
         return self.model_dump_json(indent=2) + "\n"
 
     def changes(self, other: RunRecord) -> list[str]:
-        """Returns "name: old -> new" of what another one changes of this run.
+        """Returns the changes from this record to another, as "name: old -> new".
 
-        The trial's code may have been moved.
+        The trial's code may have moved.
 
         Raises:
-          CheckpointError: it changes what the checkpoints depend on; all is listed.
+          CheckpointError: a change is incompatible with the checkpoints; lists all changes.
         """
         before, now = _flat(self), _flat(other)
         changed = [k for k in {**before, **now} if before.get(k) != now.get(k)]
         told = [f"{k}: {_shown(before.get(k))} -> {_shown(now.get(k))}" for k in sorted(changed)]
         refused = [line for line in told if line.split(".")[0].split(":")[0] not in _MAY_CHANGE]
-        if now.get(_SOURCE) is not None:  # of which the weights are taken at the beginning alone
+        if now.get(_SOURCE) is not None:  # affects only the initial weights
             refused += [line for line in told if line.startswith(f"{_SOURCE}:")]
         if refused:
             raise CheckpointError(
@@ -107,7 +107,7 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 
 
 def _flat(record: RunRecord) -> dict[str, Any]:
-    """Returns all that decides how a run trains, by dotted names, with defaults."""
+    """Returns all settings that affect training, by dotted name, including defaults."""
     config = ExperimentConfig.from_dict(record.config).resolved(record.hparams)
     return {k: json.loads(json.dumps(v, default=str)) for k, v in Space.flat(config).items()}
 
@@ -116,33 +116,33 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
 
 
-# A copy of a trial's code in its run directory (`code/`), so that the run stands alone.
+# Copy of a trial's code in its run directory (`code/`), for a self-contained run.
 
 
 FOLDER = "code"
 IGNORED = ".pedlignore"
-"""The file in a trial's directory that says, as `.gitignore` does, what is no part of it."""
+"""File in a trial's directory with `.gitignore` patterns of files that are not copied."""
 
-LARGEST = 1_000_000  # bytes of a file: more is data, not code
-MOST = 20_000_000  # bytes of all of them
+LARGEST = 1_000_000  # maximum size in bytes of a code file
+MOST = 20_000_000  # maximum total size in bytes
 
-_OF_A_RUN = ("task.json", "search.journal")  # in whose folder nothing is code
+_OF_A_RUN = ("task.json", "search.journal")  # mark a run, which has no code
 _NO_CODE = ("__pycache__", "node_modules", "site-packages")
 
 
 def keep_code(definition: Definition, directory: RunDirectory) -> None:
-    """Copies a trial's code into a run that begins; one that goes on keeps the copy that it has.
+    """Copies a trial's code into a new run; a resumed run keeps its copy.
 
-    A directory is copied with all that is below it, but for hidden files, what `.pedlignore` names,
-    other runs and files of more than `LARGEST` bytes; a file with what it has imported from beside
-    it.  A trial that is named as a module of a package is installed, and is not copied.
+    Of a directory, all files are copied except hidden files, those matched by `.pedlignore`, other
+    runs and files over `LARGEST` bytes; of a file, it and its imports from the same directory.  A
+    trial given as a module of an installed package is not copied.
 
     Args:
-      definition: the trial, loaded.
-      directory: where the folder is put; locked.
+      definition: definition of the trial, loaded.
+      directory: run directory, locked.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: the files cannot be written.
     """
     run_dir = directory.path
     if not is_path(definition.spec) or (directory.exists and (run_dir / FOLDER).exists()):
@@ -150,7 +150,7 @@ def keep_code(definition: Definition, directory: RunDirectory) -> None:
     source = definition.path.resolve()
     root = source if source.is_dir() else source.parent
     files = list(_code_in(root, run_dir.resolve())) if source.is_dir() else _imported(source)
-    # What does not fit is rather a table than a module.
+    # Large and non-Python files come last: they are most likely to exceed the limit.
     files.sort(key=lambda file: (file.suffix != ".py", file.stat().st_size))
     target = run_dir / f".{FOLDER}{STAGED_SUFFIX}"
     shutil.rmtree(target, ignore_errors=True)
@@ -172,21 +172,21 @@ def keep_code(definition: Definition, directory: RunDirectory) -> None:
         copy = place / file.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, copy)
-    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)  # of a start that came to nothing
+    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)  # copy of an aborted start
     target.rename(run_dir / FOLDER)
 
 
 def is_path(spec: str) -> bool:
-    """Whether a spec names a directory or a file, and not a module."""
+    """Returns True if a spec names a directory or file instead of a module."""
     return _split(spec)[0].exists()
 
 
 def copy_of(spec: str, run_dir: Path) -> str | None:
-    """Returns the spec of a run's own copy of a trial; None if it has none.
+    """Returns the spec of a run's copy of a trial; None if there is no copy.
 
     Args:
-      spec: by which the trial was named when the run began.
-      run_dir: of the run.
+      spec: spec of the trial when the run started.
+      run_dir: run directory.
     """
     place, class_name = _split(spec)
     there = run_dir.resolve() / FOLDER / place.name
@@ -196,7 +196,7 @@ def copy_of(spec: str, run_dir: Path) -> str | None:
 
 
 def changed_files(spec: str, run_dir: Path) -> list[str]:
-    """Returns which files of a trial are others now than those that its run has copied."""
+    """Returns the files of a trial that differ from the run's copy."""
     copy = copy_of(spec, run_dir)
     if copy is None or not is_path(spec):
         return []
@@ -220,13 +220,13 @@ def _split(spec: str) -> tuple[Path, str]:
 
 
 def _imported(source: Path) -> list[Path]:
-    """Returns a file, and those below its folder that were imported for it."""
+    """Returns a file and its imports from the same directory."""
     files = {source, *imported_files()}
     return sorted(file for file in files if file.is_file() and file.stat().st_size <= LARGEST)
 
 
 def _code_in(root: Path, run_dir: Path) -> Iterator[Path]:
-    """Yields the files of a directory that are copied."""
+    """Yields the files of a directory to copy."""
     rules = _rules(root)
     for folder, folders, names in os.walk(root):
         here = Path(folder)
@@ -251,8 +251,8 @@ def _is_left_out(path: Path, root: Path, rules: GitIgnoreSpec) -> bool:
 
 
 def _rules(root: Path) -> GitIgnoreSpec:
-    """Reads the file that names what is no code; warns of lines that are no pattern."""
-    from pathspec import GitIgnoreSpec  # --help does without it
+    """Reads the ignore file; warns about invalid patterns."""
+    from pathspec import GitIgnoreSpec  # keeps --help fast
 
     file = root / IGNORED
     text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
@@ -265,11 +265,11 @@ def _rules(root: Path) -> GitIgnoreSpec:
     return GitIgnoreSpec(patterns)
 
 
-# A trial's hyperparameters: those of its configuration, and what the command says.
+# Hyperparameters of a trial, from its configuration and the command line.
 
 
 CLIP_NORM, CLIP_VALUE = "clip_grad_l2_norm", "clip_grad_val"
-"""Hyperparameters by which PEDL clips gradients: their global norm, or each of their numbers."""
+"""PEDL's hyperparameters for gradient clipping: by global norm, or by value."""
 
 _MISSING = object()
 _QUOTED = r"""'(?:[^']|'')*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)"""
@@ -281,16 +281,16 @@ def chosen_values(
     changes: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns one value of each hyperparameter, nested as the configuration has them.
+    """Returns one value for each hyperparameter, nested as in the configuration.
 
     Args:
       hyperparameters: values and ranges.
-      changes: dotted names and the values that the command gives them.
-      before: the values, nested, with which a run was begun: ranges have theirs.
+      changes: dotted name -> value, from the command line.
+      before: nested values of the run's start, used for ranges.
 
     Raises:
-      ConfigError: a range is left without a value; a name is unknown.
-      HParamsError: the configuration's hyperparameters cannot be read.
+      ConfigError: a range has no value, or a name is unknown.
+      HParamsError: the configuration's hyperparameters are invalid.
     """
     space = Space.of_mapping(hyperparameters)
     given, known = dict(changes or {}), by_name(hyperparameters, before or {})
@@ -318,14 +318,14 @@ def chosen_values(
 
 
 def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
-    """Checks the hyperparameters that the loop itself reads.
+    """Checks the hyperparameters that the training loop reads.
 
     Args:
-      chosen: the values, nested.
-      clip_grad_norm: of `optimizations`; 0 does not clip.
+      chosen: chosen values, nested.
+      clip_grad_norm: value in `optimizations`; 0 disables clipping.
 
     Raises:
-      ConfigError: one is no positive number, or two of the three ways to clip are chosen.
+      ConfigError: a value is not a positive number, or several clipping methods are chosen.
     """
     given = [name for name in (CLIP_NORM, CLIP_VALUE) if chosen.get(name) is not None]
     for name in given:
@@ -343,11 +343,11 @@ def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
 
 
 def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns nested values by the dotted names that a configuration has for them.
+    """Returns nested values by the dotted names of the configuration.
 
     Args:
       hyperparameters: values and ranges.
-      values: of some of them.
+      values: values of some hyperparameters, nested.
     """
     found = {}
     for name in Space.of_mapping(hyperparameters).kinds:
@@ -360,14 +360,14 @@ def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> di
 
 
 def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
-    """Reads "learning_rate=0.1,net.layers=[32,16]": dotted names, values as YAML has them.
+    """Parses "learning_rate=0.1,net.layers=[32,16]": dotted names, values in YAML.
 
     Args:
-      text: of `--hparams`.
-      more: of each `--hp`, "name=value".
+      text: value of `--hparams`.
+      more: value of each `--hp`, "name=value".
 
     Raises:
-      ConfigError: something is no name=value, or a name stands there twice.
+      ConfigError: an item is not name=value, or a name occurs twice.
     """
     changes: dict[str, Any] = {}
     for item in [*_items(text), *more]:
@@ -381,10 +381,10 @@ def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def read_value(name: str, text: str) -> Any:
-    """Reads a value as the configuration would: 1e-3 is a number, 2019-10-31 a text.
+    """Parses a value as in the configuration: 1e-3 is a number, 2019-10-31 a string.
 
     Raises:
-      ConfigError: it is no YAML.
+      ConfigError: the value is invalid YAML.
     """
     try:
         return read_text(text)
@@ -393,9 +393,9 @@ def read_value(name: str, text: str) -> Any:
 
 
 def _items(text: str) -> list[str]:
-    """Divides at commas that stand neither in quotes nor in brackets or braces.
+    """Splits at commas outside quotes, brackets and braces.
 
-    A quote opens where a text may begin; elsewhere it is an apostrophe.
+    A quote opens only at the start of a value; elsewhere it is an apostrophe.
     """
     items, depth, begin = [], 0, 0
     for token in _TOKENS.finditer(text):

@@ -1,4 +1,4 @@
-"""The optimizer of a trial and its scheduler: what of them moves, beside weights and slots."""
+"""State of a trial's optimizer settings and learning rate scheduler."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
 
 
-# A scheduler of the learning rate, and when it steps.
+# Learning rate scheduler and its stepping interval.
 
 
 class LRScheduler:
-    """Scheduler of the learning rate, as a trial's `create_lr_scheduler` returns it.
+    """Learning rate scheduler returned by a trial's `create_lr_scheduler`.
 
     Attributes:
-      scheduler: of torch, or whatever has `step()`, `state_dict()` and `load_state_dict()`.
-      step_every_batch: it steps once for each batch, when the optimizer has made the step that the
-        batch is a part of.
-      step_every_epoch: it steps at the end of each pass over the training data.  With neither, the
+      scheduler: torch scheduler, or an object with `step()`, `state_dict()` and
+        `load_state_dict()`.
+      step_every_batch: step once per batch, after the optimizer step that includes the batch.
+      step_every_epoch: step at the end of each pass over the training data.  With neither, the
         trial's own code steps it.
 
     Raises:
-      TrialError: both are asked for, or it cannot step by itself.
+      TrialError: both are set, or the scheduler cannot be stepped automatically.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class LRScheduler:
         self.step_every_epoch = step_every_epoch
 
 
-# The settings of an optimizer and the state of a scheduler, as JSON can say them.
+# Optimizer settings and scheduler states in JSON form.
 #
-# A trial's optimizer and scheduler are made anew by its own code at each start.  What of them has
-# moved since is written as plain numbers, lists and dicts, and put back; what is as it was made, be
-# it a function or a Counter, is left as it was made.  A scheduler within a scheduler is written by
-# its own `state_dict` and put back by its own `load_state_dict`.
+# A trial's code creates its optimizer and scheduler on each start.  State that has changed since is
+# stored as plain numbers, lists and dicts, and restored; unchanged values, such as functions or a
+# Counter, are kept as created.  A nested scheduler is stored by its own `state_dict` and restored
+# by its own `load_state_dict`.
 
 
 _PARAMETERS = "params"
@@ -80,9 +80,9 @@ _WARNED: set[tuple[str, str]] = set()
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    """Returns the settings of an optimizer's groups: learning rates, momenta and the like.
+    """Returns the settings of an optimizer's parameter groups: learning rates, momenta etc.
 
-    Settings that JSON cannot say, as functions, are left out: they do not move.
+    Settings without a JSON form, such as functions, are omitted: they do not change.
     """
     return [_said(group, type(optimizer).__name__) for group in _groups(optimizer)]
 
@@ -90,10 +90,10 @@ def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 def restore_settings(
     optimizer: torch.optim.Optimizer, settings: list[dict[str, Any]], what: str
 ) -> None:
-    """Puts the settings of an optimizer's groups back.
+    """Restores the settings of an optimizer's parameter groups.
 
     Raises:
-      TrialError: the optimizer has another number of groups.
+      TrialError: the number of groups differs.
     """
     groups = optimizer.param_groups
     if len(groups) != len(settings):
@@ -107,12 +107,12 @@ def restore_settings(
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
-    """Returns the state of a scheduler, without what JSON cannot say."""
+    """Returns the state of a scheduler, without values that have no JSON form."""
     return _said(scheduler.state_dict(), type(scheduler).__name__)
 
 
 def restore_state(scheduler: Any, known: Mapping[str, Any]) -> None:
-    """Puts the state of a scheduler back that was made as it was made then."""
+    """Restores the state of a scheduler that was created in the same way."""
     state = dict(scheduler.state_dict())
     for name, value in known.items():
         state[name] = from_plain(state.get(name), value)
@@ -126,7 +126,7 @@ def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 def _said(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
-    """Returns what JSON can say of some values; of what it cannot, and may move, it warns."""
+    """Returns the values with a JSON form; warns about mutable values without one."""
     said = {}
     for name, value in values.items():
         plain = to_plain(value)
@@ -151,20 +151,20 @@ def _warn(owner: str, name: str, value: Any) -> None:
 
 
 class _Not:
-    """A value that JSON cannot hold."""
+    """Type of the marker for values without a JSON form."""
 
 
 NOT_PLAIN = _Not()
 
 
 def to_plain(value: Any) -> Any:
-    """Returns a value as JSON would give it back; `NOT_PLAIN` if it cannot."""
-    if isinstance(value, enum.Enum):  # an IntEnum would come back as a number
+    """Returns a value as after a round trip through JSON; `NOT_PLAIN` if it has no JSON form."""
+    if isinstance(value, enum.Enum):  # an IntEnum would be restored as a number
         return NOT_PLAIN
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
-        value = float(value)  # numpy's is one, too
+        value = float(value)  # includes numpy's float64
         return value if value == value and abs(value) != float("inf") else {"float": str(value)}
     if isinstance(value, Tensor):
         return {
@@ -190,16 +190,16 @@ def to_plain(value: Any) -> Any:
 
 
 def _keeps_its_own(value: Any) -> bool:
-    """Whether a value is an object, as a scheduler within another, that tells its state itself."""
-    if isinstance(value, type | nn.Module | torch.optim.Optimizer):  # they are saved elsewhere
+    """Returns True if an object has its own state methods, such as a nested scheduler."""
+    if isinstance(value, type | nn.Module | torch.optim.Optimizer):  # saved elsewhere
         return False
     return all(callable(getattr(value, n, None)) for n in ("state_dict", "load_state_dict"))
 
 
 def from_plain(made: Any, plain: Any) -> Any:
-    """Returns a value that JSON gave back as the kind that stands in its place now.
+    """Converts a JSON value back to the type of the current value.
 
-    What has not moved since it was made stays the very object that was made.
+    A value that has not changed since its creation remains the same object.
     """
     if isinstance(plain, dict) and set(plain) == {"state"} and _keeps_its_own(made):
         restore_state(made, plain["state"])
@@ -225,7 +225,7 @@ def from_plain(made: Any, plain: Any) -> Any:
     found = {key: from_plain(before.get(key), value) for key, value in pairs}
     if type(before) is dict:
         return found
-    kept = copy.copy(before)  # a Counter stays one
+    kept = copy.copy(before)  # keeps the type, such as Counter
     kept.clear()  # type: ignore[attr-defined]
     kept.update(found)  # type: ignore[attr-defined]
     return kept
@@ -236,16 +236,16 @@ def _tuple_like(made: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
 
 
 class Schedule:
-    """Steps a trial's scheduler, and knows where it and the optimizer's settings stand.
+    """Steps a trial's scheduler and stores its state and the optimizer's settings.
 
-    What the trial's own code steps is known where it is an attribute of the trial, or an item of a
-    list, a tuple or a dict that is one.  `attribute_state.py` keeps what else the trial holds.
+    Schedulers stepped by the trial's own code are included if they are attributes of the trial, or
+    items of a list, tuple or dict attribute.  `attribute_state.py` stores the trial's other state.
 
     Args:
-      optimizer: the trial's.
-      scheduler: of it; None if there is none.
-      trial: the instance of the user's class.
-      what: the trial, for errors.
+      optimizer: optimizer of the trial.
+      scheduler: scheduler of the optimizer; None if there is none.
+      trial: instance of the trial class.
+      what: name of the trial, for error messages.
     """
 
     def __init__(
@@ -262,16 +262,16 @@ class Schedule:
 
     @property
     def steps_itself(self) -> bool:
-        """Whether there is a scheduler that asks to be stepped."""
+        """True if there is a scheduler with a stepping interval."""
         known = self._scheduler
         return known is not None and (known.step_every_batch or known.step_every_epoch)
 
     def step(self, *, batches: int, epochs: int) -> None:
-        """Steps the scheduler as it asks.
+        """Steps the scheduler by its interval.
 
         Args:
-          batches: of this process since the last step of the optimizer.
-          epochs: that have ended since then.
+          batches: batches of this process since the last optimizer step.
+          epochs: epochs that ended since then.
         """
         if self._scheduler is None:
             return
@@ -281,7 +281,7 @@ class Schedule:
             self._scheduler.scheduler.step()
 
     def state(self) -> dict[str, Any]:
-        """Returns the optimizer's settings and the schedulers' states, as JSON can say them."""
+        """Returns the optimizer's settings and the schedulers' states in JSON form."""
         known: dict[str, Any] = {"settings": settings_of(self._optimizer)}
         if self._scheduler is not None:
             known["scheduler"] = state_of(self._scheduler.scheduler)
@@ -289,10 +289,10 @@ class Schedule:
         return {**known, "attributes": attributes} if attributes else known
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` returned.
+        """Restores the result of `state`.
 
         Raises:
-          TrialError: the optimizer has other groups of parameters.
+          TrialError: the parameter groups of the optimizer differ.
         """
         restore_settings(self._optimizer, state["settings"], self._what)
         if self._scheduler is not None and "scheduler" in state:
@@ -310,12 +310,12 @@ class Schedule:
             )
 
     def schedulers(self) -> list[Any]:
-        """Returns the schedulers that `state` knows."""
+        """Returns the schedulers covered by `state`."""
         own = [self._scheduler.scheduler] if self._scheduler is not None else []
         return [*own, *self._attributes().values()]
 
     def _attributes(self) -> dict[str, TorchScheduler]:
-        """Returns the schedulers of the optimizer that stand on the trial, each once."""
+        """Returns the optimizer's schedulers among the trial's attributes, each once."""
         seen = {id(self._scheduler.scheduler)} if self._scheduler is not None else set()
         found = {}
         for name, value in _values(self._trial):
@@ -327,17 +327,17 @@ class Schedule:
         return found
 
     def follow_leader(self, world: World) -> None:
-        """Takes the leader's state over; all processes must call it."""
+        """Copies the leader's state to all processes; a collective call."""
         if world.size > 1:
-            texts = world.gather(json.dumps(self.state(), sort_keys=True))  # NaN is not itself
+            texts = world.gather(json.dumps(self.state(), sort_keys=True))  # text, as NaN != NaN
             if texts[world.rank] != texts[0]:
                 self.restore(json.loads(texts[0]))
 
     def agreed_state(self, world: World) -> dict[str, Any]:
-        """Returns `state`; all processes must call it.
+        """Returns `state`; a collective call.
 
         Raises:
-          TrialError: processes have different ones.
+          TrialError: the states differ between processes.
         """
         state = self.state()
         texts = world.gather(json.dumps(state, sort_keys=True))
@@ -352,7 +352,7 @@ class Schedule:
 
 
 def _values(trial: Any) -> Iterator[tuple[str, Any]]:
-    """Yields an instance's attributes, and the items of those that hold several, by name."""
+    """Yields an instance's attributes and the items of container attributes, by name."""
     for name, value in getattr(trial, "__dict__", {}).items():
         yield name, value
         if isinstance(value, list | tuple):

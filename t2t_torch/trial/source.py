@@ -1,8 +1,8 @@
 """Source code of a trial: a directory, a file or a module, resolved and imported.
 
-A directory is on `sys.path` while its trial runs, and its files are a package where they import
-each other as `from .layers import Flatten`; so both ways work.  A process has one trial at a time:
-to load another is to forget the modules of the one before.
+While a trial runs, its directory is on `sys.path`; files with relative imports such as `from
+.layers import Flatten` are imported as a package.  A process has one trial at a time: loading
+another one unloads the modules of the previous one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from absl import logging
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.registry import PACKAGE
 
-# What the files of a trial define and import, by reading them: nothing is executed.
+# Static analysis of the trial's files; nothing is executed.
 
 
 BASE = "PyTorchTrial"
 
 
 def trials_in(folder: Path) -> dict[str, Path]:
-    """Returns the trials that a directory's files define, by reading them; none but the last heirs.
+    """Returns the trials defined in a directory's files, by static analysis; no base classes.
 
-    A file that is not valid Python is passed over: who imports it is told.
+    Files with invalid syntax are skipped: their import reports the error.
     """
     found: dict[str, tuple[Path, set[str]]] = {}
     for path in sorted(folder.glob("*.py")):
@@ -49,7 +49,7 @@ def trials_in(folder: Path) -> dict[str, Path]:
 
 
 def imports(path: Path, package: str) -> bool:
-    """Whether a file imports a package, or a part of one, by its dotted name."""
+    """Returns True if a file imports a package or a part of it, by dotted name."""
     names = (name for node in ast.walk(tree_of(path)) for name in _imported(node))
     return any(f"{name}.".startswith(f"{package}.") for name in names)
 
@@ -63,13 +63,13 @@ def _imported(node: ast.AST) -> Iterator[str]:
 
 
 def functions_in(path: Path) -> set[str]:
-    """Returns the names of the functions that a file defines."""
+    """Returns the names of the functions defined in a file."""
     nodes = _top_level(tree_of(path).body)
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements that run when a module is imported, also those under `if` and `try`."""
+    """Yields the statements executed on import, including those within `if` and `try`."""
     for node in body:
         yield node
         if isinstance(node, ast.If | ast.Try):
@@ -77,7 +77,7 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def tree_of(path: Path) -> ast.Module:
-    """Returns the syntax tree of a file; an empty one if it is not valid Python."""
+    """Returns the syntax tree of a file; empty if its syntax is invalid."""
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError):
@@ -102,13 +102,13 @@ TOO_NEW = (
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Parsed spec of a trial: `dir`, `file.py` or `pkg.mod`, with or without `:Class`.
+    """Parsed spec of a trial: `dir`, `file.py` or `pkg.mod`, optionally followed by `:Class`.
 
     Attributes:
-      spec: as it was given.
-      path: the directory or file; None of a module, until it is imported.
-      module: the dotted name of a module; empty of a path.
-      class_name: empty if the spec names none.
+      spec: original spec.
+      path: directory or file; None for a module that is not yet imported.
+      module: dotted name of a module; empty for a path.
+      class_name: name of the class; empty if unspecified.
     """
 
     spec: str
@@ -118,10 +118,10 @@ class Source:
 
     @classmethod
     def of(cls, spec: str) -> Source:
-        """Reads a spec.
+        """Parses a spec.
 
         Raises:
-          TrialError: there is no such directory, file or module.
+          TrialError: the directory, file or module does not exist.
         """
         head, colon, class_name = spec.rpartition(":")
         if not colon or Path(spec).exists():
@@ -138,11 +138,11 @@ class Source:
 
 
 def load(source: Source) -> list[ModuleType]:
-    """Imports a trial's code; returns the modules to look in, those that count more first.
+    """Imports a trial's code; returns the modules to search, in order of precedence.
 
     Raises:
-      TrialError: it does not import (the message ends with the user's part of the traceback), there
-        is no trial in it, or there are several.
+      TrialError: it cannot be imported (the message ends with the user's part of the traceback),
+        has no trial, or has several.
     """
     from t2t_torch.trial.pedl_module import add_numpy_names  # imports torch
 
@@ -160,10 +160,10 @@ def load(source: Source) -> list[ModuleType]:
 
 
 def _refuse_others(source: Source, files: list[Path], names: tuple[str, ...]) -> None:
-    """Refuses files that define trials of other frameworks.
+    """Rejects files that define trials of other frameworks.
 
     Raises:
-      TrialError: they import one of these names.
+      TrialError: a file imports one of these names.
     """
     other = next((name for name in names if any(imports(path, name) for path in files)), None)
     if other:
@@ -171,10 +171,10 @@ def _refuse_others(source: Source, files: list[Path], names: tuple[str, ...]) ->
 
 
 def module_beside(source: Source, name: str) -> ModuleType | None:
-    """Imports the one file of a trial's directory that defines a function; None if none does.
+    """Imports the file of a trial's directory that defines a function; None if there is none.
 
     Raises:
-      TrialError: several do, or it does not import.
+      TrialError: several files define it, or the file cannot be imported.
     """
     if source.path is None or not source.path.is_dir():
         return None
@@ -188,15 +188,15 @@ def module_beside(source: Source, name: str) -> ModuleType | None:
 
 
 def module_of(source: Source, name: str) -> ModuleType:
-    """Imports a module by its name; one below the trial's directory comes before others.
+    """Imports a module by name; modules in the trial's directory take precedence.
 
     Raises:
-      TrialError: there is none, or it does not import.
+      TrialError: it does not exist or cannot be imported.
     """
     if source.path is not None:
         folder = source.path if source.path.is_dir() else source.path.parent
         parts = name.split(".")
-        if parts[0] == folder.name and len(parts) > 1:  # by the name of the whole directory
+        if parts[0] == folder.name and len(parts) > 1:  # includes the name of the directory itself
             parts = parts[1:]
         file = folder.joinpath(*parts).with_suffix(".py")
         if file.is_file():
@@ -211,20 +211,20 @@ def module_of(source: Source, name: str) -> ModuleType:
 
 
 def imported_files() -> list[Path]:
-    """Returns the files from which the trial that is loaded was imported, below its directory."""
+    """Returns the files imported from the directory of the loaded trial."""
     return [Path(_place(sys.modules[name])) for name in _Loaded.names()]
 
 
 class _Loaded:
-    """Changes that loading a trial has made to this process."""
+    """Changes to this process made by loading a trial."""
 
     folder: Path | None = None
     package: str = ""
-    before: frozenset[str] = frozenset()  # names of modules; a user's folder may hold all of Python
+    before: frozenset[str] = frozenset()  # module names; a user's folder may hold Python itself
 
     @classmethod
     def enter(cls, folder: Path) -> None:
-        """Puts a directory on `sys.path`."""
+        """Adds a directory to `sys.path`."""
         cls.folder, cls.package, cls.before = folder, "", frozenset(sys.modules)
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
@@ -245,7 +245,7 @@ class _Loaded:
 
     @classmethod
     def forget(cls) -> None:
-        """Takes the trial before off `sys.path`, and its modules out of `sys.modules`."""
+        """Removes the previous trial from `sys.path`, and its modules from `sys.modules`."""
         from t2t_torch.trial.pedl_module import remove_numpy_names  # imports torch
 
         remove_numpy_names()
@@ -260,7 +260,7 @@ class _Loaded:
 
     @classmethod
     def names(cls) -> list[str]:
-        """Returns the names of the modules that were imported from the directory."""
+        """Returns the names of the modules imported from the directory."""
         below = f"{cls.folder}{os.sep}"
         places = {name: _place(sys.modules[name]) for name in set(sys.modules) - cls.before}
         return [
@@ -271,8 +271,8 @@ class _Loaded:
 
 
 def _place(module: ModuleType | None) -> str:
-    """Returns a module's file, or the directory of one that has none; empty if it has neither."""
-    known = vars(module) if module is not None else {}  # torch has modules that answer to any name
+    """Returns a module's file, or the directory of a namespace package; empty if it has neither."""
+    known = vars(module) if module is not None else {}  # getattr of some torch modules never fails
     if known.get("__file__"):
         return str(known["__file__"])
     path = known.get("__path__")
@@ -287,7 +287,7 @@ def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
         if any(hasattr(package, name) for name in named):
             return [package]
         if not named and any(_is_trial_by_name(thing) for thing in vars(package).values()):
-            return [package]  # a trial that is defined below the directory, or elsewhere
+            return [package]  # a trial defined in a subdirectory or elsewhere
     path = _file_of_trial(source, folder)
     modules = [_load_file(path)]
     if init.is_file():
@@ -296,7 +296,7 @@ def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
 
 
 def _file_of_trial(source: Source, folder: Path) -> Path:
-    """Returns the file of a directory that defines the trial that is asked for.
+    """Returns the file of a directory that defines the requested trial.
 
     Raises:
       TrialError: there is none, or there are several.
@@ -326,7 +326,7 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
 
 
 def several(spec: str, told: str, first: str) -> str:
-    """Returns the message that one of several trials must be chosen."""
+    """Returns the message that asks the user to choose one of several trials."""
     return f"--trial={spec} has several trials: {told}. Choose one, as in --trial={spec}:{first}."
 
 
@@ -343,7 +343,7 @@ def _load_module(source: Source) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """Imports a file, if it is not yet: of a package if it imports as such, else by its name."""
+    """Imports a file if not yet imported, within a package if it has relative imports."""
     for name in set(sys.modules) - _Loaded.before:
         if _place(sys.modules[name]) == str(path):
             return sys.modules[name]
@@ -351,7 +351,7 @@ def _load_file(path: Path) -> ModuleType:
         isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree_of(path))
     )
     if not is_relative:
-        taken = path.stem in sys.modules  # by a part of Python, say: it stays what it is
+        taken = path.stem in sys.modules  # such as a standard module, which is kept
         return _import(lambda: _execute(f"trial_{path.stem}" if taken else path.stem, path), path)
 
     def in_package() -> ModuleType:
@@ -363,7 +363,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_package(folder: Path) -> ModuleType:
-    """Imports a directory as a package, with what its `__init__.py` does if it has one."""
+    """Imports a directory as a package, including its `__init__.py` if present."""
     name = re.sub(r"\W", "_", folder.name)
     if name[:1].isdigit() or name in sys.modules or _is_elsewhere(name, folder):
         name = f"trial_{name}"
@@ -384,7 +384,7 @@ def _is_elsewhere(name: str, folder: Path) -> bool:
 
 
 def _execute(name: str, path: Path, within: list[str] | None = None) -> ModuleType:
-    """Imports a file under a name, whatever else is importable by it."""
+    """Imports a file under a name, regardless of other modules of that name."""
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
         return loaded
@@ -402,10 +402,10 @@ def _execute(name: str, path: Path, within: list[str] | None = None) -> ModuleTy
 
 
 def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
-    """Imports what a user wrote.
+    """Imports user code.
 
     Raises:
-      TrialError: it raised, or ended the process.
+      TrialError: the code raised an exception or exited.
     """
     try:
         return importing()
@@ -427,7 +427,7 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
 
 
 def users_traceback(error: BaseException) -> str:
-    """Returns the traceback of an error, from the first frame on that is a user's."""
+    """Returns the traceback of an error, starting at the first frame of user code."""
     frames = error.__traceback__
     while frames and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next

@@ -1,1 +1,1 @@
-"""Search over hyperparameters: what to try, how far to train it, and what was found."""
+"""Hyperparameter search: suggestions, schedules and results."""
