@@ -195,7 +195,7 @@ class Progress:
         self._stream.flush()
 
     def show(self, searcher: Searcher, record: Callable[[], SearchRecord], changed: bool) -> None:
-        """Updates the display: on a terminal each second, otherwise when a trial has ended.
+        """Updates the display: on a terminal each second, otherwise on each change.
 
         Args:
           searcher: state of the search.
