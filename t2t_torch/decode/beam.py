@@ -1,7 +1,7 @@
 """One step of a beam search, as functions of tensors; `search.py` has the loop.
 
-The rules are tensor2tensor's (utils/beam_search.py).  An exported graph is made of these functions,
-too: none of them looks at the values of a tensor to decide what to do.
+The rules are tensor2tensor's (utils/beam_search.py).  Exported graphs contain these functions,
+too: none of them branches on the values of a tensor.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from torch.nn import functional as F
 from t2t_torch.errors import DecodeError
 from t2t_torch.text.encoder import PAD
 
-_CACHED_ROWS = 128  # whose log-probabilities a processor's cache holds
+_CACHED_ROWS = 128  # rows whose log-probabilities fit into a processor's cache
 _BLOCK = 64  # ids
 NO_SCORE = -1e7  # the score of an empty place; T2T's -INF, utils/beam_search.py:31
 
 
 class Hypotheses(NamedTuple):
-    """What a search found, best first.
+    """Results of a search, best first.
 
     Attributes:
-      ids: [B, K, L] int64, without the prefix; up to and with the end symbol, PAD after it.
-      scores: [B, K] float32.  Of a hypothesis that ended: log-probability (nats) over length
-        penalty.  Of a row in which nothing ended: plain log-probabilities.  An empty place has
-        `NO_SCORE` or less.
+      ids: [B, K, L] int64, without the prefix; up to and including the end symbol, padded with PAD.
+      scores: [B, K] float32.  For an ended hypothesis: log-probability (nats) over length penalty. 
+        In a row without ended hypotheses: plain log-probabilities.  An empty place has `NO_SCORE`
+        or less.
     """
 
     ids: Tensor
@@ -36,36 +36,36 @@ class Hypotheses(NamedTuple):
 
 
 class Beam(NamedTuple):
-    """The rows still searched: R rows, K places each, t ids so far, the first PAD too."""
+    """The active rows of a search: R rows, K places each, t ids so far, including the first PAD."""
 
-    rows: Tensor  # [R] which row of the batch each one is
-    limits: Tensor  # [R] the most ids, prefix included
+    rows: Tensor  # [R] row of the batch
+    limits: Tensor  # [R] maximum number of ids, prefix included
     alive_ids: Tensor  # [R, K, t]
     alive_log_probs: Tensor  # [R, K]
     ended_ids: Tensor  # [R, K, t]
     ended_scores: Tensor  # [R, K], best first
 
     def select(self, index: Tensor) -> Beam:
-        """Returns the rows of these numbers alone.  [R'] integers."""
+        """Returns the rows with these indices.  [R'] integers."""
         return Beam(*(field.index_select(0, index) for field in self))
 
 
 class Candidates(NamedTuple):
-    """The best continuations of each row, best first; C of them."""
+    """The best C continuations of each row, best first."""
 
-    parents: Tensor  # [R, C] the place that each one continues
-    ids: Tensor  # [R, C] the id that it adds
+    parents: Tensor  # [R, C] the place that is continued
+    ids: Tensor  # [R, C] the added id
     log_probs: Tensor  # [R, C]
     scores: Tensor  # [R, C]
 
 
 def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """What a log-probability is divided by.  Wu et al. 2016, section 7, equation 14."""
+    """Returns the divisor of a log-probability.  Wu et al. 2016, section 7, equation 14."""
     return torch.pow((5.0 + length) / 6.0, alpha)
 
 
 def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
-    """One place alive per row, the others so unlikely that they cannot win."""
+    """Returns a beam with one active place per row; the others are too improbable to win."""
     batch_size, device = max_lengths.size(0), max_lengths.device
     ids = torch.cat([prefix.new_full((batch_size, 1), PAD), prefix], 1)
     ids = ids.unsqueeze(1).expand(-1, beam_size, -1)  # [B, K, 1 + P]
@@ -82,9 +82,9 @@ def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
 
 
 def is_done(beam: Beam, length: int | Tensor, alpha: float, *, stop_early: bool) -> Tensor:
-    """[R] True where the row is at its limit or no living hypothesis can enter the result.
+    """Returns [R] True for rows at their limit or whose active hypotheses cannot enter the result.
 
-    A living hypothesis can at best keep its log-probability and reach the limit, where the penalty
+    An active hypothesis can at best keep its log-probability and reach the limit, where the penalty
     is largest.
     """
     best_possible = beam.alive_log_probs[:, 0] / length_penalty(beam.limits.float(), alpha)
@@ -100,17 +100,17 @@ def candidates_of(
     candidates_per_beam: int,
     forbid: Callable[[Tensor, slice], None] | None = None,
 ) -> Candidates:
-    """The best candidates_per_beam * K continuations of each row: `best_of`, from logits.
+    """Returns the best candidates_per_beam * K continuations of each row: `best_of`, from logits.
 
     Args:
-      logits: [R * K, V]; or of the first place of each row alone, [R, V], with at least so many
-        ids.
-      beam: before the step.
-      length: ids so far, the first `PAD` left out.
+      logits: [R * K, V]; or only those of the first place of each row, [R, V], with at least that
+        many ids.
+      beam: beam before the step.
+      length: ids so far, without the first `PAD`.
       alpha: exponent of the length penalty.
-      candidates_per_beam: continuations looked at per place.
-      forbid: puts minus infinity into log-probabilities, given those of some of the logits' rows
-        and which rows these are.
+      candidates_per_beam: continuations considered per place.
+      forbid: sets banned ids to minus infinity; called with log-probabilities of a slice of rows of
+        the logits, and the slice.
     """
     if torch.compiler.is_exporting():
         return best_of(logits.float().log_softmax(-1), beam, length, alpha, candidates_per_beam)
@@ -131,20 +131,20 @@ def candidates_of(
 def best_of(
     log_probs: Tensor, beam: Beam, length: int | Tensor, alpha: float, candidates_per_beam: int
 ) -> Candidates:
-    """The best candidates_per_beam * K continuations of each row.
+    """Returns the best candidates_per_beam * K continuations of each row.
 
-    Each place brings as many as the row needs in all, so none that counts is missed.  Equal scores
-    go to the lower place, then the lower id, as tensor2tensor has it: the candidates stand in that
-    order when they are sorted, and the sort is stable.
+    Each place provides as many as the row needs in total, so none is missed.  Ties are resolved by
+    the lower place, then the lower id, as in tensor2tensor: the candidates are in that order before
+    a stable sort.
     """
     count = candidates_per_beam * beam.alive_log_probs.size(1)
     return _ranked(*_highest(log_probs, count), beam, length, alpha, count)
 
 
 def _highest(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` highest log-probabilities of each place, if there are as many, and their ids."""
+    """Returns up to `count` highest log-probabilities of each place, and their ids."""
     if count == 1:
-        values, ids = log_probs.max(-1, keepdim=True)  # of equals, the first
+        values, ids = log_probs.max(-1, keepdim=True)  # the first one for ties
         return values, ids
     ids = likeliest_of(log_probs, min(count, log_probs.size(-1)))
     return log_probs.gather(-1, ids), ids
@@ -153,7 +153,7 @@ def _highest(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _ranked(
     log_probs: Tensor, ids: Tensor, beam: Beam, length: int | Tensor, alpha: float, count: int
 ) -> Candidates:
-    """The best `count` of what the places of each row bring; [R * K, width] each."""
+    """Returns each row's best `count` continuations from those of its places; [R * K, width] each."""
     num_rows, width = beam.alive_log_probs.size(0), ids.size(-1)
     log_probs = log_probs.view(num_rows, -1, width)  # [R, K or 1, width]
     log_probs = log_probs + beam.alive_log_probs[:, : log_probs.size(1)].unsqueeze(-1)
@@ -171,20 +171,20 @@ def _ranked(
 
 
 def likeliest_of(log_probs: Tensor, count: int) -> Tensor:
-    """The ids of the `count` highest; of equals the lower ids.  [N, V] -> [N, count], the lowest id
-    first.
+    """Returns the ids of the `count` highest; lower ids for ties.  [N, V] -> [N, count], the lowest
+    id first.
     """
     return _likeliest(log_probs, count).sort(-1).values
 
 
 def _likeliest(log_probs: Tensor, count: int) -> Tensor:
-    """The ids of the `count` highest; of equals the lower ids.  [N, V] -> [N, count], in no order.
+    """Returns the ids of the `count` highest; lower ids for ties.  [N, V] -> [N, count], unordered.
 
-    `topk` takes any of equals.  That is only seen where some of them are left out, which is rare in
-    float32: in those rows the equals are asked for once more, by their ids.
+    `topk` resolves ties arbitrarily.  This matters only where some of them are left out, which is
+    rare in float32: ties in those rows are resolved by a second selection by id.
     """
     vocab_size = log_probs.size(-1)
-    if torch.compiler.is_exporting():  # ONNX's TopK takes the lower ids of equals by itself
+    if torch.compiler.is_exporting():  # ONNX's TopK takes the lower ids for ties
         return log_probs.topk(count, -1).indices
     values, ids = _topk(log_probs, min(count + 1, vocab_size))
     chosen = ids[:, :count]
@@ -196,9 +196,9 @@ def _likeliest(log_probs: Tensor, count: int) -> Tensor:
 
 
 def _topk(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`topk` over ids; on a CPU by way of the blocks that have the highest maxima.
+    """Returns `topk` over ids; on a CPU only over the blocks with the highest maxima.
 
-    The highest are in these.  546 rows of 8,192 take 4 ms in place of 6 on one core.
+    These contain the highest values.  546 rows of 8,192 take 4 ms instead of 6 on one core.
     """
     rows, vocab_size = log_probs.shape
     number = vocab_size // _BLOCK
@@ -215,18 +215,18 @@ def _topk(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _lowest_of_equals(log_probs: Tensor, values: Tensor, ids: Tensor) -> Tensor:
-    """The ids of the highest, of which the last are the lowest of all that equal the last.
+    """Returns the ids of the highest values; ties with the last value are resolved by lower ids.
 
     Args:
       log_probs: [N, V].
       values: [N, C + 1], the highest, best first.
-      ids: [N, C], of the first C of these.
+      ids: [N, C], ids of the first C values.
 
     Returns:
       [N, C].
     """
     above = values[:, :-1] > values[:, -1:]  # [N, C]: these come first
-    rows, equals = (log_probs == values[:, -1:]).nonzero(as_tuple=True)  # row by row, ids rise
+    rows, equals = (log_probs == values[:, -1:]).nonzero(as_tuple=True)  # row by row, ids ascending
     numbers = torch.arange(len(ids), device=ids.device)
     first = torch.searchsorted(rows, numbers) - above.sum(1)
     places = first[:, None] + torch.arange(ids.size(1), device=ids.device)
@@ -234,7 +234,7 @@ def _lowest_of_equals(log_probs: Tensor, values: Tensor, ids: Tensor) -> Tensor:
 
 
 def grow(beam: Beam, candidates: Candidates, eos: int) -> tuple[Beam, Tensor]:
-    """The beam one id later, and parents [R, K]: the place that each living one continues."""
+    """Returns the beam one id later, and parents [R, K]: the places that active ones continue."""
     beam_size = beam.alive_log_probs.size(1)
     ends = candidates.ids == eos
     ids = torch.cat(
@@ -242,8 +242,8 @@ def grow(beam: Beam, candidates: Candidates, eos: int) -> tuple[Beam, Tensor]:
     )  # [R, C, t + 1]
     alive_scores = candidates.scores + ends * NO_SCORE
     alive = alive_scores.sort(dim=-1, descending=True, stable=True).indices[:, :beam_size]
-    # An ended hypothesis never lives on, not even where the vocabulary is so small that nothing
-    # else is left; T2T would let it.
+    # An ended hypothesis is never continued, not even in a vocabulary too small for other
+    # continuations, where T2T continues it.
     alive_log_probs = candidates.log_probs + ends * NO_SCORE
     ended_scores = torch.cat([beam.ended_scores, candidates.scores + ~ends * NO_SCORE], 1)
     ended_scores, ended = ended_scores.sort(dim=-1, descending=True, stable=True)
@@ -260,13 +260,13 @@ def grow(beam: Beam, candidates: Candidates, eos: int) -> tuple[Beam, Tensor]:
 
 
 def force(beam: Beam, grown: Beam, parents: Tensor, ids: Tensor) -> tuple[Beam, Tensor]:
-    """Undoes the growth of the rows still inside their prefix and lets them take its next id.
+    """Undoes the growth of rows that are still inside their prefix, and appends its next id.
 
     Args:
-      beam: before the step.
-      grown: after the step.
-      parents: [R, K], of the step.
-      ids: [R] each prefix's next id, PAD where it is at its end.
+      beam: beam before the step.
+      grown: beam after the step.
+      parents: [R, K], parents of the step.
+      ids: [R] next id of each prefix, PAD at its end.
     """
     beam_size = parents.size(1)
     row, place = (ids != PAD).view(-1, 1), (ids != PAD).view(-1, 1, 1)
@@ -281,24 +281,24 @@ def force(beam: Beam, grown: Beam, parents: Tensor, ids: Tensor) -> tuple[Beam, 
 
 
 def _gather_ids(ids: Tensor, places: Tensor) -> Tensor:
-    """[R, K, t] by [R, C] -> [R, C, t]."""
+    """Returns the ids at these places.  [R, K, t] by [R, C] -> [R, C, t]."""
     return ids.gather(1, places.unsqueeze(-1).expand(-1, -1, ids.size(-1)))
 
 
 def _pad_one(ids: Tensor) -> Tensor:
-    """[R, K, t] -> [R, K, t + 1]."""
+    """Appends PAD.  [R, K, t] -> [R, K, t + 1]."""
     return F.pad(ids, (0, 1), value=PAD)
 
 
 def assemble(
     done: list[Beam], prefix_lengths: Tensor, united: Callable[[Beam], Beam] | None = None
 ) -> Hypotheses:
-    """Puts the rows back into their order and cuts the prefixes off.
+    """Restores the order of the rows and removes the prefixes.
 
     Args:
-      done: rows that left together.
+      done: rows that finished together.
       prefix_lengths: [B].
-      united: makes of a beam with rows of groups one with a row of each input.
+      united: converts a beam with a row per group to one with a row per input.
     """
     if united is not None:
         done = [united(beam) for beam in done]
@@ -321,7 +321,7 @@ def assemble(
 
 
 def result_of(beam: Beam) -> Hypotheses:
-    """Returns what rows have found, the first PAD and the prefixes still there."""
+    """Returns the results of rows, with the first PAD and the prefixes."""
     any_ended = beam.ended_scores[:, :1] > NO_SCORE
     return Hypotheses(
         torch.where(any_ended.unsqueeze(-1), beam.ended_ids, beam.alive_ids),
@@ -330,7 +330,7 @@ def result_of(beam: Beam) -> Hypotheses:
 
 
 def without_prefix(ids: Tensor, prefix_lengths: Tensor) -> Tensor:
-    """Cuts off the PAD that started each row and its prefix; PAD comes in at the end.
+    """Removes each row's initial PAD and prefix; pads the end with PAD.
 
     Args:
       ids: [B, K, t].

@@ -1,4 +1,4 @@
-"""Decoding the same with one checkpoint of a run after another: a file, or generated data."""
+"""Decoding of the same inputs with several checkpoints of a run: a file, or generated data."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from t2t_torch.runtime.prediction import Prediction
 
 
 def score_names(features: Features) -> tuple[str, ...]:
-    """Returns the names of what is told of outputs for which there are references."""
+    """Returns the names of the scores of outputs that have references."""
     return tuple(f"decode/{name}" for name in (*scores_of(features), "exact_match"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Decodes:
-    """What a checkpoint has made.
+    """The output of a checkpoint.
 
     Attributes:
-      target: the file of outputs.
-      scores: by the names `score_names` gives; none without references.
-      signatures: what the scores were counted with.
-      inputs: texts; none of labels.
-      outputs: as many.
-      references: as many, or None.
+      target: output file.
+      scores: scores by the names in `score_names`; empty without references.
+      signatures: settings of the scores' computation.
+      inputs: input texts; empty for labels.
+      outputs: one per input.
+      references: one per input, or None.
     """
 
     target: Path
@@ -51,19 +51,19 @@ class Decodes:
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointDecoder:
-    """Decodes the same with one checkpoint after another.
+    """Decodes the same inputs with one checkpoint after another.
 
     Attributes:
       run_dir: the run directory.
-      data_dir: of the generated data.
-      hparams: how to decode.
-      source: a file of inputs; None decodes generated data.
-      target: where to write to; None: the run's folder `decodes`.
-      reference: right outputs for the source, if there are some.
-      split: of the generated data, where a call does not say.
-      once: whether a single checkpoint is decoded: else the step is put into the target's name.
-      device: where to compute; None: as `loading.load` chooses.
-      problem: of a run of several problems, the one that is decoded.
+      data_dir: directory of the generated data.
+      hparams: decoding settings.
+      source: input file; None decodes generated data.
+      target: output file; None: in the run's folder `decodes`.
+      reference: file with correct outputs for the source, if available.
+      split: default split of the generated data.
+      once: True for a single checkpoint; otherwise the target's name contains the step.
+      device: device to compute on; None: chosen by `loading.load`.
+      problem: the problem to decode, for a run of several problems.
     """
 
     run_dir: Path
@@ -78,11 +78,11 @@ class CheckpointDecoder:
     problem: str | None = None
 
     def check(self) -> None:
-        """Checks what would else be found after hours of training.
+        """Checks the files before hours of training.
 
         Raises:
-          DataError: a file cannot be read, or source and reference have not as many lines.
-          UsageError: the target cannot be written, or is a file that is read.
+          DataError: a file cannot be read, or source and reference differ in their number of lines.
+          UsageError: the target cannot be written, or is also read.
         """
         read = [path for path in (self.source, self.reference) if path is not None]
         if self.target is not None:
@@ -93,7 +93,7 @@ class CheckpointDecoder:
 
     @property
     def has_references(self) -> bool:
-        """Whether there will be scores."""
+        """True if scores can be computed."""
         return self.source is None or self.reference is not None
 
     def __call__(
@@ -106,14 +106,14 @@ class CheckpointDecoder:
         """Decodes with a checkpoint.
 
         Args:
-          checkpoint: whose weights, averaged ones where there are any.
-          split: of the generated data; None decodes what the attributes name.
-          poll: called before each batch; what it raises ends the decoding, and no file is written.
+          checkpoint: checkpoint to load; its averaged weights are used if there are any.
+          split: split of the generated data; None: as set in the attributes.
+          poll: called before each batch; an exception that it raises ends decoding without output.
 
         Raises:
-          CheckpointError: it is broken, or was deleted meanwhile.
+          CheckpointError: the checkpoint is corrupt, or was deleted meanwhile.
           DataError: the inputs cannot be read.
-          UsageError: the target cannot be written, or the model gives no texts.
+          UsageError: the target cannot be written, or the model does not generate texts.
         """
         predictor = load(
             self.run_dir,
@@ -183,6 +183,6 @@ class CheckpointDecoder:
     def _of_step(self, target: Path, step: int) -> Path:
         if self.once and self.target is not None:
             return target
-        # The default's name has no suffix of its own that would have to stay the last.
+        # The default name has no suffix that has to stay last.
         end = target.suffix if self.target is not None else ""
         return target.with_name(f"{target.name.removesuffix(end)}-{step}{end}")

@@ -1,8 +1,8 @@
-"""A model whose step runs through torch.compile: what a search asks of it, faster where it pays.
+"""A model with a step compiled by torch.compile, for faster search.
 
-On a CPU rows and positions may be of any number in one program.  On a GPU most of a step's time is
-that of starting operations, so programs are replayed as CUDA graphs: there rows, lengths of inputs
-and the room of caches are of few sizes.
+On a CPU one program handles any number of rows and positions.  On a GPU launching operations takes
+most of a step's time, so programs are replayed as CUDA graphs: the numbers of rows, input lengths
+and cache capacities are limited to a few values.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from t2t_torch.layers.attention import Attended, Attending, Growing
 from t2t_torch.model import State, T2TModel
 from t2t_torch.text.encoder import PAD
 
-# A decode's state whose number of rows is one of a few, whatever ends and leaves.
-#
-# CUDA graphs replay operations on the same memory: each number of rows, and each position in a
-# cache that grows, would be another graph.
+# Decoding states with few different numbers of rows.
+# 
+# CUDA graphs replay operations on the same memory: each number of rows, and each length of a
+# growing cache, would need another graph.
 
 
 _FEWEST = 8  # sentences
@@ -32,19 +32,19 @@ _FIRST_CAPACITY = 32  # positions; doubled when they are full
 
 
 def places_for(sentences: int) -> int:
-    """Returns how many sentences there is room for, where there are so many: a power of two."""
+    """Returns the number of places for `sentences` sentences: a power of two."""
     return max(_FEWEST, 1 << (sentences - 1).bit_length())
 
 
 class FixedRows:
-    """A `State` around a model's own, with rows that fill it up.
+    """A `State` that wraps a model's own and pads its rows.
 
-    A sentence that is done leaves its place empty till half of all are; then the others move.
+    The place of a finished sentence stays empty until half of all places are; then the others move.
 
     Args:
-      state: the model's, before its first step.
+      state: the model's state before its first step.
       sentences: B, its rows.
-      device: on which it is.
+      device: device of the state.
 
     Attributes:
       attended: see `Attending`.
@@ -54,15 +54,15 @@ class FixedRows:
         self.attended: Attended | None = None
         self._hypotheses = 1
         self._places = places_for(sentences)
-        self._alive = torch.arange(sentences, device=device)  # [B] the place of each
+        self._alive = torch.arange(sentences, device=device)  # [B] place of each sentence
         self._steps = 0
         self._capacity = _FIRST_CAPACITY
-        self._is_of_graph = False  # whether the next replay writes into its memory
+        self._is_of_graph = False  # True if the next replay writes into its memory
         fill = torch.arange(self._places, device=device).clamp(max=sentences - 1)
         self._state: Any = state if self._places == sentences else state.reorder(fill)
 
     def watched(self) -> FixedRows | None:
-        """Returns a state whose steps tell what they attend to; None if the model's cannot."""
+        """Returns a state whose steps return their attention; None if there is no such state."""
         watched = self._state.watched() if isinstance(self._state, Attending) else None
         return None if watched is None else self._with(watched)
 
@@ -75,8 +75,8 @@ class FixedRows:
     def reorder(self, index: Tensor) -> FixedRows:
         """See `State`."""
         count = self._hypotheses
-        index = self._rows(self._alive).index_select(0, index)  # [R'] rows of all places
-        sentences = index.view(-1, count)[:, 0] // count  # [B'] the place that each has
+        index = self._rows(self._alive).index_select(0, index)  # [R'] rows among all places
+        sentences = index.view(-1, count)[:, 0] // count  # [B'] place of each sentence
         room = places_for(len(sentences))
         if room < self._places:
             fill = torch.arange(room, device=index.device).clamp(max=len(sentences) - 1)
@@ -94,8 +94,8 @@ class FixedRows:
         """Reads one more id of each row.
 
         Args:
-          first: what makes the first step; it finds what types caches have.
-          later: what makes the others.
+          first: function of the first step, which determines the types of caches.
+          later: function of the other steps.
           ids: [R] int64.
 
         Returns:
@@ -122,27 +122,27 @@ class FixedRows:
         return logits.index_select(0, rows), made
 
     def _with(self, state: Any) -> FixedRows:
-        """Returns this with another state of the model."""
+        """Returns a copy with another state of the model."""
         made = object.__new__(FixedRows)
         made.__dict__.update(self.__dict__)
         made._state, made._is_of_graph, made.attended = state, False, None
         return made
 
     def _rows(self, places: Tensor) -> Tensor:
-        """Returns the rows of sentences at these places, all their hypotheses.  [B] -> [R]."""
+        """Returns the rows of all hypotheses of the sentences at these places.  [B] -> [R]."""
         within = torch.arange(self._hypotheses, device=places.device)
         return (places[:, None] * self._hypotheses + within).flatten()
 
 
 _BACKEND = "inductor"
-_WIDTH = 16  # inputs are as long as a multiple of it, where shapes are few
+_WIDTH = 16  # input lengths are padded to a multiple of it when shapes are limited
 
 
 class Begun:
     """A `State` before its first step.
 
     Args:
-      state: the model's.
+      state: the model's state.
     """
 
     attended = None
@@ -165,14 +165,14 @@ class Begun:
 
 
 class CompiledModel:
-    """`encode` and `step` of a model; nothing falls back to the plain step.
+    """`encode` and `step` of a model, always compiled except for the first step.
 
-    The first step of a decode is the plain one, which is a quarter of the others' work with a beam
-    of four: it finds the types and shapes that the others have.
+    The first step of a decode is not compiled: it determines the types and shapes of the others. 
+    With a beam of four it is a quarter of another step's work.
 
     Args:
-      model: on the device where it computes.
-      fixed: whether shapes are few; by default on a GPU.
+      model: model on the device to compute on.
+      fixed: True to limit the number of shapes; by default on a GPU.
 
     Raises:
       HParamsError: a compiler is missing.
@@ -181,7 +181,7 @@ class CompiledModel:
     def __init__(self, model: T2TModel | Ensemble, *, fixed: bool | None = None) -> None:
         device = next(model.parameters()).device
         check_compiler(device)
-        # One step of an LSTM is a product and a few activations: nothing that has to stay whole.
+        # One LSTM step is a product and a few activations, which may be decomposed.
         torch._dynamo.config.allow_rnn = True
         self._model: Any = model
         self._on_gpu = device.type == "cuda"
@@ -216,7 +216,7 @@ class CompiledModel:
         return self._run(ids.contiguous(), state)
 
     def _run(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Makes a step by the program."""
+        """Runs a compiled step."""
         if self._on_gpu:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
@@ -231,5 +231,5 @@ class CompiledModel:
 
 
 def _widened(ids: Tensor) -> Tensor:
-    """Returns ids with so much padding that their length is one of few.  [B, S] -> [B, S']."""
+    """Pads ids to one of a few lengths.  [B, S] -> [B, S']."""
     return F.pad(ids, (0, -ids.size(1) % _WIDTH), value=PAD)

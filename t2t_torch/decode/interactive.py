@@ -22,19 +22,19 @@ HELP = """Type an input and Enter.  Commands:
 
 _PROMPT = "> "
 _NUMBER = re.compile(r"(ns|dl)\s*=\s*([0-9]{1,9})")
-# What is surely meant as a command: `ns=` with anything, and one word that looks like another.
+# Clear attempts at a command: `ns=` with anything, and a word similar to a command.
 _MISTAKEN = re.compile(r"(ns|dl|it)\s*=.*|[a-z]{2}=\S*|help|quit|exit|\?")
 
 
 class Prompt(abc.ABC):
-    """Answers lines until there are no more, or `q`.
+    """Answers lines until they end, or until `q`.
 
     Args:
-      hparams: how to decode.
-      write: shows a text to the user.
+      hparams: decoding settings.
+      write: prints a text.
 
     Attributes:
-      help: the commands.
+      help: description of the commands.
     """
 
     help: str
@@ -44,7 +44,7 @@ class Prompt(abc.ABC):
         self._write = write
 
     def run(self, lines: Iterable[str]) -> None:
-        """Answers each line; for a line that cannot be decoded shows the error."""
+        """Answers each line; prints the error for a line that cannot be decoded."""
         self._write(f"{self.help}\n{_PROMPT}")
         for line in lines:
             text = line.strip()
@@ -66,21 +66,21 @@ class Prompt(abc.ABC):
         return self._answer(text) if changed is None else changed
 
     def _command(self, text: str) -> str | None:
-        """Follows a command; returns what it shows, None if the line is no such command."""
+        """Executes a command; returns its output, None if the line is not a command."""
         return None
 
     @abc.abstractmethod
     def _answer(self, text: str) -> str:
-        """Returns what is shown for an input."""
+        """Returns the output for an input."""
 
 
 class TextPrompt(Prompt):
-    """The prompt of a model that writes texts.
+    """The prompt of a model that generates texts.
 
     Args:
-      predictor: the model.
-      hparams: how it decodes, until a command changes that.
-      write: shows a text to the user.
+      predictor: predictor of the model.
+      hparams: initial decoding settings, which commands can change.
+      write: prints a text.
     """
 
     help = HELP
@@ -127,12 +127,12 @@ class TextPrompt(Prompt):
 
 
 def looks_like_command(text: str) -> bool:
-    """Whether a line is surely meant as a command, such as `ns=abc`, `xx=1` or `help`."""
+    """Returns True for a clear attempt at a command, such as `ns=abc`, `xx=1` or `help`."""
     return _MISTAKEN.fullmatch(text) is not None
 
 
 def _is_unicode(text: str) -> bool:
-    """False of bytes that were no UTF-8, which `errors="surrogateescape"` lets through."""
+    """Returns False for bytes other than UTF-8, which `errors="surrogateescape"` accepts."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -140,7 +140,7 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-# The prompt of `t2t-decoder --decode_interactive` for a model that labels.
+# The prompt of `t2t-decoder --decode_interactive` for a model of labels.
 
 
 LABEL_HELP = """Type an input and Enter: {how}
@@ -150,12 +150,12 @@ Commands:
 
 
 class LabelPrompt(Prompt):
-    """The prompt of a model that labels.
+    """The prompt of a model of labels.
 
     Args:
-      predictor: the model.
-      hparams: `num_labels` are shown with their probabilities.
-      write: shows a text to the user.
+      predictor: predictor of the model.
+      hparams: settings; `num_labels` labels are shown with their probabilities.
+      write: prints a text.
 
     Raises:
       HParamsError: hparams are set that only models of texts read.

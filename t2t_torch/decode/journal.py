@@ -1,10 +1,10 @@
-"""What was found so far, kept on the disk: a decoding that was ended goes on where it was.
+"""Journal of predictions on disk, from which an interrupted decoding resumes.
 
-A journal is a file beside the file of outputs, `<outputs>.part`.  Its lines are a checksum (crc32)
-and JSON: the first tells what the decoding is made of, each other one the finds of a batch.  A line
-is flushed to the disk before the next batch is begun, and a broken line (of a process that was
-killed while it wrote) ends what is read.  The process that writes holds a lock on the file, which
-the kernel drops when it ends, however it ends.
+A journal is a file next to the output file, `<outputs>.part`.  Each line is a checksum (crc32) and
+JSON: the first describes the decoding's settings, each other one the predictions of a batch.  A
+line is flushed to disk before the next batch starts.  Reading ends at a broken line, left by a
+process killed while writing.  The writing process holds a lock on the file, which the kernel
+releases when the process ends in any way.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _DIGEST = "sha256:"
 
 
 class Journal:
-    """What was found for some inputs; of no file it keeps nothing.
+    """Predictions for some inputs; without a file nothing is kept.
 
     Attributes:
-      path: of the file; None if there is none.
-      found: by number of an input, what was found for it, as JSON has it.
+      path: path of the file; None if there is none.
+      found: predictions by the number of the input, in JSON form.
 
     Args:
-      path: of the file.
-      file: it, opened and locked by `journal_of`.
+      path: path of the file.
+      file: the file, opened and locked by `journal_of`.
     """
 
     def __init__(self, path: Path | None = None, file: FileIO | None = None) -> None:
@@ -54,27 +54,27 @@ class Journal:
         self._file = file
 
     def add(self, rows: Sequence[tuple[int, Any]]) -> None:
-        """Keeps what was found in a batch.
+        """Adds the predictions of a batch.
 
         Args:
-          rows: numbers of inputs, and what was found for each, as JSON has it.
+          rows: numbers of inputs, and the prediction for each in JSON form.
 
         Raises:
-          DecodeError: it cannot be written.
+          DecodeError: the journal cannot be written.
         """
         self._write({"found": rows})
         self.found.update(rows)
 
     def open(self, made_of: Mapping[str, Any], *, same: bool = False) -> None:
-        """Reads what is there, if it is of the same decoding; else begins anew, and says why.
+        """Reads the journal of the same decoding; otherwise restarts it and reports why.
 
         Args:
-          made_of: as `journal_of` takes it.
-          same: refuse what is of another decoding.
+          made_of: see `journal_of`.
+          same: True to reject the journal of another decoding.
 
         Raises:
-          DecodeError: it cannot be written.
-          UsageError: the file is no journal, or is of another decoding.
+          DecodeError: the journal cannot be written.
+          UsageError: the file is not a journal, or belongs to another decoding.
         """
         if self._file is None or self.path is None:
             return
@@ -122,20 +122,20 @@ class Journal:
 def journal_of(
     target: Path | None, made_of: Mapping[str, Any], *, keep: bool = False, same: bool = False
 ) -> Iterator[Journal]:
-    """Opens the journal of a file of outputs, and holds its lock.
+    """Opens and locks the journal of an output file.
 
-    It is deleted when the body ends as it should, and when it has found nothing.
+    It is deleted when the body ends normally, and when it is empty.
 
     Args:
-      target: the file of outputs; None: nothing is kept.
-      made_of: all that what is found depends on, by name, as JSON has it; see `digest`.
-      keep: do not delete it at the end.
-      same: refuse one that is made of other things, in place of beginning it anew.
+      target: the output file; None: nothing is kept.
+      made_of: everything that the predictions depend on, by name, in JSON form; see `digest`.
+      keep: True to keep the journal at the end.
+      same: True to reject a journal with another `made_of`, instead of restarting it.
 
     Raises:
-      DecodeError: it cannot be written.
-      UsageError: another process decodes to the same file, or a file of that name is no journal, or
-        one that is refused.
+      DecodeError: the journal cannot be written.
+      UsageError: another process decodes to the same file, the file is not a journal, or the
+        journal is rejected.
     """
     if target is None:
         yield Journal()
@@ -155,20 +155,20 @@ def journal_of(
 
 
 def journal_path(target: Path) -> Path:
-    """Returns where the journal of a file of outputs is; links are followed."""
+    """Returns the path of the journal of an output file; links are followed."""
     file = Path(os.path.realpath(target))
     return file.with_name(file.name + SUFFIX)
 
 
 def kept_of(prediction: Prediction) -> list[list[Any]]:
-    """Returns what was found for an input as a journal keeps it."""
+    """Returns the prediction for an input in a journal's form."""
     return [
         [one.text, one.ids, one.score, one.mended, one.alignment] for one in prediction.hypotheses
     ]
 
 
 def prediction_of(target: str, kept: Sequence[Any]) -> Prediction:
-    """Returns what a journal has kept of a text."""
+    """Returns the prediction of a text from a journal's form."""
     return Prediction.of_texts(
         target,
         [
@@ -179,7 +179,7 @@ def prediction_of(target: str, kept: Sequence[Any]) -> Prediction:
 
 
 def digest(parts: Iterable[Any]) -> str:
-    """Returns a checksum of values that JSON can have, one after another."""
+    """Returns a checksum of a sequence of JSON values."""
     total = hashlib.sha256()
     for part in parts:
         total.update(json.dumps(part, sort_keys=True).encode() + b"\n")
@@ -187,7 +187,7 @@ def digest(parts: Iterable[Any]) -> str:
 
 
 def digest_of_weights(model: nn.Module) -> str:
-    """Returns a checksum of a model's weights and of what it is."""
+    """Returns a checksum of a model's weights and class."""
     total = hashlib.sha256()
     for name, tensor in sorted(model.state_dict().items()):
         total.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
@@ -198,10 +198,10 @@ def digest_of_weights(model: nn.Module) -> str:
 
 
 def digest_of_hparams(model: Any) -> str:
-    """Returns a checksum of what a model is made by beside its features: its hparams and spaces.
+    """Returns a checksum of a model's settings beyond its features: hparams and spaces.
 
     Args:
-      model: a `T2TModel`, or several as one.
+      model: a `T2TModel`, or an ensemble.
     """
     members = getattr(model, "models", [model])
     return digest(
@@ -216,7 +216,7 @@ def digest_of_hparams(model: Any) -> str:
 
 @contextlib.contextmanager
 def _locked(path: Path, target: Path) -> Iterator[FileIO]:
-    """Opens a file, made if absent, that this process alone holds."""
+    """Opens a file, created if missing, under an exclusive lock."""
     while True:
         with path.open("a+b", buffering=0) as file:
             try:
@@ -226,14 +226,14 @@ def _locked(path: Path, target: Path) -> Iterator[FileIO]:
                     f"another process ({_holder(file)}) decodes to {target}: {path} is its own. "
                     "Wait for it, stop it, or name another file with --decode_to_file."
                 ) from None
-            # Whoever held the lock may have deleted the file before it let go of it.
+            # The previous holder of the lock may have deleted the file.
             if _is_at(file, path):
                 yield file
                 return
 
 
 def _is_at(file: FileIO, path: Path) -> bool:
-    """Whether an open file is still the one at its path."""
+    """Returns True if an open file is still the one at its path."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -248,15 +248,15 @@ def _holder(file: FileIO) -> str:
 
 
 def _whole_lines(file: FileIO, path: Path) -> tuple[list[Any], int]:
-    """Returns what the lines of a journal say, up to the first broken one, and where that begins.
+    """Returns the contents of a journal's lines up to the first broken one, and its position.
 
     Raises:
-      UsageError: it is no journal.
+      UsageError: the file is not a journal.
     """
     file.seek(0)
     content = file.read()
     _, *rest = content.split(b"\n")
-    # A first line that is cut off, or a file of zeros after a power cut, has nothing in it.
+    # An incomplete first line, or a file of zeros after a power failure, is empty.
     is_empty = _FIRST.startswith(content) or not content.strip(b"\0")
     if not is_empty and not content.startswith(_FIRST):
         raise UsageError(
@@ -264,7 +264,7 @@ def _whole_lines(file: FileIO, path: Path) -> tuple[list[Any], int]:
             "one is something else. Move it, or name another file with --decode_to_file."
         )
     lines, size = [], len(_FIRST)
-    for line in rest[:-1]:  # What follows the last end of a line is none that is whole.
+    for line in rest[:-1]:  # Text after the last end of a line is incomplete.
         said = _content(line)
         if said is None:
             break
@@ -279,13 +279,13 @@ def _line(content: Any) -> bytes:
 
 
 def _content(line: bytes) -> Any:
-    """Returns what a line says; None if it is broken."""
+    """Returns the content of a line; None if it is broken."""
     checksum, _, text = line.partition(b" ")
     return json.loads(text) if checksum == b"%08x" % zlib.crc32(text) else None
 
 
 def _differences(before: Any, now: Mapping[str, Any]) -> str:
-    """Returns in which ways another decoding differs."""
+    """Returns a description of the differences to another decoding."""
     if not isinstance(before, dict) or before.get("format") != now["format"]:
         return "of another version"
     then, told = before.get("made_of", {}), []

@@ -1,4 +1,4 @@
-"""The teachers of a run: trained models, from their own run directories."""
+"""Teachers for distillation: trained models from their run directories."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ def load_teachers(
     vocab_dir: Path,
     hparams: HParams,
 ) -> dict[str, T2TModel | Ensemble]:
-    """Loads the teachers that `distill_from` names: each run teaches the problem that it is of, a
-    run of several each of its own.
+    """Loads the teachers of `distill_from`: each run teaches its problem; a run of several problems
+    teaches each of them.
 
-    A student of one problem may learn from a run of another one, if inputs and targets are alike.
+    A student of one problem may learn from a run of another one with the same inputs and targets.
 
     Args:
-      path: of a run directory: the best checkpoint is taken, or the newest where none is known to
-        be the best; or of a `ckpt-<step>` folder in it.  "[one,other]" are several; those of one
-        problem teach it as one, by their mean.
-      problems: what the student learns, by full name, and its features.
-      vocab_dir: where the student's vocabularies are.
-      hparams: the student's.
+      path: a run directory, of which the best checkpoint is loaded, or the newest if none is known
+        as best; or a `ckpt-<step>` folder.  "[one,other]" lists several; runs of the same problem
+        form an ensemble.
+      problems: the student's problems by full name, with their features.
+      vocab_dir: directory of the student's vocabularies.
+      hparams: hyperparameters of the student.
 
     Returns:
-      The teacher of each problem that has one, on the CPU, with the running mean of its weights if
-      its run keeps one.
+      The teacher of each problem that has one, on the CPU, with averaged weights if its run keeps
+      an average.
 
     Raises:
-      CheckpointError: there is no run, or no whole checkpoint.
-      HParamsError: a run is of none of the problems, or its ids mean other things.
+      CheckpointError: there is no run, or no complete checkpoint.
+      HParamsError: a run has none of the problems, or its ids have other meanings.
     """
     found: dict[str, list[T2TModel]] = {}
     for one in _paths(path):
@@ -72,7 +72,7 @@ def load_teachers(
 
 
 class _Run(NamedTuple):
-    """A run that is to teach, and its problems by their full names."""
+    """The run of a teacher, and its problems by full name."""
 
     path: str
     directory: RunDirectory
@@ -105,7 +105,7 @@ class _Run(NamedTuple):
     def check(
         self, name: str, problem: Problem, features: Features, vocab_dir: Path, hparams: HParams
     ) -> None:
-        """Checks that what it has learnt of a problem is what the student learns."""
+        """Checks that the teacher and the student have compatible versions of a problem."""
         own, folder = self.problems[name], self.directory.path
         faults = [
             *_other_features(features, own.features(folder), hparams, self.hparams),
@@ -119,7 +119,7 @@ class _Run(NamedTuple):
             )
 
     def models(self) -> dict[str, T2TModel]:
-        """Returns its trained models, by problem."""
+        """Returns the run's trained models, by problem."""
         made = {
             name: self.model_class(self.hparams, problem.features(self.directory.path))
             for name, problem in self.problems.items()
@@ -166,7 +166,7 @@ def _load(teacher: nn.Module, run: Path, step: int | None) -> None:
 def _other_features(
     ours: Features, theirs: Features, hparams: HParams, its_hparams: HParams
 ) -> list[str]:
-    """Says what the teacher's inputs and targets differ in."""
+    """Returns descriptions of the differences between the teacher's and the student's features."""
     faults = []
     for role in ("inputs", "targets"):
         here, there = getattr(ours, role), getattr(theirs, role)
@@ -199,7 +199,7 @@ def _told(feature: Feature, hparams: HParams) -> str:
 def _other_vocabularies(
     problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
 ) -> list[str]:
-    """Says which vocabularies the teacher does not have, whatever their files are called."""
+    """Returns the vocabularies that differ from the teacher's, whatever their file names."""
     theirs = {(its_dir / file).read_bytes() for file in its_problem.vocab_files_in(its_dir)}
     return [
         f"it was not trained with the vocabulary {file}"

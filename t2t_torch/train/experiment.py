@@ -1,7 +1,7 @@
-"""Schedules: in which order a run is trained, evaluated and decoded.
+"""Schedules: the order of training, evaluation and decoding in a run.
 
-Whoever reads what another process trains waits for its checkpoints, and ends with the run, when
-none has come for `eval_timeout_mins`, or at a signal.
+Schedules that only read another process's checkpoints wait for new ones.  They end when the run
+ends, after `eval_timeout_mins` without a new checkpoint, or at a signal.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class DeletedError(CheckpointError):
 
 
 class Experiment:
-    """Runs a schedule over an estimator.
+    """Runs a schedule with an estimator.
 
     Args:
-      estimator: what trains and evaluates.
-      decode: what the schedules that decode call; None if there is nothing to decode.
-      scores: the names of what it returns: they may be watched as metrics are.
+      estimator: the estimator to train and evaluate with.
+      decode: function for schedules that decode; None if there is nothing to decode.
+      scores: names of the scores that `decode` returns; they can be monitored like metrics.
       wait: called with seconds when there is nothing to do yet.
     """
 
@@ -82,8 +82,9 @@ class Experiment:
         """Runs one of `SCHEDULES`.
 
         Raises:
-          HParamsError: the mean of the weights waits for evaluations that are not made.
-          UsageError: there is no such schedule, or no such metric to watch, or nothing to decode.
+          HParamsError: averaging of the weights waits for evaluations that never happen.
+          UsageError: the schedule or the metric to monitor does not exist, or there is nothing to
+            decode.
         """
         if schedule not in SCHEDULES:
             raise UsageError(
@@ -109,7 +110,7 @@ class Experiment:
             self._note_end()
 
     def _smoke_check(self) -> None:
-        """Trains one step, if the run is not done, and evaluates."""
+        """Trains one step, unless the run is complete, and evaluates."""
         if not self._is_done():
             self.estimator.train(self.estimator.state.step + 1)
         if not self.estimator.signal:
@@ -119,7 +120,7 @@ class Experiment:
         """Evaluates or decodes the newest checkpoint, or each new one.
 
         Raises:
-          CheckpointError: there is none, and none is waited for.
+          CheckpointError: there is no checkpoint, and the schedule does not wait for one.
         """
         act = self._decode_newest if plan.decodes else self._evaluate_newest
         splits = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}
@@ -134,13 +135,13 @@ class Experiment:
             )
 
     def _train_in_turns(self, then: Callable[[], Mapping[str, float]]) -> None:
-        """Trains and evaluates until the run is done or a rule ends it.
+        """Trains and evaluates until the run is complete or a rule ends it.
 
-        An evaluation that was due at the step of the checkpoint that the run goes on from is made
-        first: its result was not known yet when that was written.
+        An evaluation that was due at the step of the resumed checkpoint runs first: the checkpoint
+        was written before its result was known.
         """
         estimator, turn = self.estimator, self.config.local_eval_frequency
-        self._is_done()  # says so; a last evaluation is still due
+        self._is_done()  # prints the reason; a last evaluation is still due
         if self._is_beyond():
             return
         while True:
@@ -163,7 +164,7 @@ class Experiment:
                 return
 
     def _until(self, step: int) -> int:
-        """Returns the step up to which training may go, if it is to go to this one."""
+        """Returns the step to train to, at most `step`."""
         return min(step, self.config.pause_at_step or step)
 
     @property
@@ -171,7 +172,7 @@ class Experiment:
         return 0 < self.config.pause_at_step <= self.estimator.state.step
 
     def _evaluate_and_judge(self, then: Callable[[], Mapping[str, float]]) -> None:
-        """Evaluates, and decodes; then the rules look at the watched metric."""
+        """Evaluates and decodes, then applies the rules for the monitored metric."""
         estimator = self.estimator
         metrics = dict(estimator.evaluate())
         if not estimator.signal:
@@ -182,9 +183,9 @@ class Experiment:
         estimator.judge(self._watched, self._rate(estimator.state.step, metrics))
 
     def _find_watched(self, plan: RunSchedule) -> Watched | None:
-        """Finds the metric that the flags name among those that there will be.
+        """Returns the monitored metric set by the flags, among the available ones.
 
-        There is none if a run is watched by what it decodes and this process only evaluates.
+        It is None if a run is monitored by decoding scores and this process only evaluates.
         """
         asked = self.config.eval_early_stopping_metric.removeprefix("decode/")
         less = self.config.eval_early_stopping_metric_minimize
@@ -199,9 +200,9 @@ class Experiment:
         return Watched(name, lower_is_better(name) if less is None else less)
 
     def _rate(self, step: int, metrics: Mapping[str, float]) -> float:
-        """Notes the watched metric of a checkpoint; returns it, the leader's in all processes.
+        """Records and returns the monitored metric of a checkpoint, the leader's in all processes.
 
-        It is NaN if there is none: nothing was decoded, as nothing was saved.
+        It is NaN if there is none because nothing was saved and decoded.
         """
         if self._watched is None:
             return math.nan
@@ -212,7 +213,7 @@ class Experiment:
         return float(world.sum(torch.tensor(value, dtype=torch.float64, device=world.device)))
 
     def _decode_this_step(self) -> Mapping[str, float]:
-        """Decodes with the checkpoint of this step, if the disk has taken it."""
+        """Decodes with the checkpoint of this step, if it was written."""
         estimator = self.estimator
         checkpoint = estimator.checkpoints.path / f"ckpt-{estimator.state.step}"
         saved = False
@@ -225,7 +226,7 @@ class Experiment:
         return self._decoder()(Checkpoint(estimator.state.step, checkpoint), None)
 
     def _evaluate_newest(self, split: Split | None, seen: int) -> int:
-        """Evaluates the newest checkpoint if it is beyond a step; returns the last one seen."""
+        """Evaluates the newest checkpoint if it is beyond a step; returns the last step seen."""
         newest = self.estimator.restore_newest(beyond=seen)
         if newest is None:
             return seen
@@ -235,7 +236,7 @@ class Experiment:
         return newest.step
 
     def _decode_newest(self, split: Split | None, seen: int) -> int:
-        """Decodes with the newest checkpoint if it is beyond a step; returns the last one seen."""
+        """Decodes with the newest checkpoint if it is beyond a step; returns the last step seen."""
         estimator, decode = self.estimator, self._decoder()
         newest = estimator.newest_checkpoint()
         if newest is None or newest.step <= seen:
@@ -254,10 +255,10 @@ class Experiment:
         return self._decode
 
     def _for_each_checkpoint(self, look: Callable[[int], int]) -> None:
-        """Calls `look` with the last step seen whenever there may be a newer one.
+        """Calls `look` with the last step seen whenever there may be a newer checkpoint.
 
         Args:
-          look: returns the step that it has found, or what it was given.
+          look: returns the step of the checkpoint that it read, or its argument.
         """
         estimator, seen, waited = self.estimator, -1, 0.0
         while not estimator.is_asked_to_stop() and not self._is_last(seen):
@@ -272,12 +273,12 @@ class Experiment:
                 waited += POLL_SECONDS
 
     def _has_newer(self, seen: int) -> bool:
-        """Whether the leader sees a folder of a later step: looking inside takes longer."""
+        """Returns True if the leader finds a folder of a later step; does not check its files."""
         steps = [checkpoint.step for checkpoint in self.estimator.checkpoints.list()]
         return self.estimator.world.from_leader(int(bool(steps) and max(steps) > seen)) > 0
 
     def _is_last(self, seen: int) -> bool:
-        """Whether the run has ended with this step; also by time, or early, as it has noted."""
+        """Returns True if the run ended at this step, as its directory records."""
         steps, ended = self.config.train_steps, self.estimator.directory.ended_at()
         last = 0 < steps <= seen or (ended is not None and 0 <= ended <= seen)
         return self.estimator.world.from_leader(int(last)) > 0
@@ -287,13 +288,13 @@ class Experiment:
         with estimator.world.leader_first() as leads:
             if leads:
                 estimator.saving.finish()
-                with contextlib.suppress(OSError):  # a hint for those who wait
+                with contextlib.suppress(OSError):  # only a hint for waiting processes
                     estimator.directory.note_end(estimator.state.step)
                 if estimator.saving.step == estimator.state.step:  # by this command
                     estimator.checkpoints.prune(estimator.state.step)
 
     def _is_done(self) -> bool:
-        """Whether nothing is left to train, of which it says why."""
+        """Returns True if no training is left; prints the reason."""
         estimator, config = self.estimator, self.config
         estimator.begin()
         if not estimator.is_done:
@@ -312,21 +313,21 @@ class Experiment:
         return True
 
     def _is_beyond(self) -> bool:
-        """Whether the run has more steps than were asked for: nothing of it is due or changed."""
+        """Returns True if the run has more steps than requested: nothing is due or changed."""
         return self.estimator.state.step > self.estimator.train_steps
 
 
-# Which hooks watch a run.
+# Selection of hooks.
 
 
 def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
-    """Makes the hooks that flags and hparams ask for, each once, and the run's page.
+    """Creates the hooks set by flags and hparams, each once, and the run page.
 
-    The page comes last: it shows what the others have made.
+    The page comes last because it shows the output of the other hooks.
 
     Raises:
       RegistryError: a name is not registered.
-      UsageError: a hook lacks what it needs, or what is registered is no `Hook`.
+      UsageError: a requirement of a hook is missing, or a registered object is not a `Hook`.
     """
     names = list(config.hooks)
     if config.profile:
@@ -352,7 +353,7 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
     return [*hooks, RunReport()]
 
 
-# Metrics that a command names, beside the problem's own.
+# Additional metrics set by a command.
 
 
 def add_metrics(
@@ -360,16 +361,16 @@ def add_metrics(
     names: Iterable[str],
     also: Callable[[Feature], Iterable[str]] | None = None,
 ) -> None:
-    """Adds metrics to what a task's evaluations report, each for the targets that it is of.
+    """Adds metrics to a task's evaluations, each for the targets that it fits.
 
     Args:
-      task: of a problem, or of several.
+      task: task with one or several problems.
       names: registered metrics.
-      also: returns more names, for a target.
+      also: returns more names for a target.
 
     Raises:
-      UsageError: a name is of none of the targets.
-      RegistryError: there is no such metric.
+      UsageError: a metric fits none of the targets.
+      RegistryError: a metric does not exist.
     """
     asked = list(dict.fromkeys(names))
     fitting: set[str] = set()
@@ -386,4 +387,4 @@ def add_metrics(
             f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "
             "metric of; docs/metrics.md tells of each which are. Leave it out."
         )
-    task.evaluator()  # one that lacks what it reads is refused before training
+    task.evaluator()  # rejects metrics with missing inputs before training

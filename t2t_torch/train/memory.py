@@ -1,4 +1,4 @@
-"""The memory that training takes: checked, measured, and reported by a dry run."""
+"""Memory of training: error messages, measurement, and dry run reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Batch, Task
 
 
-# Too little memory.
+# Out-of-memory errors.
 
 
 _OVERFLOWS = ("Storage size calculation overflowed", "Overflow when unpacking long")
@@ -43,7 +43,7 @@ def new_model(task: Task, device: torch.device) -> nn.Module:
     """Builds a task's model on a device.
 
     Raises:
-      HParamsError: it needs more memory than there is.
+      HParamsError: it needs more memory than available.
     """
     with memory_for(task):
         return task.model().to(device)
@@ -51,13 +51,13 @@ def new_model(task: Task, device: torch.device) -> nn.Module:
 
 @contextlib.contextmanager
 def memory_for(task: Task) -> Iterator[None]:
-    """Replaces the errors of Python and torch for too little memory.
+    """Replaces the out-of-memory errors of Python and torch in its block.
 
     Args:
-      task: whose model is built or measured inside the block.
+      task: task whose model is built or measured inside the block.
 
     Raises:
-      HParamsError: it needs more memory than there is; names the largest setting.
+      HParamsError: too little memory is available; the message names the largest setting.
     """
     try:
         yield
@@ -95,41 +95,41 @@ def _largest_setting(task: Task) -> str:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: the device's, or what the system gives a CPU's process."""
+    """Returns True if memory ran out, on the device or in the CPU process."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "not enough memory" in str(error)
 
 
-# The memory that training takes.
+# Measurement of memory.
 
 
 _MEBIBYTE = 2**20
 
 
 def peak_memory(device: torch.device) -> float:
-    """Returns the most MiB that this process ever held: on its GPU, or without one in all."""
+    """Returns the peak memory of this process in MiB: on its GPU, or without a GPU in total."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / _MEBIBYTE
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Kibibytes, but on macOS bytes: getrusage(2).
+    # Kibibytes, but bytes on macOS: getrusage(2).
     return most / _MEBIBYTE if sys.platform == "darwin" else most / 1024
 
 
-_MOST_WORK = 4e10  # multiplications of a forward pass that a dry run may take: some seconds
+_MOST_WORK = 4e10  # multiplications in the forward pass of a dry run, at most: a few seconds
 
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
-    """Bytes that training takes, on the CPU.
+    """Memory of training in bytes, measured on the CPU.
 
     Attributes:
-      weights: of parameters and buffers.
-      gradients: of the parameters.
-      optimizer: its state, after a step.
-      activations: what a forward pass of the batch keeps for the backward pass.
-      rows: of the batch.
-      measured_rows: rows of it that the pass was done with; more were taken as so many times more.
+      weights: parameters and buffers.
+      gradients: gradients of the parameters.
+      optimizer: state of the optimizer after a step.
+      activations: tensors kept by a forward pass of the batch for the backward pass.
+      rows: rows of the batch.
+      measured_rows: rows used in the measured pass; activations are scaled up to `rows`.
     """
 
     weights: int
@@ -141,18 +141,18 @@ class Footprint:
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The total."""
         return self.weights + self.gradients + self.optimizer + self.activations
 
     @classmethod
     def measure(cls, task: Task, model: nn.Module, objective: nn.Module, batch: Batch) -> Footprint:
-        """Does a forward pass and an optimizer step, and counts.  The model is changed by it.
+        """Measures a forward pass and an optimizer step.  The model is modified.
 
         Args:
-          task: makes the optimizer.
-          model: on the CPU.
-          objective: of the model.
-          batch: the largest there is.
+          task: task that creates the optimizer.
+          model: model on the CPU.
+          objective: objective of the model.
+          batch: the largest batch.
         """
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         rows = len(next(iter(batch.values())))
@@ -182,9 +182,9 @@ class Footprint:
 
 
 def _kept_by_forward(model: nn.Module, batch: Batch) -> int:
-    """Returns the bytes of what is kept for the backward pass, the parameters left out."""
+    """Returns the bytes of the tensors kept for the backward pass, without the parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, tuple[int, Tensor]] = {}  # tensors are held, so that no address comes twice
+    kept: dict[int, tuple[int, Tensor]] = {}  # holds the tensors, so addresses stay unique
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
@@ -202,7 +202,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-# A dry run: what training would do.  It writes nothing.
+# Dry run: a report of what training would do, without writing any file.
 
 
 _SHOWN_ROWS = 3
@@ -217,18 +217,18 @@ def dry_run_lines(
     eval_split: Split | None = None,
     config: RunConfig | None = None,
 ) -> Iterator[str]:
-    """Yields the report.
+    """Yields the lines of the report.
 
     Args:
-      task: what would be trained.
-      world: the processes that would train together.
-      seed: of the run; None is the default one.
-      eval_split: what is evaluated; None if nothing is.
-      config: of the run, whose steps the learning rate is checked with; None checks nothing of it.
+      task: the task to train.
+      world: the training processes.
+      seed: seed of the run; None is the default one.
+      eval_split: split for evaluations; None for none.
+      config: settings of the run, to check the learning rate at its steps; None skips this check.
 
     Raises:
-      DataError: there is no data, or no example is left.
-      HParamsError: training would refuse the hyperparameters.
+      DataError: there is no data, or all examples are dropped.
+      HParamsError: training would reject the hyperparameters.
     """
     if eval_split is not None:
         evaluated = len(task.eval_batches(eval_split, rank=0, world_size=1))
@@ -267,7 +267,7 @@ def dry_run_lines(
 
 
 def _examples(task: LearningTask, batch: Batch) -> Iterator[str]:
-    """Tells the shapes of a batch, and its first rows as values and as numbers."""
+    """Yields the shapes of a batch, and its first rows as values and as numbers."""
     yield "First batch"
     for name, values in batch.items():
         yield f"  {name:<24} {str(values.dtype).removeprefix('torch.'):<8} {list(values.shape)}"
@@ -282,12 +282,12 @@ def _examples(task: LearningTask, batch: Batch) -> Iterator[str]:
 
 
 def _there(task: LearningTask, batch: Batch) -> dict[str, Feature]:
-    """Returns the features of a batch: of several problems those of its own."""
+    """Returns the features of a batch; for several problems, those of the batch's problem."""
     return {name: feature for name, feature in task.features.all.items() if name in batch}
 
 
 def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list[float]]:
-    """Yields the numbers of a row without padding, of its first examples if it is packed."""
+    """Yields the numbers of a row without padding; for a packed row, of its first examples."""
     values = batch[name][row]
     segments = batch.get(f"{name}_segmentation")
     if segments is not None:
@@ -300,23 +300,23 @@ def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list
 
 
 def _length(values: Tensor, padding: int) -> int:
-    """Returns the positions up to the last that is no padding; at least 1."""
+    """Returns the number of positions up to the last one that is not padding; at least 1."""
     there = (values != padding).reshape(len(values), -1).any(1).nonzero()
     return int(there[-1]) + 1 if len(there) else 1
 
 
 def _value(feature: Feature, numbers: list[float]) -> str:
-    """Returns what numbers stand for; a picture is told by its shape."""
+    """Returns the value that numbers encode; an image is described by its shape."""
     if len(feature.shape) == 3:
         return f"{type(feature).__name__} {list(feature.shape)}"
     try:
         return repr(feature.decode(numbers))
-    except DataError as error:  # ids without a meaning are what a dry run is to show
+    except DataError as error:  # a dry run reports ids without a meaning
         return f"({error})"
 
 
 def _data(name: str, component: Component) -> Iterator[str]:
-    """Tells what a plan keeps, and its buckets."""
+    """Yields the examples that a plan keeps, and its buckets."""
     report = component.report
     packed = f", in {report.packed_rows:,} rows" if report.packed_rows else ""
     yield (
@@ -334,19 +334,19 @@ def _data(name: str, component: Component) -> Iterator[str]:
 
 
 def _step(report: PlanReport, accumulate: int, processes: int, unit: str) -> Iterator[str]:
-    """Tells what an optimizer step is of."""
+    """Yields the composition of an optimizer step."""
     batches = accumulate * processes
     mixed = " by the shares at step 0" if report.mixed_tokens else ""
     yield (
         f"A step is {batches:,} batches ({processes} processes x {accumulate} each), about "
         f"{report.tokens_per_batch * batches:,.0f} {unit}{mixed}"
     )
-    if not mixed:  # problems have no epoch in common
+    if not mixed:  # problems have no common epoch
         yield f"An epoch is {report.batches / batches:,.1f} steps"
 
 
 def _parameters(model: nn.Module) -> Iterator[str]:
-    """Tells the parameters of each part of a model; shared ones count where they come first."""
+    """Yields the parameters of each part of a model; shared parameters count in the first part."""
     rows = []
     counted: set[int] = set()
     for name, part in model.named_children():
@@ -362,7 +362,7 @@ def _parameters(model: nn.Module) -> Iterator[str]:
 
 
 def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[str]:
-    """Tells bytes, and how they were found."""
+    """Yields the memory in bytes, and how it was measured."""
     part = f"{memory.measured_rows} of its rows, scaled"
     how = "measured" if memory.rows == memory.measured_rows else f"measured on {part}"
     rows = [
@@ -382,7 +382,7 @@ def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[s
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    """Yields aligned lines, numbers to the right."""
+    """Yields aligned lines, numbers right-aligned."""
     table = [head, *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     for row in table:

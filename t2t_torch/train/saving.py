@@ -1,4 +1,4 @@
-"""When a run is saved, and what becomes of a save that fails."""
+"""Timing of checkpoints, background saves, and failed saves."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Hook
 
 
-# Saves beside training: a thread writes what was copied, and the run goes on.
+# Background saves: a thread writes a snapshot while training continues.
 
 
 class Saver:
-    """Writes one snapshot after the other.
+    """Writes snapshots one after the other.
 
-    The thread is one that never holds up the end of a process: a run that ends in order calls
-    `wait` or `close`; one that does not leaves nothing half that looks whole.
+    The thread never delays the end of a process: a run that ends normally calls `wait` or `close`;
+    otherwise no partial checkpoint looks complete.
 
     Args:
-      directory: where they are written.
-      asynchronous: in a thread; else `save` returns when it is done.
+      directory: directory to write to.
+      asynchronous: True to write in a thread; otherwise `save` returns when the snapshot is
+        written.
     """
 
     def __init__(self, directory: CheckpointDirectory, *, asynchronous: bool = True) -> None:
@@ -40,12 +41,12 @@ class Saver:
         self._asynchronous = asynchronous
         self._thread: threading.Thread | None = None
         self._failures: list[Exception] = []
-        self._last: Exception | None = None  # of the last save, None if it went well
+        self._last: Exception | None = None  # of the last save, None if it succeeded
 
     def save(self, snapshot: Snapshot) -> None:
-        """Waits as `settle` until the save before has ended, then begins this one.
+        """Waits for the previous save like `settle`, then starts this one.
 
-        How it ends tell `failure` and `wait`.
+        `failure` and `wait` report the result.
         """
         self._join()
         self._last = None
@@ -59,24 +60,24 @@ class Saver:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a save is under way."""
+        """True if a save is in progress."""
         return self._thread is not None and self._thread.is_alive()
 
     def settle(self, *, replace: bool = False) -> None:
-        """Waits until the save under way has ended, however it ends: see `failure`.
+        """Waits until the current save has ended, successfully or not: see `failure`.
 
         Args:
-          replace: a later state is to be saved: if the disk fails, no other try is waited for.
+          replace: True if a later state will be saved: a failing save is not retried.
         """
         self._directory.replace(replace)
         self._join()
         self._directory.replace(False)
 
     def failure(self) -> SaveError | None:
-        """Returns, once, the oldest failure that nobody was told of yet; waits for nothing.
+        """Returns the oldest unreported failure, once; does not wait.
 
         Raises:
-          Exception: a save failed for a reason that is a defect of the program.
+          Exception: a save failed because of a bug in the program.
         """
         if not self._failures:
             return None
@@ -86,7 +87,7 @@ class Saver:
         """Waits until the last save has ended.
 
         Raises:
-          SaveError: it failed; `failure` does not tell it again.
+          SaveError: it failed; `failure` does not report it again.
         """
         self._join()
         error, self._last = self._last, None
@@ -96,10 +97,10 @@ class Saver:
             raise self._told(error)
 
     def close(self, *, warn: bool = True) -> None:
-        """Waits for the save under way, not for a failing disk to recover.
+        """Waits for the current save, but not for a failing disk to recover.
 
         Args:
-          warn: of failures; of processes that save together one does.
+          warn: True to print failures; only one of several processes that save together does.
         """
         self._directory.give_up()
         self._join()
@@ -115,7 +116,7 @@ class Saver:
     def _write(self, snapshot: Snapshot) -> None:
         try:
             self._directory.save(snapshot)
-        except Exception as error:  # handed to the thread that trains
+        except Exception as error:  # passed to the training thread
             if isinstance(error, SaveError):
                 _let_go(error)
             self._last = error
@@ -129,25 +130,25 @@ class Saver:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Drops the frames of an error and its causes: they hold the snapshot, as large as the run."""
+    """Clears the frames of an error and its causes: they hold the snapshot, which is large."""
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__
 
 
 class Saving:
-    """Hands what is to be saved to the disk while the run goes on.
+    """Saves checkpoints while the run continues.
 
-    The leader does it; where weights are divided, each process does it with its own parts.
+    The leader saves; with sharded weights, each process saves its own shards.
 
     Attributes:
-      step: that was saved last, or was tried to.
-      failures: saves that did not succeed.
+      step: step of the last save or attempt.
+      failures: number of failed saves.
 
     Args:
-      checkpoints: where.
-      config: how often by the clock, in a thread or not, and whether a failure ends the run.
-      world: the processes that train together.
+      checkpoints: directory of the checkpoints.
+      config: time between saves, use of a thread, and whether a failure ends the run.
+      world: the training processes.
     """
 
     def __init__(self, checkpoints: CheckpointDirectory, config: RunConfig, world: World) -> None:
@@ -159,12 +160,12 @@ class Saving:
         self._world = world
         self._at = time.monotonic()
         self._asked = False
-        self._fatal: SaveError | None = None  # that the run ends with
+        self._fatal: SaveError | None = None  # the error that ends the run
 
     def is_due(self) -> bool:
-        """Whether the last save is as long ago as `save_checkpoints_secs`; once for each save.
+        """Returns True once per save when the last save is `save_checkpoints_secs` old.
 
-        What is asked for is agreed on a step later: asked again till then, it would be done twice.
+        Processes agree on a save one step later, so a repeated True would save twice.
         """
         every = self._config.save_checkpoints_secs
         if self._asked or not 0 < every <= time.monotonic() - self._at:
@@ -175,16 +176,17 @@ class Saving:
     def save(
         self, run: TrainState, state: TrainerState, hooks: Sequence[Hook], *, must_succeed: bool
     ) -> None:
-        """Saves a step, if it was not yet; returns while the disk still works on it.
+        """Saves a step, unless it was saved; returns while the checkpoint is still being written.
 
         Args:
-          run: what is saved, together with
-          state: where it stands; the counts that live on the device are noted there.
-          hooks: that remember something.
-          must_succeed: waits until the checkpoint is whole.
+          run: the training state to save.
+          state: position of the run; counts on the device are written into it.
+          hooks: hooks with a state to save.
+          must_succeed: True to wait until the checkpoint is complete.
 
         Raises:
-          SaveError: it could not be written, and must be.
+          SaveError: the checkpoint could not be written, and `must_succeed` or the settings require
+            it.
         """
         share_buffers(run.model, self._world.size)
         run.tally.note(state)
@@ -205,16 +207,16 @@ class Saving:
             if not leads:
                 return
             if must_succeed and self.step == state.step and self._saver.is_busy:
-                self._saver.wait()  # this very step is on its way
+                self._saver.wait()  # this step is already being written
                 return
             self._settle(must_succeed=must_succeed)
             self._look_back(must_succeed=must_succeed)
-            self._saver.save(run.snapshot(state))  # after the wait: one at a time is in memory
+            self._saver.save(run.snapshot(state))  # after waiting: only one snapshot is in memory
             if must_succeed:
                 self._saver.wait()
 
     def _save_share(self, run: TrainState, state: TrainerState, *, must_succeed: bool) -> None:
-        """Each process hands over its own parts; what fails in one fails in all."""
+        """Saves the shards of each process; a failure in one process fails in all."""
         self._settle(must_succeed=must_succeed)
         with self._world.leader_first() as leads:
             if leads:
@@ -228,20 +230,20 @@ class Saving:
                     self._saver.wait()
 
     def _settle(self, *, must_succeed: bool) -> None:
-        """Waits for the save before.
+        """Waits for the previous save.
 
-        One that fails is not tried again, as training would stand still meanwhile: the later state
-        is worth more.  If a failure ends the run it is tried to the end, so that the run ends by
-        it; but not if the run ends anyway.
+        A failed save is not retried, because training would stop meanwhile and the later state is
+        more valuable.  If failures end the run, the save is retried to the end, unless the run ends
+        anyway.
         """
         replace = must_succeed or self._config.on_save_error != "fail"
         self._saver.settle(replace=replace)
 
     def _look_back(self, *, must_succeed: bool) -> None:
-        """Tells of failures before the next save; they end no run whose last save this is.
+        """Reports failures before the next save; a failure does not end a run at its last save.
 
         Raises:
-          SaveError: as `tell_failure`.
+          SaveError: see `tell_failure`.
         """
         if not must_succeed:
             self.tell_failure()
@@ -250,7 +252,7 @@ class Saving:
             self._fatal = None
 
     def finish(self) -> None:
-        """Waits, in the leader, for the save under way; tells of its failure as training does.
+        """Waits, in the leader, for the current save; reports its failure like during training.
 
         Raises:
           SaveError: it failed, and `config.on_save_error` is "fail".
@@ -259,29 +261,29 @@ class Saving:
         self.tell_failure()
 
     def tell_failure(self) -> None:
-        """Warns of saves that failed since this was last asked.
+        """Warns about saves that failed since the last call.
 
         Raises:
-          SaveError: there is one, the first, and `config.on_save_error` is "fail".
+          SaveError: the first failure, if `config.on_save_error` is "fail".
         """
         if self.has_failed() and self._fatal is not None:
             raise self._fatal
 
     def has_failed(self) -> bool:
-        """Warns as `tell_failure`; returns whether the run must end, instead of raising."""
+        """Warns like `tell_failure`; returns True if the run must end, instead of raising."""
         while (error := self._saver.failure()) is not None:
             self._note(error)
         return self._fatal is not None
 
     def close(self) -> None:
-        """Waits for the save under way, and not for a disk that fails to recover."""
+        """Waits for the current save, but not for a failing disk to recover."""
         self._saver.close(warn=self._world.leads)
 
     def _note(self, error: SaveError) -> None:
         self.failures += 1
         if self._config.on_save_error != "fail":
             self._warn(error)
-        elif self._fatal is None:  # the first one is the cause of what follows
+        elif self._fatal is None:  # the first error causes the others
             self._fatal = error
 
     @staticmethod
