@@ -1,1 +1,1 @@
-"""From a trained model to what a user reads: search, predictor, files, the interactive prompt."""
+"""Inference with trained models: search, predictors, decoding of files, the interactive prompt."""

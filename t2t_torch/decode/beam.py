@@ -26,7 +26,7 @@ class Hypotheses(NamedTuple):
 
     Attributes:
       ids: [B, K, L] int64, without the prefix; up to and including the end symbol, padded with PAD.
-      scores: [B, K] float32.  For an ended hypothesis: log-probability (nats) over length penalty. 
+      scores: [B, K] float32.  For an ended hypothesis: log-probability (nats) over length penalty.
         In a row without ended hypotheses: plain log-probabilities.  An empty place has `NO_SCORE`
         or less.
     """
@@ -153,7 +153,7 @@ def _highest(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 def _ranked(
     log_probs: Tensor, ids: Tensor, beam: Beam, length: int | Tensor, alpha: float, count: int
 ) -> Candidates:
-    """Returns each row's best `count` continuations from those of its places; [R * K, width] each."""
+    """Returns each row's best `count` continuations among those of its places, [R * K, width]."""
     num_rows, width = beam.alive_log_probs.size(0), ids.size(-1)
     log_probs = log_probs.view(num_rows, -1, width)  # [R, K or 1, width]
     log_probs = log_probs + beam.alive_log_probs[:, : log_probs.size(1)].unsqueeze(-1)

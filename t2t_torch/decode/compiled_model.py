@@ -22,7 +22,7 @@ from t2t_torch.model import State, T2TModel
 from t2t_torch.text.encoder import PAD
 
 # Decoding states with few different numbers of rows.
-# 
+#
 # CUDA graphs replay operations on the same memory: each number of rows, and each length of a
 # growing cache, would need another graph.
 
@@ -167,7 +167,7 @@ class Begun:
 class CompiledModel:
     """`encode` and `step` of a model, always compiled except for the first step.
 
-    The first step of a decode is not compiled: it determines the types and shapes of the others. 
+    The first step of a decode is not compiled: it determines the types and shapes of the others.
     With a beam of four it is a quarter of another step's work.
 
     Args:

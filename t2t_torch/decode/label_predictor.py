@@ -1,4 +1,4 @@
-"""A trained model that labels: a list of inputs in, a list of labels, numbers or spans out."""
+"""Prediction of labels, numbers or spans with a trained model."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
     from t2t_torch.decode.predictor import RunInfo
 
 
-# Whether what is given of words has an entry for each of them.
+# Check that word-aligned fields have an entry for each word.
 
 
 def check_aligned(
     features: Mapping[str, Feature], sample: Mapping[str, Any], row: Mapping[str, Sequence[Any]]
 ) -> None:
-    """Checks that fields with an entry for each word have as many as there are words.
+    """Checks that word-aligned fields have as many entries as there are words.
 
     Args:
-      features: that an input is encoded by.
-      sample: the input's fields.
-      row: by feature, what they are encoded as.
+      features: features that encode the input.
+      sample: fields of the input.
+      row: encoded values by feature.
 
     Raises:
       DataError: a field has more or fewer.
@@ -69,18 +69,18 @@ _BATCH_TOKENS = 8192
 
 
 class _Part(NamedTuple):
-    """One of `Problem.inputs_of`, and its numbers."""
+    """One of the samples of `Problem.inputs_of`, and its encoded values."""
 
     sample: Mapping[str, Any]
     row: Mapping[str, Sequence[Any]]
 
 
 class EncodedInput(NamedTuple):
-    """An input as a model reads it.
+    """An encoded input.
 
     Attributes:
-      sample: by field, as it was given.
-      parts: of `Problem.inputs_of`, encoded; at least one.
+      sample: the given values by field.
+      parts: the encoded samples of `Problem.inputs_of`; at least one.
     """
 
     sample: Mapping[str, Any]
@@ -88,25 +88,25 @@ class EncodedInput(NamedTuple):
 
 
 class LabelPredictor:
-    """A model that answers with labels, numbers or spans.  `loading.load` makes one.
+    """Predicts labels, numbers or spans.  `loading.load` creates one.
 
-    Inputs are cut as those of evaluation are: to `max_input_seq_length`, and to the longest that a
-    batch may hold.  Words that are to be tagged are not cut but refused.  What the model computes
-    with is the run's `activation_dtype`, as in evaluation.
+    Inputs are truncated as in evaluation: to `max_input_seq_length`, and to the longest row that
+    fits in a batch.  Words to be tagged are not truncated but rejected.  The model computes in the
+    run's `activation_dtype`, as in evaluation.
 
     Args:
-      model: on the device where it shall compute.
-      problem: what it has learnt.
-      features: the problem's, with the vocabularies that the model was trained with.
-      run: where the weights came from; None if from nowhere.
+      model: model on the device to compute on.
+      problem: the problem that the model was trained on.
+      features: features of the problem, with the vocabularies that the model was trained with.
+      run: the run that the weights come from; None if there is none.
 
     Attributes:
-      fields: what an input consists of.
-      kinds: by field, the first of the features that are made of it.
-      specs: by field, the form of its values.
-      lists: the fields that are given as lists: of words, utterances, numbers.
-      limits: to what length they are cut.
-      before_batch: called before each batch is labelled; what it raises ends the labelling.
+      fields: names of the fields of an input.
+      kinds: for each field, the first feature created from it.
+      specs: for each field, the form of its values.
+      lists: names of the fields that are lists: of words, utterances, numbers.
+      limits: maximum lengths of inputs.
+      before_batch: called before each batch; an exception that it raises ends the prediction.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LabelPredictor:
         self.fields = tuple(self.kinds)
         self._question = Question(problem.full_name, self.fields)
         self.specs = {field: its.input_spec(field, features) for field, its in self.kinds.items()}
-        # A span is found in a text as it is written, which the problem cuts into words.
+        # A span is found in the written text, which the problem splits into words.
         if any(feature.selects_words for feature in features.targets.values()):
             for field, spec in self.specs.items():
                 if spec.kind == "words":
@@ -138,23 +138,23 @@ class LabelPredictor:
         self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
-        """Returns the value found for each input, in their order; see `Prediction.value`."""
+        """Returns the predicted value for each input, in input order; see `Prediction.value`."""
         return [answer.value for answer in self.predict(inputs)]
 
     def predict(self, inputs: Sequence[Input]) -> list[Prediction]:
-        """Returns what was found for each input, in their order.
+        """Returns the prediction for each input, in input order.
 
         Args:
-          inputs: texts, where a text is all that an input is; else mappings by field.
+          inputs: texts, if an input consists of a single text; else mappings by field.
 
         Raises:
-          InputError: an input cannot be encoded; names it.
-          DecodeError: an input lacks a field or is no mapping, or `inputs` is one text, not a list.
+          InputError: an input cannot be encoded; the message names it.
+          DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single text.
         """
         return self.predict_encoded(self.encode(inputs))
 
     def encode(self, inputs: Sequence[Input]) -> list[EncodedInput]:
-        """Returns inputs as `predict_encoded` takes them; raises what `predict` raises."""
+        """Returns inputs in the form read by `predict_encoded`; raises the errors of `predict`."""
         samples = self._question.samples(inputs)
         return [
             EncodedInput(sample, self._parts(number, sample))
@@ -164,11 +164,11 @@ class LabelPredictor:
     def predict_encoded(
         self, inputs: Sequence[EncodedInput], journal: Journal | None = None
     ) -> list[Prediction]:
-        """Returns what was found for each input, in their order.
+        """Returns the prediction for each input, in input order.
 
         Args:
-          inputs: from `encode`.
-          journal: has what was found before, and is told of each batch; how many are done is shown.
+          inputs: inputs from `encode`.
+          journal: journal with earlier predictions; records each batch.  Progress is displayed.
         """
         parts = [part for one in inputs for part in one.parts]
         found = iter(self._found(parts, journal or Journal(), shown=journal is not None))
@@ -202,7 +202,7 @@ class LabelPredictor:
         return [found[number] for number in range(len(parts))]
 
     def _answer(self, sample: Mapping[str, Any], parts: Sequence[Prediction]) -> Prediction:
-        """Returns the prediction of a sample, given those of its parts."""
+        """Returns the prediction of a sample from those of its parts."""
         return Prediction.joined(
             self.problem.answer_of(name, [part.of(name) for part in parts], sample)
             for name in self.features.targets
@@ -213,7 +213,7 @@ class LabelPredictor:
         return self._question.sample_of(given)
 
     def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
-        """Returns the batch of inputs, as the model is given it; raises what `predict` raises."""
+        """Returns the batch of inputs for the model; raises the errors of `predict`."""
         return self._batch([part.row for one in self.encode(inputs) for part in one.parts])
 
     def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
@@ -224,7 +224,7 @@ class LabelPredictor:
             return parts
         except DataError as error:
             raise InputError(number, f"{str(error).removesuffix('.')}.") from None
-        except (TypeError, ValueError, AttributeError):  # of a family that looks into fields
+        except (TypeError, ValueError, AttributeError):  # a problem that reads fields
             told = reprlib.repr({field: sample[field] for field in self.fields})
             raise InputError(number, f"{told} is not of the form that was expected.") from None
 
@@ -240,7 +240,7 @@ class LabelPredictor:
         return row
 
     def _check_tagged(self, part: _Part) -> None:
-        """Raises DataError if words that want a tag are beyond what the model reads."""
+        """Raises DataError if words to be tagged exceed the lengths that the model reads."""
         for feature in self.features.targets.values():
             limit = self.limits.by_feature.get(feature.aligned_to or "")
             if limit and len(part.row[str(feature.aligned_to)]) > limit:
@@ -250,7 +250,7 @@ class LabelPredictor:
                 )
 
     def _batch(self, rows: Sequence[Mapping[str, Sequence[Any]]]) -> dict[str, Tensor]:
-        """Returns the batch of encoded inputs, cut as those of evaluation are."""
+        """Returns the batch of encoded inputs, truncated as in evaluation."""
         device = next(self.model.parameters()).device
         encoded = _Encoded(
             {
@@ -291,7 +291,7 @@ class LabelPredictor:
 
 
 def _kept(prediction: Prediction) -> dict[str, list[Any]]:
-    """Returns the prediction of a part as a journal keeps it."""
+    """Returns the prediction of a part in a journal's form."""
     probabilities, scores = prediction.probabilities, prediction.scores
     return {
         name: [value, probabilities.get(name), scores.get(name)]
@@ -302,13 +302,13 @@ def _kept(prediction: Prediction) -> dict[str, list[Any]]:
 def prediction_of(
     name: str, feature: Feature, guess: RowPrediction, words: int | None = None
 ) -> Prediction:
-    """Returns the prediction of a target, given the numbers of an example.
+    """Returns the prediction of a target from the model's values for an example.
 
     Args:
-      name: the target.
-      feature: the target's.
-      guess: numbers, probability and scores.
-      words: length of the sequence without padding; None if it is no sequence.
+      name: name of the target.
+      feature: feature of the target.
+      guess: predicted values, probability and scores.
+      words: length of the sequence without padding; None if it is not a sequence.
     """
     numbers, probability, scores = guess
     named = None if scores is None else feature.named_scores(list(scores)[:words])
@@ -316,10 +316,10 @@ def prediction_of(
 
 
 class _Encoded(NamedTuple):
-    """Inputs that were encoded, to be read as the rows of shards are."""
+    """Encoded inputs with the interface of shards' rows."""
 
     rows: Mapping[str, Ragged]
 
     def column(self, feature: str) -> list[tuple[Any, Any]]:
-        """Returns a feature's rows, values and offsets."""
+        """Returns a feature's rows: values and offsets."""
         return [(self.rows[feature].values, self.rows[feature].offsets)]

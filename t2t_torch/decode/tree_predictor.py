@@ -1,4 +1,4 @@
-"""A trained parser: a list of sentences in, a list of trees over their words out."""
+"""Parsing with a trained model: sentences to trees over their words."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 
-_NO_TREE = Hypothesis("", (), 0.0)  # of a sentence without words
+_NO_TREE = Hypothesis("", (), 0.0)  # for a sentence without words
 
 
 class Sentence(list[int]):
-    """The ids of a sentence, with what else is known of it.
+    """The ids of a sentence, with its annotations.
 
     Attributes:
-      row: by feature, what is given.
-      words: all of them.
-      tags: of the words, where trees have them; else empty.
+      row: given values by feature.
+      words: all words.
+      tags: tags of the words, if trees have them; else empty.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Sentence(list[int]):
 
 @dataclasses.dataclass(frozen=True)
 class _Building:
-    """A model's state beside how far the trees are; see `State`."""
+    """A model's state and the progress of the trees; see `State`."""
 
     state: State
     progress: Progress
@@ -63,18 +63,18 @@ class _Building:
 
 
 class TreePredictor(Predictor):
-    """Any model of trees, as a parser.
+    """A parser with any model of trees.
 
-    An input is a text, whose words stand between blanks, or a list of words; where words have
-    labels that are given, a mapping of fields: {"inputs": "the board met", "tags": "DT NN VBD"}.
-    Unless `valid_trees` is switched off, only transitions are looked at that go on to one tree over
-    all words.  What is no tree all the same is mended, so that every word stands in the answer.
+    An input is a text with words separated by spaces, or a list of words.  If labels of words are
+    given, it is a mapping of fields: {"inputs": "the board met", "tags": "DT NN VBD"}.
+    Unless `valid_trees` is off, the search is restricted to transitions that lead to one tree over
+    all words.  Other outputs are repaired, so the tree contains every word.
 
-    Args and errors are those of `Predictor`.
+    See `Predictor` for arguments and errors.
 
     Attributes:
-      given: the features that are made of an input.
-      fields: what an input consists of.
+      given: features created from an input.
+      fields: fields of an input.
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class TreePredictor(Predictor):
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
 
     def _check_own(self, hparams: DecodeHParams) -> None:
-        """Raises HParamsError if a setting is of other targets."""
+        """Raises HParamsError if a setting applies only to other kinds of target."""
         hparams.check_of_trees()
 
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[list[int]]:
         """Returns the sentences of inputs.
 
         Raises:
-          DataError: one has not one label for each word, or too many words.
-          DecodeError: one lacks a field.
+          DataError: an input does not have one label per word, or has too many words.
+          DecodeError: an input lacks a field.
         """
         return [self.cut(self._sentence(given), hparams) for given in texts]
 
     def _sentence(self, given: Any) -> Sentence:
-        if given == "":  # an empty line, of whatever fields
+        if given == "":  # an empty line, for any fields
             return Sentence([], {}, [], [])
         sample = given if isinstance(given, Mapping) else {self._tree.of: given}
         missing = [field for field in self.fields if field not in sample]
@@ -127,11 +127,11 @@ class TreePredictor(Predictor):
     def with_tree(self, text: str, tree: str) -> dict[str, Sequence[Any]]:
         """Returns the ids of a sentence and of a tree over its words, by feature.
 
-        Labels of words that are given are read from the tree.
+        Given labels of words are read from the tree.
 
         Raises:
-          DataError: it is no tree, or one of other words.
-          DecodeError: the problem asks for more than the two tell.
+          DataError: the text is not a tree, or has other words.
+          DecodeError: the problem needs more than a sentence and a tree.
         """
         (target,) = self.features.targets
         made = {self._tree.of: list(words_of(text)), target: tree}
@@ -143,8 +143,8 @@ class TreePredictor(Predictor):
     def stored(self, row: Mapping[str, Sequence[int]]) -> Sentence:
         """Returns the sentence of a row of generated data, by feature.
 
-        Where the ids do not decode to the words, these are those of the row's `OriginalWords`;
-        older data has none, and an unknown word is written as the vocabulary writes them all.
+        If the ids do not decode to the words, the row's `OriginalWords` are used; older data lacks
+        them, and unknown words appear as the vocabulary's unknown symbol.
         """
         words = list(self.given[self._tree.of].decode(row[self._tree.of]))
         for name, feature in self.features.kept.items():
@@ -157,7 +157,7 @@ class TreePredictor(Predictor):
         return Sentence(row[self._tree.of], row, words, tags)
 
     def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
-        """Returns the sentence as it is; DataError if it is longer than `max_input_size`."""
+        """Returns the sentence unchanged; DataError if it is longer than `max_input_size`."""
         most = (hparams or self.hparams).max_input_size
         if 0 < most < len(ids):
             raise DataError(
@@ -173,7 +173,7 @@ class TreePredictor(Predictor):
     def written(
         self, sentences: Sequence[Sequence[int]], trees: Sequence[Sequence[int]] | None
     ) -> list[str]:
-        """Returns sentences as lines: their words, or the trees that are given."""
+        """Returns sentences as lines: their words, or the given trees."""
         known = [sentence for sentence in sentences if isinstance(sentence, Sentence)]
         if trees is None:
             return [" ".join(sentence.words) for sentence in known]
@@ -195,7 +195,7 @@ class TreePredictor(Predictor):
         return [next(found) if sentence.words else none for sentence in every]
 
     def _search(self, sentences: Sequence[Sentence], hparams: DecodeHParams) -> list[Prediction]:
-        """Returns the trees of sentences that have words."""
+        """Returns the trees of sentences, all of which have words."""
         device = next(self.model.parameters()).device
         lengths = torch.tensor([len(ids) for ids in sentences], device=device)
         words = torch.tensor([len(sentence.words) for sentence in sentences], device=device)
@@ -243,7 +243,7 @@ class TreePredictor(Predictor):
             progress = rules.after(ids, building.progress)
             logits, state = self._step(ids, building.state)
             logits = logits.float().masked_fill(~rules.valid(progress), -torch.inf)
-            nothing = torch.isneginf(logits).all(1, keepdim=True)  # of a row that is lost anyway
+            nothing = torch.isneginf(logits).all(1, keepdim=True)  # the row is dead anyway
             ends = torch.arange(logits.size(1), device=ids.device) == EOS
             return logits.masked_fill(nothing & ends, 0.0), _Building(state, progress)
 

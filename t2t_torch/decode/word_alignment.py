@@ -1,9 +1,9 @@
-"""Which word of an input each word of an output comes from, as attention tells.
+"""Alignment of the words of an output to words of the input, from attention weights.
 
-A finished output is read once more, and of each of its words the input's word is told that it
-attends to most: the mean of all heads of one layer, summed over the parts of words.  Either while
+A finished output is read once more, and each of its words is aligned to the input's word with the
+highest attention: the mean of all heads of one layer, summed over the parts of words.  Either when
 the word is written, in the last layer but one (Garg et al. 2019, "Jointly Learning to Align and
-Translate with Transformer Models", arXiv:1909.02074), or while it is read to write the next one, in
+Translate with Transformer Models", arXiv:1909.02074), or when it is read to write the next one, in
 the middle layer (Chen et al. 2020, "Accurate Word Alignment Induction from Neural Machine
 Translation", arXiv:2004.14837).
 """
@@ -26,36 +26,36 @@ from t2t_torch.model import T2TModel
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS, PAD
 
-# Rows of ids as one tensor.
+# Padding of rows of ids to one tensor.
 
 
 def pad_sequences(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Returns rows of ids of any lengths as [R, S] int64, PAD at their ends."""
+    """Returns rows of ids of different lengths as [R, S] int64, padded with PAD."""
     tensors = [torch.tensor(row, dtype=torch.long) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=PAD)
 
 
 @runtime_checkable
 class Attends(Protocol):
-    """A layer of a decoder that attends to the inputs."""
+    """A decoder layer that attends to the inputs."""
 
     def attention_of(self, *args: Any) -> Tensor:
-        """Returns the weights for what `forward` is given, [R, N, T, S]."""
+        """Returns the attention weights for the arguments of `forward`, [R, N, T, S]."""
 
 
 class Aligner:
-    """Finds the alignments of a model's outputs.
+    """Computes the alignments of a model's outputs.
 
     Args:
-      model: one that attends to its inputs, or several as one, of which the mean is taken.
-      source: the feature that is read; None if none is.
-      target: the feature that is written.
-      names: of both in a batch.
-      layer: which of the layers that attend, from 1; 0: the one that papers found best.
-      read: ask while a word is read, not while it is written.
+      model: model that attends to its inputs, or an ensemble, whose mean is used.
+      source: the input feature; None if there is none.
+      target: the output feature.
+      names: names of both features in a batch.
+      layer: number of the attending layer, from 1; 0: the best one according to the papers.
+      read: True to use the attention when a word is read, not when it is written.
 
     Raises:
-      HParamsError: the model does not attend to an input, or has no such layer.
+      HParamsError: the model does not attend to an input, or the layer does not exist.
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Aligner:
         """Returns predictions with the `alignment` of each hypothesis.
 
         Args:
-          inputs: ids, the end symbol at their ends.
-          predictions: what was found for each of them.
+          inputs: ids with the end symbol.
+          predictions: prediction for each input.
         """
         pairs = [
             (list(ids), hypothesis)
@@ -113,8 +113,8 @@ class Aligner:
         """Returns a prediction with the `attention` and the alignment of its best hypothesis.
 
         Args:
-          inputs: ids, the end symbol at their end.
-          prediction: what was found for them.
+          inputs: ids with the end symbol.
+          prediction: prediction for the input.
         """
         best, *others = prediction.hypotheses
         ids = list(inputs)
@@ -140,7 +140,7 @@ class Aligner:
     def _pairs(
         self, source: list[int], hypothesis: Hypothesis, weights: Tensor
     ) -> tuple[tuple[int, int], ...]:
-        """Returns the pairs of words.  `weights` is [T, S]."""
+        """Returns the aligned pairs of words.  `weights` is [T, S]."""
         read, written = self._numbers(source, hypothesis)
         if not read or not written:
             return ()
@@ -148,7 +148,7 @@ class Aligner:
         return tuple((int(i), j) for j, i in enumerate(by_words.argmax(1)))
 
     def _attention(self, source: list[int], hypothesis: Hypothesis, weights: Tensor) -> Attention:
-        """Returns what words look at, the mean over the parts of each.  `weights` is [T, S]."""
+        """Returns the attention of words, averaged over the parts of each.  `weights` is [T, S]."""
         read, written = self._numbers(source, hypothesis)
         if not read or not written:
             return Attention((), (), ())
@@ -161,17 +161,17 @@ class Aligner:
         )
 
     def _numbers(self, source: list[int], hypothesis: Hypothesis) -> tuple[list[int], list[int]]:
-        """Returns of each id that is read, and that is written, which word it is a part of."""
+        """Returns the word index of each input id and each output id."""
         return _words(self._source, _content(source)), _words(self._target, list(hypothesis.ids))
 
 
 def why_unaligned(model: T2TModel | Ensemble, source: Text | None, target: Text) -> str:
-    """Returns why nothing tells which word of an input one of an output comes from; "" if it does.
+    """Returns why alignments cannot be computed; "" if they can.
 
     Args:
-      model: that writes.
-      source: the feature that is read; None if none is.
-      target: the feature that is written.
+      model: model that generates the output.
+      source: the input feature; None if there is none.
+      target: the output feature.
     """
     if source is None or target.refers_to is not None:
         kind = "a language model goes on with" if source is None else "a parser writes trees of"
@@ -196,7 +196,7 @@ def _content(source: list[int]) -> list[int]:
 
 
 def _by_words(weights: Tensor, written: list[int], read: list[int]) -> Tensor:
-    """Returns the sums of the weights of words' parts, [T, S] -> [words written, words read]."""
+    """Returns the summed weights of words' parts, [T, S] -> [output words, input words]."""
     rows = weights[: len(written), : len(read)]
     by_words = rows.new_zeros(max(written) + 1, max(read) + 1)
     index = torch.tensor(written)[:, None], torch.tensor(read)[None]
@@ -204,28 +204,28 @@ def _by_words(weights: Tensor, written: list[int], read: list[int]) -> Tensor:
 
 
 def _names(text: str, last: int) -> tuple[str, ...]:
-    """Returns the words of a text up to the number of the last, "" where it has none."""
+    """Returns the words of a text up to index `last`, "" for missing ones."""
     words = text.split()[: last + 1]
     return (*words, *[""] * (last + 1 - len(words)))
 
 
 def asked_layers(model: T2TModel | Ensemble, number: int, *, read: bool) -> list[nn.Module]:
-    """Returns the layer that is asked; of several models as one, that of each.
+    """Returns the attention layer for alignments, one per member of an ensemble.
 
     Args:
-      model: one that attends to its inputs.
-      number: of the layer, from 1; 0: the one that papers found best.
-      read: whether it is asked while a word is read, not while it is written.
+      model: model that attends to its inputs.
+      number: number of the layer, from 1; 0: the best one according to the papers.
+      read: True to use the attention when a word is read, not when it is written.
 
     Raises:
-      HParamsError: there is none.
+      HParamsError: the layer does not exist.
     """
     return [_layer(member, number, read=read) for member in _members(model)]
 
 
 @contextlib.contextmanager
 def watched_layers(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """Yields a list that gets what layers attend to whenever one computes, [R, N, T, S] each."""
+    """Yields a list that collects the attention of layers at each call, [R, N, T, S] each."""
     seen: list[Tensor] = []
 
     def watch(layer: Any, args: Any) -> None:
@@ -240,10 +240,10 @@ def watched_layers(layers: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
 
 
 def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
-    """Returns the layer that is asked.
+    """Returns the attention layer for alignments.
 
     Raises:
-      HParamsError: there is none.
+      HParamsError: the layer does not exist.
     """
     layers = [module for module in model.modules() if isinstance(module, Attends)]
     if number > len(layers):
@@ -256,18 +256,18 @@ def _layer(model: nn.Module, number: int, *, read: bool) -> nn.Module:
 
 
 def _attention(model: Any, layer: nn.Module, batch: dict[str, Tensor], *, read: bool) -> Tensor:
-    """Returns what a layer attends to at each id of the targets, [R, T, S], in one pass."""
+    """Returns the attention of a layer at each id of the targets, [R, T, S], in one pass."""
     with watched_layers([layer]) as seen:
         model.body(model.bottom(batch))
     weights = torch.cat(seen, 2).float().mean(1)
     source, target = batch.values()
-    if weights.size(1) > target.size(1):  # of a decoder that has read the inputs before
+    if weights.size(1) > target.size(1):  # a decoder that reads the inputs as a prefix
         weights = at_targets(weights, padding_mask(source).sum(1), target.size(1))
-    return weights[:, 1:] if read else weights[:, :-1]  # what is read is shifted right
+    return weights[:, 1:] if read else weights[:, :-1]  # the ids that are read are shifted right
 
 
 def _words(feature: Text, ids: list[int]) -> list[int]:
-    """Returns of each id the number of the word that it is a part of, from 0."""
-    decode = feature.encoder.decode  # of words, too, a text
+    """Returns the word index of each id, from 0."""
+    decode = feature.encoder.decode  # returns text for word vocabularies, too
     lengths = (len(decode(ids[: end + 1]).split()) for end in range(len(ids)))
     return [max(length, 1) - 1 for length in lengths]

@@ -1,1 +1,1 @@
-"""Training: the loop, tasks, the run directory, schedules of a run."""
+"""Training: the loop, tasks, the run directory, schedules."""

@@ -1,4 +1,4 @@
-"""The page of a run (`report.html`), made of the files in its folder alone."""
+"""The page of a run (`report.html`), created from the files in its folder only."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
 
-# `starts.jsonl`: each time that a run was begun or gone on with, and on what machine.
+# `starts.jsonl`: each start of a run, also after an interruption, with its machine.
 
 
 STARTS_NAME = "starts.jsonl"
 
 
 def add_start(directory: Path, estimator: Estimator) -> None:
-    """Notes that training begins now; one line is one write."""
+    """Records the start of training with a single write of a line."""
     device = estimator.world.device
     name = platform.processor() or platform.machine()
     if device.type == "cuda":
@@ -68,7 +68,7 @@ def add_start(directory: Path, estimator: Estimator) -> None:
 
 
 def starts_of(directory: Path) -> list[dict[str, Any]]:
-    """Returns what has been noted, in order; a line that is not whole is left out."""
+    """Returns the recorded starts in order; incomplete lines are skipped."""
     try:
         lines = (directory / STARTS_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
@@ -77,28 +77,28 @@ def starts_of(directory: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             start = json.loads(line)
-        except ValueError:  # of a disk that was full
+        except ValueError:  # after a full disk
             continue
         if isinstance(start, dict) and isinstance(start.get("step"), int):
             starts.append(start)
     return starts
 
 
-# Some sentences and what the model makes of them, for people to read while it learns.
+# Sample sentences and their decodes, to read during training.
 
 
 SAMPLES_NAME = "decode_samples.json"
 _MOST = 8
-_LONGEST = 600  # characters that are shown of a text
+_LONGEST = 600  # characters shown of a text
 
 
 class DecodeSample(NamedTuple):
-    """A sentence, what it should become, and what it became.
+    """A sentence with its reference and its decode.
 
     Attributes:
-      inputs: what was decoded.
-      reference: what is right; None where nobody has said.
-      decode: what the model made of it.
+      inputs: the decoded input.
+      reference: the correct output; None if unknown.
+      decode: output of the model.
     """
 
     inputs: str
@@ -112,13 +112,13 @@ def choose_samples(
     references: Sequence[str] | None = None,
     most: int = _MOST,
 ) -> list[DecodeSample]:
-    """Returns samples from all over a file; of the same file always the same lines.
+    """Returns samples from all parts of a file; always the same lines of a file.
 
     Args:
-      inputs: what was decoded.
-      decodes: as many.
-      references: as many, or None.
-      most: how many samples.
+      inputs: decoded inputs.
+      decodes: one per input.
+      references: one per input, or None.
+      most: maximum number of samples.
     """
     count = min(len(inputs), len(decodes))
     places = sorted({place * count // most for place in range(most)}) if count else []
@@ -130,15 +130,15 @@ def choose_samples(
 def show_samples(
     summary: Summary, directory: Path, samples: Sequence[DecodeSample], step: int
 ) -> None:
-    """Puts samples in TensorBoard, and the newest where the run's page finds them.
+    """Writes samples to TensorBoard, and the newest to a file for the run page.
 
-    A disk that fails is told of and ends nothing.
+    A disk error is reported and does not end the run.
 
     Args:
-      summary: of the run.
-      directory: of the run.
-      samples: what is shown.
-      step: optimizer steps done.
+      summary: summary of the run.
+      directory: directory of the run.
+      samples: samples to write.
+      step: completed optimizer steps.
     """
     summary.text("decodes", as_markdown(samples), step)
     if summary.leads:
@@ -148,7 +148,7 @@ def show_samples(
 
 
 def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
-    """Returns the step of the newest samples and the samples; none are there before the first."""
+    """Returns the step of the newest samples and the samples; an empty list if there are none."""
     try:
         told = json.loads((directory / SAMPLES_NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -157,14 +157,14 @@ def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
 
 
 def as_markdown(samples: Sequence[DecodeSample]) -> str:
-    """Returns a table."""
+    """Returns samples as a Markdown table."""
     rows = ["| inputs | reference | decode |", "|---|---|---|"]
     rows += [f"| {' | '.join(_cell(text or '') for text in sample)} |" for sample in samples]
     return "\n".join(rows)
 
 
 def _cell(text: str) -> str:
-    """Returns a text such that Markdown takes no letter of it for a mark."""
+    """Returns a text with Markdown's special characters escaped."""
     text = " ".join(text[:_LONGEST].split())
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]()#+!|~-" else letter for letter in text)
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -177,7 +177,7 @@ _FIRST = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "steps_per_
 _MOST_FIGURES = 24
 _MOST_STARTS = 20
 _MOST_CHARTS = 30
-_OF_LABELS = "_per_label/"  # metrics of one label each: in the table, where they are many
+_OF_LABELS = "_per_label/"  # metrics of single labels: shown in the table because they are many
 
 Report = Mapping[str, Any]
 Series = dict[str, dict[str, list[Point]]]
@@ -187,7 +187,7 @@ def run_page(directory: Path) -> str:
     """Returns the page.
 
     Args:
-      directory: of the run: `task.json` and `hparams.json` are there; all else may be missing.
+      directory: directory of the run with `task.json` and `hparams.json`; other files are optional.
     """
     reports = MetricsFile(directory).read()
     starts = starts_of(directory)
@@ -231,7 +231,7 @@ def _series(reports: Iterable[Report]) -> Series:
 
 
 def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]:
-    """Yields name and `<svg>` of each metric that has something to show."""
+    """Yields name and `<svg>` of each metric with data to show."""
     drawn = 0
     for name, splits in series.items():
         values = [value for points in splits.values() for _, value in points]
@@ -245,7 +245,7 @@ def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]
 
 
 def _counted(starts: Sequence[Mapping[str, Any]]) -> str:
-    """Returns what the loss is a mean over; runs of before did not note it."""
+    """Returns the unit that the loss is averaged over; older runs did not record it."""
     return str(starts[-1].get("counted", "targets")) if starts else "targets"
 
 
@@ -279,7 +279,7 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
                 rows.append([split, names[name], *told])
     head = ("split", "metric", "last", "at step", "best", "at step")
     blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
-    # Nothing is verified: that would read whole checkpoints, in the thread that trains.
+    # No verification: it would read whole checkpoints in the training thread.
     kept = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
     try:
         best_ones = [step for step in Ratings(directory).ranked() if step in kept]
@@ -294,7 +294,7 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
 
 
 def _best(name: str, points: Sequence[Point]) -> Point | None:
-    """Returns the best of some points; None of a metric whose good end nobody has said."""
+    """Returns the best of some points; None for a metric without a known better direction."""
     try:
         choose = min if lower_is_better(name) else max
     except T2TError:
@@ -325,7 +325,7 @@ def _figures(directory: Path) -> Iterator[Section]:
 
 
 def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
-    """Tells which hyperparameters are not those of the set; of a trial all."""
+    """Lists the hyperparameters that differ from the set; for a trial, all."""
     if task.get("trial"):
         known = json.loads((directory / "experiment.json").read_text(encoding="utf-8"))
         rows = [[name, json.dumps(value)] for name, value in _dotted(known["hparams"])]
@@ -336,7 +336,7 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     name = task["hparams_set"]
     try:
         named = registry.hparams(name)
-    except T2TError as error:  # of a folder that is not given now, or is no longer there
+    except T2TError as error:  # a folder that is not given or no longer exists
         return Section("hparams", "Hyperparameters", str(error))
     of_set = named.model_dump(mode="json")
     fields = type(named).model_fields
@@ -402,7 +402,7 @@ def _tiles(
 
 
 def _found(reports: Sequence[Report]) -> Iterator[str]:
-    """Yields what is worth a look."""
+    """Yields the warnings."""
     train = [report for report in reports if report["split"] == _TRAIN]
     if train:
         skipped = int(train[-1].get("skipped_steps") or 0)
@@ -430,11 +430,11 @@ def _told_time(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
 
 
-# Keeps the page of a run (`report.html`) up to date while it trains.
+# Updates of the page of a run (`report.html`) during training.
 
 
 REPORT_NAME = "report.html"
-_SECONDS = 60.0  # at least, between pages that no evaluation asks for
+_SECONDS = 60.0  # minimum time between pages, except after evaluations
 _FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
 """What a full disk raises, and files that another version wrote or a crash has damaged."""
 
@@ -442,9 +442,9 @@ _FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
 class RunReport(Hook):
     """Writes `report.html` at the start, after each evaluation, each minute and at the end.
 
-    It also notes each start in `starts.jsonl`, and puts the run on TensorBoard's page of hparams.
-    A page that cannot be written, as the disk is full or a file of the run is damaged, does not end
-    a run: it is warned of, once for each cause.
+    It also records each start in `starts.jsonl`, and adds the run to TensorBoard's page of hparams.
+    A page that cannot be written because the disk is full or a file of the run is damaged does not
+    end a run; it causes one warning per reason.
     """
 
     in_banner = False  # every run has one
@@ -454,7 +454,7 @@ class RunReport(Hook):
         self._told: set[str] = set()
 
     def begin(self, estimator: Estimator) -> None:
-        """Notes the start."""
+        """Records the start."""
         if not estimator.world.leads:
             return
         try:
@@ -480,9 +480,9 @@ class RunReport(Hook):
         self._write(estimator)
 
     def _write(self, estimator: Estimator) -> None:
-        """Writes the page, whole or not at all."""
+        """Writes the page atomically."""
         directory = estimator.directory.path
-        # What only evaluates may do so in a folder where nothing was trained yet.
+        # An evaluating process may run in a folder without training so far.
         if estimator.world.leads and estimator.directory.exists:
             try:
                 page = run_page(directory)

@@ -41,16 +41,17 @@ _DOTS_PER_INCH = 100
 
 
 class Summary:
-    """Writes reports beside the run: `metrics.jsonl`, TensorBoard's event files, figures.
+    """Writes the reports of a run: `metrics.jsonl`, TensorBoard's event files, figures.
 
-    A report that cannot be written, as the disk is full, is told of once and does not end a run.
+    A report that cannot be written, for example to a full disk, causes one warning and does not end
+    a run.
 
     Attributes:
-      leads: whether this process writes.
+      leads: True if this process writes.
 
     Args:
       directory: the run directory.
-      leads: whether this process writes; the others keep still.
+      leads: True if this process writes; other processes write nothing.
     """
 
     def __init__(self, directory: Path, *, leads: bool) -> None:
@@ -63,7 +64,7 @@ class Summary:
         self._has_warned = False
 
     def start(self, step: int) -> None:
-        """Goes on after a step: what a lost continuation has reported beyond it is taken back."""
+        """Continues after a step; removes later reports of an interrupted run."""
         self._purge_step = step + 1
         if self.leads:
             with self.surviving("metrics.jsonl"):
@@ -79,10 +80,10 @@ class Summary:
         """Adds a report.
 
         Args:
-          split: "train", or the name of what was evaluated.
-          step: optimizer steps done.
-          values: by name.
-          arrays: what is no single number, by name: TensorBoard gets their histograms.
+          split: "train", or the name of the evaluated split.
+          step: completed optimizer steps.
+          values: values by name.
+          arrays: arrays by name, written as histograms to TensorBoard.
         """
         if not self.leads:
             return
@@ -100,20 +101,20 @@ class Summary:
                     writer.add_histogram(name, finite, step)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Adds numbers to TensorBoard alone: too many for `metrics.jsonl`."""
+        """Adds numbers to TensorBoard only: too many for `metrics.jsonl`."""
         if self.leads:
             with self.surviving(_EVENTS), self._writing("") as writer:
                 for name, value in values.items():
                     writer.add_scalar(name, value, step)
 
     def text(self, tag: str, text: str, step: int) -> None:
-        """Adds a text, which TensorBoard reads as Markdown."""
+        """Adds a text, which TensorBoard renders as Markdown."""
         if self.leads:
             with self.surviving(_EVENTS), self._writing(EVAL_FOLDER, step) as writer:
                 writer.add_text(tag, text, step)
 
     def figure(self, tag: str, figure: Figure, step: int) -> None:
-        """Adds a figure of matplotlib; `figures/<tag>.png` holds the newest of each tag."""
+        """Adds a matplotlib figure; `figures/<tag>.png` is the newest of each tag."""
         if not self.leads:
             return
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -143,19 +144,19 @@ class Summary:
                 writer.add_histogram(tag, values, step)
 
     def hparams(self, values: Mapping[str, Any]) -> None:
-        """Puts the run on TensorBoard's page of hparams, where it finds the run's scalars itself.
+        """Adds the run to TensorBoard's page of hparams, which shows the run's scalars.
 
-        `SummaryWriter.add_hparams` would make a run of its own below this one for each call.
+        `SummaryWriter.add_hparams` would create a separate run below this one at each call.
 
         Args:
-          values: by name; what is no number is written as a string.
+          values: values by name; values other than numbers are written as strings.
         """
         if not self.leads:
             return
         from torch.utils.tensorboard.summary import hparams
 
         told = {k: v if type(v) in (int, float) else str(v) for k, v in values.items()}
-        # Without the first part, the experiment's, TensorBoard lists what the runs have.
+        # Without the experiment's part, TensorBoard lists the values of the runs.
         _, session, _ = hparams(told, {})  # type: ignore[no-untyped-call]
         with self.surviving(_EVENTS), self._writing("") as writer:
             file_writer: Any = writer.file_writer
@@ -163,10 +164,10 @@ class Summary:
 
     @contextlib.contextmanager
     def surviving(self, what: str) -> Iterator[None]:
-        """Tells of a disk that fails in the body, once a run, and goes on.
+        """Reports the first disk error of its block in a run, and continues.
 
         Args:
-          what: is being written.
+          what: description of the output.
         """
         try:
             yield
@@ -185,18 +186,18 @@ class Summary:
 
     @contextlib.contextmanager
     def _writing(self, folder: str, step: int | None = None) -> Iterator[SummaryWriter]:
-        """Yields TensorBoard's writer of a folder; what it is given is on disk afterwards.
+        """Yields TensorBoard's writer of a folder; flushes to disk on exit.
 
         Args:
-          folder: of the event files.
-          step: of what will be written, if it may be a report that is made again.
+          folder: folder of the event files.
+          step: step of the report, if it may repeat an earlier one.
         """
         try:
             writer = self._writer(folder, step)
             yield writer
             writer.flush()
         except OSError:
-            self._writers.pop(folder, None)  # its thread has ended: the next begins a new file
+            self._writers.pop(folder, None)  # its thread has ended: the next starts a file
             raise
 
     def _writer(self, folder: str, step: int | None) -> SummaryWriter:
@@ -206,7 +207,7 @@ class Summary:
             _print_no_traceback_of_writers()
             purge = self._purge_step if folder not in self._purged else None
             if purge is not None and step is not None:
-                purge = min(purge, step)  # an evaluation of the resumed step is made once more
+                purge = min(purge, step)  # an evaluation of the resumed step is repeated
             self._writers[folder] = SummaryWriter(str(self._directory / folder), purge_step=purge)
             self._purged.add(folder)
         return self._writers[folder]
@@ -214,9 +215,9 @@ class Summary:
 
 @functools.cache
 def _print_no_traceback_of_writers() -> None:
-    """Keeps the threads of TensorBoard's writers from printing a traceback when the disk is full.
+    """Suppresses tracebacks of TensorBoard's writer threads when the disk is full.
 
-    Such a thread keeps the error in its attribute `exception`, which the next write raises.
+    Such a thread stores the error in its attribute `exception`; the next write raises it.
     """
     print_traceback = threading.excepthook
 
@@ -231,7 +232,7 @@ def _print_no_traceback_of_writers() -> None:
     threading.excepthook = hook
 
 
-# What a user reads on the terminal: the run banner, progress, reports.
+# Terminal output: the run banner, progress, reports.
 
 
 WARM_START_FILE = "warm_start.txt"
@@ -244,14 +245,14 @@ def banner(
     hooks: Sequence[Hook],
     train_steps: int,
 ) -> Iterator[str]:
-    """Yields the lines of the run banner: what a user should know before waiting for hours.
+    """Yields the lines of the run banner: important facts about a run of many hours.
 
     Args:
-      run: what the loop works with.
-      state: where the run stands.
-      config: of the run.
-      hooks: that watch it.
-      train_steps: steps at which it ends.
+      run: the training state.
+      state: position of the run.
+      config: settings of the run.
+      hooks: hooks of the run.
+      train_steps: step at which the run ends.
     """
     task, data = run.task, run.source.report
     processes = f"{run.processes} processes on {run.device.type}"
@@ -285,11 +286,11 @@ def banner(
 
 
 def warm_start_lines(directory: Path, report: WarmStartReport | None) -> Iterator[str]:
-    """Yields what a new run begins with; writes all names to `warm_start.txt`, one a line.
+    """Yields the initial weights of a new run; lists all names in `warm_start.txt`, one per line.
 
     Args:
-      directory: of the run.
-      report: None if it begins with nothing of another run.
+      directory: directory of the run.
+      report: report of the warm start; None if there was none.
     """
     if report is None:
         return
@@ -302,7 +303,7 @@ def warm_start_lines(directory: Path, report: WarmStartReport | None) -> Iterato
 
 
 def _trained_with(run: TrainState) -> Iterator[str]:
-    """Yields the optimizer, and what is not the default: losses, a teacher, averages of weights."""
+    """Yields the optimizer and settings that differ from defaults: losses, teacher, averages."""
     hparams = run.task.hparams
     yield from run.task.trained_with or [type(run.optimizer).__name__]
     if hparams.ema_decay:
@@ -315,7 +316,7 @@ def _trained_with(run: TrainState) -> Iterator[str]:
 
 
 def _early_end(hparams: HParams, config: RunConfig) -> Iterator[str]:
-    """Warns of a rate that falls to a number of steps that nobody has chosen."""
+    """Warns if the learning rate decays toward a number of steps that was not set explicitly."""
     if not config.train_seconds or config.train_epochs:
         return
     names = [name for name in factor_names(hparams) if reads_train_steps(name)]
@@ -328,7 +329,7 @@ def _early_end(hparams: HParams, config: RunConfig) -> Iterator[str]:
 
 
 def _never_reached(run: TrainState, last: int) -> Iterator[str]:
-    """Warns of a rise of the rate, or a mean of the weights, that the run ends before."""
+    """Warns if the run ends before the end of the warm-up or the start of weight averaging."""
     hparams = run.task.hparams
     fitting = max(last // 10, 1)
     rises = {"learning_rate_warmup_steps": hparams.learning_rate_warmup_steps}
@@ -354,7 +355,7 @@ def _never_reached(run: TrainState, last: int) -> Iterator[str]:
 
 
 def _rates(run: TrainState, state: TrainerState, last: int) -> str:
-    """Returns the rates of the next step, of the end of the warm-up to come, and of the last."""
+    """Returns the learning rates of the next step, of the end of the warm-up, and of the last step."""
     if run.learning_rate is None:
         now = sorted({group["lr"] for group in run.optimizer.param_groups})
         return f"{', '.join(f'{float(rate):.3g}' for rate in now)} now, as the optimizer has it"
@@ -382,26 +383,26 @@ def _device_name(device: torch.device) -> str:
 
 
 def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
-    """Returns what a step is of; problems that are mixed have no epoch in common."""
+    """Returns the size of a step; mixed problems have no common epoch."""
     per_step = f"about {data.tokens_per_batch * state.batches_per_step:,.0f} {unit}"
     if data.mixed_tokens:
         return f"{per_step} by the shares at step 0"
     return f"{per_step}; an epoch is {data.batches / state.batches_per_step:,.1f} steps"
 
 
-# What a user sees while waiting: bars on a terminal, lines in a log file.
+# Progress: bars on a terminal, lines in a log file.
 
 
 _Item = TypeVar("_Item")
 
 
 class Progress:
-    """A bar on a terminal, lines in a log file: loss, rate and time left either way.
+    """Progress bar on a terminal, lines in a log file: loss, rate and time left.
 
     Args:
-      total: steps at which the run ends, as far as is known; 0 if it is not.
-      shown: whether this process talks.
-      counted: what the loss is a mean over, "tokens" or "examples".
+      total: step at which the run ends; 0 if unknown.
+      shown: True if this process prints.
+      counted: unit that the loss is averaged over, "tokens" or "examples".
     """
 
     def __init__(self, total: int, *, shown: bool, counted: str = "tokens") -> None:
@@ -412,12 +413,12 @@ class Progress:
         self._bar: tqdm[object] | None = None
 
     def start(self, step: int, total: int = 0, seconds: int = 0) -> None:
-        """Begins after `step` steps.
+        """Starts after `step` steps.
 
         Args:
-          step: steps that are done.
-          total: if it is not 0, it is known better than before.
-          seconds: of training after which the run ends, if it is not 0.
+          step: completed steps.
+          total: updated total, if it is not 0.
+          seconds: training time in seconds at which the run ends, if it is not 0.
         """
         self._total = total or self._total
         self._seconds = seconds
@@ -428,12 +429,12 @@ class Progress:
             )
 
     def advance(self, step: int) -> None:
-        """Shows that `step` steps are done."""
+        """Shows that `step` steps are complete."""
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
-        """Shows what `TrainMeter.read` returned, the learning rate, and the seconds of the run."""
+        """Shows the result of `TrainMeter.read`, the learning rate, and the seconds of the run."""
         numbers = (
             f"loss {values['loss']:.4f}  lr {values['learning_rate']:.3g}  "
             f"norm {values['grad_norm']:.3g}  {values['tokens_per_second']:,.0f} {self._counted}/s"
@@ -454,12 +455,12 @@ class Progress:
     def evaluation(
         self, batches: Iterable[_Item], limit: int | None, split: str
     ) -> Iterator[_Item]:
-        """Yields the batches of an evaluation; a second bar tells how many are done.
+        """Yields the batches of an evaluation; a second bar shows the progress.
 
         Args:
-          batches: of this process.
-          limit: how many of them are evaluated; None is all.
-          split: what is evaluated.
+          batches: batches of this process.
+          limit: maximum number of batches; None for all.
+          split: split to evaluate.
         """
         chosen = itertools.islice(batches, limit)
         if not self._shown or not sys.stderr.isatty():
@@ -468,7 +469,7 @@ class Progress:
         total = limit
         if isinstance(batches, Sized):
             total = len(batches) if limit is None else min(limit, len(batches))
-        # It goes when it is done: the results are told in a line.
+        # The bar is removed at the end: the results are printed in a line.
         with tqdm(
             total=total, unit="batch", desc=f"evaluate {split}", dynamic_ncols=True, leave=False
         ) as bar:
@@ -484,7 +485,7 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Ends the bar."""
+        """Closes the bar."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None
