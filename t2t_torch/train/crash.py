@@ -1,10 +1,10 @@
-"""What is kept of a step whose loss or gradient is not finite again and again.
+"""Crash dump of a step after too many consecutive steps with a loss or gradient that is not finite.
 
-    crash/step-<n>-rank<r>/
-      crash.json               step, batches, rows of the data, where numbers went bad
-      batch-<number>.safetensors   the batch as the model was given it
+  crash/step-<n>-rank<r>/
+    crash.json               step, batches, rows of the data, first values that are not finite
+    batch-<number>.safetensors   the batch as the model received it
 
-The weights are those of the newest checkpoint, as such steps move nothing.
+The weights are those of the newest checkpoint, because such steps are skipped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from t2t_torch.train.task import Batch
 
 
-# Random numbers that depend on the place in the run, not on how the run got there.
-#
-# Nothing is drawn from a stream that would have to be stored: before each micro-batch the
-# generators are seeded from (seed, number of the global batch).  So dropout is the same after a
-# resume, and for any number of processes.
+# Random numbers that depend on the position in the run, not on its history.
+# 
+# No generator state has to be stored: before each micro-batch the generators are seeded from (seed,
+# number of the global batch).  Therefore dropout is the same after a resume, and for any number of
+# processes.
 
 
 INITIALIZATION = -1  # the "batch" whose seed initializes the weights
@@ -43,16 +43,16 @@ def seed_batch(seed: int, batch: int, device: torch.device, *, piece: int = 0) -
     """Seeds the generators of the CPU and of the device.
 
     Args:
-      seed: of the run.
+      seed: seed of the run.
       batch: number of the global batch, or `INITIALIZATION`.
-      device: where the model computes.
-      piece: of a batch that is computed in several, from 0.
+      device: device of the model.
+      piece: number of the piece of a batch that is computed in pieces, from 0.
     """
     place = f"{seed}/{batch}/{piece}" if piece else f"{seed}/{batch}"
     digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    # The sign bit is left out: torch takes seeds below 2^63 on every device.
+    # Without the sign bit: torch accepts seeds below 2^63 on every device.
     derived = int.from_bytes(digest, "little") >> 1
-    # Not torch.manual_seed: on a machine without a GPU in use it formats a stack trace every time.
+    # Not torch.manual_seed: without a GPU in use it formats a stack trace at every call.
     torch.default_generator.manual_seed(derived)
     if device.type == "cuda":
         torch.cuda.manual_seed(derived)
@@ -75,19 +75,19 @@ def dump(
     rank: int,
     skipped: int,
 ) -> NotFiniteError:
-    """Computes a step again in this process alone, and writes down where it goes wrong.
+    """Repeats a step in this process alone, and records the first values that are not finite.
 
     Args:
       directory: the run directory.
-      run: the model and what goes with it.
-      seed: of the run.
-      step: steps that were done before it.
+      run: the training state.
+      seed: seed of the run.
+      step: number of steps completed before it.
       batches: (number of the global batch, batch) of this process.
-      rank: of this process.
-      skipped: steps in a row that were not finite, this one with them.
+      rank: rank of this process.
+      skipped: consecutive steps that were not finite, including this one.
 
     Returns:
-      the error that ends the run: it names the folder that was written.
+      The error that ends the run; it names the written folder.
     """
     folder = directory / "crash" / f"step-{step + 1}-rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,7 +111,7 @@ def dump(
 
 
 def _first_fault(found: Sequence[Mapping[str, Any]]) -> str:
-    """Says where numbers went bad first, as far as it is known."""
+    """Returns a description of the first module with values that are not finite, if known."""
     for batch in found:
         for key, told in _FAULTS.items():
             if batch.get(key):
@@ -120,7 +120,7 @@ def _first_fault(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _rows(run: TrainState, number: int) -> dict[str, Any]:
-    rows_of = getattr(run.source, "rows_of", None)  # a user's task need not know
+    rows_of = getattr(run.source, "rows_of", None)  # optional in a user's task
     return {} if rows_of is None else dict(zip(("data_set", "rows"), rows_of(number), strict=True))
 
 
@@ -140,7 +140,7 @@ def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, 
     return {
         "loss": value if math.isfinite(value) else str(value),
         "weight": float(loss.weight),
-        "outputs_not_finite": bad_outputs,  # of modules, in the order in which they were computed
+        "outputs_not_finite": bad_outputs,  # modules in the order of computation
         "gradients_not_finite": bad_gradients,
         "weights_not_finite": [name for name, p in parameters if not _finite(p)],
     }
@@ -148,7 +148,7 @@ def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, 
 
 @contextmanager
 def _watched(model: nn.Module) -> Iterator[list[str]]:
-    """Yields the names of the modules whose output is not finite, as they are computed."""
+    """Yields the names of modules whose outputs are not finite, in the order of computation."""
     bad: list[str] = []
 
     def look(name: str) -> Any:
@@ -170,7 +170,7 @@ def _watched(model: nn.Module) -> Iterator[list[str]]:
 
 
 def _finite(tensor: Tensor) -> bool:
-    # A mask of attention is minus infinity where nothing may be looked at: that is meant.
+    # An attention mask is minus infinity at excluded positions: this is intended.
     return not tensor.is_floating_point() or bool(
         (~(tensor.isnan() | torch.isposinf(tensor))).all()
     )

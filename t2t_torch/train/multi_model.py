@@ -1,4 +1,4 @@
-"""The models of several problems as one network: each batch goes through that of its problem."""
+"""The models of several problems as one network: each batch is processed by its problem's model."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from t2t_torch.objectives import Objective
 
 
-# Weights that the models of several problems have in common.
+# Weight sharing between the models of several problems.
 
 
 class Part(NamedTuple):
-    """What stands at the top of a model, and who has it in common.
+    """A top-level part of a model, and the problems that share it.
 
     Attributes:
-      name: of the part, such as "encoder" or "modalities.inputs".
-      problems: that share its weights; one alone if nobody does.
-      numbers: in its weights.
-      why: it is not shared, though its name says that it could be.
+      name: name of the part, such as "encoder" or "modalities.inputs".
+      problems: problems that share its weights; a single one if it is not shared.
+      numbers: number of weights.
+      why: reason why it is not shared although its name matches.
     """
 
     name: str
@@ -47,19 +47,19 @@ class _Named(NamedTuple):
 
 
 def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]:
-    """Gives models the weights of the first of them that has such a weight; returns who has what.
+    """Shares weights with the first model that has them; returns the resulting parts.
 
-    A weight is shared if its name fits, and a model before has one of that name and shape, or, of a
-    text's embedding, one of another text with the same vocabulary.  What is tied within a model
-    stays tied.
+    A weight is shared if its name matches and an earlier model has a weight of that name and shape,
+    or, for the embedding of a text, one of another text with the same vocabulary.  Weights tied
+    within a model stay tied.
 
     Args:
-      models: by problem.
-      patterns: regular expressions; what is found in a name is shared.  Empty: all is but what
-        has a target's name in its own.
+      models: models by problem.
+      patterns: regular expressions for the names of shared weights.  Empty: all weights are shared
+        except those with a target's name in their name.
 
     Raises:
-      HParamsError: a pattern is no regular expression, or finds nothing that could be shared.
+      HParamsError: a pattern is not a regular expression, or matches no weight that can be shared.
     """
     wanted = _wanted(models, patterns)
     pool: dict[str, _Named] = {}
@@ -103,7 +103,7 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
 
 
 def table(parts: Sequence[Part]) -> Iterator[str]:
-    """Yields the lines of a table: each part, its size and who shares it."""
+    """Yields the lines of a table of parts: name, size and problems."""
     rows = [
         (
             part.name,
@@ -132,7 +132,7 @@ def _wanted(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> Any:
 
 
 def _tied(model: nn.Module) -> Iterator[tuple[Tensor, list[str]]]:
-    """Yields each weight and saved buffer of a model, with all its names."""
+    """Yields each weight and persistent buffer of a model, with all its names."""
     saved = model.state_dict().keys()
     tensors = dict(model.named_parameters(remove_duplicate=False))
     buffers = dict(model.named_buffers(remove_duplicate=False))
@@ -153,7 +153,7 @@ def _of_others(
     name: str,
     tensor: Tensor,
 ) -> tuple[_Named | None, str]:
-    """Returns the weight of another model that can stand for one; or why there is none."""
+    """Returns the weight of another model that can replace a weight; or why there is none."""
     features = models[problem].features
     candidates = [pool[name]] if name in pool else []
     feature = _feature_of(features, name)
@@ -180,7 +180,7 @@ def _of_others(
 
 
 def _feature_of(features: Features, name: str) -> str:
-    """Returns the input or target that a weight's name says it is of; "" of no one's."""
+    """Returns the input or target in a weight's name; "" if there is none."""
     for part in name.split("."):
         if part in features.inputs or part in features.targets:
             return part
@@ -188,7 +188,7 @@ def _feature_of(features: Features, name: str) -> str:
 
 
 def _put(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Sets a weight or buffer of a model, by its name."""
+    """Sets a weight or buffer of a model by name."""
     path, _, leaf = name.rpartition(".")
     module = model.get_submodule(path)
     if isinstance(tensor, nn.Parameter):
@@ -202,7 +202,7 @@ def _parts(
     owners: Mapping[int, list[str]],
     faults: Mapping[tuple[str, str], str],
 ) -> list[Part]:
-    """Returns who has what, part by part, those that all share first."""
+    """Returns the parts of the models; those shared by all come first."""
     found: dict[tuple[str, tuple[str, ...], str], int] = {}
     seen: set[int] = set()
     for problem, model in models.items():
@@ -222,20 +222,20 @@ def _parts(
 
 @torch.no_grad()
 def shared_numbers(parts: Sequence[Part]) -> int:
-    """Returns how many numbers are in weights that several problems have."""
+    """Returns the number of weights shared by several problems."""
     return sum(part.numbers for part in parts if len(part.problems) > 1)
 
 
 class MultiModel(nn.Module):
-    """A model of each problem, with parts in common.
+    """Models of several problems with shared parts.
 
     Attributes:
-      problems: the model of each.
-      parts: which weights are shared by whom.
+      problems: model of each problem.
+      parts: parts of the models with the problems that share them.
 
     Args:
-      models: by the problem's full name, of one class and with the same hyperparameters.
-      shared: patterns of what they share; see `share`.
+      models: models by the problem's full name, of one class and with the same hyperparameters.
+      shared: patterns of shared weights; see `share`.
     """
 
     def __init__(self, models: Mapping[str, T2TModel], *, shared: Sequence[str] = ()) -> None:
@@ -244,40 +244,40 @@ class MultiModel(nn.Module):
         self.problems = nn.ModuleDict(models)
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
-        """One pass of one problem's model.
+        """Runs the model of one problem.
 
         Args:
-          batch: of one problem, each feature named "<problem>/<feature>".
+          batch: batch of one problem, with features named "<problem>/<feature>".
 
         Returns:
-          its logits and losses, named in the same way.
+          Logits and losses of the model, named in the same way.
         """
         problem = split_member(next(iter(batch)))[0]
         return _of_problem(problem, self.problems[problem](own_batch(batch)))
 
     @property
     def banner(self) -> list[str]:
-        """The lines of the run banner: which parts of the models share weights."""
+        """The lines of the run banner about shared parts of the models."""
         return ["parts, and the problems that have them:", *table(self.parts)]
 
     def after_step(self) -> None:
-        """Restores what must hold of each model's weights."""
+        """Restores the constraints on each model's weights."""
         for model in self.problems.values():
             own: Any = model
             own.after_step()
 
 
 class MultiObjective(nn.Module):
-    """The training losses of several problems; each batch is of one.
+    """The training losses of several problems; each batch belongs to one problem.
 
     The losses of a problem are multiplied by its weight.
 
     Attributes:
-      problems: the objective of each.
+      problems: objective of each problem.
 
     Args:
-      objectives: by the problem's full name.
-      weights: of the problems.
+      objectives: objectives by the problem's full name.
+      weights: weights of the problems.
     """
 
     has_unused = True
@@ -289,7 +289,7 @@ class MultiObjective(nn.Module):
         self._weights = dict(weights)
 
     def forward(self, batch: dict[str, Tensor]) -> Output:
-        """Returns the losses of one problem's batch, named as its features are."""
+        """Returns the losses of one problem's batch, named like its features."""
         problem = split_member(next(iter(batch)))[0]
         output: Output = self.problems[problem](own_batch(batch))
         weight = self._weights.get(problem, 1.0)
@@ -299,14 +299,14 @@ class MultiObjective(nn.Module):
         return _of_problem(problem, output)
 
     def at_step(self, step: int) -> None:
-        """Sets the number of steps done."""
+        """Sets the number of completed steps."""
         for objective in self.problems.values():
             own: Any = objective
             own.at_step(step)
 
 
 def _of_problem(problem: str, output: Output) -> Output:
-    """Returns an output whose targets are named by their problem."""
+    """Returns an output with target names prefixed by the problem."""
     return Output(
         {member(problem, name): logits for name, logits in output.logits.items()},
         {member(problem, name): loss for name, loss in output.losses.items()},
@@ -314,9 +314,9 @@ def _of_problem(problem: str, output: Output) -> Output:
 
 
 def multi_model(models: Mapping[str, T2TModel], hparams: HParams) -> MultiModel:
-    """Returns models of several problems as one, sharing what hparams say.
+    """Returns models of several problems as one, sharing parts as set in hparams.
 
-    Where some of them count positions and some examples, all count examples in TRAIN.
+    If some of them count positions and some examples, all count examples in TRAIN.
     """
     targets = [list(model.features.targets.values()) for model in models.values()]
     by_position = {len(own) == 1 and own[0].is_sequence for own in targets}
@@ -327,7 +327,7 @@ def multi_model(models: Mapping[str, T2TModel], hparams: HParams) -> MultiModel:
 
 
 def own_batch(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Returns a batch of one problem with the names that its own model knows."""
+    """Returns a batch of one problem with the feature names of its own model."""
     return {split_member(name)[1]: tensor for name, tensor in batch.items()}
 
 
@@ -335,7 +335,7 @@ def problem_weights(text: str, problems: Sequence[str]) -> dict[str, float]:
     """Reads `multiproblem_weights`: "[name:0.5,other:2]".
 
     Raises:
-      HParamsError: a name is none of the problems', or a weight no number from 0 on; or all are 0.
+      HParamsError: a name is not a problem's, a weight is not a number >= 0, or all weights are 0.
     """
     found = dict.fromkeys(problems, 1.0)
     pieces = text.strip().removeprefix("[").removesuffix("]")

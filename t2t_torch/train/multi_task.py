@@ -1,4 +1,4 @@
-"""Several problems as one task: models that share their parts, batches of one problem each."""
+"""Training on several problems: models with shared parts, batches of one problem each."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 
 class MultiTask(LearningTask):
-    """Problems learnt by models of one class that share weights.
+    """Training of models of one class, with shared weights, on several problems.
 
     Args:
-      problem: what is learnt.
-      model: the class of what learns each.
-      hparams: of all models.
-      data_dir: where t2t-datagen wrote the shards.
-      vocab_dir: where the vocabularies are: the run directory, or `data_dir`.
-      loader_workers: threads that make batches; 0 makes each when it is asked for.
-      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
+      problem: the problems to train on.
+      model: class of the models.
+      hparams: hyperparameters of all models.
+      data_dir: directory of the generated shards.
+      vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
+      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
+      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
 
     Raises:
-      HParamsError: hyperparameters ask for what several problems cannot have.
+      HParamsError: hyperparameters are not supported for several problems.
       DataError: a vocabulary is missing, or the schedule is malformed.
-      UsageError: a metric is not of such a target, or there is no such metric to select by.
+      UsageError: a metric does not fit its target, or a metric to select does not exist.
     """
 
     _taught = ", of the problems that it has learnt"
@@ -94,15 +94,15 @@ class MultiTask(LearningTask):
             hparams.mixing_schedule or problem.mixing_schedule, len(self.tasks)
         )
         self._weights = problem_weights(hparams.multiproblem_weights, list(self.tasks))
-        self.evaluator()  # a metric that there is not is refused before training
+        self.evaluator()  # rejects missing metrics before training
 
     def model(self) -> MultiModel:
-        """Returns a new model of each problem, in one."""
+        """Returns a new model of each problem, combined."""
         models: dict[str, Any] = {name: task.model() for name, task in self.tasks.items()}
         return multi_model(models, self.hparams)
 
     def initialize(self, model: nn.Module) -> list[str]:
-        """Loads into each model the vectors of words that hparams name."""
+        """Loads the word vectors set in hparams into each model."""
         whole: Any = model
         return [
             line
@@ -111,7 +111,7 @@ class MultiTask(LearningTask):
         ]
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """Freezes what hparams name, sets the weights of classes; returns all objectives."""
+        """Freezes parameters and sets class weights as hparams require; returns all objectives."""
         freeze(model, self.hparams)
         whole: Any = model
         for name, task in self.tasks.items():
@@ -129,7 +129,7 @@ class MultiTask(LearningTask):
         return MultiObjective(objectives, self._weights)
 
     def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> MixedBatches:
-        """Returns batches of all problems, each of one, by the schedule."""
+        """Returns batches of all problems, one problem per batch, by the schedule."""
         components = []
         for index, (name, task) in enumerate(self.tasks.items()):
             own = component_seed(seed, index)
@@ -153,7 +153,7 @@ class MultiTask(LearningTask):
         )
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:
-        """Returns batches of a split of each problem, one of each in turn."""
+        """Returns batches of a split of each problem, in turn."""
         passes, before = [], 0
         for name, task in self.tasks.items():
             own = task.eval_batches(split, rank=(rank - before) % world_size, world_size=world_size)
@@ -163,7 +163,7 @@ class MultiTask(LearningTask):
         return _Passes([*passes[first:], *passes[:first]])
 
     def evaluator(self) -> Evaluator:
-        """Returns an evaluation by the metrics of all problems."""
+        """Returns an evaluation with the metrics of all problems."""
         parts = {name: task.evaluator().metrics for name, task in self.tasks.items()}
         return Evaluator(MultiEvaluation(parts, self.name, self._selected))
 
@@ -178,10 +178,10 @@ def task_of(
     loader_workers: int = 1,
     pin_memory: bool = False,
 ) -> LearningTask:
-    """Returns the task of a problem, or of several; see `ProblemTask`.
+    """Returns the task of one or several problems; see `ProblemTask`.
 
     Raises:
-      HParamsError: also if hyperparameters of several problems are set for one.
+      HParamsError: also if settings for several problems are set for one.
     """
     options: dict[str, Any] = {
         "data_dir": data_dir,
@@ -203,10 +203,10 @@ def task_of(
 
 
 def _check(hparams: HParams) -> None:
-    """Refuses what several problems cannot have.
+    """Rejects settings that are not supported for several problems.
 
     Raises:
-      HParamsError: says what, and what to do.
+      HParamsError: names the setting and the remedy.
     """
     if hparams.stream_length:
         raise HParamsError(
@@ -221,7 +221,7 @@ def _check(hparams: HParams) -> None:
 
 
 class _Collate:
-    """Makes a batch whose features are named by their problem."""
+    """Creates batches with feature names prefixed by the problem."""
 
     def __init__(self, problem: str, collate: Callable[..., Batch]) -> None:
         self._problem, self._collate = problem, collate
@@ -231,7 +231,7 @@ class _Collate:
 
 
 def named(problem: str, batch: Mapping[str, Tensor]) -> Batch:
-    """Returns a batch whose features are named by their problem."""
+    """Returns a batch with feature names prefixed by the problem."""
     return {member(problem, name): tensor for name, tensor in batch.items()}
 
 
@@ -249,7 +249,7 @@ class _Pass:
 
 
 class _Passes:
-    """Passes in turn, as long as each has batches: the first few are of all problems."""
+    """Alternating passes until each ends: the first few batches are of all problems."""
 
     def __init__(self, passes: Sequence[_Pass]) -> None:
         self._passes = passes
@@ -269,18 +269,18 @@ class _Passes:
 
 
 class MultiEvaluation:
-    """The metrics of several problems, each as when it is evaluated alone.
+    """The metrics of several problems, each as in its own evaluation.
 
     Attributes:
-      sums: of all, one after another; may be added over processes before `result`.
+      sums: sums of all problems, concatenated; may be added over processes before `result`.
 
     Args:
-      parts: the evaluation of each problem.
-      name: of all problems together.
-      selected: by problem, "<target>/<metric>" of what is summed; else its first metric.
+      parts: evaluation of each problem.
+      name: common name of the problems.
+      selected: by problem, the metric "<target>/<metric>" to sum; by default its first metric.
 
     Raises:
-      UsageError: a problem has no such metric.
+      UsageError: a problem does not have the metric.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class MultiEvaluation:
         self.sums = torch.cat([part.sums for part in self._parts.values()])
         sizes = [len(part.sums) for part in self._parts.values()]
         for part, own in zip(self._parts.values(), torch.split(self.sums, sizes), strict=True):
-            part.sums = own  # what is added there is added here
+            part.sums = own  # a view: additions to it change the concatenated sums
         self._sum = f"metrics-{name}/all_problems/sum"
         self._selected = {
             problem: _selected(problem, list(part.result()), selected.get(problem, ""))
@@ -306,10 +306,10 @@ class MultiEvaluation:
         self._parts[problem].update(own, own_batch(batch))
 
     def result(self) -> dict[str, float]:
-        """Returns the metrics of each problem by the names that it has alone.
+        """Returns the metrics of each problem with the names of its own evaluation.
 
-        The loss is the sum of the problems'.  "metrics-<name>/all_problems/sum" is the sum of the
-        selected metrics; of one of which less is better, its negative.
+        The loss is the sum of the problems' losses.  "metrics-<name>/all_problems/sum" is the sum
+        of the selected metrics; a metric that is better when lower counts negatively.
         """
         results, loss, total = {}, 0.0, 0.0
         for problem, part in self._parts.items():
@@ -322,7 +322,7 @@ class MultiEvaluation:
 
 
 def _selected(problem: str, names: list[str], asked: str) -> str:
-    """Returns the full name of the metric that goes into the sum."""
+    """Returns the full name of the metric that is added to the sum."""
     known = [name for name in names if name.startswith(f"metrics-{problem}/")]
     if not asked and known:
         return known[0]

@@ -1,4 +1,4 @@
-"""A problem's data on disk, as batches: of one data set, or of several that are mixed."""
+"""Batches of a problem's data on disk: of one data set, or of a mixture of several."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ class ProblemData:
     """The data of a problem, or of all the problems of a mixture.
 
     Args:
-      problem: what is learnt.
-      features: of the problem.
-      hparams: how examples become batches.
-      data_dir: where t2t-datagen wrote the shards.
-      loader_workers: threads that make batches; 0 makes each when it is asked for.
-      pin_memory: whether batches are made in pinned memory, from which a GPU copies.
+      problem: the problem to train on.
+      features: features of the problem.
+      hparams: settings for batching.
+      data_dir: directory of the generated shards.
+      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
+      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
 
     Raises:
-      DataError: the mixing schedule is malformed, or the problems of a mixture have other features
+      DataError: the mixing schedule is malformed, or the problems of a mixture differ in features
         or vocabularies.
     """
 
@@ -71,7 +71,7 @@ class ProblemData:
                 )
             text = hparams.mixing_schedule or problem.mixing_schedule
             self._schedule = MixingSchedule.parse(text, len(parts))
-            # Their columns may differ, as those of X and X_rev do.
+            # Their columns may differ, for example those of X and X_rev.
             self._parts = [(part, part.features(data_dir)) for part in parts]
             check_alike({part.full_name: its for part, its in self._parts})
             check_vocabularies(parts, data_dir)
@@ -80,7 +80,7 @@ class ProblemData:
     def train(
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
-        """Returns training batches from global batch `start` on, for one process of several."""
+        """Returns training batches from global batch `start` on, for one process."""
         if self._schedule is None:
             part, features = self._parts[0]
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
@@ -119,15 +119,14 @@ class ProblemData:
         )
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
-        """Returns each example of a split once, problem after problem; says once if some are
-        cut.
+        """Returns each example of a split once, problem after problem; reports truncation once.
 
-        The process of rank r takes batches r, r + world_size, ... of all problems' together: the
-        first n batches are the same ones for any number of processes.  Only lengths are read before
-        the batches are asked for.
+        The process of rank r gets batches r, r + world_size, ... of all problems together: the
+        first n batches are the same for any number of processes.  Before the first batch only
+        lengths are read.
 
         Raises:
-          DataError: of a problem no example is left.
+          DataError: a problem has no examples left.
         """
         passes: list[EvalBatches | EvalStreams] = []
         before = 0
@@ -159,7 +158,7 @@ class ProblemData:
         return ChainedBatches(passes)
 
     def training_columns(self, target: str) -> Iterator[Column]:
-        """Yields the stored rows of a target, of the training split of each problem."""
+        """Yields the stored rows of a target in the training split of each problem."""
         for part, features in self._parts:
             yield Column(self._shards(part, Split.TRAIN).column(features.columns[target]))
 
@@ -173,7 +172,7 @@ class ProblemData:
 
 
 def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int:
-    """Returns the positions of the longest training row, as cut; 0 if there is no such split."""
+    """Returns the length of the longest truncated training row; 0 if there is no such split."""
     entry = manifest.splits.get(Split.TRAIN.value)
     if entry is None:
         return 0
@@ -187,7 +186,7 @@ def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int
 
 @contextlib.contextmanager
 def _telling(part: Problem, split: Split) -> Iterator[None]:
-    """Puts the problem and the split before what is wrong with the data."""
+    """Prefixes data errors with the problem and the split."""
     try:
         yield
     except DataError as error:
@@ -195,10 +194,10 @@ def _telling(part: Problem, split: Split) -> Iterator[None]:
 
 
 def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
-    """Checks that texts were cut into words as those of whoever asks the model will be.
+    """Checks that the texts in the data were split into words by the cutters used for inference.
 
     Raises:
-      DataError: the data was made with other cutters.
+      DataError: the data was generated with other cutters.
     """
     there, asked = (
         {"cutters": settings.get("cutters", {})}
@@ -217,10 +216,10 @@ def check_alike(features: Mapping[str, Features]) -> None:
     """Checks that the problems of a mixture have the same features.
 
     Args:
-      features: of each problem, by its name.
+      features: features of each problem, by its name.
 
     Raises:
-      DataError: one has others; both are told.
+      DataError: a problem has other features; the message lists both.
     """
     told = {name: _told(its) for name, its in features.items()}
     first = next(iter(told))
@@ -236,7 +235,7 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
     """Checks that the problems of a mixture were encoded with the same vocabularies.
 
     Raises:
-      DataError: one has other vocabularies, or has not been generated.
+      DataError: a problem has other vocabularies, or was not generated.
     """
     hashes = {
         part.full_name: sorted(Manifest.load(data_dir, part.dataset_name).vocab_files.values())

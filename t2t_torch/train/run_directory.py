@@ -1,14 +1,14 @@
-"""The run directory (`--output_dir`): everything that resuming and decoding need, in one folder.
+"""The run directory (`--output_dir`): all files needed to resume and to decode, in one folder.
 
-task.json          what is learnt by what: problem, model, hparams set, the user's folders, version
-hparams.json       the resolved hyperparameters, and who set each
+task.json          problem, model, hparams set, the user's folders, version
+hparams.json       the resolved hyperparameters, with the source of each
 vocab.*            the vocabularies, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
-latest.json        a hint which is the newest; the folders are the truth
+latest.json        a hint at the newest checkpoint; only the folders are authoritative
 SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `run_directory.py`
 config.json        the flags and hyperparameters that reproduce the run; see `bin/trainer_flags.py`
-warm_start.txt     what a warm start has loaded, and what it has not
-ended.json         the step at which it ended; gone when it goes on
+warm_start.txt     the weights that a warm start has loaded, and those that it has not
+ended.json         the step at which the run ended; deleted when it resumes
 metrics.jsonl      one line for each report
 events.*, eval/    TensorBoard
 train.lock         held (flock) by the process that trains
@@ -186,13 +186,13 @@ def _write_checksums(run: Path, sums: Sums) -> None:
 
 
 class Lock:
-    """An flock on a file; the kernel drops it when the process ends, however it ends.
+    """An flock on a file; the kernel releases it when the process ends in any way.
 
     Args:
-      path: the file; created, never removed (removing a locked file would let a second one in).
+      path: the file; created, never removed (another process could lock a new file).
 
     Raises:
-      CheckpointError: another process holds it.
+      CheckpointError: another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -212,7 +212,7 @@ class Lock:
         )
 
     def release(self) -> None:
-        """Lets others train here."""
+        """Releases the lock."""
         if self._descriptor >= 0:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # forked workers hold copies of it
             os.close(self._descriptor)
@@ -220,16 +220,16 @@ class Lock:
 
 
 class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
-    """What a run directory is a run of (`task.json`).
+    """Description of a run (`task.json`).
 
     Attributes:
-      problem: with `_rev` and `_copy`; empty of a trial.
+      problem: name of the problem, with `_rev` and `_copy`; empty for a trial.
       model: the registered name.
-      hparams_set: the set that the run began with.
-      trial: the name of the trial's class; empty of a problem.
-      usr_dirs: `--t2t_usr_dir`, absolute.
-      train_steps: where the run ends, as was asked for last; 0 if nobody has said.
-      version: of t2t_torch.
+      hparams_set: the set that the run was started with.
+      trial: name of the trial's class; empty for a problem.
+      usr_dirs: `--t2t_usr_dir`, absolute paths.
+      train_steps: last requested step to end at; 0 if unknown.
+      version: version of t2t_torch.
     """
 
     problem: str = ""
@@ -242,10 +242,10 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 
 
 class RunDirectory:
-    """The files of one run, except the checkpoints' inside.
+    """The files of one run, except those inside of checkpoints.
 
     Args:
-      path: need not exist yet.
+      path: the directory; may not exist yet.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -259,7 +259,7 @@ class RunDirectory:
 
     @property
     def exists(self) -> bool:
-        """Whether a run was begun here."""
+        """True if the directory contains a run."""
         return self._task_file.exists()
 
     @property
@@ -278,7 +278,7 @@ class RunDirectory:
         """Reads `task.json`.
 
         Raises:
-          CheckpointError: there is none, or it is not what this library writes.
+          CheckpointError: the file is missing or invalid.
         """
         text = self._read(self._task_file)
         try:
@@ -295,7 +295,7 @@ class RunDirectory:
           kind: the class that the model needs, `model.HParams`.
 
         Raises:
-          CheckpointError: there is none, or it does not fit the class.
+          CheckpointError: the file is missing, or does not fit the class.
         """
         text = self._read(self._hparams_file)
         try:
@@ -308,7 +308,7 @@ class RunDirectory:
 
     @property
     def has_checkpoints(self) -> bool:
-        """Whether there are checkpoints, whole, broken or set aside; an unfinished save is none."""
+        """True if there are checkpoints, complete, corrupt or set aside, but not if unfinished."""
         return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
@@ -338,10 +338,10 @@ class RunDirectory:
             ) from error
 
     def check_is_of(self, task: TaskRecord) -> None:
-        """Checks that the run that is here is one of this problem and model.
+        """Checks that the run in this directory has this problem and model.
 
         Raises:
-          CheckpointError: it is another one's.
+          CheckpointError: it has others.
         """
         known = self.task()
         if bool(known.trial) != bool(task.trial):
@@ -361,21 +361,21 @@ class RunDirectory:
     def check_hparams(
         self, hparams: HParams, *, resume_data: str = "exact", trains: bool = True
     ) -> list[str]:
-        """Returns "field: old -> new" of what these change.
+        """Returns "field: old -> new" for each changed hyperparameter.
 
         Args:
-          hparams: asked for.
-          resume_data: as `changed_fields` takes it.
-          trains: whether the run goes on, and is not only read.
+          hparams: requested hyperparameters.
+          resume_data: see `changed_fields`.
+          trains: True if training continues; False if the run is only read.
 
         Raises:
-          CheckpointError: the run's checkpoints are of other hparams.
+          CheckpointError: the run's checkpoints need other hparams.
         """
         before = self.hparams(type(hparams))
         return changed_fields(before, hparams, resume_data=resume_data, trains=trains)
 
     def begin(self, task: TaskRecord, hparams: HParams, *, resume_data: str = "exact") -> list[str]:
-        """Makes this the run directory of a task: `claim`, then `commit`."""
+        """Initializes the run directory of a task: `claim`, then `commit`."""
         changes = self.claim(task, hparams, resume_data=resume_data)
         self.commit()
         return changes
@@ -385,20 +385,20 @@ class RunDirectory:
     ) -> list[str]:
         """Checks that this is, or can become, the run directory of a task, and locks it.
 
-        Changes nothing of a run: `commit` does, when all else is known to fit too.
+        Does not change the files of a run: `commit` does, after all other checks.
 
         Args:
-          task: what is trained.
-          hparams: how.
-          config: the text of `config.json`; empty: none is written.
-          resume_data: as `changed_fields` takes it.
+          task: the task to train.
+          hparams: hyperparameters.
+          config: contents of `config.json`; empty: the file is not written.
+          resume_data: see `changed_fields`.
 
         Returns:
           "field: old -> new" of the hparams, and of `train_steps`, that a resumed run changes.
 
         Raises:
-          CheckpointError: it belongs to another problem or model, to hparams that this run cannot
-            go on with, or to a process that trains here; or nothing can be written here.
+          CheckpointError: the directory belongs to another problem or model, its run cannot
+            continue with these hparams, another process trains here, or it is not writable.
         """
         if self.exists or self.has_checkpoints:
             self.check_is_of(task)
@@ -420,15 +420,15 @@ class RunDirectory:
         return changes
 
     def claim_files(self, task: TaskRecord, files: Mapping[str, str]) -> None:
-        """Locks this for a task whose own files say how it is trained; `commit` will write them.
+        """Locks this for a task with its own settings files; `commit` writes them.
 
         Args:
-          task: what is trained.
-          files: texts by name.
+          task: the task to train.
+          files: file contents by name.
 
         Raises:
-          CheckpointError: it belongs to another kind of run, or to a process that trains here; or
-            nothing can be written here.
+          CheckpointError: the directory belongs to another kind of run, another process trains
+            here, or it is not writable.
         """
         if self.exists or self.has_checkpoints:
             self.check_is_of(task)
@@ -436,23 +436,23 @@ class RunDirectory:
         self._pend(task, files)
 
     def _pend(self, task: TaskRecord, texts: Mapping[str, str]) -> None:
-        # task.json last: it makes a folder a run, and nothing may be missing then.
+        # task.json last: it marks a folder as a run, which must be complete then.
         self._texts = {**texts, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
         self._pending = []
 
     def claim_for(
         self, task: TaskRecord, hparams: HParams, *, vocabularies: Iterable[str], vocab_dir: Path
     ) -> None:
-        """Has `commit` write the files of a run that no command has claimed, as one in Python.
+        """Prepares the files of a run that no command has claimed, as in Python, for `commit`.
 
-        Does nothing if they are there or were claimed.
+        Does nothing if they exist or were claimed.
         """
         if not self.exists and not self._texts:
             self._pend(task, {self._hparams_file.name: hparams.to_json()})
             self.claim_vocabularies(vocabularies, vocab_dir)
 
     def commit(self) -> None:
-        """Writes what `claim` and `claim_vocabularies` have found to fit; once."""
+        """Writes the files checked by `claim` and `claim_vocabularies`, once."""
         pending, self._pending = self._pending, []
         texts, self._texts = self._texts, {}
         for write in pending:
@@ -465,12 +465,12 @@ class RunDirectory:
                 self._end_file.unlink(missing_ok=True)
 
     def note_end(self, step: int) -> None:
-        """Notes that training is over, for those who wait for checkpoints."""
+        """Records the end of training for processes that wait for checkpoints."""
         content = {"step": step, "sha256": hashlib.sha256(str(step).encode()).hexdigest()}
         _write(self._end_file, json.dumps(content) + "\n")
 
     def ended_at(self) -> int | None:
-        """Returns the step at which training was over; None if it goes on, as far as is known."""
+        """Returns the step at which training ended; None if it may continue."""
         try:
             content = json.loads(self._end_file.read_text(encoding="utf-8"))
             step = int(content["step"])
@@ -480,20 +480,20 @@ class RunDirectory:
             return None
 
     def claim_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
-        """Checks what `copy_vocabularies` checks; `commit` will copy."""
+        """Runs the checks of `copy_vocabularies`; `commit` copies the files."""
         names = list(files)
         self.check_vocabularies(names, data_dir)
         self._pending.append(functools.partial(self.copy_vocabularies, names, data_dir))
 
     def copy_vocabularies(self, files: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
-        """Copies vocabularies in, so that decoding needs the run directory alone.
+        """Copies vocabularies to the run directory, which is then sufficient for decoding.
 
         Args:
           files: names relative to `data_dir`.
-          data_dir: where t2t-datagen wrote them.
+          data_dir: directory of the generated data.
 
         Raises:
-          CheckpointError: a copy is here already and differs: the data was made anew since.
+          CheckpointError: an existing copy differs: the data was regenerated since.
         """
         names = list(files)
         self.check_vocabularies(names, data_dir)
@@ -508,11 +508,11 @@ class RunDirectory:
         """Checks that the run's vocabularies are those of the data.
 
         Args:
-          names: of files, relative to `data_dir`; one that the run has not yet is not compared.
-          data_dir: where t2t-datagen wrote them.
+          names: file names relative to `data_dir`; files that the run does not have are skipped.
+          data_dir: directory of the generated data.
 
         Raises:
-          CheckpointError: one differs: the data was made anew since.
+          CheckpointError: a vocabulary differs: the data was regenerated since.
         """
         for name in names:
             source, copy = Path(data_dir) / name, self.path / name
@@ -524,10 +524,10 @@ class RunDirectory:
                 )
 
     def lock(self) -> None:
-        """Makes this process the only one that trains here, until it ends or calls `unlock`.
+        """Reserves training here for this process, until it ends or calls `unlock`.
 
         Raises:
-          CheckpointError: another process trains here, or this folder cannot be written to.
+          CheckpointError: another process trains here, or the folder is not writable.
         """
         if self._lock is not None:
             return
@@ -545,13 +545,13 @@ class RunDirectory:
             ) from error
 
     def unlock(self) -> None:
-        """Lets others train here."""
+        """Releases the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def _remove_leftovers(self) -> None:
-        """Deletes what crashes left behind.  Only the process that holds the lock may."""
+        """Deletes leftovers of crashes.  Requires the lock."""
         for path in (*self.path.glob(f".*{STAGED_SUFFIX}"), *unfinished_folders(self.path)):
             if path.is_dir():
                 shutil.rmtree(path)
@@ -564,16 +564,16 @@ def _write(file: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-# `metrics.jsonl`: what a run has reported, one line for each step and split.
+# `metrics.jsonl`: the reports of a run, one line for each step and split.
 
 
 NAME = "metrics.jsonl"
 
 
 class MetricsFile:
-    """The reports of a run, each step and split once, whatever was killed when.
+    """The reports of a run, each step and split once, even after interruptions at any time.
 
-    Processes may share it: one that trains, one that evaluates.
+    Processes may share the file: one that trains, one that evaluates.
 
     Args:
       directory: the run directory.
@@ -582,16 +582,16 @@ class MetricsFile:
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
         self._seen: set[tuple[int, str]] = set()
-        self._file_seen = (0, 0)  # which file `_seen` is of, and how far
+        self._file_seen = (0, 0)  # file that `_seen` describes, and position in it
 
     def add(self, split: str, step: int, values: Mapping[str, float | list[Any]]) -> None:
-        """Adds a report; one of the same step and split that is there already gives way.
+        """Adds a report; it replaces an existing one of the same step and split.
 
         Args:
-          split: "train", or the name of what was evaluated.
-          step: optimizer steps done.
-          values: by name, numbers or nested lists of them; JSON has no NaN, so what is not finite
-            becomes null.
+          split: "train", or the name of the evaluated split.
+          step: completed optimizer steps.
+          values: numbers or nested lists of them, by name; values that are not finite are written
+            as null, because JSON has no NaN.
         """
         numbers = {name: _finite(value) for name, value in values.items()}
         report = {"step": step, "split": split, "time": round(time.time(), 3), **numbers}
@@ -599,11 +599,11 @@ class MetricsFile:
             if self._holds(file, split, step):
                 self._keep(lambda old: (old["step"], old["split"]) != (step, split), report)
                 return
-            torn = _is_torn(file)  # by a disk that was full, or a kill
+            torn = _is_torn(file)  # after a full disk, or a kill
             file.write((b"\n" if torn else b"") + _line(report))  # one write
 
     def trim(self, step: int) -> None:
-        """Drops what lies beyond a step, and lines that are not whole; once or not at all."""
+        """Removes reports beyond a step, and incomplete lines, atomically."""
         if not self.path.exists():
             return
         with self._locked() as file:
@@ -614,7 +614,7 @@ class MetricsFile:
                 self._keep(lambda report: bool(report["step"] <= step))
 
     def read(self) -> list[dict[str, Any]]:
-        """Returns the reports in the order in which they came; a line that is not whole is none."""
+        """Returns the reports in the order of writing; incomplete lines are skipped."""
         try:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -622,7 +622,7 @@ class MetricsFile:
         return [report for line in lines if (report := _report(line)) is not None]
 
     def _holds(self, file: BinaryIO, split: str, step: int) -> bool:
-        """Whether there is a report of a step and split; reads what has come since it last did."""
+        """Returns True if there is a report of a step and split; reads only new lines."""
         inode, end = self._file_seen
         if inode != os.fstat(file.fileno()).st_ino:
             inode, end = os.fstat(file.fileno()).st_ino, 0
@@ -631,15 +631,14 @@ class MetricsFile:
         new = file.read()
         reports = map(_report, new.splitlines())
         self._seen.update((one["step"], one["split"]) for one in reports if one is not None)
-        # A last line without an end is read again when it is whole.
+        # An incomplete last line is read again when it is complete.
         self._file_seen = inode, end + new.rfind(b"\n") + 1
         return (step, split) in self._seen
 
     def _keep(self, wanted: Callable[[dict[str, Any]], bool], *more: Mapping[str, Any]) -> None:
-        """Replaces the file by one of the reports that are wanted, and more.
+        """Replaces the file by one of the wanted reports, and more.
 
-        The lock is held, which is that of the old file: nothing is written to the new one after it
-        has its name.
+        Requires the lock of the old file: nothing is written to the new one after it has its name.
         """
         kept = [_line(report) for report in (*filter(wanted, self.read()), *more)]
         with staged(self.path) as temporary:
@@ -647,7 +646,7 @@ class MetricsFile:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        """Yields the file, which no other process changes meanwhile."""
+        """Yields the file under an exclusive lock."""
         while True:
             with self.path.open("a+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -655,7 +654,7 @@ class MetricsFile:
                     is_current = os.path.samestat(os.fstat(file.fileno()), self.path.stat())
                 except FileNotFoundError:
                     is_current = False
-                if is_current:  # else it was replaced while this process waited
+                if is_current:  # otherwise it was replaced during the wait
                     yield file
                     return
 
@@ -665,7 +664,7 @@ def _line(report: Mapping[str, Any]) -> bytes:
 
 
 def _report(line: bytes) -> dict[str, Any] | None:
-    """Returns what a line says; None unless it is a whole report."""
+    """Returns the report in a line; None if it is incomplete."""
     try:
         report = json.loads(line)
     except ValueError:
@@ -676,7 +675,7 @@ def _report(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_torn(file: BinaryIO) -> bool:
-    """Whether the last line of a file has no end."""
+    """Returns True if the last line of a file is incomplete."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return False

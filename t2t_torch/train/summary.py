@@ -355,7 +355,7 @@ def _never_reached(run: TrainState, last: int) -> Iterator[str]:
 
 
 def _rates(run: TrainState, state: TrainerState, last: int) -> str:
-    """Returns the learning rates of the next step, of the end of the warm-up, and of the last step."""
+    """Returns the learning rates of the next step, the end of the warm-up, and the last step."""
     if run.learning_rate is None:
         now = sorted({group["lr"] for group in run.optimizer.param_groups})
         return f"{', '.join(f'{float(rate):.3g}' for rate in now)} now, as the optimizer has it"
