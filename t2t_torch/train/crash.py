@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 # Random numbers that depend on the position in the run, not on its history.
-# 
+#
 # No generator state has to be stored: before each micro-batch the generators are seeded from (seed,
 # number of the global batch).  Therefore dropout is the same after a resume, and for any number of
 # processes.
