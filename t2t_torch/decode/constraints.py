@@ -27,7 +27,7 @@ from t2t_torch.text.encoder import EOS, PAD
 
 
 NOTHING = -1
-"""Stands where there is no id."""
+"""Placeholder for no id."""
 
 
 class Phrase(NamedTuple):
@@ -545,7 +545,7 @@ def add_taken(taken: Tensor, grown: Beam) -> None:
 
 
 PREFIX, CONSTRAINTS, FORBIDDEN = "targets_prefix", "constraints", "forbidden"
-"""The keys of an input that is a mapping; of the first a text, of the others lists of texts."""
+"""Keys of an input mapping; the first contains a text, the others lists of texts."""
 
 
 class Request(list[int]):

@@ -1,7 +1,7 @@
-"""How to decode: `DecodeHParams`, with tensor2tensor's names and defaults.
+"""Decoding settings: `DecodeHParams`, with tensor2tensor's names and defaults.
 
-Every name of tensor2tensor's `decode_hparams` either means here what it meant there, or is refused
-with the reason.
+Every name of tensor2tensor's `decode_hparams` either has its meaning there, or is rejected with the
+reason.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.params import Params, hp
 
-# How outputs are searched for, or drawn: the part of `DecodeHParams` that finds them.
+# Settings for search and sampling: the base class of `DecodeHParams`.
 
 
-_ROUNDING = 1e-9  # 0.7 * 10 is a little more than 7
+_ROUNDING = 1e-9  # 0.7 * 10 is slightly more than 7
 
 OF_SEARCH = ("beam_size", "alpha", "coverage_penalty", "num_beam_groups", "diversity_strength")
-"""What only a search reads, not what is drawn."""
+"""Settings for search, not read by sampling."""
 
 OF_DRAWS = (
     "sampling_temp",
@@ -31,7 +31,7 @@ OF_DRAWS = (
     "num_decodes",
     "random_seed",
 )
-"""What only drawing reads."""
+"""Settings for sampling only."""
 
 OF_RULES = (
     "min_length",
@@ -40,11 +40,11 @@ OF_RULES = (
     "coverage_penalty",
     "num_beam_groups",
 )
-"""What a search asks beyond the likeliest; see `search.py`."""
+"""Settings for constraints of a search; see `search.py`."""
 
 
 class SearchHParams(Params):
-    """Search: what is found."""
+    """Search: settings for finding outputs."""
 
     beam_size: int = hp(
         4,
@@ -140,24 +140,24 @@ class SearchHParams(Params):
     )
 
     def is_changed(self, name: str) -> bool:
-        """Whether a field is not what it is by default."""
+        """Returns True if a field does not have its default value."""
         return bool(getattr(self, name) != type(self).model_fields[name].default)
 
     @property
     def draws(self) -> bool:
-        """Whether outputs are drawn, not searched for."""
+        """True if outputs are sampled instead of searched for."""
         return self.sampling_method == "random"
 
     def least_length(self, length: int) -> int:
-        """Returns how many tokens an output has at least, of an input of so many."""
+        """Returns the minimum number of tokens of an output, for an input of this length."""
         return max(self.min_length, math.ceil(self.min_length_ratio * length - _ROUNDING))
 
     def limit(self, length: int, *, has_inputs: bool = True) -> int:
-        """Returns the most tokens of an output, its beginning included.
+        """Returns the maximum number of tokens of an output, including its prefix.
 
         Args:
-          length: of the input.
-          has_inputs: False of a language model, whose input is the beginning.
+          length: length of the input.
+          has_inputs: False for a language model, whose input is the prefix.
         """
         if not has_inputs:
             return length + self.extra_length
@@ -167,12 +167,12 @@ class SearchHParams(Params):
         return min(most, max(1, math.floor(self.max_length_ratio * length + _ROUNDING)))
 
     def check_beam(self, vocab_size: int) -> None:
-        """Checks that the beam is not wider than a vocabulary can fill.
+        """Checks that the vocabulary is large enough for the beam.
 
-        The default width is allowed with any vocabulary.
+        The default beam size is allowed with any vocabulary.
 
         Raises:
-          HParamsError: it is wider than half the vocabulary.
+          HParamsError: the beam is wider than half the vocabulary.
         """
         most = max(SearchHParams.model_fields["beam_size"].default, vocab_size // 2)
         if self.beam_size > most:
@@ -182,10 +182,10 @@ class SearchHParams(Params):
             )
 
     def check_search(self, source: str = "--decode_hparams") -> None:
-        """Checks that what is asked of search and of draws goes together.
+        """Checks that the settings for search and sampling are compatible.
 
         Raises:
-          HParamsError: something would not be read, or cannot be.
+          HParamsError: a setting would not be read, or is not possible.
         """
         unread = ("return_beams", *OF_SEARCH) if self.draws else OF_DRAWS
         other = "argmax" if self.draws else "random"
@@ -207,7 +207,7 @@ class SearchHParams(Params):
                 "multiple of it."
             )
         if self.beam_size == 1:
-            # alpha=0 is what scores of one hypothesis are: log-probabilities.
+            # alpha=0 is the score of one hypothesis: its log-probability.
             of_beams = ("coverage_penalty", "alpha") if self.alpha else ("coverage_penalty",)
             self._refuse(
                 of_beams,
@@ -223,10 +223,10 @@ class SearchHParams(Params):
             )
 
     def check_of_language_model(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that only models with inputs read.
+        """Checks that no settings are set that only models with inputs read.
 
         Raises:
-          HParamsError: something is, or outputs have to be longer than they may be.
+          HParamsError: one is set, or the minimum length of outputs exceeds their maximum.
         """
         self._refuse(
             ("min_length_ratio", "max_length_ratio", "coverage_penalty"),
@@ -236,10 +236,10 @@ class SearchHParams(Params):
         self._check_least(f"{source}: a language model")
 
     def check_of_trees(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that trees are not found with.
+        """Checks that no settings are set that the search for trees does not read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         self._refuse(
             ("sampling_method", "max_length_ratio", "diversity_strength", *OF_RULES),
@@ -248,10 +248,10 @@ class SearchHParams(Params):
         )
 
     def _check_least(self, because: str) -> None:
-        """Checks that no output has to be longer than `extra_length`, where that alone is a limit.
+        """Checks that the minimum length is at most `extra_length`, where that is the only limit.
 
         Raises:
-          HParamsError: one has to be.
+          HParamsError: it is larger.
         """
         if self.min_length > self.extra_length:
             raise HParamsError(
@@ -295,36 +295,35 @@ REFUSED = {
     "skip_eos_postprocess": "a hypothesis ends at its end symbol; nothing is decoded after it",
     "export_extra_infer_outputs": "a run has no other outputs",
 }
-"""tensor2tensor's names that nothing here reads, and why."""
+"""tensor2tensor's names that are not supported, with the reason."""
 
 OF_SHARDS = ("shards", "shard_id", "shards_start_offset", "shard_google_format")
-"""What divides inputs among several processes."""
+"""Settings that divide inputs among several processes."""
 
 OF_WRITING = (
     *("output_format", "num_labels", "write_beam_scores", "identity_output", "delimiter"),
     "log_results",
 )
-"""What says how outputs are written; what is found does not depend on it."""
+"""Settings for writing outputs; predictions do not depend on them."""
 
 OF_TREES = ("valid_trees", "max_open_constituents")
-"""What only a search for trees reads."""
+"""Settings for the search for trees only."""
 
 READ_BY_SCORES = ("batch_size", "batch_tokens", "activation_dtype", "max_input_size")
-"""What `--score_file` reads: nothing is searched for, and a line has one form."""
+"""Settings for `--score_file`, which has no search and only one output format."""
 
 UNREAD_BY_PROMPTS = (
     *("output_format", "identity_output", "write_beam_scores", "write_alignments", "delimiter"),
     *("alignment_step", "alignment_layer", "log_results", "num_samples"),
 )
-"""What `--decode_interactive` has no use for: an answer on a terminal has one form.  So it has in a
-server."""
+"""Settings that `--decode_interactive` and servers do not read: their answers have only one form."""
 
 READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
-"""What models read that give no text; all else is about texts."""
+"""Settings for models without text outputs; all others are about texts."""
 
 
 class DecodeHParams(SearchHParams):
-    """Decoding: what is read at a time, and what is written."""
+    """Decoding: settings for reading inputs and writing outputs."""
 
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
@@ -404,24 +403,24 @@ class DecodeHParams(SearchHParams):
     )
 
     def check_of_labels(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that only models of texts read.
+        """Checks that no settings are set that only models of texts read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         searches = "a model that gives labels, numbers or spans searches for nothing and"
         self.check_read(READ_BY_LABELS, searches, source)
 
     def check_read(self, read: Sequence[str], who: str, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set but what is read.
+        """Checks that only settings that are read are set.
 
         Args:
-          read: the names of what is.
-          who: reads it, for the message.
-          source: of what is set, for the message.
+          read: names of the settings that are read.
+          who: name of the reader, for the message.
+          source: source of the settings, for the message.
 
         Raises:
-          HParamsError: something else is set; names it.
+          HParamsError: another one is set; the message names it.
         """
         told = self.provenance
         unread = [name for name in told if told[name] != "default" and name not in read]
@@ -432,10 +431,10 @@ class DecodeHParams(SearchHParams):
             )
 
     def check_of_texts(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that only trees and labels are found with.
+        """Checks that no settings are set that only trees and labels read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         self._refuse(
             (*OF_TREES, "num_labels"),
@@ -445,7 +444,7 @@ class DecodeHParams(SearchHParams):
         )
 
     def check_of_trees(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that trees are not found with; see `SearchHParams`."""
+        """Checks that no settings are set that trees do not read; see `SearchHParams`."""
         super().check_of_trees(source)
         self._refuse(
             ("num_labels", "compile"),
@@ -460,28 +459,28 @@ class DecodeHParams(SearchHParams):
             )
 
     def check_of_checkpoints(self, who: str, source: str = "--decode_hparams") -> None:
-        """Checks that no part of the inputs is asked of what decodes all, checkpoint by checkpoint.
+        """Checks that no part of the inputs is selected, for checkpoints that decode all in turn.
 
         Args:
-          who: decodes, for the message.
-          source: of what is set, for the message.
+          who: name of the reader, for the message.
+          source: source of the settings, for the message.
 
         Raises:
-          HParamsError: one is.
+          HParamsError: a part is selected.
         """
         self._refuse(
             OF_SHARDS, f"{source}: {who} decodes in one part and does not read", "Leave it out."
         )
 
     def check_of_files(self, flag: str, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that only data sets are decoded by.
+        """Checks that no settings are set that only decoding of data sets reads.
 
         Args:
-          flag: that names the file, for the message.
-          source: of what is set, for the message.
+          flag: flag that names the file, for the message.
+          source: source of the settings, for the message.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         self._refuse(
             ("num_samples",),
@@ -490,34 +489,34 @@ class DecodeHParams(SearchHParams):
         )
 
     def check_of_prompt(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that answers on a terminal do not read.
+        """Checks that no settings are set that the interactive prompt does not read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         self._refuse(
             UNREAD_BY_PROMPTS, f"{source}: --decode_interactive does not read", "Leave it out."
         )
 
     def check_of_server(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set that answers of a server do not read.
+        """Checks that no settings are set that the server does not read.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: one is set.
         """
         self._refuse(
             (*UNREAD_BY_PROMPTS, *OF_SHARDS), f"{source}: t2t-server does not read", "Leave it out."
         )
 
     def check_of_json(self, path: Path, source: str = "--decode_hparams") -> None:
-        """Checks that no delimiter is set for a file that is read and written without any.
+        """Checks that no delimiter is set for a JSON file, which has none.
 
         Args:
-          path: of inputs, a JSON object a line.
-          source: of what is set, for the message.
+          path: file of inputs, one JSON object per line.
+          source: source of the settings, for the message.
 
         Raises:
-          HParamsError: one is.
+          HParamsError: a delimiter is set.
         """
         if self.output_format != "text":
             self._refuse(
@@ -528,10 +527,10 @@ class DecodeHParams(SearchHParams):
             )
 
     def check_of_scores(self, source: str = "--decode_hparams") -> None:
-        """Checks that nothing is set but what lines are scored by.
+        """Checks that only settings are set that scoring of lines reads.
 
         Raises:
-          HParamsError: something is.
+          HParamsError: another one is set.
         """
         others = [name for name in type(self).model_fields if name not in READ_BY_SCORES]
         self._refuse(
@@ -542,27 +541,28 @@ class DecodeHParams(SearchHParams):
 
     @property
     def writes_several(self) -> bool:
-        """Whether there may be several outputs of an input."""
+        """True if an input may have several outputs."""
         return self.num_decodes > 1 if self.draws else self.return_beams
 
     @property
     def separator(self) -> str:
-        """The delimiter itself."""
+        """The delimiter character."""
         return self.delimiter.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
 def parse_decode_hparams(
     text: str, source: str = "--decode_hparams", *, to_write: bool = True
 ) -> DecodeHParams:
-    """Reads "beam_size=4,alpha=0.6".
+    """Parses "beam_size=4,alpha=0.6".
 
     Args:
       text: names and values.
-      source: of the text, for messages.
-      to_write: whether what is found is written as `output_format` says; a graph tells it itself.
+      source: source of the text, for messages.
+      to_write: True if outputs are written in the format `output_format`; False for a graph, which
+        returns them itself.
 
     Raises:
-      HParamsError: a name is unknown or refused, or a value cannot be.
+      HParamsError: a name is unknown or rejected, or a value is not possible.
     """
     for item in text.split(","):
         name = item.partition("=")[0].strip()
@@ -596,7 +596,7 @@ def parse_decode_hparams(
 
 
 def _check_files(hparams: DecodeHParams, source: str) -> None:
-    """Checks what is asked of shards."""
+    """Checks the settings of shards."""
     alone, whole = hparams.shards == 1, hparams.shard_id < 0
     of_one = ("shards_start_offset",) if whole else ()
     asked = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
@@ -612,7 +612,7 @@ def _check_files(hparams: DecodeHParams, source: str) -> None:
 
 
 def _check_alignments(hparams: DecodeHParams, source: str, *, to_write: bool) -> None:
-    """Checks what is asked of alignments."""
+    """Checks the settings of alignments."""
     if to_write and hparams.write_alignments and hparams.output_format == "text":
         raise HParamsError(
             f"{source}: write_alignments=true writes nothing in output_format=text. Expected "

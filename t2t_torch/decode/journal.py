@@ -29,7 +29,7 @@ from t2t_torch.errors import DecodeError, UsageError
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 SUFFIX = ".part"
-"""What a journal's name has after that of the outputs."""
+"""Suffix of a journal's name, after the name of the outputs."""
 
 _FIRST = b"journal of t2t_torch\n"
 _FORMAT = 1

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 BEST = "best"
-"""Names the best checkpoint, in place of a step."""
+"""The value that selects the best checkpoint instead of a step."""
 
 
 def load(

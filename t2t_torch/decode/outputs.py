@@ -467,7 +467,7 @@ def read_json(line: str, place: str) -> Any:
 
 
 _SECONDS = 30.0
-"""From one line to the next, where there is no terminal that a bar could be shown on."""
+"""Interval between progress lines without a terminal."""
 
 
 class DecodeProgress:

@@ -63,7 +63,7 @@ _FAULTS = {
     "outputs_not_finite": "not finite is the output of",
     "gradients_not_finite": "not finite is the gradient of",
 }
-"""What `crash.json` lists -> how the message tells the first of it."""
+"""Key in `crash.json` -> words for its first entry in the message."""
 
 
 def dump(

@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
 
 POLL_SECONDS = 1.0
-"""From one look at the run directory to the next; a signal is seen as often."""
+"""Interval between checks of the run directory and of signals."""
 
 Decode = Callable[[Checkpoint, Split | None], Mapping[str, float]]
-"""Decodes a checkpoint: a split, or what the command names (None); returns scores by name.  It is
-called in all processes, and the leader's scores count.  If the checkpoint is deleted meanwhile all
-of them raise a `DeletedError`."""
+"""Decodes a split, or the command's inputs (None), with a checkpoint; returns scores by name.  Called
+in all processes; the leader's scores count.  If the checkpoint is deleted meanwhile, all processes
+raise a `DeletedError`."""
 
 
 class DeletedError(CheckpointError):

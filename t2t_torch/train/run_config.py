@@ -100,7 +100,7 @@ TRAINING = frozenset(name for name, one in SCHEDULES.items() if one.trains)
 """The schedules that train."""
 
 IN_TURNS = frozenset(name for name in TRAINING if SCHEDULES[name].repeats)
-"""The schedules that train and evaluate in turns; only they can stop early."""
+"""The schedules that alternate training and evaluation; only they can stop early."""
 
 DECODING = frozenset(name for name, one in SCHEDULES.items() if one.decodes)
 """The schedules that decode."""
@@ -338,8 +338,8 @@ MAY_CHANGE = frozenset(
         "word_dropout",
     }
 )
-"""Fields that may differ from those a run began with: neither the weights' shapes nor the order of
-the data depend on them.  (`batches_per_step` has a check of its own.)"""
+"""Fields that a resumed run may change: neither the weights' shapes nor the order of the data depend
+on them.  (`batches_per_step` is checked separately.)"""
 
 
 def changed_fields(

@@ -436,7 +436,7 @@ def _told_time(seconds: float) -> str:
 REPORT_NAME = "report.html"
 _SECONDS = 60.0  # minimum time between pages, except after evaluations
 _FAULTS = (OSError, ValueError, TypeError, LookupError, T2TError)
-"""What a full disk raises, and files that another version wrote or a crash has damaged."""
+"""Errors caused by a full disk, and by files of another version or damaged by a crash."""
 
 
 class RunReport(Hook):

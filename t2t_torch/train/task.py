@@ -253,7 +253,7 @@ class Metrics(Protocol):
     """Exact streaming metrics: sums that add up over batches and processes."""
 
     sums: Tensor
-    """All that is known; it adds up over processes."""
+    """The complete state, which may be summed over processes."""
 
     def update(self, output: Output, batch: Batch) -> None:
         """Adds a batch."""
