@@ -189,7 +189,6 @@ class EvaluatedRows:
     Attributes:
       confusion: for each target that is a class or tags, the count of each pair (correct label,
         predicted label) in the rows iterated over so far.
-        the rows that were asked for so far.
 
     Raises:
       DataError: the data does not exist.

@@ -316,7 +316,7 @@ UNREAD_BY_PROMPTS = (
     *("output_format", "identity_output", "write_beam_scores", "write_alignments", "delimiter"),
     *("alignment_step", "alignment_layer", "log_results", "num_samples"),
 )
-"""Settings that `--decode_interactive` and servers do not read: their answers have only one form."""
+"""Settings that `--decode_interactive` and servers do not read: their answers have one form."""
 
 READ_BY_LABELS = ("output_format", "num_labels", *OF_SHARDS)
 """Settings for models without text outputs; all others are about texts."""

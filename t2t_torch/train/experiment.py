@@ -44,9 +44,9 @@ POLL_SECONDS = 1.0
 """Interval between checks of the run directory and of signals."""
 
 Decode = Callable[[Checkpoint, Split | None], Mapping[str, float]]
-"""Decodes a split, or the command's inputs (None), with a checkpoint; returns scores by name.  Called
-in all processes; the leader's scores count.  If the checkpoint is deleted meanwhile, all processes
-raise a `DeletedError`."""
+"""Decodes a split, or the inputs of the command (None), with a checkpoint; returns scores by name.
+Called in all processes; the leader's scores count.  If the checkpoint is deleted meanwhile, all
+processes raise a `DeletedError`."""
 
 
 class DeletedError(CheckpointError):

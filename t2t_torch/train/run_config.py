@@ -338,8 +338,8 @@ MAY_CHANGE = frozenset(
         "word_dropout",
     }
 )
-"""Fields that a resumed run may change: neither the weights' shapes nor the order of the data depend
-on them.  (`batches_per_step` is checked separately.)"""
+"""Fields that a resumed run may change: neither the weights' shapes nor the order of the data
+depend on them.  (`batches_per_step` is checked separately.)"""
 
 
 def changed_fields(
