@@ -1,1 +1,1 @@
-"""From a trained model to one ONNX graph that reads strings and answers by name."""
+"""Export of trained models, for example to one ONNX graph from strings to named predictions."""

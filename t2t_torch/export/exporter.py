@@ -57,7 +57,7 @@ from t2t_torch.runtime.signature import (
     Signature,
 )
 
-_LARGEST = 1_900_000_000  # bytes of weights: a file of ONNX has 2 GiB at most
+_LARGEST = 1_900_000_000  # maximum bytes of weights: an ONNX file has at most 2 GiB
 
 
 class Report(Protocol):
@@ -67,7 +67,7 @@ class Report(Protocol):
         """Returns the lines that the command prints."""
 
     def examples(self) -> list[dict[str, Any]]:
-        """Returns the inputs and answers that are stored with the artifact."""
+        """Returns the inputs and predictions that are stored with the artifact."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Exported:
     seconds: float
 
     def __str__(self) -> str:
-        """Returns what the command prints."""
+        """Returns the output of the command."""
         signature = self.signature
         name = f"{signature.model} of {signature.problem}, {signature.checkpoint}"
         engine = ", for CTranslate2" if signature.form == CTRANSLATE2 else ""
@@ -104,12 +104,12 @@ class Exported:
 
 
 class Origin(NamedTuple):
-    """The model that is exported.
+    """Origin of the exported model.
 
     Attributes:
       problem: full name of the problem or trial.
       model: name of the model.
-      step: of the checkpoint.
+      step: step of the checkpoint.
       chosen: how the checkpoint was chosen, such as "step 500".
       members: the models of an ensemble; see `Signature.members`.
     """
@@ -161,31 +161,31 @@ class Exporter(ABC):
 
     @abstractmethod
     def verify(self, folder: Path) -> Report:
-        """Compares what was written with the model.
+        """Compares the outputs of the written files with those of the model.
 
         Raises:
-          ExportError: they differ.
+          ExportError: the outputs differ.
         """
 
     def quantize(self, folder: Path) -> None:
-        """Replaces the weights in a folder by quantized ones."""
+        """Replaces the weights in a folder with quantized ones."""
         raise NotImplementedError
 
     def compare(self, plain: Path, quantized: Path, verified: Any) -> Report:
         """Compares quality and speed of a quantized artifact with those of the plain one.
 
         Args:
-          plain: the artifact before it was quantized.
-          quantized: the same afterwards.
+          plain: the artifact before quantization.
+          quantized: the quantized artifact.
           verified: the report of `verify`.
 
         Raises:
-          ExportError: it is worse, or not faster.
+          ExportError: the quantized artifact loses too much quality, or is not faster.
         """
         raise NotImplementedError
 
     def signature(self, **parts: Any) -> Signature:
-        """Returns the signature of the model without its files; `parts` are the format's own."""
+        """Returns the signature without the files; `parts` are fields specific to the format."""
         names = list(self.packages)
         if parts.get("needs_extensions"):
             names.append("onnxruntime_extensions")
@@ -204,7 +204,7 @@ class Exporter(ABC):
 
     @classmethod
     def export(cls, request: Request) -> Exported:
-        """Writes an artifact that answers as the model does, or nothing.
+        """Writes an artifact, verified against the model; writes nothing on failure.
 
         Args:
           request: the options.
@@ -214,7 +214,7 @@ class Exporter(ABC):
           DataError: there is no dev split.
           ExportError: the model cannot be exported, or the artifact differs from it.
           TrialError: the code or the data of a trial are missing or broken.
-          UsageError: the request cannot be met.
+          UsageError: an option is invalid.
         """
         start = time.perf_counter()
         remove_leftovers(request.export_dir)
@@ -246,11 +246,11 @@ def _version(package: str) -> str:
 
 
 def check_size(model: nn.Module, otherwise: str) -> None:
-    """Raises ExportError if the weights of a model do not fit into a file of ONNX.
+    """Raises ExportError if the weights of a model do not fit into an ONNX file.
 
     Args:
-      model: in any floating-point type; what is narrower is stored as float32.
-      otherwise: the end of the message, what to do instead.
+      model: model in any floating-point type; narrower types are stored as float32.
+      otherwise: end of the message: what to do instead.
     """
     weights = {id(one): one for one in model.parameters()}.values()
     size = sum(one.numel() * max(4, one.element_size()) for one in weights)
@@ -285,7 +285,7 @@ class RunExporter(Exporter):
 
 
 class OnnxExporter(RunExporter):
-    """Exports one ONNX graph, from the fields of an input to answers."""
+    """Exports one ONNX graph from the fields of an input to predictions."""
 
     def __init__(self, request: Request, scratch: Path) -> None:
         super().__init__(request, scratch)
@@ -330,7 +330,7 @@ class OnnxExporter(RunExporter):
 
 
 def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
-    """Returns the target of an export: a model that labels, or one that generates texts.
+    """Returns the export target: a model that predicts labels, or one that generates texts.
 
     Args:
       loaded: the model.
@@ -338,7 +338,7 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
 
     Raises:
       ExportError: the model cannot be exported; says why.
-      HParamsError: `hparams` has options that a graph does not read.
+      HParamsError: `hparams` has options that a graph does not support.
     """
     check_exportable(loaded)
     if any(feature.generates for feature in loaded.features.targets.values()):
@@ -366,7 +366,7 @@ def check_exportable(loaded: Loaded) -> None:
     )
 
 
-# A folder with a model's weights as safetensors, which is loaded as a run is.
+# A folder with a model's weights as safetensors, loadable like a run.
 
 
 _READ_ME = """# {signature.model} of {signature.problem}
@@ -393,7 +393,7 @@ weights = load_file("model.safetensors")
 
 
 class WeightsReport:
-    """Report of an export of weights, which are compared bit by bit."""
+    """Report of an export of weights; they are compared bit by bit."""
 
     def lines(self, signature: Signature) -> list[str]:
         """See `Report.lines`."""
@@ -405,13 +405,13 @@ class WeightsReport:
 
 
 class WeightsExporter(RunExporter):
-    """Exports the weights as safetensors, in a folder that is loaded as a run is."""
+    """Exports the weights as safetensors, in a folder that is loadable like a run."""
 
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
 
     def write(self, folder: Path) -> Signature:
-        """See `Exporter.write`; no data is read."""
+        """See `Exporter.write`; reads no data."""
         self._tensors = {
             name: tensor.detach().cpu().contiguous()
             for name, tensor in model_tensors(self.loaded.model).items()

@@ -1,4 +1,4 @@
-"""A model's network as an ONNX graph: numbers of features in, guesses out."""
+"""A model's network as an ONNX graph from feature tensors to predictions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from t2t_torch.features import Features
 from t2t_torch.layers import recurrent
 from t2t_torch.model import T2TModel
 
-# LSTMs as one operator of ONNX, whatever the lengths.
+# LSTMs as one ONNX operator, for any lengths.
 #
-# torch.export writes an `nn.LSTM` out step by step, for the lengths of its example alone.  So each
-# layer of `layers.recurrent.LSTM` becomes an operation of its own, which is translated as a whole.
+# torch.export unrolls an `nn.LSTM` for the lengths of the example.  Each layer of
+# `layers.recurrent.LSTM` therefore becomes a custom operator, which is translated as a whole.
 
 
 _GATES = (0, 3, 1, 2)
-"""ONNX has a layer's gates in the order input, output, forget, cell; torch input, forget, cell,
+"""Permutation of gates: ONNX orders them input, output, forget, cell; torch input, forget, cell,
 output."""
 
 _op: Any = opset20
@@ -49,19 +49,19 @@ def lstm_layer(
     hidden: Tensor,
     cell: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns what a layer of LSTM gives, zeros at padding, and its memory at each row's end.
+    """Returns the outputs of an LSTM layer, zeros at padding, and its state at each row's end.
 
     Args:
       x: [B, S, E].
-      lengths: how many positions of each row are data, [B] int32.
-      weight: of each of D directions, its gates in ONNX's order, [D, 4 H, E].
+      lengths: number of positions without padding per row, [B] int32.
+      weight: weights of the gates in ONNX's order, for D directions, [D, 4 H, E].
       recurrent_weight: [D, 4 H, H].
-      bias: of both, one after the other, [D, 8 H].
-      hidden: outputs before the first position, [D, B, H].
-      cell: of the same, [D, B, H].
+      bias: input and recurrent biases, concatenated, [D, 8 H].
+      hidden: initial outputs, [D, B, H].
+      cell: initial cells, [D, B, H].
 
     Returns:
-      [B, S, D * H], and [D, B, H] of outputs and of cells.
+      Outputs [B, S, D * H], and the final outputs and cells, [D, B, H] each.
     """
     mask = torch.arange(x.size(1), device=x.device) < lengths[:, None]
     ends = (lengths.long() - 1).clamp(min=0)[:, None]
@@ -83,7 +83,7 @@ def lstm_layer(
 def _memory_at_ends(
     x: Tensor, before: tuple[Tensor, Tensor], weights: list[Tensor], ends: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Returns the memory of one direction after each row's own last position.  [B, H] each."""
+    """Returns the state of one direction after each row's last position.  [B, H] each."""
     hidden, cell = before
     found = []
     for place in range(x.size(1)):
@@ -115,7 +115,7 @@ def _(
 def _translated(
     x: Any, lengths: Any, weight: Any, recurrent_weight: Any, bias: Any, hidden: Any, cell: Any
 ) -> tuple[Any, Any, Any]:
-    """Writes the operation in ONNX: time goes first, and directions have an axis of their own."""
+    """Translates the operator to ONNX, whose layout is time first with an axis of directions."""
     directions, _, size = recurrent_weight.shape
     outputs, hidden_after, cell_after = _op.LSTM(
         _op.Transpose(x, perm=[1, 0, 2]),
@@ -136,14 +136,14 @@ def _translated(
 LSTM_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.t2t_torch.lstm_layer.default: _translated
 }
-"""For `torch.onnx.export(custom_translation_table=...)`."""
+"""Argument `custom_translation_table` of `torch.onnx.export`."""
 
 
 class _Layers(nn.Module):
-    """The layers of an LSTM that is not trained any more.
+    """The layers of an LSTM for inference.
 
     Args:
-      lstm: whose weights these are.
+      lstm: LSTM with the weights.
     """
 
     def __init__(self, lstm: recurrent.LSTM) -> None:
@@ -187,13 +187,13 @@ class _Layers(nn.Module):
 
 
 def _ordered(weight: Tensor, gates: tuple[int, ...]) -> Tensor:
-    """Puts the four gates on the first axis into another order.  [4 H, ...]."""
+    """Returns a weight with the four gates on the first axis permuted.  [4 H, ...]."""
     parts = weight.detach().chunk(4)
     return torch.cat([parts[gate] for gate in gates])
 
 
 def replace_lstms(module: nn.Module) -> None:
-    """Puts the operation in the place of every LSTM below `module`, which is changed."""
+    """Replaces every LSTM in `module` with the custom operator, in place."""
     for name, child in list(module.named_children()):
         if isinstance(child, recurrent.LSTM):
             setattr(module, name, _Layers(child))
@@ -201,13 +201,13 @@ def replace_lstms(module: nn.Module) -> None:
             replace_lstms(child)
 
 
-# Stable sorting as ONNX's TopK, which takes the lower place of equals first.
+# Stable sorting as ONNX's TopK, which orders equal values by index.
 
 
 def _sorted(
     x: Any, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> tuple[Any, Any]:
-    """Writes `torch.sort(x, stable=True)` in ONNX."""
+    """Translates `torch.sort(x, stable=True)` to ONNX."""
     size = _op.Reshape(_op.Gather(_op.Shape(x), _op.Constant(value_int=dim)), [1])
     found: tuple[Any, Any] = _op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
     return found
@@ -216,19 +216,19 @@ def _sorted(
 SORT_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.ops.aten.sort.stable: _sorted
 }
-"""For `torch.onnx.export(custom_translation_table=...)`."""
+"""Argument `custom_translation_table` of `torch.onnx.export`."""
 
 
 _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), contextlib.__file__)
-"""Where frames are of torch or of this package."""
+"""Source folders of torch and of this package."""
 
 
 class Network(nn.Module):
-    """What is exported: `model.hidden_states`, and of each target `Modality.predict`.
+    """The exported network: `model.hidden_states`, and `Modality.predict` of each target.
 
     Args:
-      model: of which.
-      names: of the features, in the order in which they are given.
+      model: the model.
+      names: names of the features, in the order of the arguments.
     """
 
     def __init__(self, model: T2TModel | Ensemble, names: list[str]) -> None:
@@ -237,8 +237,8 @@ class Network(nn.Module):
         self._names = names
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
-        """Returns, of each target t, "t.numbers", and "t.probability", "t.scores", "t.mask" where
-        there are some.
+        """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
+        present.
         """
         found: dict[str, Tensor] = {}
         batch = dict(zip(self._names, values, strict=True))
@@ -250,10 +250,10 @@ class Network(nn.Module):
 
 
 class NamedNetwork(nn.Module):
-    """A network whose inputs have names.  Subclasses define `found`.
+    """A network with named inputs.  Subclasses define `found`.
 
     Args:
-      names: of the inputs, in the order in which they are given.
+      names: names of the inputs, in the order of the arguments.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -261,21 +261,21 @@ class NamedNetwork(nn.Module):
         self.names = list(names)
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
-        """Returns what `found` does."""
+        """Returns the outputs of `found`."""
         return self.found(dict(zip(self.names, values, strict=True)))
 
     def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns the outputs by name, of the inputs by name."""
+        """Returns the outputs by name for inputs by name."""
         raise NotImplementedError
 
 
 def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) -> onnx.ModelProto:
-    """Returns a model's network, for batches of any size and any lengths, in float32.
+    """Returns a model's network for batches of any size and lengths, in float32.
 
     Args:
-      model: that answers with labels, numbers or tags; it stays as it is.
-      example: a batch as the pipeline gives it, without targets, on the CPU.  At least two rows,
-        of several words.
+      model: model that predicts labels, numbers or tags; it is not modified.
+      example: a batch of the input pipeline without targets, on the CPU, with at least two rows of
+        several words.
 
     Returns:
       A graph whose inputs have the names of the features.  Its outputs are those of
@@ -283,7 +283,7 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
       [B, ...]; and for a target of words "t.mask", the valid positions, [B, W].
 
     Raises:
-      ExportError: it holds operations that depend on the batch, or that ONNX does not have.
+      ExportError: the model has operations that depend on the batch, or that ONNX lacks.
     """
     still = frozen(model)
     replace_lstms(still)
@@ -292,7 +292,7 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
 
 
 def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
-    """Returns which axes of a batch's features vary: rows, and positions of a sequence."""
+    """Returns the dynamic axes of a batch's features: rows, and positions of a sequence."""
     return {
         name: tuple(range(min(value.dim(), 2))) if features.all[name].is_sequence else (0,)
         for name, value in example.items()
@@ -300,7 +300,7 @@ def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tupl
 
 
 def frozen(model: Any) -> Any:
-    """Returns a copy of a model that computes in float32, on the CPU, and is not trained."""
+    """Returns a copy of a model in float32, on the CPU, in evaluation mode."""
     return copy.deepcopy(model).cpu().float().eval().requires_grad_(False)
 
 
@@ -312,17 +312,17 @@ def exported(
     *,
     otherwise: str = "Serve the run itself, with PyTorch.",
 ) -> onnx.ModelProto:
-    """Returns a network as a graph of ONNX.
+    """Returns a network as an ONNX graph.
 
     Args:
-      name: of the model, for errors.
-      network: takes the values of `example`, in this order, and returns outputs by name.
-      example: inputs by name; no size that varies is 0 or 1.
-      varying: by input, the axes whose sizes vary.
-      otherwise: what errors tell to do instead.
+      name: name of the model, for error messages.
+      network: module called with the values of `example` in order; returns outputs by name.
+      example: inputs by name; dynamic sizes must not be 0 or 1.
+      varying: dynamic axes by input.
+      otherwise: end of error messages: what to do instead.
 
     Raises:
-      ExportError: it holds operations that depend on the sizes, or that ONNX does not have.
+      ExportError: the network has operations that depend on the sizes, or that ONNX lacks.
     """
     network = network.eval()
     axes = tuple(dict.fromkeys(varying.get(one, ()), torch.export.Dim.AUTO) for one in example)
@@ -353,10 +353,10 @@ def exported(
 
 @contextlib.contextmanager
 def _fixed_sizes() -> Iterator[list[tuple[str, int]]]:
-    """Notes at which lines, outside torch and this package, a trace fixes a size that varies."""
+    """Records the lines outside torch and this package at which a trace fixes a dynamic size."""
     found: list[tuple[str, int]] = []
     original = getattr(ShapeEnv, "_set_replacement", None)
-    if original is None:  # torch keeps no promise of it
+    if original is None:  # a private function that torch may remove
         yield found
         return
 
@@ -378,7 +378,7 @@ def _check_varies(
     varying: Mapping[str, Sequence[int]],
     fixed: Sequence[tuple[str, int]],
 ) -> None:
-    """Raises ExportError if some size of the example has become part of the graph."""
+    """Raises ExportError if a size of the example was fixed in the graph."""
     why = "The model reads this size as a number, as int(), range() or a comparison do."
     lines = {(Path(file).name, line): linecache.getline(file, line).strip() for file, line in fixed}
     if lines:
@@ -401,7 +401,7 @@ def _check_varies(
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keeps what torch tells its own developers from users."""
+    """Suppresses torch's messages for its own developers."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

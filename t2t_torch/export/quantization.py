@@ -1,4 +1,4 @@
-"""Weights of eight bits, where they answer as well and faster."""
+"""Quantization to int8, checked for quality and speed."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 POINTS = 0.005
-"""What a metric may lose: half a point of a hundred; of an error its share."""
+"""Maximum loss of a metric: half a percentage point; for an error relative to its value."""
 
 _ROUNDS = 5
 
 
 class Times(NamedTuple):
-    """Seconds of the processor for all rows, one after another, the least of several rounds.
+    """CPU seconds for all rows one by one, the minimum of several rounds.
 
     Attributes:
-      before: of the artifact as it was.
-      after: of the quantized one.
+      before: time of the original artifact.
+      after: time of the quantized artifact.
     """
 
     before: float
@@ -52,25 +52,25 @@ class Times(NamedTuple):
 
 
 def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
-    """Returns a network with weights of eight bits, scaled by channel; what is computed is, too.
+    """Returns a network with int8 weights, scaled per channel, and int8 activations.
 
-    Matrix products, convolutions and LSTMs are quantized, and vectors that are looked up; inputs of
-    products and convolutions are, as they come (Zafrir et al. 2019, "Q8BERT", arXiv:1910.06188,
-    section 2, quantize weights and inputs of layers in this way).
+    The weights of matrix products, convolutions, LSTMs and embeddings are quantized; the inputs of
+    products and convolutions are quantized dynamically (Zafrir et al. 2019, "Q8BERT",
+    arXiv:1910.06188, section 2, quantizes weights and inputs of layers in this way).
 
     Args:
-      network: numbers in, numbers out; onnx crashes when it infers the shapes of strings.
+      network: network on numbers only; onnx crashes when it infers the shapes of strings.
 
     Raises:
-      ExportError: nothing in it can be quantized.
+      ExportError: no part of the network can be quantized.
     """
-    onnx_runtime()  # is silent from its first import on
+    onnx_runtime()  # disables telemetry before the first import
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     plain = onnx.ModelProto()
     plain.CopyFrom(network)
     _part_turned_weights(plain.graph)
-    # What is known of shapes is stale once a Gemm has become a MatMul of turned weights.
+    # Inferred shapes are stale once a Gemm is replaced with a MatMul of transposed weights.
     del plain.graph.value_info[:]
     level = logging.root.level
     logging.disable(logging.WARNING)
@@ -100,9 +100,9 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _part_turned_weights(graph: onnx.GraphProto) -> None:
-    """Gives each Gemm a weight of its own: onnxruntime turns it where it stands, for all readers.
+    """Copies the weight of each Gemm: onnxruntime transposes it in place, for all its users.
 
-    Vectors of words that are the weights of the softmax, too, are looked up as well.
+    Embeddings shared with the softmax are also used for lookups.
     """
     weights = {one.name: one for one in graph.initializer}
     for number, node in enumerate(graph.node):
@@ -113,14 +113,14 @@ def _part_turned_weights(graph: onnx.GraphProto) -> None:
 
 
 def check_quality(before: Mapping[str, float], after: Mapping[str, float]) -> None:
-    """Checks that metrics are about as good as they were.
+    """Checks that metrics did not get worse by more than `POINTS`.
 
     Args:
-      before: by name.
-      after: of the quantized graph.
+      before: metrics of the original graph by name.
+      after: metrics of the quantized graph.
 
     Raises:
-      ExportError: one is worse by more than `POINTS`; names all of them.
+      ExportError: metrics are worse by more than `POINTS`; names all of them.
     """
     worse = []
     for name, value in before.items():
@@ -139,15 +139,15 @@ def check_quality(before: Mapping[str, float], after: Mapping[str, float]) -> No
 
 
 def check_faster(before: Artifact, after: Artifact, inputs: Sequence[Any]) -> Times:
-    """Measures both on inputs, one at a time, by turns, and checks that the second is faster.
+    """Measures two artifacts alternately on single inputs, and checks that the second is faster.
 
     Args:
-      before: of one thread.
-      after: of one thread, too.
-      inputs: that both can answer.
+      before: original artifact with one thread.
+      after: quantized artifact with one thread.
+      inputs: valid inputs of both.
 
     Raises:
-      ExportError: it is not.
+      ExportError: the second is not faster.
     """
     first, second = [], []
     for _ in range(_ROUNDS):
@@ -165,19 +165,19 @@ def check_faster(before: Artifact, after: Artifact, inputs: Sequence[Any]) -> Ti
 
 
 def _seconds(answerer: Callable[[Sequence[Any]], Any], inputs: Sequence[Any]) -> float:
-    # Of this thread alone, as it is the only one: not what else the machine does meanwhile.
+    # CPU time of the only thread, which excludes other load on the machine.
     start = time.thread_time()
     for one in inputs:
         answerer([one])
     return time.thread_time() - start
 
 
-# How good answers are: what `t2t-eval` reports, of answers that a model or an artifact gave.
+# Metrics of predictions of a model or an artifact, as reported by `t2t-eval`.
 
 
-_CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
+_CERTAIN = 30.0  # logit of a certain label; the others are 0
 _OF_ALL_PROBABILITIES = ("neg_log_perplexity",)
-"""Metrics that read more than which label is the likeliest."""
+"""Metrics that need more than the most probable label."""
 
 
 def metrics_of(
@@ -187,16 +187,16 @@ def metrics_of(
     answers: Sequence[Prediction],
     split: Split = Split.EVAL,
 ) -> dict[str, float]:
-    """Returns the problem's metrics over some rows, by the names that `t2t-eval` has for them.
+    """Returns the problem's metrics over rows, by the names that `t2t-eval` uses.
 
-    Those that read the probability of every label are left out: an answer does not have it of tags.
+    Metrics that need the probability of every label are omitted: predictions of tags lack it.
 
     Args:
-      predictor: knows the problem and its features.
-      data_dir: of the generated data.
-      numbers: of rows of the split; they rise.
-      answers: as many.
-      split: whose rows.
+      predictor: predictor with the problem and its features.
+      data_dir: folder of the generated data.
+      numbers: ascending row indices in the split.
+      answers: predictions, one per row.
+      split: the split.
     """
     features, problem = predictor.features, predictor.problem
     shards = Shards.open(data_dir, problem.dataset_name, split)
@@ -234,7 +234,7 @@ def _right(feature: Feature, rows: Sequence[Any]) -> Tensor:
 def _contexts(
     features: Features, feature: Feature, shards: Shards, numbers: Sequence[int]
 ) -> list[list[str]]:
-    """Returns the words of the texts of which parts are answers."""
+    """Returns the words of the texts that contain the answers."""
     of = str(feature.refers_to)
     words = features.all[of]
     rows = stored(shards, features.columns[of], numbers)
@@ -244,15 +244,16 @@ def _contexts(
 def _of_spans(
     contexts: Sequence[Sequence[str]], values: Sequence[str], right: Sequence[Sequence[int]]
 ) -> Tensor:
-    """Returns logits of the words that answers are of.  [B, 1 + W, 2].
+    """Returns logits of the spans of answers.  [B, 1 + W, 2].
 
-    Of the places where an answer's text stands it is the one nearest to the right answer, as texts
-    are what is measured (Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1).
+    If the text of an answer occurs several times, the occurrence nearest to the correct answer
+    counts, because the metrics compare texts (Rajpurkar et al. 2016, arXiv:1606.05250,
+    section 6.1).
 
     Args:
-      contexts: of each row the words, which were given with spaces between.
-      values: the answers, parts of these texts.
-      right: of each row the first and last word of the right answer; -1 of none.
+      contexts: words of each row, which are joined with spaces in the input.
+      values: predicted answers, parts of these texts.
+      right: first and last word of the correct answer of each row; -1 for no answer.
     """
     logits = torch.zeros(len(contexts), 1 + max(map(len, contexts)), 2)
     for row, (words, value) in enumerate(zip(contexts, values, strict=True)):
@@ -262,9 +263,9 @@ def _of_spans(
 
 
 def _span_of(words: Sequence[str], value: str, near: int) -> tuple[int, int]:
-    """Returns the first and the last word of a part of a text, of several that nearest to a word.
+    """Returns the first and last word of a part of a text: the occurrence nearest to a word.
 
-    Whole words go before parts of words.
+    Occurrences of whole words are preferred.
     """
     text = " ".join(words)
     starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])

@@ -1,4 +1,4 @@
-"""What is to be exported, of which checkpoint, and where to."""
+"""Options of an export, and the files of its folder."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ FEWEST_ROWS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What is to be exported.
+    """Options of an export.
 
     Attributes:
-      run_dir: the run directory.
-      export_dir: where the artifact is to be.
-      data_dir: of the generated data, whose dev split it is verified on.
+      run_dir: run directory.
+      export_dir: folder of the artifact.
+      data_dir: folder of the generated data, whose dev split is used for verification.
       checkpoint: "latest", "best", a step, the path of a `ckpt-<step>` folder, or "average:8", the
         mean of the newest eight.
-      problem: of a run of several problems, the one that is exported.
-      quantize: "int8", or "" for the weights as they were trained.
-      verify_rows: of the dev split, at most.
-      overwrite: whether an artifact that is there is replaced.
+      problem: problem to export, for a run of several problems.
+      quantize: "int8", or "" for no quantization.
+      verify_rows: maximum number of rows of the dev split for verification.
+      overwrite: if True, replaces an existing artifact.
       form: one of `FORMS`.
-      decode_hparams: of what writes texts, how they are searched for.
-      others: further runs, or `ckpt-<step>` folders in them, whose models answer with that of
-        `run_dir` as one.
+      decode_hparams: decoding options of a model that generates texts.
+      others: further runs, or `ckpt-<step>` folders in them, whose models form an ensemble with
+        that of `run_dir`.
     """
 
     run_dir: Path
@@ -70,10 +70,10 @@ class Request:
     decode_hparams: DecodeHParams = dataclasses.field(default_factory=DecodeHParams)
 
     def check(self) -> None:
-        """Checks what would else be found after minutes.
+        """Checks the options early, before minutes of work.
 
         Raises:
-          UsageError: a value is none that is taken, or the folder cannot be written.
+          UsageError: an option has an invalid value, or the folder cannot be written.
         """
         self._check_form()
         if self.verify_rows < FEWEST_ROWS:
@@ -83,7 +83,7 @@ class Request:
             )
         self._averaged()
         there = self.export_dir
-        # Folders that are not there are made.
+        # Missing folders are created.
         above = next(folder for folder in there.resolve().parents if os.path.lexists(folder))
         if not above.is_dir():
             raise UsageError(f"--export_dir={there}: {above} is no folder. Give another folder.")
@@ -102,7 +102,7 @@ class Request:
                 f"--quantize={self.quantize} is not for --format={self.form}, whose weights are as "
                 "they were trained. Leave it out, or quantize a graph: --format=onnx"
             )
-        # What CTranslate2 can store it says itself.
+        # The exporter for CTranslate2 checks its own quantizations.
         if self.form == ONNX and self.quantize not in ("", *QUANTIZATIONS):
             raise UsageError(
                 f"--quantize={self.quantize}: expected {' or '.join(QUANTIZATIONS)}, or nothing."
@@ -122,10 +122,10 @@ class Request:
         return (self.run_dir, *self.others)
 
     def _averaged(self) -> int:
-        """Returns how many checkpoints are averaged; 0: none.
+        """Returns the number of checkpoints to average; 0 for no averaging.
 
         Raises:
-          UsageError: the number is none.
+          UsageError: the number is invalid.
         """
         kind, colon, count = self.checkpoint.partition(":")
         if not colon or kind != "average":
@@ -140,12 +140,12 @@ class Request:
         """Loads the model of each run on the CPU.
 
         Args:
-          scratch: an empty folder, for means of checkpoints.
+          scratch: an empty folder, for averaged checkpoints.
 
         Raises:
           CheckpointError: there is no such checkpoint, or it is damaged.
-          UsageError: `problem` is not what the run has learnt, or it is missing for a run of
-            several problems.
+          UsageError: `problem` is not a problem of the run, or is missing for a run of several
+            problems.
         """
         found = []
         for number, path in enumerate(self.runs):
@@ -167,7 +167,7 @@ class Request:
         return Member(loaded, name, f"step {loaded.info.step}")
 
     def _average(self, run: Path, count: int, scratch: Path) -> list[int]:
-        """Makes a run of the mean of a run's newest checkpoints; returns their steps."""
+        """Writes a run with the mean of the newest checkpoints of a run; returns their steps."""
         found = newest_whole(run, count)
         vocabularies = found[0].manifest().get("vocabularies", {})
         check_files(run, ["task.json", "hparams.json"])
@@ -178,24 +178,24 @@ class Request:
 
 
 def newest_whole(run: Path, count: int) -> list[Checkpoint]:
-    """Returns the newest checkpoints of a run that are whole, the newest first.
+    """Returns the newest intact checkpoints of a run, the newest first.
 
     Args:
-      run: its directory.
-      count: of checkpoints.
+      run: run directory.
+      count: number of checkpoints.
 
     Raises:
-      CheckpointError: there are fewer, or this is no run.
+      CheckpointError: there are fewer, or this is not a run directory.
     """
     there = CheckpointDirectory(run).list()
     found: list[Checkpoint] = []
     for checkpoint in reversed(there):
         if len(found) < count:
-            with contextlib.suppress(CheckpointError):  # a broken one is left out
+            with contextlib.suppress(CheckpointError):  # skips a corrupt one
                 checkpoint.verify()
                 found.append(checkpoint)
     if len(found) < count:
-        RunDirectory(run).task()  # says so if this is no run at all
+        RunDirectory(run).task()  # raises if this is not a run directory
         raise CheckpointError(
             f"'{run}' has too few whole checkpoints for an average of {count}: "
             f"{[one.step for one in there]}. Give a smaller number; t2t-trainer "
@@ -205,12 +205,12 @@ def newest_whole(run: Path, count: int) -> list[Checkpoint]:
 
 
 class Member(NamedTuple):
-    """A model, and where it is from.
+    """A model and its origin.
 
     Attributes:
       loaded: the model.
-      run: the name of the run's folder; of a `ckpt-<step>` folder, both names.
-      chosen: how the checkpoint was chosen: "step 500", "mean of steps 400, 500".
+      run: name of the run's folder; of a `ckpt-<step>` folder, both names.
+      chosen: choice of the checkpoint: "step 500", "mean of steps 400, 500".
     """
 
     loaded: Loaded
@@ -222,10 +222,10 @@ class Member(NamedTuple):
 
 
 def joined(members: Sequence[Member]) -> tuple[Loaded, str]:
-    """Returns the model, or the mean of several, and how the checkpoints were chosen.
+    """Returns the model, or the ensemble of several, and the choice of the checkpoints.
 
     Raises:
-      HParamsError: they are of different targets or vocabularies.
+      HParamsError: the models have different targets or vocabularies.
     """
     if len(members) == 1:
         return members[0].loaded, members[0].chosen
@@ -233,14 +233,14 @@ def joined(members: Sequence[Member]) -> tuple[Loaded, str]:
 
 
 def run_of(path: Path) -> Path:
-    """Returns the run directory of a `ckpt-<step>` folder, or of itself.  Resolved."""
+    """Returns the resolved run directory of a `ckpt-<step>` folder or of a run directory."""
     folder = path.resolve()
     is_checkpoint = re.fullmatch(r"ckpt-\d+", folder.name) and folder.is_dir()
     return folder.parent if is_checkpoint else folder
 
 
 def _check_replaceable(there: Path, *, overwrite: bool) -> None:
-    """Raises UsageError unless a folder is empty, or an artifact that may be replaced."""
+    """Raises UsageError unless a folder is empty or a replaceable artifact."""
     if there.is_symlink() or not there.is_dir():
         raise UsageError(f"--export_dir={there} is there already, and no folder. Give another.")
     names = {path.name for path in there.iterdir()}
@@ -274,17 +274,17 @@ def _check_replaceable(there: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yields a temporary folder beside `path`; on success its folder "whole" is renamed to it.
+    """Yields a temporary folder next to `path`; on success renames its folder "whole" to `path`.
 
-    A reader therefore sees the old folder, none, or the whole new one.  When the body raises, the
-    temporary folder is removed and `path` is as it was.
+    A reader therefore sees the old folder, none, or the complete new one.  If the body raises, the
+    temporary folder is removed and `path` is unchanged.
 
     Args:
       path: missing, an empty folder, or an artifact.
-      overwrite: whether an artifact is replaced.
+      overwrite: if True, replaces an artifact.
 
     Raises:
-      ExportError: meanwhile something came to `path` that is not to be replaced, or the disk is
+      ExportError: something that must not be replaced appeared at `path` meanwhile, or the disk is
         full.
     """
     path = path.resolve()
@@ -311,10 +311,10 @@ def staged_folder(path: Path, *, overwrite: bool) -> Iterator[Path]:
 
 
 def _put(whole: Path, path: Path, replaced: Path, *, overwrite: bool) -> None:
-    """Renames a folder to `path`; what may be replaced there becomes `replaced`.
+    """Renames a folder to `path`, after a replaceable artifact there is renamed to `replaced`.
 
     Raises:
-      ExportError: what is at `path` may not be replaced.
+      ExportError: the content of `path` must not be replaced.
     """
     try:
         if os.path.lexists(path):
@@ -324,7 +324,7 @@ def _put(whole: Path, path: Path, replaced: Path, *, overwrite: bool) -> None:
     if overwrite and path.is_dir():
         path.rename(replaced)
     try:
-        whole.rename(path)  # an empty folder gives way, another does not
+        whole.rename(path)  # replaces an empty folder only
     except OSError as error:
         if replaced.is_dir() and not os.path.lexists(path):
             replaced.rename(path)
@@ -337,11 +337,11 @@ def _put(whole: Path, path: Path, replaced: Path, *, overwrite: bool) -> None:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes left of `path`; an old folder that one took away comes back."""
+    """Removes temporary folders of killed processes, and restores an old folder they moved away."""
     path = path.resolve()
     for leftover in path.parent.glob(f".*{STAGED_SUFFIX}"):
         match = re.fullmatch(re.escape(f".{path.name}.") + r"(\d+)" + STAGED_SUFFIX, leftover.name)
-        # In containers the next process often has the number of the one that was killed.
+        # In containers the next process often has the process id of the killed one.
         if match is None or (int(match[1]) != os.getpid() and _is_alive(int(match[1]))):
             continue
         if (leftover / "replaced").is_dir() and not path.exists():
@@ -359,16 +359,16 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-# The files of an artifact, beside what holds its weights.
+# The files of an artifact other than its weights.
 
 
 def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> None:
-    """Copies what explains a model: its hyperparameters and vocabularies.
+    """Copies the metadata of a model: its hyperparameters and vocabularies.
 
     Args:
-      runs: of the model; of several as one, of all.
+      runs: run directory of the model; of all models of an ensemble.
       loaded: the model.
-      folder: where to.
+      folder: destination.
     """
     first = run_of(runs[0])
     for name in ("hparams.json", *loaded.problem.vocab_files_in(first)):
@@ -378,13 +378,13 @@ def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> Non
 
 
 def write_task(loaded: Loaded, folder: Path) -> None:
-    """Writes `task.json` of a folder that is loaded as a run is; its problem is the model's own."""
+    """Writes `task.json` of a folder that is loadable like a run, with the model's own problem."""
     task = loaded.info.task.model_copy(update={"problem": loaded.problem.full_name})
     (folder / "task.json").write_text(task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def write_signature(signature: Signature, folder: Path) -> Signature:
-    """Writes the signature of a folder with the checksums of all files in it; returns it."""
+    """Writes the signature of a folder with the checksums of all its files; returns it."""
     paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     files = {name: Written.of(folder / name) for name in sorted(paths) if name != FILE}
     signature = dataclasses.replace(signature, files=files)
@@ -393,7 +393,7 @@ def write_signature(signature: Signature, folder: Path) -> Signature:
 
 
 def write_examples(examples: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Writes inputs with their answers, one JSON object a line."""
+    """Writes inputs with their predictions, one JSON object per line."""
     with path.open("w", encoding="utf-8") as file:
         for example in examples:
             file.write(json.dumps(example, ensure_ascii=False) + "\n")

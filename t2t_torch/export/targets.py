@@ -48,11 +48,11 @@ from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 
 class ExportTarget(ABC):
-    """A model on its way to an artifact."""
+    """Interface of an exportable model."""
 
     @abstractmethod
     def rows(self, data_dir: Path, count: int) -> list[Row]:
-        """Returns rows of the dev split as inputs, and some that are made up.
+        """Returns rows of the dev split as inputs, and synthetic ones.
 
         Raises:
           DataError: there is no such data.
@@ -60,22 +60,22 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def network(self, rows: Sequence[Row]) -> Any:
-        """Returns what of the graph is computed with the model's weights.
+        """Returns the network: the part of the graph that uses the model's weights.
 
         Args:
-          rows: some of the data, by which it is traced.
+          rows: rows of the data for tracing.
 
         Raises:
-          ExportError: it cannot be a graph.
+          ExportError: the model cannot be exported as a graph.
         """
 
     @abstractmethod
     def quantized(self, network: Any) -> Any:
-        """Returns a network with weights of eight bits."""
+        """Returns a network with int8 weights."""
 
     @abstractmethod
     def graph(self, network: Any) -> Graph:
-        """Returns the whole graph: fields in, answers out."""
+        """Returns the whole graph from fields to predictions."""
 
     @abstractmethod
     def signature_parts(self) -> dict[str, Any]:
@@ -83,47 +83,47 @@ class ExportTarget(ABC):
 
     @abstractmethod
     def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
-        """Asks the model and the artifact each row.
+        """Compares the predictions of the artifact with those of the model for all rows.
 
         Raises:
-          ExportError: they differ; tells the first row that does, and both answers.
+          ExportError: they differ; contains the first such row and both predictions.
         """
 
     @abstractmethod
     def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
-        """Returns how good answers are.
+        """Returns the metrics of predictions.
 
         Args:
-          data_dir: of the generated data.
-          found: the answer by the row's number in the dev split; the numbers rise.
+          data_dir: folder of the generated data.
+          found: predictions by row index in the dev split, ascending.
         """
 
 
-# The network of a predictor, and the rows by which it is traced.
+# The network of a predictor, and the rows for tracing.
 
 
-_SHORTEST = 3  # ids of what the network is traced with; 1 would become part of the graph
+_SHORTEST = 3  # minimum length in ids for tracing; 1 would be fixed in the graph
 
 
 def network_of(predictor: LabelPredictor, rows: Sequence[Row]) -> onnx.ModelProto:
-    """Returns the network by itself: numbers in, numbers out.
+    """Returns the network alone, from feature tensors to output tensors.
 
     Args:
-      predictor: whose.
-      rows: some of the data, by which it is traced.
+      predictor: predictor of the model.
+      rows: rows of the data for tracing.
     """
     return export_network(predictor.model, example_of(predictor, rows))
 
 
 def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tensor]:
-    """Returns a batch of two rows, of such lengths that none becomes part of a graph.
+    """Returns a batch of two rows with lengths that tracing does not fix in the graph.
 
     Args:
-      predictor: whose.
-      rows: some of the data.
+      predictor: predictor of the model.
+      rows: rows of the data.
 
     Raises:
-      ExportError: all have an empty text where a longer one is needed.
+      ExportError: a text that must be longer is empty in all rows.
     """
     samples = sorted((row.sample for row in rows if row.number >= 0), key=_size)
     first, second = samples[len(samples) // 3], samples[len(samples) // 2]
@@ -134,7 +134,7 @@ def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tens
 
 
 def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str) -> int:
-    """Returns the length of the batch's shortest axis that is made of a field of texts."""
+    """Returns the length of the batch's shortest axis that comes from a field of texts."""
     features = predictor.features
     widths = (
         ids.shape[1]
@@ -147,12 +147,12 @@ def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], fiel
 def _lengthened(
     predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], field: str
 ) -> dict[str, Any]:
-    """Returns a text of one of the samples, said as often as tracing needs, and its labels.
+    """Returns a text of a sample, repeated to the length needed for tracing, and its labels.
 
-    Tracing takes a length of 1 for one that never varies.
+    Tracing treats a length of 1 as constant.
 
     Raises:
-      ExportError: none of the samples has such a text.
+      ExportError: no sample has a suitable text.
     """
     written = next((sample for sample in samples if words_of(sample[field])), None)
     if written is None:
@@ -187,7 +187,7 @@ def signature_fields(predictor: LabelPredictor) -> tuple[InputSpec, ...]:
     """Returns the inputs of an artifact.
 
     Raises:
-      ExportError: a field cannot be an input of a graph.
+      ExportError: a field is not supported as an input of a graph.
     """
     return tuple(_field(predictor, name, kind) for name, kind in predictor.kinds.items())
 
@@ -215,30 +215,30 @@ def _field(predictor: LabelPredictor, name: str, kind: Feature) -> InputSpec:
 
 
 def is_exportable(feature: Feature) -> bool:
-    """Whether a graph can answer with a target that is not generated."""
+    """Returns True if a graph supports a target that is not generated."""
     return feature.selects_words or type(feature).decode_graph is not Feature.decode_graph
 
 
-# What answers with labels, tags or numbers, on its way to an artifact.
+# Export of models that predict labels, tags or numbers.
 
 
 class LabelExportTarget(ExportTarget):
-    """A model whose answers a `LabelPredictor` gives.
+    """Export target for models of `LabelPredictor`.
 
     Args:
-      loaded: the model; it computes in float32 from now on.
+      loaded: the model; it is converted to float32.
 
     Attributes:
-      predictor: what the artifact is compared with.
+      predictor: predictor that the artifact is compared with.
 
     Raises:
-      ExportError: a field or feature cannot stand in a graph; names it.
+      ExportError: a field or feature is not supported in a graph; names it.
     """
 
     def __init__(self, loaded: Loaded) -> None:
         model = in_float32(loaded.model)
         self.predictor = LabelPredictor(model, loaded.problem, loaded.features, loaded.info)
-        graph = Graph("fields")  # what cannot be is refused at once, not when all is traced
+        graph = Graph("fields")  # raises early, before the tracing
         self._encode(graph, windows_of(graph, loaded.problem))
 
     def _encode(self, graph: Graph, windows: ContextWindows | None) -> dict[str, str]:
@@ -251,7 +251,7 @@ class LabelExportTarget(ExportTarget):
         return rows_of(self.predictor, data_dir, count)
 
     def network(self, rows: Sequence[Row]) -> onnx.ModelProto:
-        """Returns the network by itself: numbers in, numbers out."""
+        """Returns the network alone, from feature tensors to output tensors."""
         return network_of(self.predictor, rows)
 
     def quantized(self, network: onnx.ModelProto) -> onnx.ModelProto:
@@ -281,24 +281,24 @@ class LabelExportTarget(ExportTarget):
         return metrics_of(self.predictor, data_dir, list(found), list(found.values()))
 
 
-# What writes texts, on its way to an artifact: its search goes into the graph.
+# Export of models that generate texts, with their search in the graph.
 
 
 READ = ("beam_size", "alpha", "extra_length", "force_decode_length", "return_beams")
-"""What of the decode hyperparameters a graph's search is made by."""
+"""Decode hyperparameters of a graph's search."""
 
 OF_ALIGNMENTS = ("write_alignments", "alignment_step", "alignment_layer")
-"""What of them says whether, and how, it is told which word comes from which."""
+"""Decode hyperparameters of the alignments."""
 
 PROMPT = "prompt"
-"""The input of what goes on with a text: a graph's input has another name than its output."""
+"""Input name of a language model: a graph's input and output must have different names."""
 
-_PROMPT_WORDS = 8  # of a text of the data that a language model is to go on with
-_PROMPT_LENGTH = 300  # characters of any
+_PROMPT_WORDS = 8  # words of a text of the data that are the prompt of a language model
+_PROMPT_LENGTH = 300  # maximum characters of a prompt
 
 
 class _Asked(NamedTuple):
-    """What rows are made of; as a `LabelPredictor` has it."""
+    """Specification for which rows are created; see `verification.Asked`."""
 
     problem: Problem
     features: Features
@@ -307,16 +307,15 @@ class _Asked(NamedTuple):
 
 
 class TextExportTarget(ExportTarget):
-    """A model whose texts a `Predictor` finds.
+    """Export target for models of `Predictor`, which generate texts.
 
     Args:
-      loaded: the model; it computes in float32 from now on.
-      hparams: how to decode.
+      loaded: the model; it is converted to float32.
+      hparams: decoding options.
 
     Raises:
-      ExportError: it is asked something that is read outside the network, or writes a text that a
-        graph cannot.
-      HParamsError: `hparams` has set what a graph's search does not read.
+      ExportError: an input is used outside the network, or a graph cannot write the target text.
+      HParamsError: `hparams` has options that a graph's search does not support.
     """
 
     def __init__(self, loaded: Loaded, hparams: DecodeHParams) -> None:
@@ -335,7 +334,7 @@ class TextExportTarget(ExportTarget):
         self._field = read.source or self._reads
         self._given: dict[str, Feature] = {self._reads: read}
         self._cutters = loaded.problem.cutters
-        if not features.has_inputs:  # a prompt is a text that has not ended
+        if not features.has_inputs:  # a prompt is an unfinished text
             cutter = self._cutters.get(self._field)
             self._cutters = {} if cutter is None else {PROMPT: cutter}
             self._field = PROMPT
@@ -357,11 +356,11 @@ class TextExportTarget(ExportTarget):
         return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]
 
     def network(self, rows: Sequence[Row]) -> SearchNetworks:
-        """Returns the search by itself: ids in, ids out."""
+        """Returns the search networks, from ids to ids."""
         return export_search(self._predictor.model, self._search, self._example)
 
     def _example(self, rows: int, length: int) -> dict[str, Tensor]:
-        """Returns ids of texts that may be read, [rows, length]."""
+        """Returns example ids of input texts, [rows, length]."""
         size = self._loaded.features.all[self._reads].vocab_size
         known = torch.arange(rows * length) % (size - NUM_RESERVED)
         ids = known.view(rows, length) + NUM_RESERVED
@@ -370,7 +369,7 @@ class TextExportTarget(ExportTarget):
         return {self._reads: ids}
 
     def quantized(self, network: SearchNetworks) -> SearchNetworks:
-        """See `ExportTarget.quantized`; a language model's search begins without weights."""
+        """See `ExportTarget.quantized`; a language model's first network has no weights."""
         step = quantize(network.step)
         if not self._search.has_inputs:
             return network._replace(step=step)
@@ -402,7 +401,7 @@ class TextExportTarget(ExportTarget):
         begun: Mapping[str, str],
         ids: tuple[str, str],
     ) -> None:
-        """Adds the outputs that tell what words look at, and what asks for them."""
+        """Adds the attention outputs, and the input that enables them."""
         read: Any = self._loaded.features.all[self._reads]
         encoders = read.encoder, self._writes.encoder
         wanted = graph.optional(wanted_name(self._target), True)
@@ -431,7 +430,7 @@ class TextExportTarget(ExportTarget):
         """See `ExportTarget.metrics`.
 
         Raises:
-          ExportError: there is nothing that outputs could be compared with.
+          ExportError: there are no references for the outputs.
         """
         if not self._search.has_inputs:
             raise ExportError(
@@ -444,15 +443,15 @@ class TextExportTarget(ExportTarget):
         references = [self._writes.decode(ids) for ids in right]
         outputs = [prediction.text for prediction in found.values()]
         scores = score(outputs, references, scores_of(features))
-        # BLEU and chrF are told in points of a hundred; what is compared are shares.
+        # BLEU and chrF are percentages; the comparison uses fractions.
         return {f"decode/{name}": one.value / 100.0 for name, one in scores.items()}
 
 
 def check_writes(loaded: Loaded) -> None:
-    """Checks that a model's text can be found by a search in a graph.
+    """Checks that a graph can search for a model's texts.
 
     Raises:
-      ExportError: it cannot; says why.
+      ExportError: it cannot; contains the reason.
     """
     features, name = loaded.features, loaded.info.task.model
     given = {name: one.input_spec(name, features).kind for name, one in features.inputs.items()}
@@ -467,7 +466,7 @@ def check_writes(loaded: Loaded) -> None:
 
 
 def _beginning(row: Row) -> str:
-    """Returns a prompt, of a text of the data or of one that is made up."""
+    """Returns a prompt from a text of the data or a synthetic one."""
     (text,) = row.sample.values()
     words = text if isinstance(text, list) else text.split(" ")
     return " ".join(words[:_PROMPT_WORDS] if row.number >= 0 else words)[:_PROMPT_LENGTH]

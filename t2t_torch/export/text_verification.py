@@ -1,4 +1,4 @@
-"""Whether an artifact writes what the model writes that it was made from, row by row."""
+"""Verification of an artifact that generates texts against its model, row by row."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from t2t_torch.runtime.session import Artifact
 
 
-# Whether an artifact's words look where the model's do that it was made from.
+# Comparison of the attention of an artifact with that of its model.
 
 
 WEIGHT_TIE = 1e-5
-"""Weights that are no further apart are equal: sums of rounded numbers differ by as much."""
+"""Tolerance of attention weights: sums of rounded numbers differ by as much."""
 
 
 class Looked(NamedTuple):
-    """How far two attentions are apart.
+    """The difference of two attentions.
 
     Attributes:
-      gap: the greatest difference of a weight; infinity if the words or an alignment differ.
-      ties: words that are aligned otherwise, with words of equal weights.
+      gap: maximum difference of a weight; infinity if the words or an alignment differ.
+      ties: number of words with a different alignment because of equal weights.
     """
 
     gap: float
@@ -48,10 +48,10 @@ class AttentionVerification:
     """Compares the attention of an artifact with that of its model.
 
     Args:
-      predictor: the model; computes in float32.
+      predictor: the model in float32.
 
     Raises:
-      HParamsError: it attends to nothing.
+      HParamsError: the model has no attention.
     """
 
     def __init__(self, predictor: Predictor) -> None:
@@ -59,17 +59,17 @@ class AttentionVerification:
         self._aligner = predictor.aligner()
 
     def attended(self, text: str, prediction: Prediction) -> Prediction:
-        """Returns what the model has found for a text, with the best hypothesis's attention."""
+        """Returns the model's prediction for a text with the attention of the best hypothesis."""
         (ids,) = self._predictor.encode([text])
         return self._aligner.attend(ids, prediction)
 
     def compared(self, text: str, expected: Prediction, found: Prediction) -> Looked:
-        """Returns how far what the artifact tells is from what the model does.
+        """Returns the difference between the artifact's and the model's attention.
 
         Args:
           text: the input.
-          expected: of the model, with its attention.
-          found: of the artifact: the same texts.
+          expected: prediction of the model with attention.
+          found: prediction of the artifact with the same texts.
         """
         assert expected.attention is not None
         gap, ties = _gap(expected.attention, found.attention), 0
@@ -86,7 +86,7 @@ class AttentionVerification:
 
 
 def _gap(expected: Attention, found: Attention | None) -> float:
-    """Returns the greatest difference of a weight; infinity if the words differ."""
+    """Returns the maximum difference of a weight; infinity if the words differ."""
     if found is None or (expected.read, expected.written) != (found.read, found.written):
         return math.inf
     gaps = [
@@ -100,7 +100,7 @@ def _gap(expected: Attention, found: Attention | None) -> float:
 def _are_equal(
     attention: Attention, one: Sequence[tuple[int, int]], other: Sequence[tuple[int, int]]
 ) -> bool:
-    """Whether two alignments differ in words alone that are looked at as much."""
+    """Returns True if two alignments differ only in words with equal attention weights."""
     if len(one) != len(other):
         return False
     weights = attention.weights
@@ -111,23 +111,22 @@ def _are_equal(
 
 
 SCORE_TIE = 1e-5
-"""Scores of two texts that are no further apart, by their magnitude, are equal: sums of rounded
-numbers differ by as much."""
+"""Relative tolerance of the scores of texts: sums of rounded numbers differ by as much."""
 
 
 def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) -> Verified:
     """Compares an artifact with its model, which generates texts; see `verify_rows`.
 
     Args:
-      predictor: the model; computes in float32.
-      artifact: what was exported.
-      rows: their samples have one field.
+      predictor: the model in float32.
+      artifact: exported model.
+      rows: rows whose samples have one field.
     """
     return verify_rows(_TextComparison(predictor), artifact, rows)
 
 
 class _TextComparison(Comparison):
-    """Compares texts, their scores, and their attention where it is exported."""
+    """Compares texts, their scores, and their attention if it is exported."""
 
     fault = "write what the model writes"
 

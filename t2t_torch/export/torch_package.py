@@ -1,4 +1,4 @@
-"""A folder with a model's network as a program of torch.export, and what is needed to ask it."""
+"""Export of a model's network as a torch.export program, with the files needed to run it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from t2t_torch.model import T2TModel
 from t2t_torch.runtime.signature import TORCH, Signature
 from t2t_torch.train.run_directory import RunDirectory
 
-# A model's network as a program of torch.export: numbers of features in, guesses out.
+# A model's network as a torch.export program from feature tensors to predictions.
 #
-# torch.export writes the length of its example into an `nn.LSTM`.  So each is traced as an
-# operation of any length, in whose place torch's own is put: whoever loads the program needs torch
-# alone.
+# torch.export fixes the length of an `nn.LSTM` to that of the example.  Each one is therefore
+# traced as a custom operator of any length, which is then replaced with torch's own LSTM: loading
+# the program requires only torch.
 
 
 _FORWARD = (True, 1, 0.0, False, False, True)
-"""With biases, one layer, no dropout, not in training, one direction, batch first."""
+"""Arguments: with biases, one layer, no dropout, not training, one direction, batch first."""
 
 
 @torch.library.custom_op("t2t_torch::lstm_of_any_length", mutates_args=())
@@ -56,7 +56,7 @@ def lstm_of_any_length(
     bias: Tensor,
     recurrent_bias: Tensor,
 ) -> Tensor:
-    """Returns what one layer and direction of `nn.LSTM` gives.
+    """Returns the output of one layer and direction of `nn.LSTM`.
 
     Args:
       x: [B, S, E].
@@ -86,10 +86,10 @@ def _(
 
 
 class _AnyLength(nn.Module):
-    """What stands for an `nn.LSTM` while it is traced.
+    """Replacement of an `nn.LSTM` during tracing.
 
     Args:
-      lstm: of one layer and direction, batch first.
+      lstm: LSTM with one layer and direction, batch first.
     """
 
     def __init__(self, lstm: nn.LSTM) -> None:
@@ -100,17 +100,17 @@ class _AnyLength(nn.Module):
         self.hidden_size = lstm.hidden_size
 
     def forward(self, x: Tensor) -> tuple[Tensor, None]:
-        """See `nn.LSTM.forward`; what it remembers is not returned."""
+        """See `nn.LSTM.forward`; the final state is not returned."""
         start = x.new_zeros(1, x.size(0), self.hidden_size)
         return lstm_of_any_length(x, start, *self.weights), None
 
 
 class _OfBatch(nn.Module):
-    """A network that takes a batch.
+    """A network called with a batch.
 
     Args:
-      network: takes the features' values.
-      names: of the features, in this order.
+      network: network called with the values of the features.
+      names: names of the features, in this order.
     """
 
     def __init__(self, network: Network, names: list[str]) -> None:
@@ -119,7 +119,7 @@ class _OfBatch(nn.Module):
         self._names = names
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Returns what `Network` does."""
+        """Returns the outputs of the network."""
         found: dict[str, Tensor] = self.network(*(batch[name] for name in self._names))
         return found
 
@@ -127,17 +127,18 @@ class _OfBatch(nn.Module):
 def program_of(
     model: T2TModel | Ensemble, example: Mapping[str, Tensor]
 ) -> torch.export.ExportedProgram:
-    """Returns a model's network, for batches of any size and any lengths, in float32.
+    """Returns a model's network for batches of any size and lengths, in float32.
 
-    It is called with a batch, features by name, and returns what `network.export_network` says.
+    It is called with a batch, features by name, and returns the outputs of
+    `network.export_network`.
 
     Args:
-      model: that answers with labels, numbers, spans or tags; it stays as it is.
-      example: a batch as the pipeline gives it, without targets, on the CPU.  At least two rows,
-        of several words.
+      model: model that predicts labels, numbers, spans or tags; it is not modified.
+      example: a batch of the input pipeline without targets, on the CPU, with at least two rows of
+        several words.
 
     Raises:
-      ExportError: it holds operations that depend on the batch.
+      ExportError: the model has operations that depend on the batch.
     """
     still = frozen(model)
     _replace_lstms(still)
@@ -159,8 +160,8 @@ def program_of(
         ) from error
     _check_varies(program, type(model).__name__, varying)
     _put_lstms(program)
-    # From which length on the example was traced: torch has no public call to forget it.  Rows of
-    # one word, or none, are among those that are verified.
+    # Removes the minimum length of the trace, for which torch has no public function.  The
+    # verification includes rows with one word and without words.
     ranges = program._range_constraints
     program._range_constraints = dict.fromkeys(ranges, ValueRanges(1, int_oo))
     program._guards_code = []
@@ -170,7 +171,7 @@ def program_of(
 def _check_varies(
     program: torch.export.ExportedProgram, model: str, varying: Mapping[str, Mapping[int, Any]]
 ) -> None:
-    """Raises ExportError if some size of the example has become part of the program."""
+    """Raises ExportError if a size of the example was fixed in the program."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
     given = [values[name] for name in program.graph_signature.user_inputs]
     for (name, axes), value in zip(varying.items(), given, strict=True):
@@ -194,7 +195,7 @@ def _replace_lstms(module: nn.Module) -> None:
 
 
 def _put_lstms(program: torch.export.ExportedProgram) -> None:
-    """Puts torch's own LSTM in the place of each operation that has stood for one."""
+    """Replaces each custom LSTM operator with torch's own LSTM."""
     graph = program.graph
     for node in list(graph.nodes):
         if node.target is not torch.ops.t2t_torch.lstm_of_any_length.default:
@@ -213,7 +214,7 @@ def _put_lstms(program: torch.export.ExportedProgram) -> None:
     program.graph_module.recompile()
 
 
-# Whether an archive of torch.export can be loaded without executing code of its author.
+# Check that a torch.export archive can be loaded without executing code of its author.
 
 
 _ENTRY = re.compile(
@@ -253,22 +254,22 @@ _BY_KEY = {
     **dict.fromkeys(
         "stack_trace nn_module_stack torch_fn source_fn_stack from_node torch_version "
         "as_string as_strings".split(),
-        _ANY,  # torch does not evaluate them
+        _ANY,  # not evaluated by torch
     ),
 }
-"""By key of the graph's JSON, what its strings may be; others, and keys, are names."""
+"""Patterns of strings by key of the graph's JSON; other strings, and keys, must be names."""
 
 
 def check_program(path: Path) -> None:
-    """Checks that a program holds nothing but what `torch.export.save` writes of a network.
+    """Checks that a program contains only the parts that `torch.export.save` writes of a network.
 
-    `torch.export.load` and its program's `module()` execute what the archive says: they unpickle
-    weights and constants that say `use_pickle`, and example inputs, load compiled libraries, read
-    an older form that is pickled, evaluate sizes and guards as Python, and write names into the
+    `torch.export.load` and its program's `module()` can execute code from the archive: they
+    unpickle example inputs, and weights and constants marked `use_pickle`, load compiled libraries,
+    read an older pickled format, evaluate sizes and guards as Python, and write names into the
     source of a function.
 
     Raises:
-      ArtifactError: something would be executed, or the file is damaged.
+      ArtifactError: the file would execute code, or is damaged.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -277,7 +278,7 @@ def check_program(path: Path) -> None:
         OSError,
         ValueError,
         KeyError,
-        NotImplementedError,  # packed in a way that is not known
+        NotImplementedError,  # unknown compression
         RecursionError,
         zipfile.BadZipFile,
         pickle.UnpicklingError,
@@ -291,7 +292,7 @@ def check_program(path: Path) -> None:
 
 
 def _executed(archive: zipfile.ZipFile) -> str:
-    """Returns what might be executed; "" if nothing."""
+    """Returns the part that could be executed; "" if none."""
     names = archive.namelist()
     if len({name.lower() for name in names}) < len(names):
         return "two of its entries have one name"
@@ -316,7 +317,7 @@ def _executed(archive: zipfile.ZipFile) -> str:
 
 
 def _odd(content: Any, *, graph: bool) -> str:
-    """Returns what is odd in the JSON of a graph, or of its weights; "" if nothing."""
+    """Returns the first unexpected value in the JSON of a graph or its weights; "" if none."""
     if graph and not (isinstance(content, dict) and content.get("verifiers")):
         return "says that torch need not verify it"
     for key, value in _pairs(content):
@@ -330,7 +331,7 @@ def _odd(content: Any, *, graph: bool) -> str:
 
 
 def _pairs(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields all keys of objects in JSON with their values, also each of a list."""
+    """Yields all (key, value) pairs of objects in JSON, one per element of a list."""
     yield key, value
     if isinstance(value, dict):
         for name, one in value.items():
@@ -377,7 +378,7 @@ model = t2t_torch.load("{folder}")
 
 
 class TorchExporter(RunExporter):
-    """Exports the network as a program of torch.export, in a folder that is loaded as a run is."""
+    """Exports the network as a torch.export program, in a folder that is loadable like a run."""
 
     form = TORCH
     packages = ("t2t_torch", "torch")
@@ -413,7 +414,7 @@ class TorchExporter(RunExporter):
 
 
 def check_exportable(loaded: Loaded) -> None:
-    """Raises ExportError if a model writes: its search is no program."""
+    """Raises ExportError if a model generates texts: its search cannot be a program."""
     written = [name for name, target in loaded.features.targets.items() if target.generates]
     if written:
         raise ExportError(
@@ -424,17 +425,17 @@ def check_exportable(loaded: Loaded) -> None:
 
 
 def load_package(folder: str | Path, *, device: str | torch.device | None = None) -> LabelPredictor:
-    """Loads what `TorchExporter` has written.
+    """Loads a package written by `TorchExporter`.
 
-    Texts are encoded by the problem; the network is the program, and no model is built.
+    Texts are encoded by the problem; the network is the program, so no model is built.
 
     Args:
-      folder: the package.
-      device: "cpu" or None: where the program was made.
+      folder: folder of the package.
+      device: "cpu" or None; the program was traced on the CPU.
 
     Raises:
-      ArtifactError: this is no package, or it is damaged.
-      UsageError: another device.
+      ArtifactError: the folder is not a package, or is damaged.
+      UsageError: another device is requested.
     """
     folder = Path(folder)
     if device is not None and torch.device(device).type != "cpu":
@@ -455,7 +456,7 @@ def load_package(folder: str | Path, *, device: str | torch.device | None = None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.load(folder / PROGRAM).module()
-    except Exception as error:  # of torch's own, which have no base of theirs
+    except Exception as error:  # torch's errors have no common base class
         made = signature.made_with.get("torch", "?")
         raise ArtifactError(
             f"torch {torch.__version__} cannot read {folder / PROGRAM}: {error}  It was made with "
@@ -466,12 +467,12 @@ def load_package(folder: str | Path, *, device: str | torch.device | None = None
 
 
 class _Packaged(nn.Module):
-    """A program in the place of a model, as `LabelPredictor` asks it.
+    """A program with the interface of a model that `LabelPredictor` uses.
 
     Args:
-      program: of a network.
-      hparams: of the model.
-      features: what it reads and finds.
+      program: module of the program.
+      hparams: hyperparameters of the model.
+      features: features of the model.
     """
 
     def __init__(self, program: nn.Module, hparams: HParams, features: Features) -> None:
@@ -482,11 +483,11 @@ class _Packaged(nn.Module):
         self.modalities = dict.fromkeys(self._targets, _Found())
 
     def train(self, mode: bool = True) -> _Packaged:
-        """Changes nothing: a program does not train."""
+        """Does nothing: a program cannot be trained."""
         return self
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, BatchPrediction]:
-        """Returns the guesses for each target."""
+        """Returns the predictions for each target."""
         found: Mapping[str, Tensor] = self.program(batch)
         return {
             name: BatchPrediction(
@@ -499,15 +500,15 @@ class _Packaged(nn.Module):
 
 
 class _Found:
-    """What stands for a modality, where the program has guessed already."""
+    """Replacement of a modality: the program already returns predictions."""
 
     def predict(self, logits: BatchPrediction) -> BatchPrediction:
-        """Returns it."""
+        """Returns `logits` unchanged."""
         return logits
 
 
 def _tensors(features: Features, example: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Returns what the program takes and gives, to be read by whoever has torch alone."""
+    """Returns a description of the program's inputs and outputs, for users with only torch."""
     axes = axes_of(features, example)
     names = ("rows", "places")
     inputs = {}

@@ -1,4 +1,4 @@
-"""Whether an artifact answers as the model does that it was made from, row by row."""
+"""Verification of an artifact against its model, row by row."""
 
 from __future__ import annotations
 
@@ -33,27 +33,25 @@ if TYPE_CHECKING:
     from t2t_torch.runtime.signature import Signature
 
 
-# Parts of a text that a model takes for equally probable answers.
+# Ties: spans of a text that are equally probable answers to the model.
 
 
 TIE = 1e-4
-"""Logarithms of probabilities that are no further apart are equal: sums of rounded numbers differ
-by as much."""
+"""Tolerance of log-probabilities (nats): sums of rounded numbers differ by as much."""
 
 
 def is_a_tie(
     predictor: LabelPredictor, sample: Mapping[str, Any], expected: Prediction, found: Prediction
 ) -> bool:
-    """Whether answers differ in parts of a text alone that the model might find in each other's
-    place.
+    """Returns True if predictions differ only in spans that are equally probable to the model.
 
-    A text that is said over and over has them, and overlapping windows of one.
+    Repetitive texts and overlapping windows of a text have such spans.
 
     Args:
-      predictor: of the model.
-      sample: that was asked.
-      expected: what the model has found.
-      found: what something else has found.
+      predictor: predictor of the model.
+      sample: the input.
+      expected: prediction of the model.
+      found: prediction to compare.
     """
     targets = predictor.features.targets
     spans = [name for name, feature in targets.items() if feature.selects_words]
@@ -66,7 +64,7 @@ def is_a_tie(
 
 
 def likened(expected: Prediction, found: Prediction) -> Prediction:
-    """Returns what was expected, but of a tie the parts of texts that were found."""
+    """Returns the expected prediction with its text spans replaced by the tied ones of `found`."""
     names = [name for name, value in expected.values.items() if value != found.values[name]]
 
     def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
@@ -106,12 +104,12 @@ def _is_one(
 
 
 def _chance(text: str, context: str, parts: Sequence[tuple[_Window, Sequence[Token]]]) -> float:
-    """Returns the logarithm of the probability of an answer; -infinity if it may not be found.
+    """Returns the log-probability of an answer; -infinity if the model cannot return it.
 
     Args:
-      text: of the answer; "" is none.
+      text: text of the answer; "" for no answer.
       context: the whole text.
-      parts: its windows, with their words.
+      parts: windows of the text with their words.
     """
     if not text:
         if any(window.best > window.none + TIE for window, _ in parts):
@@ -132,7 +130,7 @@ def _may_be_found(window: _Window, first: int, last: int) -> bool:
 
 
 def _places(text: str, context: str, tokens: Sequence[Token]) -> list[tuple[int, int]]:
-    """Returns the numbers of first and last words whose part of the context is a text."""
+    """Returns the indices of the first and last words of all occurrences of a text."""
     return [
         (first, last)
         for first, token in enumerate(tokens)
@@ -143,15 +141,15 @@ def _places(text: str, context: str, tokens: Sequence[Token]) -> list[tuple[int,
 
 
 class _Window:
-    """What a model finds in one window.
+    """Scores of all spans of one window.
 
     Args:
-      chances: [1 + W, 2], logarithms of the probabilities of first and last words.
+      chances: log-probabilities of first and last words, [1 + W, 2].
 
     Attributes:
-      none: of no answer.
-      scores: of the answer from one word to another, W lists of W.
-      best: the greatest of those that may be found.
+      none: score of no answer.
+      scores: score of the span from one word to another, W lists of W.
+      best: the highest score of a valid span.
     """
 
     def __init__(self, chances: Tensor) -> None:
@@ -164,14 +162,14 @@ class _Window:
 
 
 def text_of(feature: Feature, numbers: Sequence[int]) -> str:
-    """Returns words as a text that `problem_types.words.tokens_of` cuts into as many.
+    """Returns words as a text that `problem_types.words.tokens_of` splits into the same number.
 
-    It would cut the sign for unknown words into several, so different words that are not in the
-    vocabulary replace these.
+    The symbol for unknown words would be split into several, so it is replaced with different words
+    that are not in the vocabulary.
 
     Args:
-      feature: the feature of words.
-      numbers: their ids.
+      feature: feature of words.
+      numbers: ids of the words.
     """
     words, encoder = feature.decode(numbers), getattr(feature, "encoder", None)
     if isinstance(encoder, TokenEncoder):
@@ -186,13 +184,12 @@ def text_of(feature: Feature, numbers: Sequence[int]) -> str:
 
 
 TOLERANCE = 1e-4
-"""What a score may differ by, and a number by its magnitude or standard deviation, from 1 on."""
+"""Tolerance of scores; of numbers relative to magnitude or standard deviation, at least 1."""
 
 MOST_TIES = 0.05
-"""The share of rows for which both may find something else that is as good: rounding changes a
-few."""
+"""Maximum fraction of rows with ties: rounding changes a few."""
 
-_LONG = 300  # words of the longest of the odd texts, unless the model reads fewer
+_LONG = 300  # words of the longest synthetic text, unless the model's limit is lower
 _LONGEST = 2_500
 
 _ODD = {
@@ -208,32 +205,32 @@ _ODD = {
 
 
 class Asked(Protocol):
-    """What rows are made for; a `LabelPredictor` is one."""
+    """Specification for which rows are created; for example a `LabelPredictor`."""
 
     @property
     def problem(self) -> Problem:
-        """Whose rows they are."""
+        """The problem of the rows."""
 
     @property
     def features(self) -> Features:
-        """The problem's."""
+        """The features of the problem."""
 
     @property
     def kinds(self) -> Mapping[str, Feature]:
-        """By field of an input, a feature that is made of it."""
+        """A feature for each field of an input, by field."""
 
     @property
     def limits(self) -> Limits:
-        """To what length inputs are cut."""
+        """The lengths to which inputs are truncated."""
 
 
 class Row(NamedTuple):
-    """An input that both are asked.
+    """An input for the comparison of model and artifact.
 
     Attributes:
-      name: what is told of it: "row 17 of the dev split".
-      sample: its fields.
-      number: in the split; -1 of one that is made up.
+      name: name in messages: "row 17 of the dev split".
+      sample: values by field.
+      number: index in the split; -1 for a synthetic input.
     """
 
     name: str
@@ -241,8 +238,8 @@ class Row(NamedTuple):
     number: int = -1
 
 
-_EXAMPLES = 20  # that an artifact holds
-_ODD_EXAMPLES = 5  # of these, synthetic ones
+_EXAMPLES = 20  # number of examples of an artifact
+_ODD_EXAMPLES = 5  # number of synthetic ones among them
 
 
 class Verified(NamedTuple):
@@ -250,13 +247,13 @@ class Verified(NamedTuple):
 
     Attributes:
       rows: the inputs.
-      answers: of the artifact, by the index of the row; without rows that both refuse.
-      difference: the greatest difference of a score.
-      ties: rows in which both write other texts of equal scores, or find other parts of one.
-      attention: the greatest difference of a weight; None without attention.
-      looks: words that attend to two words of the input alike, and are aligned otherwise.
-      metrics: over the rows of the data, before and after quantizing.
-      times: seconds before and after quantizing; None without.
+      answers: predictions of the artifact by row index; without rows that both reject.
+      difference: maximum difference of a score.
+      ties: number of rows with different texts or spans of equal scores.
+      attention: maximum difference of an attention weight; None without attention.
+      looks: number of words with a different alignment because of equal attention weights.
+      metrics: metrics on the rows of the data, before and after quantization.
+      times: seconds before and after quantization; None without quantization.
     """
 
     rows: Sequence[Row]
@@ -269,7 +266,7 @@ class Verified(NamedTuple):
     times: Times | None = None
 
     def examples(self) -> list[dict[str, Any]]:
-        """Returns some inputs with their answers."""
+        """Returns some inputs with their predictions."""
         odd = [place for place in self.answers if self.rows[place].number < 0][:_ODD_EXAMPLES]
         usual = [place for place in self.answers if self.rows[place].number >= 0]
         return [
@@ -304,19 +301,18 @@ class Verified(NamedTuple):
 
 
 def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
-    """Returns rows of a split as inputs, spread evenly over it, and some that are made up.
+    """Returns rows spread evenly over a split as inputs, followed by synthetic ones.
 
-    What was stored as numbers is made text again: a word that the vocabulary has not stands there
-    as its sign for that.
+    Stored ids are decoded to text, so unknown words appear as the vocabulary's symbol for them.
 
     Args:
-      predictor: whose inputs they are.
-      data_dir: of the generated data.
-      count: of rows; all there are if there are fewer.
-      split: whose.
+      predictor: specification of the inputs.
+      data_dir: folder of the generated data.
+      count: maximum number of rows.
+      split: the split.
 
     Raises:
-      DataError: there is no such data, or not a row in it.
+      DataError: there is no such data, or it has no rows.
     """
     shards = Shards.open(data_dir, predictor.problem.dataset_name, split)
     total = shards.num_rows
@@ -332,7 +328,7 @@ def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.E
         name: stored(shards, features.columns[name], numbers)
         for name in dict.fromkeys((*names.values(), *features.given))
     }
-    # A span is found in a text as it is written, which its problem cuts into words itself.
+    # Spans refer to the raw text, which the problem itself splits into words.
     whole = any(feature.selects_words for feature in features.targets.values())
     rows = []
     for place, number in enumerate(numbers):
@@ -348,7 +344,7 @@ def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.E
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
-    """Returns the stored numbers of some rows of a column; row numbers rise."""
+    """Returns the stored numbers of rows of a column; row indices must be ascending."""
     found: list[Any] = []
     start, wanted = 0, list(numbers)
     for values, offsets in shards.column(column):
@@ -363,7 +359,7 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
 
 
 def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
-    """Yields inputs with texts that are seldom seen, and with those of a row written otherwise."""
+    """Yields inputs with unusual texts, and with variants of the texts of a row."""
     for name, kind in predictor.kinds.items():
         if kind.aligned_to is None:
             for told, value in kind.unusual_values().items():
@@ -387,8 +383,8 @@ def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
 def _of_words(
     predictor: Asked, given: Mapping[str, Any], texts: Mapping[str, str]
 ) -> dict[str, list[Any]]:
-    """Returns as many labels, entries or numbers of words as there are words: those of a row over
-    and over, with some that are seldom seen between.
+    """Returns one label, entry or list of numbers per word: those of a row repeated, with unusual
+    ones in between.
     """
     found = {}
     for field, kind in predictor.kinds.items():
@@ -412,10 +408,10 @@ class Gap(NamedTuple):
     """The difference between a prediction of an artifact and that of its model.
 
     Attributes:
-      score: the greatest difference of a score.
-      is_tie: whether the values differ but are as good as each other.
-      weight: the greatest difference of a weight of attention.
-      looks: number of words that are aligned otherwise, with words of equal weights.
+      score: maximum difference of a score.
+      is_tie: True if the values differ but are equally good.
+      weight: maximum difference of an attention weight.
+      looks: number of words with a different alignment because of equal attention weights.
     """
 
     score: float = 0.0
@@ -428,8 +424,8 @@ class Comparison(ABC):
     """Compares the predictions of an artifact with those of its model, row by row.
 
     Attributes:
-      fault: what an artifact does not do that refuses what the model answers.
-      attends: whether attention is compared, too.
+      fault: verb phrase for the error of an artifact that rejects an input of the model.
+      attends: True if attention is compared, too.
     """
 
     fault: ClassVar[str]
@@ -445,7 +441,7 @@ class Comparison(ABC):
 
     @abstractmethod
     def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
-        """Returns the difference; of predictions that differ too much what is wrong, as `fault`."""
+        """Returns the difference, or the fault of predictions that differ too much."""
 
     @abstractmethod
     def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
@@ -460,12 +456,12 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> V
     """Compares an artifact with its model: each row alone, and all rows in batches.
 
     Args:
-      comparison: of the two.
-      artifact: has `predict`, and `attend` where attention is compared.
+      comparison: comparison of the two.
+      artifact: object with `predict`, and `attend` if attention is compared.
       rows: the inputs.
 
     Raises:
-      ExportError: they differ; has the first row that does, and both predictions.
+      ExportError: they differ; contains the first such row and both predictions.
     """
     ask = artifact.attend if comparison.attends else artifact.predict
     expected = comparison.expected(rows)
@@ -510,7 +506,7 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> V
 
 
 def prediction_of(ask: Callable[[list[Any]], Any], given: Any) -> Prediction | DataError:
-    """Returns the prediction of one input, or the error with which it is refused."""
+    """Returns the prediction of one input, or the error with which it is rejected."""
     try:
         (found,) = ask([given])
     except DataError as error:
@@ -527,18 +523,18 @@ def _described(comparison: Comparison, answer: Prediction | DataError) -> str:
 def verify(
     predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[Row]
 ) -> Verified:
-    """Compares an artifact with its model, which labels; see `verify_rows`.
+    """Compares an artifact with its model, which predicts labels; see `verify_rows`.
 
     Args:
-      predictor: the model; computes in float32.
-      artifact: what was exported.
-      rows: as `rows_of` returns them.
+      predictor: the model in float32.
+      artifact: exported model.
+      rows: rows returned by `rows_of`.
     """
     return verify_rows(_LabelComparison(predictor), artifact, rows)
 
 
 class _LabelComparison(Comparison):
-    """Compares labels, numbers and parts of texts."""
+    """Compares labels, numbers and text spans."""
 
     fault = "answer as the model does"
 
@@ -564,7 +560,7 @@ class _LabelComparison(Comparison):
         return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
 
     def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
-        """See `Comparison.check_ties`; synthetic rows, which repeat themselves, may be ties."""
+        """See `Comparison.check_ties`; ties of synthetic rows are allowed, as they are repetitive."""
         own = [place for place, row in enumerate(rows) if row.number >= 0]
         found = [place for place in own if place in ties]
         if len(found) > MOST_TIES * len(own):
@@ -578,7 +574,7 @@ class _LabelComparison(Comparison):
 
 
 def _gap(expected: Prediction, found: Prediction, stds: Mapping[str, float]) -> float:
-    """Returns the greatest difference of a score or a number; infinity if something else is."""
+    """Returns the maximum difference of a score or number; infinity if other values differ."""
     if expected.values.keys() != found.values.keys():
         return math.inf
     gaps = [
@@ -595,9 +591,9 @@ def _gap(expected: Prediction, found: Prediction, stds: Mapping[str, float]) -> 
 
 
 def _is_a_tie(name: str, expected: Prediction, found: Prediction) -> bool:
-    """Whether both answers score the label of the one and that of the other alike.
+    """Returns True if both predictions have equal scores for both of their labels.
 
-    It is of classes and choices alone: tags and sets of labels have to be the same.
+    Only for classes and choices: tags and sets of labels must be equal.
     """
     one, other = expected.values[name], found.values[name]
     if one == other or not (isinstance(one, str) and isinstance(other, str)):
@@ -611,9 +607,9 @@ def _is_a_tie(name: str, expected: Prediction, found: Prediction) -> bool:
 
 
 def _value_gap(expected: Any, found: Any, std: float) -> float:
-    """Returns how far apart numbers are, as a share of what is above 1; of labels 0 or infinity.
+    """Returns the difference of numbers, relative to magnitudes above 1; for labels 0 or infinity.
 
-    Numbers that are learnt standardized are rounded as their standard deviation is, also near 0.
+    The rounding error of standardized numbers scales with their standard deviation, also near 0.
     """
     if isinstance(expected, Mapping):
         return _numbers_gap(expected, found)
@@ -624,7 +620,7 @@ def _value_gap(expected: Any, found: Any, std: float) -> float:
 
 
 def _numbers_gap(expected: Any, found: Any) -> float:
-    """Returns the greatest difference of numbers, in a list or by name."""
+    """Returns the maximum difference of numbers in a list or by name."""
     if isinstance(expected, Mapping):
         if not isinstance(found, Mapping) or expected.keys() != found.keys():
             return math.inf
