@@ -560,7 +560,7 @@ class _LabelComparison(Comparison):
         return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
 
     def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
-        """See `Comparison.check_ties`; ties of synthetic rows are allowed, as they are repetitive."""
+        """See `Comparison.check_ties`; synthetic rows are repetitive and may be ties."""
         own = [place for place, row in enumerate(rows) if row.number >= 0]
         found = [place for place in own if place in ties]
         if len(found) > MOST_TIES * len(own):
