@@ -355,7 +355,6 @@ def changed_fields(
 
     Raises:
       CheckpointError: a field changed that must not change; all are listed.
-      CheckpointError: a field that may not change has changed; all are listed.
     """
     from t2t_torch.hparam import DataHParams  # large module, not needed by --help
 

@@ -313,10 +313,10 @@ class TaskState:
         """Called after each update, before its step is counted.
 
         Args:
-        optimizer: optimizer of the model.
-        state: position of the run.
-        skipped: [], 1.0 if the update was skipped because the loss or its gradient was not
-          finite.
+          optimizer: optimizer of the model.
+          state: position of the run.
+          skipped: [], 1.0 if the update was skipped because the loss or its gradient was not
+            finite.
         """
 
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
