@@ -1,1 +1,1 @@
-"""How each kind of feature enters and leaves a network."""
+"""Modalities: input and output layers for each type of feature."""

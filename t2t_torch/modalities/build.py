@@ -1,4 +1,4 @@
-"""The modalities of a problem's features, with the tables that they share."""
+"""Creation of the modalities of a problem, with shared embedding tables."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ MODALITIES = (label, label, label, label, tags, words)
 def build_modalities(
     hparams: HParams, features: Features, widths: Mapping[str, int] | None = None
 ) -> nn.ModuleDict:
-    """Returns a modality for each input and target.  The one place where tables are shared.
+    """Returns a modality for each input and target, with shared embedding tables.
 
-    `shared_embedding_and_softmax_weights` hands one table to all bottoms of texts and to the
-    softmax, `shared_embedding` one table to all bottoms.  A modality is built with a `hidden_size`
-    that is the width of its own side of the network: what its bottom gives, or its top takes.
+    With `shared_embedding_and_softmax_weights` all bottoms of texts and the softmax share a table,
+    with `shared_embedding` all bottoms.  A modality is built with the `hidden_size` of its side of
+    the network: the output width of its bottom, or the input width of its top.
 
     Args:
-      hparams: of the model.
-      features: of the problem.
-      widths: of what the tops of targets take; `hidden_size` unless they are named.
+      hparams: hyperparameters of the model.
+      features: features of the problem.
+      widths: input widths of the tops by target; `hidden_size` by default.
 
     Raises:
-      HParamsError: a table is to be shared by vocabularies of different sizes, a feature's type
-        has no modality, or a loss does not fit its target.
+      HParamsError: vocabularies of different sizes cannot share a table, a type of feature has no
+        modality, or a loss does not fit its target.
     """
     modalities = nn.ModuleDict()
     widths = {
@@ -62,10 +62,10 @@ def build_modalities(
 
 
 def objectives(hparams: HParams, features: Features) -> dict[str, TargetObjective | None]:
-    """Returns what is trained on for each target; None where its modality finds its loss itself.
+    """Returns the objective of each target; None if its modality has its own loss.
 
     Raises:
-      HParamsError: as `objective_of`; or a target's type has no modality.
+      HParamsError: as `objective_of`; or a type of target has no modality.
     """
     return {
         name: objective_of(name, features, hparams, modality_of(name, feature, hparams))
@@ -95,7 +95,7 @@ def _text_modalities(
     tables = []
     for name, text in texts.items():
         is_target = name in features.targets
-        # What is produced is read, too, one step later.
+        # Targets are also read, one step later.
         width = hparams.input_width(text)
         own = width if is_target else own_width(hparams, width)
         table = shared or embedding(text, hparams.replace(hidden_size=own))

@@ -1,4 +1,4 @@
-"""Modalities of classes, numbers, answer spans and pictures."""
+"""Modalities of classes, numbers, answer spans and images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from t2t_torch.modality import BatchPrediction, Modality, log_mean_exp
 
 
 class TargetModality(Modality):
-    """What is only ever a target: nothing of it is given to a model.
+    """Base class of modalities that are never inputs.
 
     Args:
       hparams: hidden_size.
-      size: logits of an example.
+      size: number of logits per example.
     """
 
     default_loss = "cross_entropy"
@@ -33,14 +33,14 @@ class TargetModality(Modality):
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes it for a target."""
+        """Creates the modality of a target."""
         if not is_target:
             raise HParamsError(f"a {type(feature).__name__} can be a target, but no input.")
         return cls(hparams, cls.size_of(feature))
 
     @classmethod
     def size_of(cls, feature: Any) -> int:
-        """Returns the logits of an example."""
+        """Returns the number of logits per example."""
         return int(feature.vocab_size)
 
     def mask(self, values: Tensor) -> Tensor:
@@ -55,12 +55,12 @@ class TargetModality(Modality):
 
 
 class ClassLabelModality(TargetModality):
-    """One of several classes: hidden [B, H] -> logits [B, C]; an unknown class has no loss."""
+    """Modality of class labels: hidden [B, H] -> logits [B, C]; unknown classes have no loss."""
 
     serves = ClassLabel
 
     def counted(self, targets: Tensor) -> Tensor:
-        """Returns 1 where the class is known.  [B] -> [B]."""
+        """Returns 1 if the class is known, else 0.  [B] -> [B]."""
         return (targets >= 0).float()
 
     def predict(self, logits: Tensor) -> BatchPrediction:
@@ -69,7 +69,7 @@ class ClassLabelModality(TargetModality):
 
 
 class ChoiceModality(TargetModality):
-    """One of several inputs: hidden [B, K, H] -> a score of each candidate [B, K]."""
+    """Modality of choices among inputs: hidden [B, K, H] -> scores of candidates [B, K]."""
 
     serves = Choice
 
@@ -78,7 +78,7 @@ class ChoiceModality(TargetModality):
         self.top = Score(hparams.hidden_size)
 
     def counted(self, targets: Tensor) -> Tensor:
-        """Returns 1 where there is a choice.  [B] -> [B]."""
+        """Returns 1 if there is a correct candidate, else 0.  [B] -> [B]."""
         return (targets >= 0).float()
 
     def predict(self, logits: Tensor) -> BatchPrediction:
@@ -87,7 +87,7 @@ class ChoiceModality(TargetModality):
 
 
 class Score(nn.Linear):
-    """A number for each vector: [..., H] -> [...].
+    """Linear layer with a single output: [..., H] -> [...].
 
     Args:
       hidden_size: H.
@@ -102,7 +102,7 @@ class Score(nn.Linear):
 
 
 class MultiLabelModality(TargetModality):
-    """Any number of classes: hidden [B, H] -> a logit for each class [B, C], by itself."""
+    """Modality of multiple labels: hidden [B, H] -> an independent logit per class [B, C]."""
 
     serves = MultiLabel
     default_loss = "binary_cross_entropy"
@@ -120,22 +120,22 @@ class MultiLabelModality(TargetModality):
         return (_log_of(found) - _log_of(1.0 - found)).float()
 
     def alternatives(self, logits: Tensor) -> Tensor:
-        """Returns the scores of "not there" and "there" for each class.  [B, C] -> [B, C, 2]."""
+        """Returns the scores of "absent" and "present" of each class.  [B, C] -> [B, C, 2]."""
         return torch.stack([torch.zeros_like(logits), logits], -1)
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Returns the log-odds of the mean of the probabilities of "there".  [B, C] each."""
+        """Returns the log-odds of the mean of the probabilities of "present".  [B, C] each."""
         there, absent = ([F.logsigmoid(sign * one.float()) for one in logits] for sign in (1, -1))
         return log_mean_exp(there) - log_mean_exp(absent)
 
     def predict(self, logits: Tensor) -> BatchPrediction:
-        """Returns 1 for each class that is likelier than not."""
+        """Returns 1 for each class with a probability above 0.5."""
         probability = F.logsigmoid(logits.float().abs()).sum(-1).exp()
         return BatchPrediction((logits > 0).long(), probability, logits.float().sigmoid())
 
 
 class SoftLabelModality(TargetModality):
-    """A probability of each class: hidden [B, H] -> logits [B, C]."""
+    """Modality of distributions over classes: hidden [B, H] -> logits [B, C]."""
 
     serves = SoftLabel
 
@@ -155,7 +155,7 @@ class SoftLabelModality(TargetModality):
         return BatchPrediction(logits.float().softmax(-1))
 
 
-_LEAST = 1e-30  # a probability that has a logarithm
+_LEAST = 1e-30  # least probability, to have a logarithm
 
 
 def _by_label(feature: Any, rows: Sequence[Mapping[str, float]]) -> Tensor:
@@ -176,11 +176,11 @@ def best_classes(logits: Tensor) -> BatchPrediction:
     return BatchPrediction(best[:, None], probability, scores)
 
 
-# Numbers: a linear map in and out.
+# Numbers: linear layers.
 
 
 class NumbersEmbedding(nn.Linear):
-    """One position of a sequence for all numbers: [B, size] -> [B, 1, H]."""
+    """Embeds all numbers as one position of a sequence: [B, size] -> [B, 1, H]."""
 
     def forward(self, input: Tensor) -> Tensor:
         """[B, size] -> [B, 1, H]."""
@@ -188,12 +188,12 @@ class NumbersEmbedding(nn.Linear):
 
 
 class RealModality(Modality):
-    """Numbers: [B, size] -> [B, 1, H] in, hidden [B, H] -> [B, size] out.
+    """Modality of numbers: bottom [B, size] -> [B, 1, H], top [B, H] -> [B, size].
 
     Args:
       hparams: hidden_size.
-      size: how many numbers.
-      is_target: whether they are produced.
+      size: number of numbers.
+      is_target: True for a target, False for an input.
     """
 
     serves = Real
@@ -208,7 +208,7 @@ class RealModality(Modality):
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes it for so many numbers."""
+        """Creates the modality of a feature."""
         return cls(hparams, feature.size, is_target=is_target)
 
     def mask(self, values: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class RealModality(Modality):
         *,
         data: bool = True,
     ) -> Tensor:
-        """Returns the loss of each example: from a teacher's numbers as from the data's."""
+        """Returns the loss of each example; the numbers of a teacher are targets as well."""
         values = super().training_values(logits, targets, None, axes, data=data)
         if taught is None or self.objective is None:
             return values
@@ -243,7 +243,7 @@ class RealModality(Modality):
         return BatchPrediction(logits.float())
 
 
-# The first and the last word of an answer.
+# First and last word of an answer.
 
 
 MAX_WORDS = 30
@@ -251,20 +251,20 @@ MAX_WORDS = 30
 
 
 class SpanModality(TargetModality):
-    """Two distributions over words: hidden [B, 1 + W, H] -> logits [B, 1 + W, 2].
+    """Modality of answer spans: hidden [B, 1 + W, H] -> logits of both ends [B, 1 + W, 2].
 
-    The first position stands for "no answer"; word i is position i + 1.
+    The first position is "no answer"; word i is position i + 1.
     """
 
     serves = Span
 
     @classmethod
     def size_of(cls, feature: Any) -> int:
-        """Returns 2: each position is scored as a first and as a last word."""
+        """Returns 2: each position has scores as the first and as the last word."""
         return 2
 
     def scores(self, logits: Tensor) -> Tensor:
-        """Returns the scores of all words as the first, and as the last.  -> [B, 2, 1 + W]."""
+        """Returns the scores of the first and of the last word.  -> [B, 2, 1 + W]."""
         return logits.transpose(1, 2)
 
     def labels(self, targets: Tensor) -> Tensor:
@@ -287,10 +287,10 @@ def best_spans(logits: Tensor) -> Tensor:
     """Returns the most likely first and last word, or -1 twice for no answer.
 
     Args:
-      logits: [B, 1 + W, 2] of first and last words; position 0 stands for no answer.
+      logits: scores of first and last words, [B, 1 + W, 2]; position 0 is "no answer".
 
     Returns:
-      [B, 2] int64; the last is never before the first, nor `MAX_WORDS` or more behind it.
+      [B, 2] int64; the last word is at most `MAX_WORDS` - 1 words after the first.
     """
     first, last = logits.float().log_softmax(1).unbind(-1)  # [B, 1 + W] each
     scores = first[:, 1:, None] + last[:, None, 1:]  # [B, W, W]
@@ -305,17 +305,17 @@ def best_spans(logits: Tensor) -> Tensor:
     return torch.where(none[:, None], -torch.ones_like(spans), spans)
 
 
-# Pictures, cut into squares.  Dosovitskiy et al. 2021, arXiv:2010.11929.
+# Images, split into square patches.  Dosovitskiy et al. 2021, arXiv:2010.11929.
 
 
-_SIDES = (7, 8, 4, 5, 6)  # of a square in pixels, the best first, of those that divide the picture
+_SIDES = (7, 8, 4, 5, 6)  # sizes of a patch in pixels, by preference, if they divide the image
 
 
 class Patches(nn.Module):
-    """A vector for each square of a picture, with one learnt for its place.
+    """Patch embedding of images, with learnt position embeddings.
 
     Args:
-      feature: the picture's size.
+      feature: size of the image.
       hidden_size: H.
     """
 
@@ -341,10 +341,10 @@ class Patches(nn.Module):
 
 
 class ImageModality(Modality):
-    """A picture, as a sequence of its squares: [B, P, H].  An input only.
+    """Modality of images, as a sequence of patches: [B, P, H].  Inputs only.
 
     Args:
-      bottom: cuts it.
+      bottom: patch embedding.
     """
 
     serves = Image
@@ -355,12 +355,12 @@ class ImageModality(Modality):
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes it for an input."""
+        """Creates the modality of an input."""
         if is_target:
             raise HParamsError("an Image can be an input, but no target.")
         return cls(Patches(feature, hparams.hidden_size))
 
     def mask(self, values: Tensor) -> Tensor:
-        """Returns True for each square.  -> [B, P] bool."""
+        """Returns True for each patch.  -> [B, P] bool."""
         patches = self.bottom.num_patches  # type: ignore[union-attr]
         return torch.ones(values.size(0), int(patches), dtype=torch.bool, device=values.device)

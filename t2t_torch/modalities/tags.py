@@ -1,4 +1,4 @@
-"""A label for each word."""
+"""Modalities of tags: a label for each word."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from t2t_torch.modalities.label import TargetModality
 from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, Modality
 from t2t_torch.text.tags import tag_rules
 
-_CERTAIN = 30.0  # a logit beside which the others, 0, are nothing
+_CERTAIN = 30.0  # a logit whose probability is about 1 if the others are 0
 
 
 class TagsModality(TargetModality):
-    """A label for each word: hidden [B, W, H] -> logits [B, W, C]; an unknown one has no loss.
+    """Modality of tags: hidden [B, W, H] -> logits [B, W, C]; unknown tags have no loss.
 
     With `tag_constraints` the prediction is the most likely sequence that the tag scheme allows.
 
     Args:
       hparams: hidden_size, tag_constraints.
-      feature: the tags.
+      feature: feature of the tags.
     """
 
     serves = Tags
@@ -41,12 +41,12 @@ class TagsModality(TargetModality):
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
-        """Returns the modality that `tag_decoder` names."""
+        """Returns the modality selected by `tag_decoder`."""
         return CrfTagsModality if hparams.tag_decoder == "crf" else TagsModality
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes it for a target."""
+        """Creates the modality of a target."""
         if not is_target:
             raise HParamsError(f"a {type(feature).__name__} can be a target, but no input.")
         cls.check(hparams)
@@ -54,7 +54,7 @@ class TagsModality(TargetModality):
 
     @classmethod
     def check(cls, hparams: HParams) -> None:
-        """Raises HParamsError if settings do not go together."""
+        """Raises HParamsError if settings are incompatible."""
         if hparams.tag_constraints == "train":
             raise HParamsError(
                 "tag_constraints=train: a softmax scores each word by itself, so nothing can be "
@@ -62,14 +62,14 @@ class TagsModality(TargetModality):
             )
 
     def mask(self, values: Tensor) -> Tensor:
-        """Returns where there are labels.  [B, W] -> [B, W] bool."""
+        """Returns the mask of labels.  [B, W] -> [B, W] bool."""
         return values != IGNORED
 
     def logits(self, hidden: Hidden) -> Tensor:
-        """Returns what `top` makes of each word.
+        """Returns the output of `top` for each word.
 
-        Padding has no weight in a loss, whatever it gets; where sequences are compared, it gets
-        `NEVER`, which is how `predict` knows it.
+        Padding has no weight in a loss.  If sequences are compared, its logits are `NEVER`, by
+        which `predict` recognizes it.
         """
         logits: Tensor = self.top(hidden.states)
         if self.rules is None or hidden.mask is None:
@@ -77,16 +77,16 @@ class TagsModality(TargetModality):
         return logits.float().masked_fill(~hidden.mask[..., None], NEVER)
 
     def counted(self, targets: Tensor) -> Tensor:
-        """Returns 1 where the label is known.  [B, W] -> [B, W]."""
+        """Returns 1 if the label is known, else 0.  [B, W] -> [B, W]."""
         return (targets >= 0).float()
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Returns the logits of the mean probabilities, padding as it was; see `Modality.mean`."""
+        """Returns the logits of the mean probabilities, with padding; see `Modality.mean`."""
         found = super().mean(logits)
         return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns the logits, of which the tag that `predict` takes has the highest."""
+        """Returns logits in which the tag of `predict` has the maximum."""
         if self.rules is None:
             return logits
         return _promoted(logits, self._best(logits))
@@ -94,9 +94,9 @@ class TagsModality(TargetModality):
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
     ) -> Tensor:
-        """Returns a high logit for each answered tag, as its scores are not known of all tags.
+        """Returns a high logit for each predicted tag, since other scores are unknown.
 
-        [B, W, C].
+        Shape: [B, W, C].
         """
         logits = torch.zeros(*targets.shape, feature.vocab_size)
         for row, tags in enumerate(values):
@@ -105,7 +105,7 @@ class TagsModality(TargetModality):
         return logits
 
     def predict(self, logits: Tensor) -> BatchPrediction:
-        """Returns the most likely labels of each sentence."""
+        """Returns the most likely tags of each sentence."""
         tags = logits.argmax(-1) if self.rules is None else self._best(logits)
         return BatchPrediction(tags, None, _of(tags, logits.float().softmax(-1)))
 
@@ -116,10 +116,10 @@ class TagsModality(TargetModality):
 
 
 class CrfTagsModality(TagsModality):
-    """The labels of a sentence as one sequence, scored by a linear-chain CRF.
+    """Modality of tag sequences, scored by a linear-chain CRF.
 
-    Its loss is the negative log-likelihood of a sentence over its words, so that it adds up and
-    weighs as that of single labels does.  A label that is unknown is summed over.
+    The loss is the negative log-likelihood of a sentence, divided among its words, so it has the
+    scale and weights of the loss of single tags.  Unknown tags are summed over.
     """
 
     default_loss = ""
@@ -135,12 +135,12 @@ class CrfTagsModality(TagsModality):
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
-        """Returns itself."""
+        """Returns this class."""
         return cls
 
     @classmethod
     def check(cls, hparams: HParams) -> None:
-        """Raises HParamsError if sentences are packed: a chain would join one to the next."""
+        """Raises HParamsError if sentences are packed: the chain would cross their borders."""
         if hparams.pack_dataset:
             raise HParamsError(
                 "tag_decoder=crf scores whole sentences, and pack_dataset puts several into a row. "
@@ -169,7 +169,7 @@ class CrfTagsModality(TagsModality):
         weights: Tensor | None = None,
         extra: ExtraLossInputs | None = None,
     ) -> Loss:
-        """Returns what is trained on; a teacher's probabilities of each word's tags are imitated.
+        """Returns the training loss, with distillation of marginal probabilities of tags.
 
         Wang et al. 2020, "Structure-Level Knowledge Distillation For Multilingual Sequence
         Labeling", arXiv:2004.03846, section 3.2.
@@ -187,11 +187,11 @@ class CrfTagsModality(TagsModality):
         return Loss((1.0 - self._share) * found.sum + self._share * imitated, found.weight)
 
     def teaching(self, logits: Tensor) -> Tensor:
-        """Returns the log-probability of each tag at each word, whatever the others are."""
+        """Returns the marginal log-probability of each tag at each word."""
         return crf.log_marginals(logits, _is_there(logits), self._chain())
 
     def averaged(self, members: Sequence[CrfTagsModality]) -> CrfTagsModality:
-        """Returns a copy with the mean of several chains; emissions are averaged, too."""
+        """Returns a copy with the mean transition scores; emissions are averaged, too."""
         made = copy.deepcopy(self)
         with torch.no_grad():
             for name, scores in made.crf.named_parameters():
@@ -199,18 +199,18 @@ class CrfTagsModality(TagsModality):
         return made
 
     def readable(self, logits: Tensor) -> Tensor:
-        """Returns log-probabilities of each word's labels; `predict` takes the highest."""
+        """Returns log-probabilities of the tags of each word, for metrics."""
         there, chain = _is_there(logits), self._chain()
         marginals = crf.log_marginals(logits, there, chain)
         return _promoted(marginals, crf.best_tags(logits, there, chain))
 
     def predict(self, logits: Tensor) -> BatchPrediction:
-        """Returns the most likely sequence of labels of each sentence, and its probability."""
+        """Returns the most likely tag sequence of each sentence, and its probability."""
         there, chain = _is_there(logits), self._chain()
         tags = crf.best_tags(logits, there, chain)
         posterior = crf.posterior(logits, there, chain)
         unlikely = posterior.log_sum - crf.score(logits, tags, there, chain)
-        # Rounding goes a bit below 0; a sentence without words is certain.
+        # Clamp rounding errors below 0; a sentence without words has probability 1.
         unlikely = torch.where(there.any(1), unlikely, 0.0).clamp(min=0.0)
         return BatchPrediction(tags, (-unlikely).exp(), _of(tags, posterior.marginals.exp()))
 
@@ -225,19 +225,19 @@ def _of(tags: Tensor, scores: Tensor) -> Tensor:
 
 
 def _is_there(logits: Tensor) -> Tensor:
-    """Returns where there are words, as `logits` marks them.  [B, W, C] -> [B, W] bool."""
+    """Returns the mask of words, given the output of `logits`.  [B, W, C] -> [B, W] bool."""
     return logits.amax(-1) > NEVER / 2
 
 
 def _promoted(logits: Tensor, tags: Tensor) -> Tensor:
-    """Returns logits in which a chosen tag and the highest have changed places.
+    """Returns logits in which those of the chosen tag and of the maximum are exchanged.
 
     Args:
-      logits: [B, W, C].
-      tags: [B, W].
+      logits: logits, [B, W, C].
+      tags: chosen tags, [B, W].
     """
     highest, place = logits.max(-1, keepdim=True)
     chosen = tags[..., None]
     swapped = logits.scatter(-1, place, logits.gather(-1, chosen))
-    above = torch.nextafter(highest, torch.full_like(highest, torch.inf))  # where two are equal
+    above = torch.nextafter(highest, torch.full_like(highest, torch.inf))  # to break ties
     return swapped.scatter(-1, chosen, above)

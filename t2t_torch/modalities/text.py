@@ -1,4 +1,4 @@
-"""Ids of a vocabulary: an embedding in, a softmax out."""
+"""Modality of texts: embedding and softmax."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from t2t_torch.text.encoder import NUM_RESERVED, PAD
 
 
 class Embedding(nn.Module):
-    """A table of vectors.  Id 0, the padding, is the zero vector whatever its row holds.
+    """Embedding table.  The padding id 0 is always embedded as zeros.
 
     Args:
-      vocab_size: V, rows.
-      hparams: hidden_size, the width of a vector; what it is multiplied by; dropouts, which are of
-        TRAIN only, and nothing is scaled up for them: `symbol_dropout` takes padding for an id
-        (tensor2tensor, `symbol_bottom`), `word_dropout` and `singleton_dropout` take the unknown
-        word, the first padding where there is none.
-      unknown: the id of the unknown word; None where there is none.
+      vocab_size: V, number of rows.
+      hparams: hidden_size, the embedding width; scaling; dropouts, which apply in TRAIN only and
+        without rescaling: `symbol_dropout` replaces ids by padding (tensor2tensor,
+        `symbol_bottom`), `word_dropout` and `singleton_dropout` by the unknown word; `word_dropout`
+        by padding if there is none.
+      unknown: id of the unknown word; None if there is none.
 
     Attributes:
-      scale: what a vector is multiplied by.
-      singletons: [V] bool, ids that training data has once; None where nobody has said.
+      scale: factor of the embeddings.
+      singletons: ids that occur once in the training data, [V] bool; None if not known.
     """
 
     singletons: Tensor | None
@@ -70,10 +70,10 @@ class Embedding(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Logits: the product with a table of vectors, no bias.
+    """Output layer of logits, without a bias.
 
     Args:
-      weight: [V, H]; an embedding's table where the two are shared.
+      weight: [V, H]; may be shared with an embedding table.
     """
 
     def __init__(self, weight: nn.Parameter) -> None:
@@ -86,11 +86,11 @@ class Softmax(nn.Module):
 
 
 class TextModality(Modality):
-    """Ids of a vocabulary: an embedding in, a softmax out; padding has no weight in the loss.
+    """Modality of texts: embedding and softmax; padding has no weight in the loss.
 
     Args:
-      bottom: the embedding, or what has one.
-      top: the softmax; None for an input.
+      bottom: embedding, or a module that contains one.
+      top: softmax; None for an input.
     """
 
     serves = Text
@@ -106,17 +106,17 @@ class TextModality(Modality):
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> TextModality:
-        """Makes one that shares nothing; see `build_modalities`."""
+        """Creates a modality without shared tables; see `build_modalities`."""
         bottom = embedding(feature, hparams)
         top = Softmax(embedding(feature, hparams).weight)
         return cls(bottom, top if is_target else None)
 
     def mask(self, values: Tensor) -> Tensor:
-        """Returns where there are ids.  [B, S] -> [B, S] bool."""
+        """Returns the mask of ids that are not padding.  [B, S] -> [B, S] bool."""
         return padding_mask(values)
 
     def counted(self, targets: Tensor) -> Tensor:
-        """Returns 1 where there are ids.  [B, T] -> [B, T]."""
+        """Returns 1 for ids that are not padding, else 0.  [B, T] -> [B, T]."""
         return (targets != PAD).float()
 
     def training_loss(
@@ -126,9 +126,9 @@ class TextModality(Modality):
         weights: Tensor | None = None,
         extra: ExtraLossInputs | None = None,
     ) -> Loss:
-        """Returns the training loss without making all logits at once.  [B, T, H].
+        """Returns the training loss without storing all logits at once.  [B, T, H].
 
-        All logits are made for a model with its own `top`, and where some ids are excluded.
+        All logits are computed if the model overrides `top`, and if some ids are excluded.
         """
         objective, extra = self.objective, extra or ExtraLossInputs()
         assert objective is not None
@@ -172,7 +172,7 @@ class TextModality(Modality):
         taught: Tensor | None,
         *states: Tensor,
     ) -> Tensor:
-        """Returns the loss, summed over positions.  [N], [N], [N, H], [N, H] each."""
+        """Returns the sum of losses over positions.  [N], [N], [N, H], [N, H] each."""
         guided = None
         if extra.taught is not None and taught is not None:
             with torch.no_grad():
@@ -182,17 +182,16 @@ class TextModality(Modality):
         return values.sum() if row_weights is None else (values * row_weights).sum()
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:
-        """Returns the mean of the log-probabilities of each id, as a search of several models has
-        it.
+        """Returns the mean of the log-probabilities of each id, as in a search with an ensemble.
 
-        Of models that fill their logits up to several widths, the ids that all of them have.
+        If models pad their logits to different widths, only the common ids are kept.
         """
         least = min(one.size(-1) for one in logits)
         return torch.stack([one[..., :least].float().log_softmax(-1) for one in logits]).mean(0)
 
     @torch.no_grad()
     def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:
-        """Draws an id for each position by its probability, never `PAD`.  -> [B, T]."""
+        """Samples an id for each position, never `PAD`.  -> [B, T]."""
         if top is not None:
             return _drawn(top(hidden))
         states = hidden.states.flatten(0, 1)
@@ -207,8 +206,8 @@ class TextModality(Modality):
 
 
 def _drawn(logits: Tensor) -> Tensor:
-    """Draws an id from each row of logits.  [..., V] -> [...]."""
-    # The largest of logits and Gumbel noise is a draw from the softmax.
+    """Samples an id from each row of logits.  [..., V] -> [...]."""
+    # Gumbel-max trick: the argmax of logits plus Gumbel noise is a sample from the softmax.
     noise = torch.empty_like(logits).exponential_().log()
     logits = logits - noise
     logits[..., PAD] = -torch.inf
@@ -216,9 +215,9 @@ def _drawn(logits: Tensor) -> Tensor:
 
 
 def _present(targets: Tensor) -> Tensor | None:
-    """Returns the positions that are no padding, [tokens], on a CPU; None is all positions.
+    """Returns the positions without padding, [tokens], on a CPU; None for all positions.
 
-    On a GPU their number would be waited for; there padding is computed, too, with no weight.
+    On a GPU their number would need a synchronization; there padding is computed with weight 0.
     """
     if targets.device.type != "cpu":
         return None
@@ -226,12 +225,12 @@ def _present(targets: Tensor) -> Tensor | None:
 
 
 def padded_size(feature: Feature, hparams: HParams) -> int:
-    """Returns the rows of a feature's table: its vocabulary, rounded up to `vocab_divisor`."""
+    """Returns the number of rows of a table: vocabulary size, rounded up to `vocab_divisor`."""
     return -(-feature.vocab_size // hparams.vocab_divisor) * hparams.vocab_divisor
 
 
 def embedding(feature: Feature, hparams: HParams) -> Embedding:
-    """Returns a new table of a text's vectors, `hidden_size` wide."""
+    """Returns a new embedding table of a text, `hidden_size` wide."""
     of_words = isinstance(feature, Text) and not isinstance(feature, TreeFeature)
     unknown = feature.encoder.unknown_ids if of_words else ()
     return Embedding(

@@ -1,4 +1,4 @@
-"""What is known of each word: one vector for each."""
+"""Modalities of word features: an embedding for each word."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from t2t_torch.text.encoder import EOS, PAD
 
 
 class WordModality(Modality):
-    """What is known of each word: one vector for each, [B, W, H].  An input only.
+    """Base class of modalities of word features: embeddings [B, W, H].  Inputs only.
 
     Args:
-      bottom: makes it.
+      bottom: embedding module.
     """
 
     def __init__(self, bottom: nn.Module) -> None:
@@ -39,26 +39,26 @@ class WordModality(Modality):
 
     @classmethod
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Makes it for an input."""
+        """Creates the modality of an input."""
         if is_target:
             raise HParamsError(f"a {type(feature).__name__} can be an input, but no target.")
         return cls(cls.bottom_of(feature, hparams))
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
-        """Returns what makes the vectors: a table of them."""
+        """Returns the embedding module: a table."""
         return WordTable(feature.vocab_size, hparams.hidden_size)
 
     def mask(self, values: Tensor) -> Tensor:
-        """Returns where there is something.  [B, W] or [B, W, width] -> [B, W] bool."""
+        """Returns the mask of words with data.  [B, W] or [B, W, width] -> [B, W] bool."""
         return values != 0 if values.dim() == 2 else (values != 0).any(-1)
 
 
 class WordTable(nn.Embedding):
-    """A vector for each id; that of 0 is zero.
+    """Embedding table in which id 0 is the zero vector.
 
     Args:
-      vocab_size: ids.
+      vocab_size: number of ids.
       hidden_size: H.
     """
 
@@ -67,46 +67,46 @@ class WordTable(nn.Embedding):
 
 
 class WordShapeModality(WordModality):
-    """The shape of each word."""
+    """Modality of word shapes."""
 
     serves = WordShape
 
 
 class WordLabelModality(WordModality):
-    """A label of each word that is given."""
+    """Modality of input labels of words."""
 
     serves = WordLabel
 
 
 class WordRealModality(WordModality):
-    """Numbers of each word: a linear map without a bias, so that padding stays zero."""
+    """Modality of numbers of words: a linear layer without bias, which keeps padding zero."""
 
     serves = WordReal
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
-        """Returns the linear map."""
+        """Returns the linear layer."""
         return nn.Linear(feature.size, hparams.hidden_size, bias=False)
 
 
 class WordCharactersModality(WordModality):
-    """The characters, or bytes, of each word."""
+    """Modality of the characters, or bytes, of words."""
 
     serves = WordCharacters
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
-        """Returns the filters and the highway over them."""
+        """Returns the convolutions and the highway layers."""
         return CharacterCNN(feature.vocab_size, hparams.hidden_size, hparams)
 
 
 class GazetteerModality(WordModality):
-    """The word lists that each word is on: the mean of their vectors, each times its weight."""
+    """Modality of gazetteers: the mean of the weighted embeddings of a word's entries."""
 
     serves = Gazetteer
 
     def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
-        """Returns the means, zeros of a word on no list; `<name>_weights` is in the batch.
+        """Returns the means, zeros for a word without entries; reads `<name>_weights`.
 
         As PyText's DictEmbedding has it: sum(weight * vector) / entries.  [B, W, H].
         """
@@ -116,30 +116,30 @@ class GazetteerModality(WordModality):
         return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)
 
 
-# Vectors of tokens in their context: the states of a trained language model.
+# Contextual token embeddings: the states of a trained language model.
 #
-# Peters et al. 2017, arXiv:1705.00108 (a language model's states beside a word's own vector, its
-# weights frozen), and 2018, arXiv:1802.05365.
+# Peters et al. 2017, arXiv:1705.00108 (states of a frozen language model, concatenated with word
+# embeddings), and 2018, arXiv:1802.05365.
 
 
 _TARGET = "targets"
 
 
 class FrozenLanguageModel(nn.Module):
-    """A language model that is read from, and neither trained nor dropped from.
+    """Frozen language model, without dropout.
 
-    Its weights are a part of the model around it; whoever trains that gives them first.
+    Its weights are part of the enclosing model; the training task initializes them.
 
     Args:
-      architecture: `contextual_architecture`.
-      text: whose ids it reads.
+      architecture: hparam `contextual_architecture`.
+      text: feature whose ids it reads.
 
     Attributes:
-      model: the language model.
+      model: language model.
       size: width of its states.
 
     Raises:
-      HParamsError: the architecture is not known.
+      HParamsError: the architecture is unknown.
     """
 
     def __init__(self, architecture: str, text: Text) -> None:
@@ -153,7 +153,7 @@ class FrozenLanguageModel(nn.Module):
                 " t2t-trainer writes it: leave it out, and give contextual_embeddings."
             ) from None
         kind: Any = registry.model(name)
-        # Each text stands alone: there are no streams of which something would be remembered.
+        # Texts are independent: there is no state across batches.
         hparams = kind.HParams.from_json(written).replace(stream_length=0)
         features = Features({}, {_TARGET: Text(text.encoder)})
         self.model = kind(hparams, features)
@@ -162,14 +162,14 @@ class FrozenLanguageModel(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> FrozenLanguageModel:
-        """Stays in EVAL mode: its dropout is never on."""
+        """Stays in EVAL mode, without dropout."""
         super().train(False)
         return self
 
     @torch.no_grad()
     def forward(self, ids: Tensor) -> Tensor:
-        """Returns the state after each id has been read.  [B, S] -> [B, S, size]."""
-        # A state foretells the id at its position from those before: one position more is needed.
+        """Returns the state after each id.  [B, S] -> [B, S, size]."""
+        # A state predicts the id at its position from previous ones: one more position is needed.
         longer = torch.cat([ids, ids.new_full((len(ids), 1), PAD)], 1)
         ends = (longer != PAD).sum(1, keepdim=True)  # [B, 1]
         longer = longer.scatter(1, ends, EOS)
@@ -178,12 +178,12 @@ class FrozenLanguageModel(nn.Module):
 
 
 class ContextualEmbedding(nn.Module):
-    """A token's own vector beside a linear map of the language model's state after it.
+    """Token embedding, concatenated with a projection of the language model's state.
 
     Args:
-      table: ids -> vectors, [..., E].
-      context: ids -> states.
-      size: C, width of the map.
+      table: token embedding, ids -> [..., E].
+      context: language model, ids -> states.
+      size: C, width of the projection.
     """
 
     def __init__(self, table: Embedding, context: FrozenLanguageModel, size: int) -> None:
@@ -200,10 +200,10 @@ class ContextualEmbedding(nn.Module):
 
 
 def own_width(hparams: HParams, width: int) -> int:
-    """Returns how much of the width of an input is its own vector's.
+    """Returns the width of the token embedding within the width of an input.
 
     Raises:
-      HParamsError: nothing would be left, or examples are packed.
+      HParamsError: the width would be 0, or examples are packed.
     """
     if not hparams.contextual_embeddings:
         return width
