@@ -20,30 +20,30 @@ OPSETS: dict[str, int] = {
     "com.microsoft": 1,
     "ai.onnx.contrib": 1,
 }
-"""The version of each domain's operators; the last are those of onnxruntime_extensions."""
+"""Opset version of each domain; the last domain is that of onnxruntime_extensions."""
 
-IR_VERSION = 10  # the first that knows these versions
+IR_VERSION = 10  # the first that supports these versions
 
 EXTENSIONS = "ai.onnx.contrib"
 
 Shape: TypeAlias = Sequence[int | str | None]
-"""The sizes of a tensor's axes; a name stands for one that varies."""
+"""Sizes of a tensor's axes; a name denotes a dynamic size."""
 
 Input: TypeAlias = str | float | list[Any]
-"""A value by its name, or a constant: a number or a list of numbers; see `Graph.constant`."""
+"""Name of a value, or a constant: a number or a list of numbers; see `Graph.constant`."""
 
 
 class Graph:
-    """Operators over named values, all in one graph.
+    """Builder of an ONNX graph.
 
-    Values are known by their names, which are made here.  A body of `Loop`, `Scan` or `If` is a
-    graph too, made by `body`, and may read the values of the one that it stands in.
+    Values are represented by their generated names.  The body of a `Loop`, `Scan` or `If` is also a
+    `Graph`, created by `body`, and can use the values of the enclosing graph.
 
     Args:
-      name: of the graph.
+      name: name of the graph.
 
     Attributes:
-      nodes: the operators, in the order of computation.
+      nodes: operators in the order of computation.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -59,27 +59,27 @@ class Graph:
 
     @property
     def needs_extensions(self) -> bool:
-        """Whether an operator is one of onnxruntime_extensions."""
+        """True if the graph has operators of onnxruntime_extensions."""
         return EXTENSIONS in set(_domains(self.nodes))
 
     def input(self, name: str, dtype: str | int, shape: Shape) -> str:
         """Adds an input and returns its value.
 
         Args:
-          name: of the input; in a body only the beginning of it.
-          dtype: "string", "int64", "float32", "bool" and the like, or ONNX's number of it.
-          shape: of the tensor.
+          name: name of the input; in a body the prefix of the name.
+          dtype: "string", "int64", "float32", "bool" etc., or ONNX's number of the dtype.
+          shape: shape of the tensor.
         """
         name = name if self._root is self else self._value(name)
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
     def optional(self, name: str, default: Any) -> str:
-        """Adds an input that need not be given, and returns its value.
+        """Adds an optional input and returns its value.
 
         Args:
-          name: of the input.
-          default: what it is where it is not given: a bool or a number.
+          name: name of the input.
+          default: default value: a bool or a number.
         """
         array = np.asarray(default)
         self._inputs.append(_value_info(name, str(array.dtype), array.shape))
@@ -90,31 +90,31 @@ class Graph:
         """Makes a value an output.
 
         Args:
-          name: of the output, as in `input`.
-          value: what is put out.
-          dtype: as in `input`.
-          shape: of the tensor.
+          name: name of the output, see `input`.
+          value: value of the output.
+          dtype: dtype, see `input`.
+          shape: shape of the tensor.
         """
         name = name if self._root is self else self._value(name)
         self.nodes.append(helper.make_node("Identity", [value], [name], name=name))
         self._outputs.append(_value_info(name, dtype, shape))
 
     def add(self, op: str, *inputs: Input, domain: str = "", **attributes: Any) -> str:
-        """Adds an operator and returns the value that it computes.
+        """Adds an operator and returns its output.
 
         Args:
-          op: its name.
-          inputs: values, or constant numbers; an empty name is an input that is left out.
-          domain: of the operator, one of `OPSETS`.
-          attributes: of the operator; a `Graph` among them is a body; "name" names the operator,
-            as errors of onnxruntime do.
+          op: name of the operator.
+          inputs: values or constants; an empty name omits an input.
+          domain: domain of the operator, one of `OPSETS`.
+          attributes: attributes of the operator; a `Graph` is a body; "name" is the name of the
+            node in onnxruntime's errors.
         """
         return self.several(1, op, *inputs, domain=domain, **attributes)[0]
 
     def several(
         self, count: int, op: str, *inputs: Input, domain: str = "", **attributes: Any
     ) -> tuple[str, ...]:
-        """Adds an operator and returns the `count` values that it computes; else as `add`."""
+        """Adds an operator and returns its `count` outputs; see `add`."""
         name = attributes.pop("name", None)
         values = tuple(self._value(op) for _ in range(count))
         given = {
@@ -127,16 +127,16 @@ class Graph:
         return values
 
     def constant(self, value: Any, dtype: str | None = None) -> str:
-        """Returns a value that never changes; the same one for the same content.
+        """Returns a constant; equal content returns the same value.
 
         Args:
           value: an array, a number, a string or a list of them; an array of objects may hold
-            strings as bytes, also those that are no UTF-8.
-          dtype: of the numbers; None takes int64 for integers and float32 for floats.
+            strings as bytes, also invalid UTF-8.
+          dtype: dtype of numbers; None for int64 of integers and float32 of floats.
         """
         array = np.asarray(value)
         if array.dtype.kind == "U":
-            array = np.array(value, object)  # else NULs at the end are lost
+            array = np.array(value, object)  # keeps trailing NULs
         elif dtype is None and not isinstance(value, np.ndarray):
             dtype = {"i": "int64", "f": "float32"}.get(array.dtype.kind)
         if dtype is not None:
@@ -153,18 +153,18 @@ class Graph:
         return self.add("Cast", value, to=_kind("int64"))
 
     def body(self, name: str) -> Graph:
-        """Returns a graph for a body, whose names differ from those here; see `add`."""
+        """Returns a graph for a body, with names distinct from those of this graph; see `add`."""
         body = Graph(self._value(name))
         body._root = self._root
         return body
 
     def require(self, condition: str, message: str, value: str) -> str:
-        """Returns a value as it is; the graph fails where a condition does not hold.
+        """Returns a value unchanged; the graph fails if a condition is false.
 
         Args:
           condition: a single bool.
-          message: the name of the operator that fails, which onnxruntime's error tells.
-          value: what is computed only if the condition holds; it has one axis at least.
+          message: name of the failing operator, which appears in onnxruntime's error.
+          value: value with at least one axis, computed only if the condition is true.
         """
         index = self.integers(self.add("Not", condition))
         index = self.add("Reshape", index, self.constant([1]))
@@ -176,11 +176,11 @@ class Graph:
         """Adds a whole model and returns its outputs by name.
 
         Args:
-          model: of the same versions of operators; its functions are written out.
-          feeds: for each of its inputs, the value that it is given.
+          model: model with the same opset versions; its functions are inlined.
+          feeds: values by input of the model.
 
         Raises:
-          ExportError: an input is given no value, or a version is another.
+          ExportError: an input has no value, or an opset version differs.
         """
         if model.functions:
             model = inliner.inline_local_functions(model)
@@ -207,7 +207,7 @@ class Graph:
         return {one.name: renamed(one.name) for one in model.graph.output}
 
     def _initializer(self, tensor: onnx.TensorProto) -> str:
-        """Returns the value of a model's tensor; of two models that share weights the same one."""
+        """Returns the value of a model's weight; models that share weights share the value."""
         copy = onnx.TensorProto()
         copy.CopyFrom(tensor)
         copy.ClearField("name")
@@ -218,7 +218,7 @@ class Graph:
         return self._weights[content].name
 
     def proto(self) -> onnx.GraphProto:
-        """Returns the graph, with those of its constants that something reads."""
+        """Returns the graph with the constants that are used."""
         tensors = [*self._constants.values(), *self._weights.values()]
         read = set(_reads(self.nodes))
         return helper.make_graph(
@@ -230,7 +230,7 @@ class Graph:
         )
 
     def model(self) -> onnx.ModelProto:
-        """Returns the graph as a model that onnx's checker finds no fault with."""
+        """Returns the graph as a model, validated by onnx's checker."""
         domains = {"", *_domains(self.nodes)}
         model = helper.make_model(
             self.proto(),
@@ -267,7 +267,7 @@ def _tensor(array: npt.NDArray[Any], name: str) -> onnx.TensorProto:
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yields the graphs among a node's attributes."""
+    """Yields the graph attributes of a node."""
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
             yield attribute.g
@@ -294,7 +294,7 @@ def _reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
 
 
 def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodeProto:
-    """Returns a node with other names of values, also in its bodies."""
+    """Returns a node with renamed values, also in its bodies."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.input[:] = [renamed(name) for name in node.input]
@@ -309,17 +309,17 @@ def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodePr
     return copy
 
 
-# Numbers in a line in a graph: what stands beside each, and where the nearest of a kind is.
+# Operations on one-dimensional tensors: neighbours, and nearest positions of a kind.
 
 
 def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
-    """Returns for each place what stands `by` places on, or back if it is negative.
+    """Returns a tensor shifted by `by` positions: element i is element i + by of `line`.
 
     Args:
       graph: that the operators are added to.
       line: [N] int64.
-      by: how far; not 0.
-      padding: what stands beyond the ends.
+      by: shift, positive or negative; not 0.
+      padding: value beyond the ends.
     """
     pads = graph.constant([max(-by, 0), max(by, 0)])
     longer = graph.add("Pad", line, pads, graph.constant(padding))
@@ -328,13 +328,13 @@ def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
 
 
 def places(graph: Graph, line: str) -> str:
-    """Returns 0, 1, 2 and so on: as many as a line, [N], is long.  [N] int64."""
+    """Returns the indices 0, 1, 2 etc. of a tensor [N].  [N] int64."""
     count = graph.add("Squeeze", graph.add("Shape", line))
     return graph.add("Range", 0, count, 1)
 
 
 def latest(graph: Graph, flags: str) -> str:
-    """Returns for each place the nearest that is true, itself or one before it, or -1.
+    """Returns for each position the nearest true position at or before it, or -1.
 
     Args:
       graph: that the operators are added to.
@@ -345,7 +345,7 @@ def latest(graph: Graph, flags: str) -> str:
 
 
 def following(graph: Graph, flags: str) -> str:
-    """Returns for each place the nearest one after it that is true, or N.
+    """Returns for each position the nearest true position after it, or N.
 
     Args:
       graph: that the operators are added to.
@@ -357,7 +357,7 @@ def following(graph: Graph, flags: str) -> str:
 
 
 def before_each(graph: Graph, counts: str) -> str:
-    """Returns the sum of what stands before each place, and behind the last that of all.
+    """Returns the exclusive cumulative sum, followed by the total.
 
     Args:
       graph: that the operators are added to.
@@ -378,5 +378,5 @@ def _true_places(graph: Graph, flags: str) -> str:
 
 
 def _count(graph: Graph, flags: str) -> str:
-    """Returns how many places up to each are true.  [N] int64."""
+    """Returns the number of true positions up to and including each.  [N] int64."""
     return graph.add("CumSum", graph.integers(flags), 0)

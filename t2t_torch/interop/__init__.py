@@ -1,1 +1,1 @@
-"""Weights and settings of other libraries."""
+"""Conversion of weights and hyperparameters from and to other libraries."""

@@ -1,13 +1,14 @@
-"""Transformers as models of CTranslate2, an engine of its own for CPUs and GPUs.
+"""Export of transformers to CTranslate2, an inference engine for CPUs and GPUs.
 
-https://github.com/OpenNMT/CTranslate2, through its `ctranslate2.specs`.  What its Transformer has
-not is refused by name: nothing is left out.  What it has in another form is brought into it:
+https://github.com/OpenNMT/CTranslate2, through its `ctranslate2.specs`.  Options that its
+Transformer lacks raise an error that names them; none is ignored.  Others are converted:
 
-- an embedding's row of padding is zero, as the model takes it; so the softmax has its own table;
-- rows that only fill `vocab_divisor` up are left away, as a search never sees them;
-- positions are a table, as CTranslate2 counts its own sinusoids from 1; the vector of the target
-  space is added to the encoder's, or with relative attention, which has none, to the vectors of
-  inputs.
+- the padding row of an embedding is set to zero, as in the model; the softmax thus has its own
+  table;
+- rows that only pad the vocabulary to `vocab_divisor` are removed, as a search never uses them;
+- positions are stored as a table, because CTranslate2 counts its own sinusoids from 1; the vector
+  of the target space is added to the encoder's table, or with relative attention, which has none,
+  to the embeddings of the inputs.
 """
 
 from __future__ import annotations
@@ -52,25 +53,25 @@ QUANTIZATIONS = (
     "float16",
     "bfloat16",
 )
-"""How CTranslate2 can store weights, besides float32."""
+"""Quantizations of weights that CTranslate2 supports, besides float32."""
 
 POSITIONS = 2048
-"""The most tokens of an input, and of an output."""
+"""Maximum number of tokens of an input and of an output."""
 
 _MODEL = "transformer"
-_PRE_NORM = {("n", "a"): True, ("", "an"): False}  # by what stands around a sublayer, no dropout
+_PRE_NORM = {("n", "a"): True, ("", "an"): False}  # by steps before and after a sublayer
 
 
 def convert(loaded: Loaded, folder: Path, quantization: str | None = None) -> None:
-    """Writes a model as CTranslate2 reads it: model.bin, config.json and its vocabularies.
+    """Writes a model in CTranslate2's format: model.bin, config.json and its vocabularies.
 
     Args:
-      loaded: an encoder and decoder, from text to text, and what it is of.
-      folder: that is there.
+      loaded: an encoder-decoder model from text to text.
+      folder: an existing folder.
       quantization: one of `QUANTIZATIONS`; None stores float32.
 
     Raises:
-      ExportError: CTranslate2 is not installed, or its Transformer has not what the model has.
+      ExportError: CTranslate2 is not installed, or its Transformer does not support the model.
       UsageError: there is no such quantization.
     """
     if quantization is not None and quantization not in QUANTIZATIONS:
@@ -87,7 +88,7 @@ def convert(loaded: Loaded, folder: Path, quantization: str | None = None) -> No
 
 
 def require() -> Any:
-    """Returns CTranslate2; ExportError if it is not installed."""
+    """Returns the module ctranslate2; raises ExportError if it is not installed."""
     try:
         import ctranslate2
     except ImportError:
@@ -96,10 +97,10 @@ def require() -> Any:
 
 
 def check_convertible(loaded: Loaded) -> None:
-    """Checks that CTranslate2's Transformer has what a model has.
+    """Checks that CTranslate2's Transformer supports a model.
 
     Raises:
-      ExportError: it has not; names what.
+      ExportError: an option is not supported; names it.
     """
     if reason := _misfit(loaded):
         raise ExportError(
@@ -109,7 +110,7 @@ def check_convertible(loaded: Loaded) -> None:
 
 
 def _misfit(loaded: Loaded) -> str | None:
-    """Returns why a model cannot be converted; None if it can."""
+    """Returns the reason why a model cannot be converted; None if it can."""
     model: Any = loaded.model
     features, hparams = loaded.features, model.hparams
     if type(loaded.model) is not registry.model(_MODEL):
@@ -141,13 +142,13 @@ def _misfit(loaded: Loaded) -> str | None:
 
 
 def _around(hparams: Any) -> tuple[str, str]:
-    """Returns what stands before and after a sublayer, dropout aside."""
+    """Returns the steps before and after a sublayer, without dropout."""
     before, after = hparams.layer_preprocess_sequence, hparams.layer_postprocess_sequence
     return before.replace("none", "").replace("d", ""), after.replace("none", "").replace("d", "")
 
 
 def tokens_of(source: Feature, target: Feature) -> tuple[list[str], list[str]]:
-    """Returns what CTranslate2 calls the ids of both sides: subwords, or else their numbers."""
+    """Returns CTranslate2's tokens of the ids of both sides: subwords, or else numbers."""
     sides = [_pieces_of(feature) for feature in (source, target)]
     if all(sides) and sides[0][:NUM_RESERVED] == sides[1][:NUM_RESERVED]:
         return sides[0], sides[1]
@@ -156,7 +157,7 @@ def tokens_of(source: Feature, target: Feature) -> tuple[list[str], list[str]]:
 
 
 def _pieces_of(feature: Feature) -> list[str]:
-    """Returns the subwords of a vocabulary; none if it has others, or two of the same name."""
+    """Returns the subwords of a vocabulary; empty if it has other tokens, or duplicates."""
     encoder = getattr(feature, "encoder", None)
     if not isinstance(encoder, SubwordEncoder):
         return []
@@ -165,7 +166,7 @@ def _pieces_of(feature: Feature) -> list[str]:
 
 
 class _Weights:
-    """A model's weights; those that nobody has asked for are left."""
+    """A model's weights, removed when they are read; the unused ones remain."""
 
     def __init__(self, model: T2TModel) -> None:
         self._weights = model.state_dict()
@@ -173,13 +174,13 @@ class _Weights:
 
     def __call__(self, name: str) -> NDArray[np.float32]:
         self.left.discard(name)
-        # A copy: quantizing writes into what it is given.
+        # A copy: the quantization works in place.
         found: NDArray[np.float32] = self._weights[name].float().cpu().numpy().copy()
         return found
 
 
 def _spec(loaded: Loaded) -> Any:
-    """Returns CTranslate2's description of the model, with its weights."""
+    """Returns CTranslate2's specification of the model with its weights."""
     from ctranslate2.specs import TransformerSpec
 
     model: Any = loaded.model
@@ -216,22 +217,22 @@ def _spec(loaded: Loaded) -> Any:
 
 
 def _register_tokens(spec: Any, loaded: Loaded, hparams: Any) -> None:
-    """Says what ids are called, which of them is special, and whether inputs have an end."""
+    """Registers tokens, special tokens, and whether inputs have an end symbol."""
     (source,), (target,) = loaded.features.inputs.values(), loaded.features.targets.values()
     read, written = tokens_of(source, target)
     spec.register_source_vocabulary(read)
     spec.register_target_vocabulary(written)
     config = spec.config
     config.eos_token, config.bos_token = written[EOS], written[PAD]
-    config.decoder_start_token = written[PAD]  # whose vector is zero
-    # An unknown token is as if nothing stood there.
+    config.decoder_start_token = written[PAD]  # its embedding is zero
+    # An unknown token is treated like padding.
     config.unk_token = written[PAD]
     config.add_source_eos = bool(getattr(source, "add_eos", False))
     config.layer_norm_epsilon = hparams.norm_epsilon
 
 
 def _embed(stack: Any, spec: Any, name: str, loaded: Loaded, weights: _Weights) -> None:
-    """Fills in what ids become: vectors, their factor, positions."""
+    """Fills in the embeddings, their scale and the positions."""
     model: Any = loaded.model
     size = loaded.features.all[name].vocab_size
     table = weights(f"modalities.{name}.bottom.weight")[:size]
@@ -248,7 +249,7 @@ def _embed(stack: Any, spec: Any, name: str, loaded: Loaded, weights: _Weights) 
 
 
 def _add_space(stack: Any, space: NDArray[np.float32], model: Any, source: str) -> None:
-    """Adds the vector of the target space to every place of an input."""
+    """Adds the vector of the target space to every input position."""
     if model.hparams.furthest:
         spec = stack.embeddings[0]
         spec.weight = spec.weight + space / np.float32(model.modalities[source].bottom.scale)
@@ -258,7 +259,7 @@ def _add_space(stack: Any, space: NDArray[np.float32], model: Any, source: str) 
 
 
 def _fill_layer(spec: Any, prefix: str, weights: _Weights, *, pre_norm: bool) -> None:
-    """Fills in a layer; before a sublayer or after it stands its norm."""
+    """Fills in a layer, with the norms before or after its sublayers."""
     place = "before" if pre_norm else "after"
 
     def attention(spec: Any, name: str, projections: list[str]) -> None:
@@ -283,7 +284,7 @@ def _fill_norm(spec: Any, name: str, weights: _Weights) -> None:
     spec.gamma, spec.beta = weights(f"{name}.weight"), weights(f"{name}.bias")
 
 
-# What a folder for CTranslate2 says of itself: how it is asked.
+# README of a folder for CTranslate2.
 
 
 _SUBWORDS = """\
@@ -350,12 +351,12 @@ def recipe(loaded: Loaded) -> str:
     )
 
 
-# From a run to a folder that CTranslate2 reads, compared with the run's model, or to nothing.
+# Export of a run to CTranslate2, verified against the run's model.
 
 
 _BEAM = 4
-_LOST = 0.5  # points of BLEU that quantizing may cost, as in export/quantization.py
-_LONGER = 20  # ids that an output may be longer than the longest row, where both are asked
+_LOST = 0.5  # maximum loss of BLEU by quantization in points, as in export/quantization.py
+_LONGER = 20  # ids by which outputs may exceed the longest row in comparisons
 
 
 class CTranslate2Exporter(RunExporter):
@@ -407,9 +408,9 @@ class Row(NamedTuple):
     """A pair of the dev split.
 
     Attributes:
-      number: in the split.
-      inputs: ids.
-      targets: ids.
+      number: index in the split.
+      inputs: input ids.
+      targets: target ids.
     """
 
     number: int
@@ -418,10 +419,10 @@ class Row(NamedTuple):
 
 
 def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
-    """Returns rows spread evenly over the dev split, without those too long for the positions.
+    """Returns rows spread evenly over the dev split, without rows too long for the positions.
 
     Raises:
-      DataError: there is no such data, or not a row in it.
+      DataError: there is no such data, or it has no rows.
     """
     shards = Shards.open(data_dir, loaded.problem.dataset_name, Split.EVAL)
     numbers = np.unique(
@@ -442,13 +443,13 @@ def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
 
 
 class Verified(NamedTuple):
-    """Result of the comparison of a converted model with its own.
+    """Result of the comparison of a converted model with the original one.
 
     Attributes:
-      rows: of the dev split that were compared, before anything was quantized.
-      difference: the greatest of a log-probability.
-      same: rows with the same output of a beam search of four.
-      quality: BLEU of these rows before and after quantizing; None without.
+      rows: number of compared rows of the dev split, before quantization.
+      difference: maximum difference of a log-probability.
+      same: number of rows with the same output of a beam search of width four.
+      quality: BLEU of these rows before and after quantization; None without quantization.
     """
 
     rows: int
@@ -470,19 +471,19 @@ class Verified(NamedTuple):
         return lines
 
     def examples(self) -> list[dict[str, Any]]:
-        """Returns none: CTranslate2 has no place for them."""
+        """Returns none: CTranslate2's format has no examples."""
         return []
 
 
 def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
-    """Compares a converted model with its own, both in float32.
+    """Compares a converted model with the original one, both in float32.
 
-    The log-probabilities of the rows' targets must be equal to `TOLERANCE`, and the outputs of
-    greedy searches the same, unless two ids are as likely as that.  Beam searches stop by different
-    rules, so it is asked that the score of an output is the model's log-probability of it.
+    The log-probabilities of the rows' targets must agree within `TOLERANCE`, and the outputs of
+    greedy searches must be equal, unless two ids tie within it.  Beam searches stop by different
+    rules, so only the score of an output must equal the model's log-probability of it.
 
     Raises:
-      ExportError: they differ; tells the first row that does.
+      ExportError: they differ; names the first such row.
     """
     model = _Model(loaded)
     engine = _Engine(loaded, folder)
@@ -507,10 +508,10 @@ def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
 
 
 def _compared_scores(row: Row, ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Returns the greatest difference of log-probabilities; ExportError if it is too great."""
+    """Returns the maximum difference of log-probabilities; raises ExportError if too large."""
     greatest = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
-        # Not a number is not within anything.
+        # NaN fails the comparison.
         if not abs(a - b) <= TOLERANCE * max(1.0, abs(a)):
             raise ExportError(
                 f"row {row.number} of the dev split: the log-probability of id {place} of the "
@@ -520,7 +521,7 @@ def _compared_scores(row: Row, ours: Sequence[float], theirs: Sequence[float]) -
 
 
 def _check_tied(model: _Model, row: Row, ours: list[int], theirs: list[int]) -> None:
-    """Raises ExportError unless two ids are equally likely where outputs begin to differ."""
+    """Raises ExportError unless two ids are equally probable where the outputs first differ."""
     ends = [*ours, EOS], [*theirs, EOS]
     place = next(i for i, (a, b) in enumerate(zip(*ends, strict=False)) if a != b)
     likely = [model.log_probs(row.inputs, its[: place + 1])[-1] for its in ends]
@@ -532,7 +533,7 @@ def _check_tied(model: _Model, row: Row, ours: list[int], theirs: list[int]) -> 
 
 
 def _compared(loaded: Loaded, plain: Path, whole: Path, rows: Sequence[Row]) -> tuple[float, float]:
-    """Returns BLEU before and after quantizing; ExportError if too much of it is lost."""
+    """Returns BLEU before and after quantization; raises ExportError if the loss is too large."""
     (target,) = loaded.features.targets.values()
     limit = _LONGER + max(max(len(row.inputs), len(row.targets)) for row in rows)
     references = [str(target.decode(row.targets)) for row in rows]
@@ -581,7 +582,7 @@ class _Model:
 
 
 class _Found(NamedTuple):
-    """An output of CTranslate2's search: ids without the end symbol, whether it has ended."""
+    """An output of CTranslate2's search: ids without the end symbol, and whether it is finished."""
 
     ids: list[int]
     score: float
@@ -589,7 +590,7 @@ class _Found(NamedTuple):
 
 
 class _Engine:
-    """A converted model, asked with ids."""
+    """A converted model with ids as inputs."""
 
     def __init__(self, loaded: Loaded, folder: Path) -> None:
         package: Any = require()
@@ -603,7 +604,7 @@ class _Engine:
         return [[self._read[i] for i in (ids[:-1] if self._ends else ids)] for ids in inputs]
 
     def score(self, inputs: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
-        """Returns the log-probability of each id of outputs that end."""
+        """Returns the log-probability of each id of finished outputs."""
         asked = [[self._written[i] for i in ids[:-1]] for ids in targets]
         found = self._translator.score_batch(
             self._tokens(inputs),

@@ -1,6 +1,6 @@
-"""Reads hyperparameters and weights of a tensor2tensor Transformer into ours.
+"""Conversion of hyperparameters and weights of tensor2tensor models.
 
-Variables are known by their TensorFlow names, for example from an `.npz`:
+Variables have their TensorFlow names, for example in an `.npz` file:
 
     hparams = transformer_hparams(json.load(open("hparams.json")))
     model = Transformer(hparams, dataclasses.replace(features, target_space_id=3))
@@ -22,19 +22,19 @@ from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.hparam import HParams
 
-# Weights read from another system's variables: what must fit, and what is passed over.
+# Loading of weights from variables of another library.
 
 
 def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Loads weights by our names.
+    """Loads weights by their names in this library.
 
     Args:
-      model: whose weights they are.
-      weights: one for each of the model's.
+      model: model to load into.
+      weights: all weights of the model by name.
 
     Raises:
-      CheckpointError: the model has no such weight, or one that is not among them, or a shape
-        differs; the first ten are named.
+      CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
+        ten are named.
     """
     own = model.state_dict()
     faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
@@ -54,7 +54,7 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def is_training_state(name: str) -> bool:
-    """Whether a TensorFlow variable of tensor2tensor belongs to the optimizer or counts steps."""
+    """Returns True if a tensor2tensor variable belongs to the optimizer or counts steps."""
     return name.startswith(("training/", "global_step", "losses_avg")) or bool(
         re.search(r"/(Adam(_1)?|Momentum|[vm][rc]?|grad_acc)$", name)
     )
@@ -62,8 +62,8 @@ def is_training_state(name: str) -> bool:
 
 Array = npt.NDArray[np.float32]
 
-# The values with which tensor2tensor computes what our Transformer computes.  Any other value makes
-# another function of the same weights, or other weights.
+# The values for which tensor2tensor's Transformer equals ours.  Any other value changes the
+# function or the weights.
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "attention_key_channels": (0,),
     "attention_value_channels": (0,),
@@ -98,7 +98,7 @@ _SUBLAYERS = {
 }
 _NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
 _LINEARS = {"conv1": "inner", "conv2": "outer"}
-# [which of our matrices, which part of it], by the sublayer and tensor2tensor's name.
+# (our matrix, index of the part in it) by sublayer and tensor2tensor's name.
 _PROJECTIONS = {
     ("attention", "q"): ("query_key_value", 0),
     ("attention", "k"): ("query_key_value", 1),
@@ -118,18 +118,19 @@ _TABLES = {
 
 
 def transformer_hparams(values: Mapping[str, Any]) -> HParams:
-    """Reads tensor2tensor's hyperparameters, as its `hparams.json` holds them.
+    """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
 
-    Those that only steer its machinery of training (shards, summaries, TPUs, the noise shape of
-    dropout ...) have no place in ours and are left out.  Whether it had an encoder besides
-    prepended inputs is not among them: tensor2tensor leaves it out where the problem has no
-    `inputs`.  Then say `.replace(encode_inputs=False)`.
+    Hyperparameters that only affect its training infrastructure (shards, summaries, TPUs, the noise
+    shape of dropout ...) are dropped.  They do not determine whether a model with prepended inputs
+    has an encoder: tensor2tensor omits it if the problem has no `inputs`.  In this case use
+    `.replace(encode_inputs=False)`.
 
     Args:
-      values: by tensor2tensor's names.
+      values: values by tensor2tensor's names.
 
     Raises:
-      HParamsError: a value asks for another model than ours, or is out of bounds; all are named.
+      HParamsError: a value requires a model that differs from ours, or is out of bounds; all are
+        named.
     """
     prepends = values.get("prepend_mode", "none") != "none"
     other = [
@@ -137,7 +138,7 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
         for name, expected in _MUST_BE.items()
         if name in values
         and values[name] not in expected
-        # With prepend_mode tensor2tensor sets weights_fn itself, to what is counted here, too.
+        # With prepend_mode tensor2tensor itself sets weights_fn to the weights that we use, too.
         and not (name == "weights_fn" and prepends)
     ]
     if other:
@@ -162,12 +163,11 @@ def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
     """Loads the trainable variables of a tensor2tensor Transformer.
 
     Args:
-      model: our Transformer, made from the same hyperparameters and vocabulary sizes.
-      variables: arrays by TensorFlow's names; optimizer slots and counters may be among them.
+      model: our Transformer with the same hyperparameters and vocabulary sizes.
+      variables: arrays by TensorFlow's names; optimizer slots and counters are ignored.
 
     Raises:
-      CheckpointError: a variable has no place in the model, a weight of the model is not among
-        them, or a shape differs.
+      CheckpointError: a variable is unknown to the model, a weight is missing, or a shape differs.
     """
     weights = _weights(variables)
     shared = model.state_dict()
@@ -180,7 +180,7 @@ def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
 
 
 def _weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Our names and weights of all variables."""
+    """Returns all variables as weights by our names."""
     parts: dict[str, dict[int, Array]] = {}
     strangers = []
     for name, value in variables.items():
@@ -202,7 +202,7 @@ def _weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
 
 
 def _place(name: str) -> tuple[tuple[str, ...], int] | None:
-    """Our names of a variable, and which piece of them it is; None if it is unknown."""
+    """Returns our names of a variable, and the index of its part; None if it is unknown."""
     if match := re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name):
         return (_TABLES[match[1]], int(match[2])) if match[1] in _TABLES else None
     if name.endswith("body/target_space_embedding/kernel"):
@@ -218,7 +218,7 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
 
 
 def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
-    """As `_place`, inside a sublayer: "feed_forward", "conv1/bias" -> "feed_forward.inner.bias"."""
+    """Like `_place` in a sublayer: "feed_forward", "conv1/bias" -> "feed_forward.inner.bias"."""
     if match := re.fullmatch(r"layer_(prepostprocess|postprocess)/layer_norm/(\w+)", name):
         where = "before" if match[1] == "prepostprocess" else "after"
         return f"{sublayer}_{where}.norm.{_NORMS[match[2]]}", 0
@@ -235,9 +235,9 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
 
 
 def _as_ours(name: str, value: Array) -> Array:
-    """TensorFlow's kernels are [in, out], torch's [out, in]; tables are the same."""
+    """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
     is_kernel = name.endswith("/kernel") and "target_space" not in name
-    is_kernel |= "relative_positions_values" in name  # here a map from weights of distances
+    is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
 
 
@@ -245,20 +245,20 @@ def _table_kinds(variables: Mapping[str, Array]) -> set[str]:
     return {match[1] for name in variables if (match := re.search(r"/(\w+)/weights_\d+$", name))}
 
 
-# Reads hyperparameters and weights of tensor2tensor's LSTM models into ours.
+# Conversion of hyperparameters and weights of tensor2tensor's LSTM models.
 #
-# They are `lstm_seq2seq` and `lstm_seq2seq_attention`; variables are known by their TensorFlow
-# names, for example from an `.npz`:
+# They are `lstm_seq2seq` and `lstm_seq2seq_attention`; variables have their TensorFlow names, for
+# example in an `.npz` file:
 #
 #     hparams = lstm_hparams("lstm_seq2seq_attention", json.load(open("hparams.json")))
 #     model = LSTMSeq2seqAttention(hparams, features)
 #     load_lstm_variables(model, dict(numpy.load("variables.npz")))
 #
-# tensor2tensor's attention also looks at the padding of a batch, and ours does not: of inputs
-# without padding both compute the same.
+# tensor2tensor's attention includes the padding of a batch, ours does not: they are equal for
+# inputs without padding.
 
 
-# The values with which tensor2tensor computes what our models compute.
+# The values for which tensor2tensor's models equal ours.
 _LSTM_MUST_BE: dict[str, tuple[Any, ...]] = {
     "area_key_mode": ("none",),
     "area_value_mode": ("none",),
@@ -284,20 +284,21 @@ _LSTM_TABLES = {
         "modalities.targets.top.weight",
     ),
 }
-_FORGET_BIAS = 1.0  # which TensorFlow's LSTMCell adds at each step
+_FORGET_BIAS = 1.0  # added by TensorFlow's LSTMCell at each step
 
 
 def lstm_hparams(model: str, values: Mapping[str, Any]) -> HParams:
-    """Reads tensor2tensor's hyperparameters, as its `hparams.json` holds them.
+    """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
 
-    Those that only steer its machinery of training have no place in ours and are left out.
+    Hyperparameters that only affect its training infrastructure are dropped.
 
     Args:
       model: "lstm_seq2seq" or "lstm_seq2seq_attention".
-      values: by tensor2tensor's names.
+      values: values by tensor2tensor's names.
 
     Raises:
-      HParamsError: a value asks for another model than ours, or is out of bounds; all are named.
+      HParamsError: a value requires a model that differs from ours, or is out of bounds; all are
+        named.
     """
     other = [
         f"{name}={values[name]!r} (expected {expected[0]!r})"
@@ -323,12 +324,11 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
     """Loads the trainable variables of tensor2tensor's model.
 
     Args:
-      model: ours, made from the same hyperparameters and vocabulary sizes.
-      variables: arrays by TensorFlow's names; optimizer slots and counters may be among them.
+      model: our model with the same hyperparameters and vocabulary sizes.
+      variables: arrays by TensorFlow's names; optimizer slots and counters are ignored.
 
     Raises:
-      CheckpointError: a variable has no place in the model, a weight of the model is not among
-        them, or a shape differs.
+      CheckpointError: a variable is unknown to the model, a weight is missing, or a shape differs.
     """
     tables: dict[str, dict[int, Array]] = {}
     weights: dict[str, Array] = {}
@@ -359,14 +359,14 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
 def _lstm_weights(
     name: str, value: Array, variables: Mapping[str, Array]
 ) -> Iterator[tuple[str, Array]]:
-    """Yields our names and weights of a variable; nothing if it is unknown."""
+    """Yields the weights of a variable with our names; nothing if it is unknown."""
     cell = re.search(
         r"/(encoder|decoder)/rnn/(attention_wrapper/)?multi_rnn_cell/cell_(\d+)/lstm_cell/(\w+)$",
         name,
     )
     if cell:
         ours, suffix = f"{cell[1]}.{cell[3]}", ""
-        if not cell[2]:  # layers of a whole sequence, not of one step
+        if not cell[2]:  # layers over a whole sequence, not single steps
             stack = "encoder.lstm" if cell[1] == "encoder" else "decoder"
             ours, suffix = f"{stack}.layers.{cell[3]}.0", "_l0"
         yield from _of_cell(cell[4], value, ours, suffix)
@@ -385,8 +385,8 @@ def _lstm_weights(
 
 
 def _of_cell(kind: str, value: Array, ours: str, suffix: str) -> Iterator[tuple[str, Array]]:
-    """Yields the weights of an LSTMCell: its gates are input, cell, forget and output, the second
-    and the third of which torch has the other way round.
+    """Yields the weights of an LSTMCell: its gates are input, cell, forget and output; torch has
+    the second and third swapped.
     """
     gates, cells, forget, output = np.split(value, 4, axis=-1)
     if kind == "bias":
