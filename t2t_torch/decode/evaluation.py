@@ -33,8 +33,9 @@ from t2t_torch.features import Feature, Features
 from t2t_torch.files import check_target, open_target, read_lines, staged
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.pipeline.reader import Batch, Examples, RowReader, padded
+from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import batches_of

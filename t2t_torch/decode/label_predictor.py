@@ -23,8 +23,9 @@ from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position, padded
+from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
 from t2t_torch.runtime.session import batches_of

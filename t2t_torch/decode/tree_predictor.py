@@ -21,7 +21,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
 from t2t_torch.layers.tree import Progress, ValidTransitions
 from t2t_torch.model import State, T2TModel
-from t2t_torch.pipeline.reader import padded
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS

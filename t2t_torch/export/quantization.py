@@ -24,7 +24,7 @@ from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
-from t2t_torch.pipeline.reader import padded
+from t2t_torch.pipeline.collate import padded
 from t2t_torch.runtime.session import onnx_runtime
 
 if TYPE_CHECKING:

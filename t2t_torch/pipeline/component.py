@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
     NO_LIMIT,
@@ -24,7 +25,7 @@ from t2t_torch.pipeline.plan import (
     nothing_left,
     uniform,
 )
-from t2t_torch.pipeline.reader import Batch, Collator, Examples, measured
+from t2t_torch.pipeline.reader import Examples, measured
 from t2t_torch.pipeline.streams import StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
 

@@ -18,9 +18,10 @@ import numpy as np
 from torchdata import nodes
 
 from t2t_torch.errors import T2TError
+from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.component import MIXTURE_VERSION, Component, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
-from t2t_torch.pipeline.reader import Batch, Collator, Examples
+from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
 

@@ -18,8 +18,9 @@ import torch
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.pipeline.collate import Batch, stack
 from t2t_torch.pipeline.plan import FixedShapes
-from t2t_torch.pipeline.reader import Batch, RowReader, numbers_per_position, stack
+from t2t_torch.pipeline.reader import RowReader, numbers_per_position
 
 _Numbers = npt.NDArray[Any]
 _MOST_EXAMPLES = 1 << 20  # in a bin

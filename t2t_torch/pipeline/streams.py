@@ -24,8 +24,8 @@ import numpy.typing as npt
 import torch
 
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.pipeline.collate import Batch
 from t2t_torch.pipeline.plan import ORDER_VERSION, BucketReport, PlanReport, noise
-from t2t_torch.pipeline.reader import Batch
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards

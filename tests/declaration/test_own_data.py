@@ -19,9 +19,9 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.features import Features
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.mode import Split
+from t2t_torch.pipeline.collate import Batch
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.pipeline.reader import Batch
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

@@ -13,7 +13,7 @@ import pytest
 from numbered import EXAMPLES
 
 from t2t_torch.errors import CheckpointError
-from t2t_torch.pipeline.reader import Collator
+from t2t_torch.pipeline.collate import Collator
 
 PER_EPOCH = 10  # batches; the first test looks
 STEPS = 3 * PER_EPOCH + 1

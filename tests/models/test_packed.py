@@ -9,8 +9,9 @@ import torch
 from t2t_torch import registry
 from t2t_torch.features import Features, Tags, Text, Words, WordShape, WordStarts
 from t2t_torch.layers.cross_entropy import cross_entropy
+from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.packing import PackedCollator, pack, spacing_of
-from t2t_torch.pipeline.reader import Collator, RowReader
+from t2t_torch.pipeline.reader import RowReader
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 NUMBERS = IntegerEncoder(30)

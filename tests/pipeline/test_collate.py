@@ -26,9 +26,10 @@ from t2t_torch.features import (
     WordStarts,
 )
 from t2t_torch.hparams.basic import basic_params1
+from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.pipeline.plan import Batching, BatchingScheme, FixedShapes
-from t2t_torch.pipeline.reader import Collator, Limits, RowReader, measured, paddings
+from t2t_torch.pipeline.reader import Limits, RowReader, measured, paddings
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
+from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches, read_ahead
 from t2t_torch.pipeline.plan import Batching, batching_scheme
-from t2t_torch.pipeline.reader import Collator, RowReader
+from t2t_torch.pipeline.reader import RowReader
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import IntegerEncoder
 
