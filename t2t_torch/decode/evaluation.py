@@ -357,8 +357,8 @@ class EvaluatedRows:
             tags = None if feature.aligned_to is None else len(values[name])
             found = prediction_of(name, feature, guesses[name], tags)
             if feature.selects_words:
-                part = _part(words, found.value)
-                found = Prediction.of_value(name, part, found.probability)
+                answer = _part(words, found.value)
+                found = Prediction.of_value(name, answer, found.probability)
                 values[name] = _part(words, values[name])
             own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
             records[name] = target_record(name, feature, found, own, self._hparams.num_labels)

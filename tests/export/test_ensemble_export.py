@@ -12,7 +12,7 @@ from t2t_torch.decode.loading import as_one, load_run
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import HParamsError
 from t2t_torch.export.exporter import OnnxExporter
-from t2t_torch.export.request import Request
+from t2t_torch.export.request import Request, joined
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_each_run_has_its_mean_of_checkpoints(run: Path, data: Path, tmp_path: P
     scratch.mkdir()
     members = request.load_members(scratch)
     assert [str(member) for member in members] == ["run: joint_bilstm, mean of steps 2, 3"] * 2
-    loaded, chosen = request.load(tmp_path)
+    loaded, chosen = joined(members)
     assert chosen == "mean of 2 models" and len(loaded.model.models) == 2
 
 

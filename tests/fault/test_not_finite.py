@@ -187,7 +187,7 @@ def run_out(monkeypatch, at, largest):
     """Makes memory run out at some batches of more rows than fit; returns the rows it tried."""
     forward, tried, seen = Transformer.forward, [], []
 
-    def hungry(self, batch):
+    def hungry(self, batch, *others):
         rows = len(batch["inputs"])
         if self.training:
             if not seen or seen[-1] != id(batch):
@@ -195,7 +195,7 @@ def run_out(monkeypatch, at, largest):
             tried.append(rows)
             if len(hungry.steps) + 1 in at and rows > largest:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
-        return forward(self, batch)
+        return forward(self, batch, *others)
 
     hungry.steps = []
     monkeypatch.setattr(Transformer, "forward", hungry)

@@ -112,9 +112,9 @@ def test_batches_come_in_order_whichever_worker_is_done_first(data_dir, monkeypa
     draw = random.Random(workers)
     collate = Collator.__call__
 
-    def slowly(self, rows):
+    def slowly(self, rows, *others):
         time.sleep(draw.random() * 0.003)
-        return collate(self, rows)
+        return collate(self, rows, *others)
 
     expected = numbered.make_task(data_dir, workers=0)
     list(itertools.islice(batches_of(expected), 2 * PER_EPOCH))

@@ -118,6 +118,6 @@ def test_weights_of_classes_are_for_training(make_task):
     ],
 )
 def test_weights_that_do_not_fit_are_refused_before_training(make_task, kind, hparams, told):
-    task = make_task(kind, hparams)
     with pytest.raises(HParamsError, match=told):
+        task = make_task(kind, hparams)
         task.objective(task.model())
