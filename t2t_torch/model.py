@@ -104,7 +104,7 @@ class State(Protocol):
     """
 
     def expand(self, hypotheses: int) -> State:
-        """Returns a state in which each row stands `hypotheses` times, side by side.
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently.
 
         Called once: before the first step, or after the steps that all hypotheses share.
         """
@@ -132,12 +132,12 @@ class PrefixState:
     inputs: list[Tensor]
 
     def expand(self, hypotheses: int) -> PrefixState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         inputs = [its.repeat_interleave(hypotheses, 0) for its in self.inputs]
         return PrefixState(self.ids.repeat_interleave(hypotheses, 0), self.names, inputs)
 
     def reorder(self, index: Tensor) -> PrefixState:
-        """Returns a state whose row i is this one's row `index[i]`."""
+        """Returns a state whose row i is row `index[i]` of this state."""
         inputs = [its.index_select(0, index) for its in self.inputs]
         return PrefixState(self.ids.index_select(0, index), self.names, inputs)
 

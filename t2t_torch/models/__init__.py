@@ -1,1 +1,1 @@
-"""Shelf: registered models, one a file."""
+"""Registered models, one per file."""

@@ -1,4 +1,4 @@
-"""A class of a text by a bidirectional LSTM and several hops of attention over its states.
+"""Text classifier: bidirectional LSTM with several hops of self-attention over its states.
 
 Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
 """
@@ -22,10 +22,10 @@ from t2t_torch.registry import register_model
 
 @register_model
 class BilstmAttentionClassifier(T2TModel):
-    """LSTMs in both directions, hops of attention, a layer of ReLU.
+    """Bidirectional LSTMs, self-attention hops and a ReLU layer.
 
     Attributes:
-      attention: its `weights` are what `--hooks=attention_maps` draws.
+      attention: self-attention; `--hooks=attention_maps` plots its `weights`.
     """
 
     HParams = BilstmAttentionClassifierHParams
@@ -56,7 +56,7 @@ class BilstmAttentionClassifier(T2TModel):
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns the same vector for each target, [B, H], and in TRAIN the hops' penalty."""
+        """Returns the same vector for each target, [B, H], and in TRAIN the penalty of hops."""
         mask = features[self._text].mask
         hidden = self.lstm(self.dropout(self.tokens(features)), mask)  # [B, S, 2 lstm_size]
         means, weights = self.attention(hidden, mask)

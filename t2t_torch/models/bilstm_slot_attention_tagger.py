@@ -1,4 +1,4 @@
-"""Tags by a bidirectional LSTM and an attention of each word over its sentence.
+"""Tagger: bidirectional LSTM with attention of each word over its sentence.
 
 Of PyText, Aly et al. 2018, arXiv:1812.08729; the attention after Liu and Lane 2016,
 arXiv:1609.01454.
@@ -23,7 +23,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class BilstmSlotAttentionTagger(T2TModel):
-    """Each word's tag is found from its own state and a mean of those that answer it."""
+    """Predicts the tag of a word from its state and an attention-weighted mean of states."""
 
     HParams = BilstmSlotAttentionTaggerHParams
     hparams: BilstmSlotAttentionTaggerHParams
@@ -50,11 +50,11 @@ class BilstmSlotAttentionTagger(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of both directions and of the numbers beside them."""
+        """Returns the width of both directions and of dense inputs."""
         return 2 * int(hparams.hidden_size) + dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what is made of each word and its attention.  [B, W, 2 H]."""
+        """Returns a vector of each word and its attention context.  [B, W, 2 H]."""
         mask = features[self._text].mask
         hidden = self.lstm(features)
         words = self.outputs.at_words(hidden, features)

@@ -1,4 +1,4 @@
-"""Tags by a bidirectional LSTM, with a softmax or a CRF on top.
+"""Tagger: bidirectional LSTM with a softmax or a CRF on top.
 
 Huang et al. 2015, "Bidirectional LSTM-CRF Models for Sequence Tagging", arXiv:1508.01991; with
 characters Lample et al. 2016, arXiv:1603.01360, and Ma and Hovy 2016, arXiv:1603.01354.
@@ -19,7 +19,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class BilstmTagger(T2TModel):
-    """Each word's tag is found from what an LSTM has read before it and one behind it."""
+    """Predicts the tag of a word from the states of a bidirectional LSTM."""
 
     HParams = BilstmTaggerHParams
     hparams: BilstmTaggerHParams
@@ -42,10 +42,10 @@ class BilstmTagger(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of both directions and of the numbers beside them."""
+        """Returns the width of both directions and of dense inputs."""
         return 2 * int(hparams.hidden_size) + dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what both directions give at the first id of each word.  [B, W, 2 H]."""
+        """Returns the states of both directions at the first id of each word.  [B, W, 2 H]."""
         words = self.outputs.at_words(self.lstm(features), features)
         return self.outputs(words, features)

@@ -1,4 +1,4 @@
-"""Tags by convolutions over the past and the future of each word.
+"""Tagger: convolutions over the left and the right context of each word.
 
 Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language
 Understanding", arXiv:1606.07783.  As in PyText the scores are trained as logits; the paper's own
@@ -22,7 +22,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class BsequentialCnnTagger(T2TModel):
-    """Each word's tag is found from the words before it, behind it and round it."""
+    """Predicts the tag of a word from the words before, after and around it."""
 
     HParams = BsequentialCnnTaggerHParams
     hparams: BsequentialCnnTaggerHParams
@@ -48,11 +48,11 @@ class BsequentialCnnTagger(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of the three convolutions and of the numbers beside them."""
+        """Returns the width of the three convolutions and of dense inputs."""
         return 3 * int(hparams.hidden_size) + dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what is found round the first id of each word.  [B, W, 3 H]."""
+        """Returns the convolutions at the first id of each word.  [B, W, 3 H]."""
         hidden = self.convolution(self.dropout(self.tokens(features)))
         words = self.outputs.at_words(self.dropout(hidden), features)
         return self.outputs(words, features)

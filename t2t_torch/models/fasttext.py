@@ -1,4 +1,4 @@
-"""A class of a text from the mean of its words' and n-grams' vectors.
+"""Text classifier: mean of the embeddings of words and n-grams.
 
 Joulin et al. 2017, "Bag of Tricks for Efficient Text Classification", arXiv:1607.01759.
 """
@@ -26,7 +26,7 @@ _FACTOR = 116_049_371  # fastText's
 
 @register_model
 class Fasttext(T2TModel):
-    """The mean of the vectors of words and of n-grams, which share a table by their hashes."""
+    """Mean of word embeddings and hashed n-gram embeddings."""
 
     HParams = FasttextHParams
     hparams: FasttextHParams
@@ -47,7 +47,7 @@ class Fasttext(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of a token's vector, and of what stands beside the mean."""
+        """Returns the width of a token embedding and of dense inputs."""
         (text,) = texts_of(features)
         parts = [its for name, its in features.inputs.items() if text in (name, its.aligned_to)]
         return sum(map(hparams.input_width, parts)) + dense_width(features, hparams)
@@ -69,7 +69,7 @@ class Fasttext(T2TModel):
         return dict.fromkeys(self.features.targets, Hidden(found))
 
     def _kept(self, mask: Tensor, ids: Tensor) -> Tensor:
-        """Returns which of the ids are in the mean.  [B, N] bool, [B, N] -> [B, N] bool."""
+        """Returns the mask of ids in the mean.  [B, N] bool, [B, N] -> [B, N] bool."""
         if self.hparams.count_once:
             mask = mask & _is_first(ids)
         if self.training and self.hparams.bag_dropout:
@@ -78,12 +78,12 @@ class Fasttext(T2TModel):
 
 
 class NGrams(nn.Module):
-    """A table of vectors of n-grams; row 0, of none, is zero, and so are all at the beginning.
+    """Hashed embedding table of n-grams, initialized with zeros; row 0 is padding.
 
     Args:
-      size: E, of a vector.
-      order: words of the longest n-grams; those from 2 words on are there.
-      buckets: rows that n-grams share.
+      size: E, width of an embedding.
+      order: maximum n; n-grams from n = 2 on are used.
+      buckets: number of rows, shared by hashing.
     """
 
     def __init__(self, size: int, order: int, buckets: int) -> None:
@@ -92,11 +92,11 @@ class NGrams(nn.Module):
         self.weight = nn.Parameter(torch.zeros(buckets + 1, size))
 
     def rows(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Returns the row of each n-gram of the ids, 0 where there is none.
+        """Returns the row of each n-gram of the ids, 0 at padding.
 
         Args:
-          ids: [B, S].
-          mask: where there is data, [B, S] bool, from the left on.
+          ids: ids of words, [B, S].
+          mask: mask of data, [B, S] bool; padding is on the right.
 
         Returns:
           [B, N], first the bigrams, then the trigrams ...
@@ -112,13 +112,13 @@ class NGrams(nn.Module):
         return torch.cat(found, 1)
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Returns the sum of the vectors of rows.  [B, N] -> [B, E]."""
-        rows = F.pad(rows, (0, 1))  # a text of one word has no n-grams; a bag needs a place
+        """Returns the sum of the embeddings of rows.  [B, N] -> [B, E]."""
+        rows = F.pad(rows, (0, 1))  # a text of one word has no n-grams; a bag needs one entry
         return F.embedding_bag(rows, self.weight, mode="sum", padding_idx=0)
 
 
 def _is_first(ids: Tensor) -> Tensor:
-    """Returns where an id stands for the first time in its row.  [B, N] -> [B, N] bool."""
+    """Returns the mask of first occurrences of ids in a row.  [B, N] -> [B, N] bool."""
     order = ids.argsort(dim=1, stable=True)
     ranked = ids.gather(1, order)
     new = F.pad(ranked[:, 1:] != ranked[:, :-1], (1, 0), value=True)

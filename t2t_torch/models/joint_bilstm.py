@@ -1,4 +1,4 @@
-"""What a sentence is and what its words are, by one shared bidirectional LSTM.
+"""Joint sentence classifier and tagger: one shared bidirectional LSTM.
 
 The JointBLSTM of PyText, Aly et al. 2018, arXiv:1812.08729, figure 3; after Liu and Lane 2016,
 arXiv:1609.01454.  Attention pooling is that of Lin et al. 2017, arXiv:1703.03130, with one hop.
@@ -44,12 +44,12 @@ _POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
 
 
 def _is_class(feature: Feature) -> bool:
-    """Returns whether an example has one of several classes."""
+    """Returns True if a target is a class label."""
     return feature.classifies and not feature.is_sequence
 
 
 def _check_classes(hparams: JointBilstmHParams, features: Features) -> None:
-    """Refuses to give words the probabilities of classes where there are none."""
+    """Checks that there are class probabilities to append to words, if requested."""
     classes = any(_is_class(its) for its in features.targets.values())
     words = any(its.is_sequence for its in features.targets.values())
     if hparams.use_doc_probs_in_word and not (classes and words):
@@ -63,7 +63,7 @@ def _check_classes(hparams: JointBilstmHParams, features: Features) -> None:
 
 @register_model
 class JointBilstm(T2TModel):
-    """One LSTM reads a sentence; classes take a pooled vector, tags each word's own."""
+    """Shared LSTM; classes are predicted from a pooled vector, tags from the state of a word."""
 
     HParams = JointBilstmHParams
     hparams: JointBilstmHParams
@@ -100,7 +100,7 @@ class JointBilstm(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of both directions and of what stands beside them."""
+        """Returns the width of both directions and of dense inputs."""
         width = 2 * int(hparams.hidden_size) + dense_width(features, hparams)
         if hparams.use_doc_probs_in_word and features.targets[target].is_sequence:
             classes = (its for its in features.targets.values() if _is_class(its))
@@ -108,7 +108,7 @@ class JointBilstm(T2TModel):
         return width
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
+        """Returns a vector of the sentence, [B, H'], and of each word, [B, W, H']."""
         mask = features[self._text].mask
         hidden = self.lstm(features)  # [B, S, 2 H]
         found: dict[str, Hidden] = {}
@@ -126,14 +126,14 @@ class JointBilstm(T2TModel):
         return found
 
     def _pool(self, hidden: Tensor, mask: Tensor) -> Tensor:
-        """Returns one vector of each sentence.  [B, S, 2 H], [B, S] -> [B, 2 H]."""
+        """Returns a pooled vector of each sentence.  [B, S, 2 H], [B, S] -> [B, 2 H]."""
         if self.hparams.pooling == "attention":
             means: Tensor = self.pooled(hidden, mask).means
             return means
         return _POOLINGS[self.hparams.pooling](hidden, mask)
 
     def _beside_classes(self, words: Tensor, found: dict[str, Hidden]) -> Tensor:
-        """Puts the probabilities of the sentence's classes beside each word, if asked to."""
+        """Appends the class probabilities of the sentence to each word, if enabled."""
         if not self.hparams.use_doc_probs_in_word:
             return words
         parts = [words]

@@ -1,7 +1,7 @@
-"""What a sentence is and what its words are, by convolutions alone.
+"""Joint sentence classifier and tagger: convolutions only.
 
 Of PyText, Aly et al. 2018, arXiv:1812.08729: the filters of Kim 2014, arXiv:1408.5882, for the
-sentence, and those of Vu 2016, arXiv:1606.07783, for each word.  Padding is in no maximum.
+sentence, and those of Vu 2016, arXiv:1606.07783, for each word.  Max pooling excludes padding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class JointCnn(T2TModel):
-    """Classes take the greatest of each filter in a sentence, tags those round each word."""
+    """Predicts classes from max-pooled filters, tags from the filters around a word."""
 
     HParams = JointCnnHParams
     hparams: JointCnnHParams
@@ -62,7 +62,7 @@ class JointCnn(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of the convolutions and of the numbers beside them."""
+        """Returns the width of the convolutions and of dense inputs."""
         if features.targets[target].is_sequence:
             width = 3 * int(hparams.hidden_size)
         else:
@@ -70,7 +70,7 @@ class JointCnn(T2TModel):
         return width + dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns a vector of the sentence, [B, H'], and one of each word, [B, W, H']."""
+        """Returns a vector of the sentence, [B, H'], and of each word, [B, W, H']."""
         x = self.dropout(self.tokens(features))  # [B, S, E]
         found: dict[str, Hidden] = {}
         if self._of_all:

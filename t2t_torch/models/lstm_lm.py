@@ -1,7 +1,7 @@
-"""Stacked LSTMs that foretell a text.
+"""Language model: stacked LSTMs.
 
 Mikolov et al. 2010, "Recurrent neural network based language model"; Zaremba et al. 2014,
-arXiv:1409.2329; with what keeps it from learning by heart of Merity et al. 2017, arXiv:1708.02182.
+arXiv:1409.2329; with the regularization of Merity et al. 2017, arXiv:1708.02182.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from t2t_torch.text.encoder import EOS, PAD
 
 
 class LstmLayer(nn.Module):
-    """An LSTM whose weights from its outputs to its gates are dropped in TRAIN.
+    """LSTM with dropout of its recurrent weights in TRAIN.
 
-    Wan et al. 2013 (DropConnect); Merity et al. 2017, section 3: one draw for all positions.
+    Wan et al. 2013 (DropConnect); Merity et al. 2017, section 3: one mask for all positions.
 
     Args:
-      input_size: E, of what is read.
-      size: H, of what is given.
+      input_size: E, input width.
+      size: H, output width.
       weight_dropout: probability of dropping a weight.
-      uniform_range: weights begin uniform in [-range, range]; 0 for 1 / sqrt(H).
+      uniform_range: weights are initialized uniformly in [-range, range]; 0 for 1 / sqrt(H).
     """
 
     def __init__(
@@ -46,10 +46,10 @@ class LstmLayer(nn.Module):
                 nn.init.uniform_(parameter, -uniform_range, uniform_range)
 
     def forward(self, x: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads on from a memory.
+        """Runs the LSTM from an initial state.
 
         Args:
-          x: [B, T, E].
+          x: inputs, [B, T, E].
           memory: outputs and cells before the first position, [B, 2 H].
 
         Returns:
@@ -59,7 +59,7 @@ class LstmLayer(nn.Module):
         if self.training and self.drop_weights.rate:
             to_gates, recurrent, *biases = self.lstm.all_weights[0]
             weights = [to_gates, self.drop_weights(recurrent), *biases]
-            # As nn.LSTM calls it: one layer, biases, no dropout, one direction, rows first.
+            # Arguments as in nn.LSTM: one layer, biases, no dropout, unidirectional, batch first.
             call: Any = torch.lstm
             x, *after = call(x, before, weights, True, 1, 0.0, True, False, True)
         else:
@@ -68,13 +68,13 @@ class LstmLayer(nn.Module):
 
 
 class WordDropout(nn.Module):
-    """An embedding that loses whole words of the vocabulary in TRAIN, wherever they stand.
+    """Embedding with dropout of whole words of the vocabulary, at all positions, in TRAIN.
 
     Gal and Ghahramani 2016, arXiv:1512.05287, section 4.
 
     Args:
-      table: ids -> vectors.
-      rate: probability of losing a word; the vectors of others are scaled up.
+      table: embedding, ids -> vectors.
+      rate: probability of dropping a word; the other embeddings are scaled up.
     """
 
     def __init__(self, table: nn.Module, rate: float) -> None:
@@ -93,24 +93,24 @@ class WordDropout(nn.Module):
 
 @dataclasses.dataclass
 class LstmLmState:
-    """What a decode remembers: outputs and cells of each layer, [R, 2 H].  See `State`."""
+    """Decoding state: outputs and cells of each layer, [R, 2 H].  See `State`."""
 
     memory: list[Tensor]
 
     def expand(self, hypotheses: int) -> LstmLmState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         return LstmLmState([layer.repeat_interleave(hypotheses, 0) for layer in self.memory])
 
     def reorder(self, index: Tensor) -> LstmLmState:
-        """Returns a state whose row i is this one's row `index[i]`."""
+        """Returns a state whose row i is row `index[i]` of this state."""
         return LstmLmState([layer.index_select(0, index) for layer in self.memory])
 
 
 @register_model
 class LstmLm(T2TModel):
-    """A language model of stacked LSTMs, which reads on where the batch before has ended.
+    """Language model of stacked LSTMs, which continues from the state of the last batch.
 
-    A text begins as after the end of another: what is read first is `EOS`.
+    A text starts as if it followed another: the first id that is read is `EOS`.
     """
 
     HParams = LstmLmHParams
@@ -144,7 +144,7 @@ class LstmLm(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: LstmLmHParams, features: Features, target: str) -> int:
-        """Returns the width that the softmax takes: that of the embedding, where they are tied."""
+        """Returns the input width of the softmax: that of the embedding if they are tied."""
         tied = hparams.shared_embedding_and_softmax_weights
         return hparams.embedding_size if tied else hparams.hidden_size
 
@@ -169,16 +169,16 @@ class LstmLm(T2TModel):
         return {"targets": Hidden(states, penalty=penalty)}
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        """Returns the vectors of ids, `EOS` standing for nothing.  [B, T] -> [B, T, E]."""
+        """Returns the embeddings of ids, with `EOS` in place of padding.  [B, T] -> [B, T, E]."""
         return self.embed("targets", torch.where(ids == PAD, EOS, ids))
 
     def _nothing(self, rows: int) -> list[Tensor]:
-        """Returns the memory before a text."""
+        """Returns the initial state of a text."""
         device = next(self.parameters()).device
         return [torch.zeros(rows, 2 * layer.size, device=device) for layer in self.layers]
 
     def _read(self, x: Tensor, memory: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """Reads vectors, [B, T, E]; returns what the last layer gives, and the memory after."""
+        """Runs all layers over [B, T, E]; returns the last output and the final states."""
         x = self.drop_input(x)
         after = []
         for number, (layer, before) in enumerate(zip(self.layers, memory, strict=True)):
@@ -187,9 +187,9 @@ class LstmLm(T2TModel):
         return x, after
 
     def _penalty(self, x: Tensor, dropped: Tensor, mask: Tensor) -> Tensor:
-        """Returns what Merity et al. 2017 add for large and for changing outputs, [].
+        """Returns the activation regularization and temporal AR of Merity et al. 2017, [].
 
-        Summed over positions, as the loss is.
+        Summed over positions, like the loss.
         """
         activation = dropped.float().square().mean(-1) * mask
         change = (x[:, 1:] - x[:, :-1]).float().square().mean(-1) * mask[:, 1:]
@@ -203,7 +203,7 @@ class LstmLm(T2TModel):
         return LstmLmState(self._nothing(batch["targets"].size(0)))
 
     def step(self, ids: Tensor, state: LstmLmState) -> tuple[Tensor, LstmLmState]:
-        """Reads one more id of each row; see `T2TModel.step`."""
+        """Runs a decoding step; see `T2TModel.step`."""
         x, memory = self._read(self._embedded(ids[:, None]), state.memory)
         hidden = Hidden(self.projection(self.drop_output(x[:, 0])))
         return self.top(hidden, "targets"), LstmLmState(memory)

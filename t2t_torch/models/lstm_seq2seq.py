@@ -1,7 +1,7 @@
-"""Sequence to sequence with two LSTMs, the second of which starts where the first ends.
+"""Sequence-to-sequence model: two LSTMs, the second starts from the final state of the first.
 
 Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks", arXiv:1409.3215, in
-tensor2tensor's form (models/lstm.py, lstm_seq2seq): its weights give its logits
+tensor2tensor's form (models/lstm.py, lstm_seq2seq): converted weights give identical logits
 (`interop/tensor2tensor.py`).
 """
 
@@ -26,20 +26,21 @@ from t2t_torch.registry import register_model
 
 @dataclasses.dataclass
 class LSTMState:
-    """What a decode remembers.  R rows; see `State`.
+    """Decoding state of R rows; see `State`.
 
     Attributes:
-      memory: of the decoder's layers, [L, R, H]; None before the first step of a language model.
+      memory: states of the decoder layers, [L, R, H]; None before the first step of a language
+        model.
     """
 
     memory: Memory | None
 
     def expand(self, hypotheses: int) -> LSTMState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         return self._of_each(lambda kept: kept.repeat_interleave(hypotheses, 1))
 
     def reorder(self, index: Tensor) -> LSTMState:
-        """Returns a state whose row i is this one's row `index[i]`."""
+        """Returns a state whose row i is row `index[i]` of this state."""
         return self._of_each(lambda kept: kept.index_select(1, index))
 
     def _of_each(self, change: Callable[[Tensor], Tensor]) -> LSTMState:
@@ -48,9 +49,9 @@ class LSTMState:
 
 @register_model
 class LSTMSeq2seq(T2TModel):
-    """An LSTM reads the input, the last token first; another goes on from its memory and writes.
+    """LSTM encoder that reads the input in reverse, and LSTM decoder that starts from its state.
 
-    The second alone where the problem has no inputs.
+    Without inputs, only the decoder.
     """
 
     HParams = LSTMSeq2seqHParams
@@ -86,7 +87,7 @@ class LSTMSeq2seq(T2TModel):
         return LSTMState(self.encoder(self.bottom(inputs)).memory)
 
     def step(self, ids: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        """Reads one more id of each row; see `T2TModel.step`."""
+        """Runs a decoding step; see `T2TModel.step`."""
         x = self.embed("targets", ids[:, None])  # [R, 1, E]
         outputs, memory = self.decoder.run(x, None, state.memory)
         return self.top(Hidden(outputs.squeeze(1)), "targets"), LSTMState(memory)

@@ -1,11 +1,12 @@
-"""Sequence to sequence with LSTMs, the second of which attends to what the first has found.
+"""Sequence-to-sequence model: LSTM encoder and LSTM decoder with attention.
 
 Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate",
 arXiv:1409.0473; Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine
 Translation", arXiv:1508.04025; in tensor2tensor's form (models/lstm.py, lstm_seq2seq_attention,
-with TensorFlow's AttentionWrapper): its weights give its logits (`interop/tensor2tensor.py`).
-What a head hands on is linear in state and context, without Luong's tanh.  Padding is not attended
-to, as it is in tensor2tensor.
+with TensorFlow's AttentionWrapper): converted weights give identical logits
+(`interop/tensor2tensor.py`).
+The output of a head is linear in state and context, without Luong's tanh.  Unlike in tensor2tensor,
+padding is masked.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from t2t_torch.registry import register_model
 
 
 class Memory(NamedTuple):
-    """What is attended to; that of a sentence serves all its K hypotheses.
+    """Memory of the attention, shared by the K hypotheses of a sentence.
 
     Attributes:
-      keys: what states are matched with, [B, S, H].
-      values: what contexts are made of, [B, S, H].
-      mask: where there is data, [B, S] bool.
+      keys: attention keys, [B, S, H].
+      values: attention values, [B, S, H].
+      mask: mask of data, [B, S] bool.
     """
 
     keys: Tensor
@@ -44,13 +45,13 @@ class Memory(NamedTuple):
 
 
 class Attention(nn.Module):
-    """One or several heads over the encoder's outputs.
+    """Attention with one or several heads over the outputs of the encoder.
 
-    All heads see the same keys.  Bahdanau's heads match them each in its own way, Luong's in the
-    same; each hands on what a layer of its own makes of the state and the context.
+    All heads have the same keys.  Bahdanau's heads have separate scoring weights, Luong's share the
+    scores; each head has its own output layer over state and context.
 
     Args:
-      hparams: sizes and the mechanism.
+      hparams: sizes and the attention mechanism.
     """
 
     def __init__(self, hparams: LSTMSeq2seqAttentionHParams) -> None:
@@ -67,11 +68,11 @@ class Attention(nn.Module):
         self.size = heads * hparams.head_size
 
     def remember(self, encoded: Encoded) -> Memory:
-        """Returns what `forward` attends to."""
+        """Returns the memory for `forward`."""
         return Memory(self.memory_layer(encoded.outputs), encoded.outputs, encoded.mask)
 
     def attention_of(self, state: Tensor, memory: Memory) -> Tensor:
-        """Returns the weights of what each state attends to, [B, N, K, S]."""
+        """Returns the attention weights of each state, [B, N, K, S]."""
         query = state.view(memory.mask.size(0), -1, state.size(-1))  # [B, K, H]
         if self.is_additive:
             query = self.query_layer(query)[:, :, None]
@@ -81,7 +82,7 @@ class Attention(nn.Module):
         return masked_softmax(scores, memory.mask[:, None]).movedim(0, 1)
 
     def forward(self, state: Tensor, memory: Memory) -> Tensor:
-        """Returns what all heads hand on.  [R, H] -> [R, heads * head_size]."""
+        """Returns the outputs of all heads.  [R, H] -> [R, heads * head_size]."""
         weights = self.attention_of(state, memory).movedim(1, 0)  # [N, B, K, S]
         contexts = (weights.to(memory.values.dtype) @ memory.values).flatten(1, 2)  # [N, R, H]
         heads = [
@@ -95,15 +96,15 @@ class Attention(nn.Module):
 
 @dataclasses.dataclass
 class AttendingState:
-    """What a decode remembers.  R = B * K rows; see `State`.
+    """Decoding state of R = B * K rows; see `State`.
 
     Attributes:
-      hidden: outputs of the decoder's layers, [R, H] each.
-      cells: of the same layers, [R, H] each.
-      attention: what the attention handed on last, [R, A].
-      memory: what is attended to.
-      attended: all heads together; see `Attending`.
-      watches: whether a step tells that.
+      hidden: outputs of the decoder layers, [R, H] each.
+      cells: cells of the decoder layers, [R, H] each.
+      attention: last output of the attention, [R, A].
+      memory: memory of the attention.
+      attended: mean attention weights of all heads; see `Attending`.
+      watches: True if steps record attention weights.
     """
 
     hidden: list[Tensor]
@@ -114,16 +115,16 @@ class AttendingState:
     watches: bool = False
 
     def watched(self) -> AttendingState:
-        """Returns a state whose steps tell what they attend to."""
+        """Returns a state that records attention weights."""
         return dataclasses.replace(self, watches=True)
 
     def expand(self, hypotheses: int) -> AttendingState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         rows = torch.arange(self.attention.size(0), device=self.attention.device)
         return self._rows(rows.repeat_interleave(hypotheses), self.memory)
 
     def reorder(self, index: Tensor) -> AttendingState:
-        """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
+        """Returns a state whose row i is row `index[i]` of this state.  The memory is not copied,
         unless sentences are dropped."""
         memory = self.memory
         if index.size(0) != self.attention.size(0):
@@ -144,9 +145,9 @@ class AttendingState:
 
 @register_model
 class LSTMSeq2seqAttention(T2TModel):
-    """An LSTM reads the input, the last token first; another writes, and attends to the first.
+    """LSTM encoder that reads the input in reverse, and LSTM decoder with attention.
 
-    What the attention hands on is read by the decoder's next step (input feeding).
+    The output of the attention is an input of the next decoder step (input feeding).
     """
 
     HParams = LSTMSeq2seqAttentionHParams
@@ -174,7 +175,7 @@ class LSTMSeq2seqAttention(T2TModel):
     def target_width(
         cls, hparams: LSTMSeq2seqAttentionHParams, features: Features, target: str
     ) -> int:
-        """Returns the width of what `body` finds: a head's, or `hidden_size`."""
+        """Returns the output width of `body`: that of a head, or `hidden_size`."""
         is_head = hparams.output_attention and hparams.num_heads == 1
         return hparams.head_size if is_head else hparams.hidden_size
 
@@ -194,7 +195,7 @@ class LSTMSeq2seqAttention(T2TModel):
         return self._start(self.encoder(self.bottom(inputs)))
 
     def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
-        """Reads one more id of each row; see `T2TModel.step`."""
+        """Runs a decoding step; see `T2TModel.step`."""
         output, after = self._read(self.embed("targets", ids), state)
         if state.watches:
             weights = self.attention.attention_of(after.hidden[-1], after.memory).mean(1)
@@ -204,21 +205,21 @@ class LSTMSeq2seqAttention(T2TModel):
         return self.top(Hidden(output), "targets"), after
 
     def _start(self, encoded: Encoded) -> AttendingState:
-        """Returns the decoder's state before it has read anything."""
+        """Returns the initial state of the decoder."""
         hidden, cells = encoded.memory
         nothing = hidden.new_zeros(hidden.size(1), self.attention.size)
         memory = self.attention.remember(encoded)
         return AttendingState(list(hidden), list(cells), nothing, memory)
 
     def _read(self, x: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
-        """Reads the vectors of one more id of each row; returns what the softmax reads.
+        """Runs a decoder step over embeddings; returns the input of the softmax.
 
         Args:
-          x: [R, E].
-          state: before it.
+          x: embeddings of the last ids, [R, E].
+          state: state before the step.
 
         Returns:
-          [R, H], and the state after it.
+          [R, H], and the next state.
         """
         y = torch.cat([x, state.attention.to(x.dtype)], -1)
         hidden, cells = [], []

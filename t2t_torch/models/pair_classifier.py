@@ -1,4 +1,4 @@
-"""Two texts to a class or a number: one encoder for both, and what the two vectors have in common.
+"""Classifier or regressor of text pairs: a shared encoder and a comparison of both vectors.
 
 Conneau et al. 2017, "Supervised Learning of Universal Sentence Representations from Natural
 Language Inference Data" (InferSent), arXiv:1705.02364; with alignment Parikh et al. 2016,
@@ -28,7 +28,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class PairClassifier(T2TModel):
-    """Encodes two texts, lets each token look at the other text, and compares what is pooled."""
+    """Encodes two texts, aligns the tokens of each with the other, and compares pooled vectors."""
 
     HParams = PairClassifierHParams
     hparams: PairClassifierHParams
@@ -74,7 +74,7 @@ class PairClassifier(T2TModel):
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns for each target what its perceptron makes of the pair.  [B, H] each."""
+        """Returns the output of the perceptron of each target.  [B, H] each."""
         masks = [features[name].mask for name in self._texts]
         ids = [features[name].values for name in self._texts]
         inputs = [self.dropout(tokens(features)) for tokens in self.tokens]
@@ -97,15 +97,15 @@ class PairClassifier(T2TModel):
 
 
 class Compared(nn.Module):
-    """What each token is beside what it is aligned with: [x; y; x - y; x * y], made narrow again.
+    """Projection of each token x and its alignment y: [x; y; x - y; x * y].
 
     Args:
-      size: of the tokens in their contexts.
-      input_size: of the tokens themselves.
+      size: width of contextual tokens.
+      input_size: width of token embeddings.
       hparams: alignment, encoder_size, dropout.
 
     Attributes:
-      size: of the outputs.
+      size: output width.
     """
 
     def __init__(self, size: int, input_size: int, hparams: PairClassifierHParams) -> None:
@@ -129,9 +129,9 @@ class Compared(nn.Module):
         """Returns the outputs of both texts.
 
         Args:
-          contexts: of both, [B, S, size], [B, T, size].
-          inputs: of both, [B, S, input_size], [B, T, input_size].
-          masks: of both.
+          contexts: contextual tokens of both texts, [B, S, size], [B, T, size].
+          inputs: token embeddings of both texts, [B, S, input_size], [B, T, input_size].
+          masks: masks of both texts.
         """
         scores = self.alignment.scores(*(inputs if self._by_inputs else contexts))
         x, y = contexts
@@ -152,7 +152,7 @@ class Perceptron(nn.Module):
     """Hidden layers with ReLU, dropout after each.  [B, width] -> [B, hidden_size].
 
     Args:
-      width: of the input.
+      width: input width.
       hparams: hidden_size, mlp_layers, dropout.
     """
 

@@ -1,4 +1,4 @@
-"""Documents in the order of how well they answer a query: both are encoded apart, then scored.
+"""Ranker of documents for a query: both are encoded separately, then scored.
 
 Huang et al. 2013, "Learning Deep Structured Semantic Models for Web Search using Clickthrough
 Data", CIKM; with the documents of the other queries of a batch as negatives Karpukhin et al. 2020,
@@ -29,8 +29,8 @@ from t2t_torch.registry import register_model
 class PairwiseRanker(T2TModel):
     """Encodes query and documents, and scores each pair by cosine, product or perceptron.
 
-    A choice among documents gets a score of each; a class, such as relevant or not, gets the score
-    as its log-odds.
+    For a choice among documents, each has a score; for a class, such as relevant or not, the score
+    is the log-odds.
     """
 
     HParams = PairwiseRankerHParams
@@ -55,16 +55,16 @@ class PairwiseRanker(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the numbers that a pair of texts is scored by."""
+        """Returns the width of the scoring vector of a pair."""
         width = int(hparams.hidden_size) if hparams.score == "mlp" else 1
         return width + (Matches.summary_size if hparams.match_feature else 0)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what each pair is scored by.
+        """Returns the scoring vectors of each pair.
 
-        Of a choice [B, K, H]; in TRAIN, with `in_batch_negatives`, [B, K', H]: the documents of the
-        other queries follow the K of its own, and a mask leaves out those that answer it, too.  Of
-        a class [B, H].
+        For a choice [B, K, H]; in TRAIN, with `in_batch_negatives`, [B, K', H]: the documents of
+        other queries follow the K own ones, and a mask excludes those that answer the query as
+        well.  For a class [B, H].
         """
         query = self._encoded("query", self._query, features)
         vectors = [self._encoded("document", name, features) for name in self._documents]
@@ -89,10 +89,10 @@ class PairwiseRanker(T2TModel):
 
 
 class Sentence(nn.Module):
-    """One vector of a text.  [B, S, E], [B, S] -> [B, H].
+    """Text encoder.  [B, S, E], [B, S] -> [B, H].
 
     Args:
-      hparams: of `Contexts` and `Pool`; hidden_size if a layer stands on top.
+      hparams: those of `Contexts` and `Pool`; hidden_size if there is an output layer.
     """
 
     def __init__(self, hparams: PairwiseRankerHParams) -> None:
@@ -103,36 +103,36 @@ class Sentence(nn.Module):
         self.output = nn.Linear(self.contexts.size, hparams.hidden_size)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Returns the vectors."""
+        """Returns the vectors of texts."""
         contexts = self.contexts(self.dropout(x), mask)
         vectors: Tensor = self.output(self.dropout(self.pool(contexts, mask)))
         return vectors
 
 
 class Comparison(nn.Module):
-    """What a query and a document are scored by.
+    """Scoring vectors of queries and documents.
 
     Args:
       hparams: score, hidden_size, dropout.
-      matches: compares their ids; None does not.
+      matches: module that compares their ids; None for no comparison.
     """
 
     def __init__(self, hparams: PairwiseRankerHParams, matches: Matches | None) -> None:
         super().__init__()
         self._kind = hparams.score
-        self._matches = (matches,)  # a tuple, so that it is no submodule
+        self._matches = (matches,)  # a tuple hides it from nn.Module
         if hparams.score == "mlp":
             self.hidden = nn.Linear(4 * hparams.hidden_size, hparams.hidden_size)
             self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
 
     def forward(self, queries: Tensor, documents: Tensor, query_ids: Tensor, ids: Tensor) -> Tensor:
-        """Returns the numbers of each pair, [B, K, width].
+        """Returns the scoring vector of each pair, [B, K, width].
 
         Args:
-          queries: [B, 1, H].
-          documents: [B, K, H].
-          query_ids: [B, S].
-          ids: of the documents, [B, K, T].
+          queries: vectors of queries, [B, 1, H].
+          documents: vectors of documents, [B, K, H].
+          query_ids: ids of queries, [B, S].
+          ids: ids of documents, [B, K, T].
         """
         if self._kind == "mlp":
             u, v = queries.expand_as(documents), documents
@@ -155,7 +155,7 @@ def _chooses(target: Feature) -> TypeGuard[Choice]:
 
 
 def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, list[str]]:
-    """Returns the query and the documents: the candidates of a choice, else the second text."""
+    """Returns the names of query and documents: candidates of a choice, else the second text."""
     if len(features.targets) != 1:
         raise HParamsError(
             f"pairwise_ranker learns one target, and this problem has "
@@ -183,35 +183,35 @@ def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, lis
 
 
 def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    """Puts ids side by side, filled up to the widest.  [B, S] each -> [B, K, S]."""
+    """Stacks ids, padded to the same width.  [B, S] each -> [B, K, S]."""
     width = max(row.size(1) for row in rows)
     return torch.stack([F.pad(row, (0, width - row.size(1))) for row in rows], 1)
 
 
 def _own_first(rows: int, each: int, device: torch.device) -> Tensor:
-    """Returns for each row all documents of a batch, its own first.  [B, B K] places."""
+    """Returns the indices of all documents of a batch for each row, its own first.  [B, B K]."""
     places = torch.arange(rows * each, device=device).view(rows, each)
     return torch.stack([places.roll(-row, 0).flatten() for row in range(rows)])
 
 
 def _right_ids(ids: Tensor, targets: Tensor) -> Tensor:
-    """Returns the ids of the right document of each row.  [B, K, S], [B] -> [B, S]."""
+    """Returns the ids of the correct document of each row.  [B, K, S], [B] -> [B, S]."""
     return ids[torch.arange(len(ids), device=ids.device), targets.clamp(min=0)]
 
 
 def _wrong_for(
     query_ids: Tensor, right: Tensor, documents: Tensor, order: Tensor, each: int
 ) -> Tensor:
-    """Returns which documents a row is compared with: all its own, and of others the wrong ones.
+    """Returns the mask of documents that a row is compared with: its own, and other negatives.
 
-    Those of the same query, and those that read as its right one, may answer it.
+    Documents of an equal query, and those equal to its correct one, may answer it.
 
     Args:
-      query_ids: [B, S].
-      right: the ids of the right document of each row, [B, T].
-      documents: [B K, T].
-      order: of the documents, for each row, [B, B K].
-      each: K.
+      query_ids: ids of queries, [B, S].
+      right: ids of the correct document of each row, [B, T].
+      documents: ids of documents, [B K, T].
+      order: order of the documents for each row, [B, B K].
+      each: K, number of documents of a query.
     """
     same_query = (query_ids[:, None] == query_ids[None]).all(-1)  # [B, B]
     same_text = (right[:, None] == documents[None]).all(-1)  # [B, B K]
@@ -223,7 +223,7 @@ def _wrong_for(
 
 @torch.no_grad()
 def _start_at(modality: Any, target: Any, hparams: PairwiseRankerHParams) -> None:
-    """Lets a score begin as it is, times `score_scale`, whatever the top's weights were."""
+    """Initializes the weights of the top to return the score times `score_scale`."""
     top = modality.top
     top.bias.zero_()
     if _chooses(target):

@@ -1,4 +1,4 @@
-"""The recurrent neural network grammar, as a parser: a tree, transition by transition.
+"""Recurrent neural network grammar (RNNG): a transition-based constituency parser.
 
 Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776 (the discriminative model of
 section 3); for requests Gupta et al. 2018, "Semantic Parsing for Task Oriented Dialog using
@@ -33,11 +33,11 @@ from t2t_torch.layers.tree import (
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
-_MAX_OPEN = 200  # constituents in each other; the Penn Treebank has fewer than 40
+_MAX_OPEN = 200  # depth of nested constituents; the Penn Treebank has fewer than 40
 
 
 def _check_losses(hparams: RNNGHParams) -> None:
-    """Refuses what asks for the probability of what has none."""
+    """Checks that no setting needs probabilities that this model does not have."""
     for name in ("label_smoothing", "confidence_penalty", "r_drop_alpha"):
         if hparams.valid_actions_only and getattr(hparams, name):
             raise HParamsError(
@@ -47,7 +47,7 @@ def _check_losses(hparams: RNNGHParams) -> None:
 
 
 class SumComposition(nn.Module):
-    """A constituent is tanh(W sum + b) of its label's and its parts' vectors.
+    """Composition of a constituent: tanh(W sum + b) of the vectors of its label and children.
 
     Args:
       size: H.
@@ -61,8 +61,8 @@ class SumComposition(nn.Module):
         """Returns the constituents.
 
         Args:
-          members: the label's vector, then the parts', then zeros; [N, M, H].
-          there: where there is a member, [N, M] bool.
+          members: vectors of the label, then of the children, then zeros; [N, M, H].
+          there: mask of members, [N, M] bool.
 
         Returns:
           [N, H].
@@ -71,10 +71,10 @@ class SumComposition(nn.Module):
 
 
 class BLSTMComposition(nn.Module):
-    """A constituent is tanh(W [f; b] + b) of the ends of two LSTMs.  Dyer et al. 2015, figure 5.
+    """Composition: tanh(W [f; b] + b) of the final states of two LSTMs.  Dyer et al. 2015, fig. 5.
 
-    One reads the label and the parts from the left, the other the label and the parts from the
-    right.
+    One reads the label and the children from the left, the other the label and the children from
+    the right.
 
     Args:
       size: H.
@@ -98,27 +98,27 @@ class BLSTMComposition(nn.Module):
 
 @dataclasses.dataclass
 class RNNGState:
-    """What a decode remembers.  R rows; see `State`.
+    """Decoding state of R rows; see `State`.
 
-    What was pushed stands in a pool that rows share, and is never moved: stacks are of places in
-    it.  Place 0 is the empty stack, zeros.
+    Pushed items are stored in a pool that rows share; stacks hold indices into it.  Index 0 is the
+    empty stack, zeros.
 
     Attributes:
-      buffer: what the buffer gives before each word, of all sentences, [B * (S + 1), H].
-      front: the place of each row's next word in it, [R].
-      end: the place after its last word, [R].
-      history: of the LSTM over transitions, [L, R, H] each.
-      stack: places in the pool, from the bottom, [R, D]; the first is 0.
-      height: of each row's stack, [R].
-      opened: heights at which constituents stand open, [R, D].
-      open: how many are, [R].
-      vectors: of the pool, what was pushed, [P, H].
-      hidden: of the pool, the outputs of the layers, [P, L, H].
-      cell: of the pool, [P, L, H].
-      used: places of the pool that are taken.
-      rules: which transitions may follow, if the model asks for it.
-      progress: of the trees, by these rules.
-      begun: whether a transition was read.
+      buffer: states of the buffer before each word, of all sentences, [B * (S + 1), H].
+      front: index of the next word of each row, [R].
+      end: index after the last word of each row, [R].
+      history: states of the LSTM over transitions, [L, R, H] each.
+      stack: indices into the pool, from the bottom, [R, D]; the first is 0.
+      height: height of the stack of each row, [R].
+      opened: heights of open constituents, [R, D].
+      open: number of open constituents, [R].
+      vectors: pushed vectors of the pool, [P, H].
+      hidden: layer outputs of the pool, [P, L, H].
+      cell: layer cells of the pool, [P, L, H].
+      used: number of used entries of the pool.
+      rules: rules of valid transitions, if the model uses them.
+      progress: state of the trees by these rules.
+      begun: True after the first transition.
     """
 
     buffer: Tensor
@@ -138,12 +138,12 @@ class RNNGState:
     begun: bool = False
 
     def expand(self, hypotheses: int) -> RNNGState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         rows = torch.arange(len(self.front), device=self.front.device)
         return self.reorder(rows.repeat_interleave(hypotheses))
 
     def reorder(self, index: Tensor) -> RNNGState:
-        """Returns a state whose row i is this one's row `index[i]`."""
+        """Returns a state whose row i is row `index[i]` of this state."""
         names = ("front", "end", "stack", "height", "opened", "open")
         rows = {name: getattr(self, name).index_select(0, index) for name in names}
         history = Memory(*(part.index_select(1, index) for part in self.history))
@@ -151,12 +151,12 @@ class RNNGState:
         return dataclasses.replace(self, **rows, history=history, progress=progress)
 
     def add(self, vectors: Tensor, hidden: Tensor, cell: Tensor) -> RNNGState:
-        """Returns a state whose pool has more, at the places from `used` on."""
+        """Returns a state with entries added to the pool, from index `used` on."""
         after = self.used + len(vectors)
         pool = {}
         for name, more in (("vectors", vectors), ("hidden", hidden), ("cell", cell)):
             old = getattr(self, name)
-            if len(old) < after:  # twice as much, so that all copies together cost one
+            if len(old) < after:  # doubling makes the amortized cost of copies constant
                 grown = old.new_zeros(2 * after, *old.shape[1:])
                 grown[: self.used] = old[: self.used]
                 old = grown
@@ -167,7 +167,7 @@ class RNNGState:
 
 @register_model("rnng")
 class RNNG(T2TModel):
-    """A parser with a stack LSTM, whose trees are composed from their parts as they are built."""
+    """Parser with a stack LSTM and composition of constituents from their children."""
 
     HParams = RNNGHParams
     hparams: RNNGHParams
@@ -204,8 +204,8 @@ class RNNG(T2TModel):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`.
 
-        All transitions are known: the buffer and the history are one pass each, constituents are
-        composed depth by depth, and the stack is gone through height by height.
+        All transitions are known: the buffer and the history need one pass each, constituents are
+        composed by depth, and the stack is processed by height.
         """
         ids, labels = (
             features[self._name].values,
@@ -235,9 +235,9 @@ class RNNG(T2TModel):
         return {self._name: Hidden(self._summary(parts_of), valid)}
 
     def _buffer(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
-        """Returns what the buffer gives before each word and after the last, and how many words.
+        """Returns the states of the buffer before each word and at the end, and word counts.
 
-        It reads the words from the last to the first: [B, S + 1, H], zeros from the end on; [B].
+        It reads the words in reverse: [B, S + 1, H], zeros from the end on; [B].
         """
         x = self.dropout(self.tokens(features))
         if self.hparams.num_encoder_layers:
@@ -249,11 +249,11 @@ class RNNG(T2TModel):
         return F.pad(x, (0, 0, 0, 1)), mask.sum(1)
 
     def _summary(self, parts: list[Tensor]) -> Tensor:
-        """Returns what a softmax takes, of buffer, stack and history.  [..., H] each."""
+        """Returns the input of the softmax, given buffer, stack and history.  [..., H] each."""
         return self.summary(torch.cat([self.dropout(part) for part in parts], -1)).relu()
 
     def _valid(self, ids: Tensor, words: Tensor) -> Tensor:
-        """Returns which transitions may follow those before; what follows may.  [B, T, V] bool."""
+        """Returns the mask of valid transitions; the given ones are valid.  [B, T, V] bool."""
         rules = ValidTransitions(self._target, _MAX_OPEN, ids.device)
         progress = rules.start(words)
         valid = []
@@ -264,7 +264,7 @@ class RNNG(T2TModel):
         return self._filled_up(followed)
 
     def _filled_up(self, valid: Tensor) -> Tensor:
-        """Adds what `vocab_divisor` adds to the logits: never valid."""
+        """Pads the mask to the width of the logits (`vocab_divisor`) with False."""
         bottom: Any = self.modalities[self._name].bottom
         return F.pad(valid, (0, len(bottom.weight) - valid.size(-1)))
 
@@ -297,7 +297,7 @@ class RNNG(T2TModel):
         )
 
     def step(self, ids: Tensor, state: RNNGState) -> tuple[Tensor, RNNGState]:
-        """Reads one more transition of each row; see `T2TModel.step`."""
+        """Runs a decoding step of transitions; see `T2TModel.step`."""
         labels = self.embed(self._name, ids[:, None])[:, 0]
         if state.begun:
             state = self._push(ids, labels, state)
@@ -317,7 +317,7 @@ class RNNG(T2TModel):
         return logits, state
 
     def _push(self, ids: Tensor, labels: Tensor, state: RNNGState) -> RNNGState:
-        """Returns the state after a transition of each row; PAD and EOS do nothing."""
+        """Returns the state after a transition of each row; PAD and EOS have no effect."""
         shifts, reduces, opens = ids == SHIFT_ID, ids == REDUCE_ID, ids > REDUCE_ID
         word = state.buffer.index_select(0, torch.minimum(state.front, state.end))
         vectors = torch.where(shifts[:, None], word, labels)

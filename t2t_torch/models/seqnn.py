@@ -1,7 +1,8 @@
-"""A class of a conversation: each utterance by itself, then all of them in their order.
+"""Conversation classifier: encodes each utterance, then the sequence of utterances.
 
-The SeqNN of PyText, Aly et al. 2018, arXiv:1812.08729: utterances by Kim 2014, arXiv:1408.5882, or
-by the self-attention of Lin et al. 2017, arXiv:1703.03130, which is over the utterances, too.
+The SeqNN of PyText, Aly et al. 2018, arXiv:1812.08729: utterances are encoded by Kim 2014,
+arXiv:1408.5882, or by the self-attention of Lin et al. 2017, arXiv:1703.03130, which is also used
+over utterances.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Seqnn(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the width of both directions and of what stands beside them."""
+        """Returns the width of both directions and of dense inputs."""
         return 2 * int(hparams.lstm_size) + dense_width(features, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -60,7 +61,7 @@ class Seqnn(T2TModel):
         words = self.dropout(self.tokens(features))
         words, mask = _turns(words, features[self._text].values)  # [B, U, W, E], [B, U, W]
         there = mask.any(-1)  # [B, U]
-        # Utterances of all conversations are one batch; what is none is not computed.
+        # Utterances of all conversations are one batch, without padding.
         found = self.utterance(words[there], mask[there])  # [utterances, F]
         utterances = found.new_zeros(*there.shape, found.size(-1))
         utterances = utterances.masked_scatter(there[..., None], found)
@@ -70,14 +71,14 @@ class Seqnn(T2TModel):
 
 
 class AttentiveLSTM(nn.Module):
-    """LSTMs in both directions, and the mean of their states by learnt weights.
+    """Bidirectional LSTMs with attention pooling.
 
     Args:
-      input_size: E.
+      input_size: E, input width.
       hparams: lstm_size, num_hidden_layers, attention_size, dropout between layers.
 
     Attributes:
-      size: of the output.
+      size: output width.
     """
 
     def __init__(self, input_size: int, hparams: SeqnnHParams) -> None:
@@ -99,27 +100,26 @@ class AttentiveLSTM(nn.Module):
 
 
 def _turns(words: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Cuts conversations into utterances, each of which ends with `EOS`.
+    """Splits conversations into utterances, each of which ends with `EOS`.
 
-    The last need not: a conversation may have been cut off.
+    The last one may lack it: a conversation may be truncated.
 
     Args:
-      words: [B, S, E].
-      ids: of the words, [B, S], 0 at padding.
+      words: embeddings of words, [B, S, E].
+      ids: ids of words, [B, S], 0 at padding.
 
     Returns:
-      Vectors, [B, U, W, E], and where there are some, [B, U, W] bool: U utterances of W words at
-      most.
+      Embeddings, [B, U, W, E], and their mask, [B, U, W] bool: at most U utterances of W words.
     """
     present = ids != 0
     ends = (ids == EOS).long()
-    turn = ends.cumsum(1) - ends  # [B, S], the utterance of each position
+    turn = ends.cumsum(1) - ends  # [B, S], index of the utterance of each position
     place = torch.arange(ids.size(1), device=ids.device).expand_as(ids)
-    begins = F.pad(ends, (1, 0))[:, :-1] * place  # where an utterance begins, else 0
+    begins = F.pad(ends, (1, 0))[:, :-1] * place  # start of an utterance, else 0
     place = place - begins.cummax(1).values
     number = int(torch.where(present, turn, 0).max()) + 1
     longest = int(torch.where(present, place, 0).max()) + 1
-    # Padding goes to a place behind all, which is left out.
+    # Padding is written to an extra last index, which is removed.
     index = torch.where(present, turn * longest + place, number * longest)
     flat = words.new_zeros(len(words), number * longest + 1, words.size(-1))
     flat = flat.scatter(1, index[..., None].expand_as(words), words)

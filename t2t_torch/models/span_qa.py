@@ -1,4 +1,4 @@
-"""The part of a text that answers a question, as DrQA's reader finds it.
+"""Extractive question answering: DrQA's document reader.
 
 Chen et al. 2017, "Reading Wikipedia to Answer Open-Domain Questions", arXiv:1704.00051, section
 3.2.
@@ -25,7 +25,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class SpanQa(T2TModel):
-    """Reads a text with the question in view; each end of the answer is a bilinear choice."""
+    """Reads a text with attention to the question; bilinear scores of both ends of the answer."""
 
     HParams = SpanQaHParams
     hparams: SpanQaHParams
@@ -61,7 +61,7 @@ class SpanQa(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns 2: each position has a score as the first and as the last word."""
+        """Returns 2: each position has scores as the first and as the last word."""
         return 2
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -88,21 +88,21 @@ class SpanQa(T2TModel):
 
     @torch.no_grad()
     def _start_with_own_scores(self) -> None:
-        """Lets the top begin as the identity: the scores are the logits."""
+        """Initializes the top as the identity: the scores are the logits."""
         top: Any = self.modalities[self._target].top  # type: ignore[union-attr]
         nn.init.eye_(top.weight)
         top.bias.zero_()
 
 
 class StackedLSTM(nn.Module):
-    """Layers of LSTM in both directions, the outputs of all side by side.
+    """Bidirectional LSTM layers, with concatenated outputs of all layers.
 
     Args:
-      input_size: E.
+      input_size: E, input width.
       hparams: hidden_size of each direction, num_hidden_layers; dropout between layers.
 
     Attributes:
-      size: of the outputs.
+      size: output width.
     """
 
     def __init__(self, input_size: int, hparams: SpanQaHParams) -> None:

@@ -1,4 +1,4 @@
-"""A class of a text by convolutions over its words.
+"""Text classifier: convolutions over words.
 
 Kim 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882.
 """
@@ -19,12 +19,12 @@ from t2t_torch.layers.tokens import Tokens, beside_dense, dense_of, dense_width,
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
-_SLACK = 1e-5  # relative; what has been scaled down is not scaled again for its last bits
+_SLACK = 1e-5  # relative tolerance: avoids rescaling because of rounding
 
 
 @register_model
 class TextCnn(T2TModel):
-    """The greatest value of each filter over a text, dropout, and a softmax of bounded norm."""
+    """Max-pooled convolutions, dropout, and a softmax with bounded weight norms."""
 
     HParams = TextCnnHParams
     hparams: TextCnnHParams
@@ -45,7 +45,7 @@ class TextCnn(T2TModel):
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
-        """Returns the number of filters, and of what stands beside them."""
+        """Returns the number of filters plus the width of dense inputs."""
         filters = len(hparams.kernel_sizes) * int(hparams.num_filters)
         return filters + dense_width(features, hparams)
 

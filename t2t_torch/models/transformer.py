@@ -1,7 +1,7 @@
-"""The Transformer: an encoder and a decoder of attention, or a decoder alone.
+"""Transformer: an encoder and a decoder with attention, or only a decoder.
 
-Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762, in tensor2tensor's form: its
-weights give its logits (`interop/tensor2tensor.py`).
+Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762, in tensor2tensor's form:
+converted weights give identical logits (`interop/tensor2tensor.py`).
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ Memory = tuple[Tensor, Tensor]
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the memory if there is one, a feed-forward network.
+    """Decoder layer: causal self-attention, encoder-decoder attention, feed-forward network.
 
     Args:
       hparams: sizes, dropouts, norms.
-      has_memory: whether there is an encoder to attend to.
+      has_memory: True if there is an encoder.
     """
 
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
@@ -76,13 +76,13 @@ class DecoderLayer(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None
     ) -> Tensor:
-        """One teacher-forced pass.
+        """Runs a teacher-forced pass.
 
         Args:
-          x: [B, T, H].
-          mask: [B or 1, 1, T, T] bool; None means causal.
-          memory: [B, S, H], or None.
-          memory_mask: [B, 1, 1 or T, S] bool.
+          x: inputs, [B, T, H].
+          mask: attention mask, [B or 1, 1, T, T] bool; None is causal.
+          memory: output of the encoder, [B, S, H], or None.
+          memory_mask: mask of the memory, [B, 1, 1 or T, S] bool.
 
         Returns:
           [B, T, H].
@@ -93,10 +93,10 @@ class DecoderLayer(nn.Module):
     def read(
         self, x: Tensor, mask: Tensor | None, memory: Memory | None, memory_mask: Tensor | None
     ) -> tuple[Tensor, Memory]:
-        """As `forward`, but for `memory`: keys and values, [B, N, S, D] each.
+        """Same as `forward`, but `memory` is keys and values, [B, N, S, D] each.
 
         Returns:
-          [B, T, H]; and the keys and values of self-attention, [B, N, T, D] each.
+          [B, T, H], and the keys and values of self-attention, [B, N, T, D] each.
         """
         before = self.attention_before(x)
         y, read = self.attention.read(before, mask, causal=mask is None)
@@ -114,15 +114,15 @@ class DecoderLayer(nn.Module):
         prefix: Prefix | None = None,
         seen: list[Tensor] | None = None,
     ) -> Tensor:
-        """Reads one more position; the cache grows by it.
+        """Runs a decoding step; appends one position to the cache.
 
         Args:
-          x: [R, 1, H].
-          cache: of this layer.
-          memory: keys and values, [B, N, S, D]: those of a sentence serve all its K hypotheses.
-          memory_mask: [B, 1, 1, S] bool.
-          prefix: what stands before the cache, of the B sentences.
-          seen: takes the weights of the attention to the memory, [B, N, K, S].
+          x: inputs, [R, 1, H].
+          cache: key-value cache of this layer.
+          memory: keys and values, [B, N, S, D], shared by the K hypotheses of a sentence.
+          memory_mask: mask of the memory, [B, 1, 1, S] bool.
+          prefix: keys and values before the cache, of the B sentences.
+          seen: list to append the encoder-decoder attention weights to, [B, N, K, S].
 
         Returns:
           [R, 1, H].
@@ -143,16 +143,16 @@ class DecoderLayer(nn.Module):
 
 @dataclasses.dataclass
 class TransformerState:
-    """What a decode remembers.  R = B * K rows; see `State`.
+    """Decoding state of R = B * K rows; see `State`.
 
     Attributes:
-      caches: of each layer.
+      caches: key-value cache of each layer.
       memories: keys and values of each layer, [B, N, S, D] each; empty without an encoder.
-      memory_mask: [B, 1, 1, S] bool; None without an encoder.
-      hypotheses: K.
-      prefixes: of each layer, prepended inputs of the B sentences; empty without.
-      attended: of the last layer, all heads together; see `Attending`.
-      watches: whether a step tells that.
+      memory_mask: mask of the memory, [B, 1, 1, S] bool; None without an encoder.
+      hypotheses: K, number of hypotheses per sentence.
+      prefixes: keys and values of prepended inputs of each layer, of the B sentences; or empty.
+      attended: mean attention weights of the heads of the last layer; see `Attending`.
+      watches: True if steps record attention weights.
     """
 
     caches: list[KeyValueCache]
@@ -165,19 +165,19 @@ class TransformerState:
 
     @property
     def position(self) -> Tensor:
-        """Of the next id, from 0 on; after a prefix, from its end on.  [1] int64."""
+        """Position of the next id, from 0; after a prefix, from its end.  [1] int64."""
         return self.caches[0].next_position()
 
     def fixed(self, capacity: int) -> TransformerState:
-        """Returns a state with room for so many positions; see `Growing`."""
+        """Returns a state with a fixed capacity of positions; see `Growing`."""
         return dataclasses.replace(self, caches=[cache.fixed(capacity) for cache in self.caches])
 
     def watched(self) -> TransformerState | None:
-        """Returns a state whose steps tell what they attend to; None without an encoder."""
+        """Returns a state that records attention weights; None without an encoder."""
         return None if self.memory_mask is None else dataclasses.replace(self, watches=True)
 
     def expand(self, hypotheses: int) -> TransformerState:
-        """Returns a state in which each row stands `hypotheses` times, side by side."""
+        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         return dataclasses.replace(
             self,
             caches=[cache.expand(hypotheses) for cache in self.caches],
@@ -185,7 +185,7 @@ class TransformerState:
         )
 
     def reorder(self, index: Tensor) -> TransformerState:
-        """Returns a state whose row i is this one's row `index[i]`.  The memory is not copied,
+        """Returns a state whose row i is row `index[i]` of this state.  The memory is not copied,
         unless sentences are dropped."""
         memories, memory_mask, prefixes = self.memories, self.memory_mask, self.prefixes
         if index.size(0) != self.caches[0].rows:
@@ -205,10 +205,10 @@ class TransformerState:
 
 @register_model
 class Transformer(T2TModel):
-    """Encoder and decoder; the decoder alone where the problem has no inputs.
+    """Transformer encoder and decoder; without inputs only the decoder.
 
-    With `prepend_mode` the decoder reads the inputs before the targets; then it can do without the
-    encoder.
+    With `prepend_mode` the decoder reads the inputs before the targets, and the encoder is
+    optional.
     """
 
     HParams = TransformerHParams
@@ -221,7 +221,7 @@ class Transformer(T2TModel):
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.has_encoder = features.has_inputs and hparams.encode_inputs
         if features.has_inputs and not self.has_encoder:
-            del self.modalities["inputs"]  # the decoder embeds them as it does targets
+            del self.modalities["inputs"]  # the decoder embeds them like targets
         if self.has_encoder:
             if hparams.use_target_space_embedding:
                 table = torch.randn(_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
@@ -265,7 +265,7 @@ class Transformer(T2TModel):
         return {"targets": Hidden(hidden)}
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what `body` does, of targets that follow their inputs (`prepend_mode`)."""
+        """Returns the output of `body` for targets that follow their inputs (`prepend_mode`)."""
         targets = features["targets"]
         if targets.segments is not None:
             raise HParamsError(
@@ -292,7 +292,7 @@ class Transformer(T2TModel):
         return self.hparams.prepend_mode == "prepend_inputs_full_attention"
 
     def _embedded(self, ids: Tensor) -> Tensor:
-        """Returns ids as the decoder reads them.  [B, T] -> [B, T, H]."""
+        """Returns the decoder embeddings of ids.  [B, T] -> [B, T, H]."""
         return self.embed("targets", ids)
 
     def _decode(
@@ -312,7 +312,7 @@ class Transformer(T2TModel):
         return hidden
 
     def _encode(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
-        """Returns the encoder's output and where there is data.  [B, S, H], [B, S] bool."""
+        """Returns the output of the encoder and its mask.  [B, S, H], [B, S] bool."""
         joined = self.join(features)
         x = joined.x
         if self.hparams.use_target_space_embedding:
@@ -327,7 +327,7 @@ class Transformer(T2TModel):
         return self.encoder_output(x), joined.mask
 
     def _with_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """Adds the timing signal, by `positions` [B, T] where examples are packed.  [B, T, H]."""
+        """Adds the timing signal, using `positions` [B, T] of packed examples.  [B, T, H]."""
         if self.hparams.pos == "none":
             return x
         if positions is None:
@@ -354,14 +354,14 @@ class Transformer(T2TModel):
     def _read(
         self, ids: Tensor, memories: list[Memory], memory_mask: Tensor | None
     ) -> list[Prefix]:
-        """Returns what each layer of the decoder keeps of prepended inputs.
+        """Returns the keys and values of prepended inputs in each layer of the decoder.
 
-        Its first position is the start, which sees none of them but with full attention.
+        The first position is the start, which sees the inputs only with full attention.
 
         Args:
-          ids: of the inputs, [B, S].
-          memories: of each layer, if there is an encoder.
-          memory_mask: [B, 1, 1, S] bool.
+          ids: ids of the inputs, [B, S].
+          memories: keys and values of the memory of each layer, if there is an encoder.
+          memory_mask: mask of the memory, [B, 1, 1, S] bool.
         """
         there = nn.functional.pad(padding_mask(ids), (1, 0), value=True)  # [B, 1 + S]
         mask = attend_to(there) if self._sees_inputs_whole else None
@@ -378,7 +378,7 @@ class Transformer(T2TModel):
         return [layer.attention.cache(rows) for layer in self.decoder]
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
-        """Reads one more id of each row; see `T2TModel.step`."""
+        """Runs a decoding step; see `T2TModel.step`."""
         positions = state.position
         if state.prefixes:  # a row's own inputs end where they end
             lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]

@@ -1,4 +1,4 @@
-"""The Transformer's encoder, for all that is no text: classes, numbers, tags, spans, rankings.
+"""Transformer encoder for targets other than texts: classes, numbers, tags, spans, rankings.
 
 Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762; several inputs in one sequence
 as in Devlin et al. 2019, arXiv:1810.04805; pictures as in Dosovitskiy et al. 2021,
@@ -23,7 +23,7 @@ from t2t_torch.registry import register_model
 
 @register_model
 class TransformerEncoder(T2TModel):
-    """All inputs in one sequence through an encoder; each target takes what it needs of it."""
+    """Encodes all inputs as one sequence; each target reads its part of the output."""
 
     HParams = TransformerEncoderHParams
     hparams: TransformerEncoderHParams
@@ -48,7 +48,7 @@ class TransformerEncoder(T2TModel):
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
-        """Returns what each target takes; see `T2TModel.body`."""
+        """Returns the hidden states of each target; see `T2TModel.body`."""
         targets = self.features.targets
         found: dict[str, Hidden] = {}
         choices = {name: its for name, its in targets.items() if isinstance(its, Choice)}
@@ -64,7 +64,7 @@ class TransformerEncoder(T2TModel):
                 first, last = joined.places[of]
                 words = self.join.places.at_words(of, hidden[:, first:last], features)  # [B, W, H]
                 there = self.join.places.mask(of, features)
-                if target.selects_words:  # position 0 stands for no answer
+                if target.selects_words:  # position 0 is "no answer"
                     words = torch.cat([summary[:, None], words], 1)
                     there = nn.functional.pad(there, (1, 0), value=True)
                 found[name] = Hidden(words, there)
@@ -81,7 +81,7 @@ class TransformerEncoder(T2TModel):
         return self.encoder_output(x)
 
     def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
-        """Returns a summary of each candidate with what all have in common.  [B, K, H]."""
+        """Returns a summary of each candidate, combined with the shared inputs.  [B, K, H]."""
         common = [name for name in self.join.names if name not in target.candidates]
         summaries = []
         for candidate in target.candidates:

@@ -1,4 +1,4 @@
-"""A Transformer that foretells a text: a decoder of causal attention, and nothing to attend to.
+"""Transformer language model: a decoder with causal attention, without an encoder.
 
 Liu et al. 2018, arXiv:1801.10198; Radford et al. 2018, "Improving Language Understanding by
 Generative Pre-Training".
@@ -18,10 +18,10 @@ from t2t_torch.registry import register_model
 
 @register_model
 class TransformerLm(Transformer):
-    """The decoder of a `transformer` as a language model: the same weights by the same names.
+    """The decoder of `transformer` as a language model, with the same names of weights.
 
-    It keeps nothing from batch to batch.  Of streams it reads each block as a text of its own that
-    begins with the token before it; epoch after epoch the blocks stand elsewhere.
+    It keeps no state across batches.  In streams, each block is read as a separate text that starts
+    with the preceding token; block boundaries differ between epochs.
     """
 
     HParams = TransformerLmHParams
