@@ -53,7 +53,7 @@ def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
     """Returns the windows of a problem that cuts its texts into some; None if it does not.
 
     Args:
-      graph: that inputs and operators are added to.
+      graph: graph to which inputs and operators are added.
       problem: whose.
 
     Raises:
@@ -77,7 +77,7 @@ class ContextWindows:
     """The words of questions and texts, a row for each window of a text.
 
     Args:
-      graph: that inputs and operators are added to.
+      graph: graph to which inputs and operators are added.
       problem: says how long windows are.
 
     Attributes:

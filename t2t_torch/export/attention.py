@@ -1,4 +1,4 @@
-"""Which words an output's words attend to, in a graph: what has been found is read once more."""
+"""Word-level attention of outputs in a graph, computed by a second pass over the outputs."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from t2t_torch.text.encoder import (
     TokenEncoder,
 )
 
-# Which word of a text each of its ids is a part of, in a graph.
+# The word of each id of a text, in a graph.
 
 
-_NONE = 256  # stands where there is nothing; what there is may be the same but of bytes
+_NONE = 256  # marks empty positions; never a byte, but other values may be equal to it
 _RADIX = _NONE + 1
-_MOST = 3  # bytes of a space
+_MOST = 3  # maximum bytes of a space
 
 
 def words_of(graph: Graph, texts: str) -> str:
-    """Returns what `str.split` cuts texts into: [B] string to [B, W], filled up with ""."""
+    """Returns the tokens of `str.split`: [B] string to [B, W], padded with ""."""
     return tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
 
 
 def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
-    """Returns the number of each id's word, from 0; -1 of ids that are not kept.
+    """Returns the word index of each id, from 0; -1 for ids that are not kept.
 
-    It is how many words there are up to the id, less one: as `decode.word_alignment` has it.
+    It is the number of words up to the id minus one, as in `decode.word_alignment`.
 
     Args:
-      graph: that the operators are added to.
-      encoder: one that `check_decodable` lets pass.
+      graph: graph to which operators are added.
+      encoder: encoder accepted by `check_decodable`.
       ids: [N, T] int64.
-      kept: which of them are of the text, the first ones, none an `EOS`, [N, T] bool.
+      kept: mask of the ids of the text: a prefix without `EOS`, [N, T] bool.
 
     Returns:
       [N, T] int64.
@@ -56,9 +56,9 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str
 
 
 def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
-    """Returns how many words there are up to each id that is kept.  [N, T] int64."""
+    """Returns the number of words up to each kept id.  [N, T] int64."""
     if isinstance(encoder, TokenEncoder):
-        # Between the names of ids there is a space; one may itself be several words, or none.
+        # Tokens are separated by spaces; a token may itself be several words, or none.
         sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
         return graph.add("CumSum", _gathered(graph, sizes, ids, kept), 1)
     there = graph.add("And", kept, graph.add("Not", graph.add("Equal", ids, PAD)))
@@ -79,14 +79,14 @@ def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
 
 
 def _gathered(graph: Graph, numbers: Sequence[int], ids: str, kept: str) -> str:
-    """Returns the number of each id that is kept; 0 of others, and behind the last number."""
+    """Returns the number of each kept id; 0 for other ids and ids beyond the numbers."""
     kept = graph.add("And", kept, graph.add("Less", ids, graph.constant(len(numbers))))
     known = graph.add("Where", kept, ids, PAD)
     return graph.add("Gather", graph.constant(np.array(numbers, np.int64)), known)
 
 
 def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
-    """Returns the same of any encoder: how many words the text of the ids up to each has."""
+    """Returns the same for any encoder, by decoding the prefix up to each id."""
     width = graph.add("Squeeze", graph.add("Shape", ids, start=1, end=2))
     places = graph.add("Range", 0, width, 1)
     body = graph.body("words")
@@ -102,14 +102,12 @@ def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, kept: st
 
 
 class _Line(NamedTuple):
-    """What ids stand for, without those that stand for nothing, so that neighbours are beside
-    each other.
+    """Values of ids, compacted to exclude empty ones.
 
     Attributes:
-      values: one more than there are ids, the first of nothing: [N, 1 + T] int64, `_NONE` where
-        there is none.
-      there: 1 where there is one, else 0, [N, 1 + T] int64.
-      places: of each id where among them it is, or the last before it: [N, T] int64.
+      values: values after an empty first one, padded with `_NONE`, [N, 1 + T] int64.
+      there: 1 at values, else 0, [N, 1 + T] int64.
+      places: for each id the index of its value, or of the last one before it, [N, T] int64.
     """
 
     values: str
@@ -118,12 +116,12 @@ class _Line(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, values: str, there: str) -> _Line:
-        """Puts values together, those that are there: [N, T] int64 and bool."""
+        """Compacts the values at true positions of `there`: [N, T] int64 and bool."""
         ones = graph.integers(there)
         places = graph.add("CumSum", ones, 1)
         first_one = graph.constant([0, 1, 0, 0])
         blank = graph.add("Pad", graph.add("Mul", ones, 0), first_one)
-        # What is not there adds nothing where it is put.
+        # Empty values add 0 at their position.
         together: dict[str, Any] = {"axis": 1, "reduction": "add"}
         its_there = graph.add("ScatterElements", blank, places, ones, **together)
         shifted = graph.add("Sub", values, _NONE)
@@ -133,12 +131,12 @@ class _Line(NamedTuple):
         return cls(its_values, its_there, places)
 
     def read(self, graph: Graph, values: str) -> str:
-        """Returns of values of the line those of each id.  [N, 1 + T] -> [N, T]."""
+        """Returns the values for each id.  [N, 1 + T] -> [N, T]."""
         return graph.add("GatherElements", values, self.places, axis=1)
 
 
 def _are_of(graph: Graph, values: str, numbers: Sequence[int]) -> str:
-    """Returns 1 of values that are one of some numbers, 0 of others.  [N, T] int64."""
+    """Returns 1 for values in `numbers`, 0 for others.  [N, T] int64."""
     each = graph.add("Unsqueeze", values, [2])
     equal = graph.add("Equal", each, graph.constant(np.array(numbers, np.int64)))
     return graph.add("ReduceSum", graph.integers(equal), [2], keepdims=0)
@@ -150,45 +148,45 @@ def _before(graph: Graph, values: str) -> str:
 
 
 def _others(graph: Graph, values: str) -> str:
-    """Returns 1 for 0 and 0 for 1."""
+    """Returns the complement: 1 for 0 and 0 for 1."""
     return graph.add("Sub", 1, values)
 
 
 def _words_begun(graph: Graph, inside: str) -> str:
-    """Returns how many words have begun up to each value.
+    """Returns the number of words that begin up to each value.
 
     Args:
-      graph: that the operators are added to.
-      inside: 1 of what is in a word, [N, T] int64.
+      graph: graph to which operators are added.
+      inside: 1 inside words, else 0, [N, T] int64.
     """
     begins = graph.add("Mul", inside, _others(graph, _before(graph, inside)))
     return graph.add("CumSum", begins, 1)
 
 
 def _counts_of_characters(graph: Graph, line: _Line, spaces: Sequence[int]) -> str:
-    """Returns how many words a text has that ends with each of its characters.
+    """Returns the number of words of the prefix up to each character.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       line: ids of the text.
-      spaces: those that are spaces.
+      spaces: ids of spaces.
     """
     other = _others(graph, _are_of(graph, line.values, spaces))
     return _words_begun(graph, graph.add("Mul", line.there, other))
 
 
 def _counts_of_bytes(graph: Graph, line: _Line) -> str:
-    """Returns how many words a text has that ends with each of its bytes.
+    """Returns the number of words of the prefix up to each byte.
 
-    A space of several bytes is one wherever they stand: its first byte begins a character in any
-    text.  But a text that ends inside it ends with a sign for what is no UTF-8, which is a part of
-    the word before it, or a word if there is none.
+    The bytes of a multi-byte space are a space in any context: its first byte always begins a
+    character.  A prefix that ends inside it ends with the replacement character, which is part of
+    the word before it, or a word of its own if there is none.
     """
     by_size: list[list[int]] = [[] for _ in range(_MOST)]
     for octets in (name.encode() for name in characters() if name.isspace()):
         by_size[len(octets) - 1].append(_number_of(octets))
     number = octet = line.values
-    starts = []  # of spaces of one byte, of two, of three
+    starts = []  # for spaces of one, two and three bytes
     for numbers in by_size:
         starts.append(_are_of(graph, number, numbers))
         octet = beside(graph, octet, _NONE)[1]
@@ -205,7 +203,7 @@ def _counts_of_bytes(graph: Graph, line: _Line) -> str:
 
 
 def _number_of(octets: bytes) -> int:
-    """Returns a number that bytes have alone."""
+    """Returns a unique number for a sequence of bytes."""
     number = 0
     for octet in octets:
         number = number * _RADIX + octet
@@ -213,13 +211,13 @@ def _number_of(octets: bytes) -> int:
 
 
 class WordAttention(NamedTuple):
-    """What words look at.
+    """Word-level attention.
 
     Attributes:
-      weights: of each word that is written to each that is read, the mean over the parts of the
-        former, -1 where there is none: [B, n, W, R] float32.
-      read: the words of the input, as the vocabulary writes them, [B, R] string.
-      written: the words of the outputs, [B, n, W] string.
+      weights: weights of output words over input words, averaged over the subwords of the output
+        word, -1 at padding, [B, n, W, R] float32.
+      read: input words, as written by the vocabulary, [B, R] string.
+      written: output words, [B, n, W] string.
     """
 
     weights: str
@@ -234,10 +232,10 @@ class _Words(NamedTuple):
     """Texts as words.
 
     Attributes:
-      numbers: of the word that each id is a part of, -1 where there is none: [B, n, T] int64.
-      parts: which ids are of which word, [B, n, T, W] float32.
-      there: whether there is such a word, [B, n, W] bool.
-      names: of the words, [B, n, W] string.
+      numbers: word index of each id, -1 for none, [B, n, T] int64.
+      parts: 1 where an id belongs to a word, else 0, [B, n, T, W] float32.
+      there: mask of words, [B, n, W] bool.
+      names: the words, [B, n, W] string.
     """
 
     numbers: str
@@ -254,15 +252,15 @@ def add_attention(
     encoders: tuple[TextEncoder, TextEncoder],
     wanted: str,
 ) -> WordAttention:
-    """Adds a reading of what a search has found, and returns what it attends to.
+    """Adds a second pass over the results of a search, and returns their attention.
 
     Args:
-      graph: that the operators are added to.
-      network: a step of it.
-      begun: the state with which the search begins, by name.
-      ids: of the inputs, [B, S], and of what was found, [B, n, T].
-      encoders: of both, which `check_decodable` lets pass.
-      wanted: whether anybody wants to know; if not, nothing is read and there is none.  [] bool.
+      graph: graph to which operators are added.
+      network: step of the pass.
+      begun: initial state of the search by name.
+      ids: ids of the inputs, [B, S], and of the results, [B, n, T].
+      encoders: encoders of both, accepted by `check_decodable`.
+      wanted: if false, the pass is skipped and the attention is empty, [] bool.
     """
     told, nothing = graph.body("attention"), graph.body("no_attention")
     found = _attention(told, network, begun, ids, encoders)
@@ -282,9 +280,9 @@ def _attention(
     ids: tuple[str, str],
     encoders: tuple[TextEncoder, TextEncoder],
 ) -> WordAttention:
-    """Returns what `add_attention` does, where it is wanted."""
+    """Returns the attention of `add_attention` if it is wanted."""
     read_ids = graph.add("Unsqueeze", ids[0], [1])  # [B, 1, S]
-    # A place behind the ids, so that there is one.
+    # Pad by one position, so that there is at least one.
     written_ids = graph.add("Pad", ids[1], [0, 0, 0, 0, 0, 1], PAD)
     read, written = (
         _words(graph, encoder, each)
@@ -308,7 +306,7 @@ def _attention(
 
 
 def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], ids: str) -> str:
-    """Returns what is attended to at each id.  [B, n, T] -> [B, n, T, S]."""
+    """Returns the attention weights of each id.  [B, n, T] -> [B, n, T, S]."""
     state = {
         name: graph.add("Gather", begun[name], 0, axis=network.axes[name])
         if name in network.axes
@@ -316,7 +314,7 @@ def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], 
         for name in (*network.carried, *network.kept)
     }
     before = graph.constant([0, 0, 1, 0, 0, 0])
-    reads = graph.add("Pad", ids, before, PAD)  # a search begins with PAD
+    reads = graph.add("Pad", ids, before, PAD)  # a search starts with PAD
     kinds = {one.name: one.type.tensor_type for one in network.step.graph.input}
     shapes = {name: [None] * len(kinds[name].shape.dim) for name in network.carried}
     body = graph.body("reading")
@@ -339,12 +337,12 @@ def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], 
     found = graph.add("Transpose", found, perm=[1, 2, 0, 3])
     if not network.read:
         return found
-    end = graph.add("Shape", found, start=2, end=3)  # what is asked at PAD is no id's
+    end = graph.add("Shape", found, start=2, end=3)  # drop the weights of PAD
     return graph.add("Slice", found, [1], end, [2])
 
 
 def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
-    """Returns the words of ids up to the first `EOS`, without what fills up.  [B, n, T]."""
+    """Returns the words of ids [B, n, T] up to the first `EOS`, without padding."""
     outer = graph.add("Shape", ids, start=0, end=2)
     every = graph.constant([-1])
     width = graph.add("Shape", ids, start=2, end=3)
@@ -368,11 +366,11 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
 
 
 def _content(graph: Graph, ids: str) -> str:
-    """Returns which ids are before the end symbol and what fills up.  [N, T] bool."""
+    """Returns a mask of the ids before the end symbol and the padding.  [N, T] bool."""
     ends = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", ends, 1), 0)
     there = graph.add("Not", graph.add("Equal", ids, PAD))
     there = graph.integers(graph.add("And", before, there))
-    # What is filled up inside belongs to it: kept is all up to the last that is there.
+    # Padding inside counts: all ids up to the last one that is not padding are kept.
     behind = graph.add("CumSum", there, 1, reverse=1)
     return graph.add("Greater", behind, 0)

@@ -55,14 +55,14 @@ class ByteGraph(EncoderGraph):
     """A `ByteEncoder` in a graph.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     def of_texts(self, field: FieldText) -> Rows:
-        """Returns one id for each byte of a text."""
+        """Returns one id per byte of each text."""
         graph, letters = self._graph, field.letters
         octets = utf8(graph, graph.add("Reshape", letters, [-1]))
         octets = graph.add("Reshape", octets, [-1])
@@ -76,7 +76,7 @@ class ByteGraph(EncoderGraph):
         return of_flat(graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns one id for each byte of the words and of the spaces between them."""
+        """Returns one id per byte of the words and the spaces between them."""
         graph = self._graph
         ids = self.of_texts(FieldText(graph, words=field.words))
         begins = graph.add("Greater", ids.values, PAD)
@@ -97,12 +97,12 @@ class ByteGraph(EncoderGraph):
 
 
 def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
-    """Returns the text of each row of ids: what `ByteEncoder.decode` makes of those kept.
+    """Returns the text of the kept ids of each row, equal to `ByteEncoder.decode`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       ids: [B, T] int64.
-      kept: [B, T] bool, which are of the text.
+      kept: [B, T] bool, true at ids of the text.
 
     Returns:
       [B] string.
@@ -120,12 +120,12 @@ def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
 class SubwordGraph(EncoderGraph):
     """A `SubwordEncoder` in a graph.
 
-    The one difference: onnxruntime_extensions end a text at a NUL, so the graph fails on it.
+    The only difference: onnxruntime_extensions end a text at NUL, so the graph rejects NUL.
 
     Args:
-      graph: that the operators are added to.
-      encoder: whose subwords these are.
-      field: that is encoded, for the error when a text holds NUL.
+      graph: graph to which operators are added.
+      encoder: the encoder.
+      field: name of the field, for the error if a text contains NUL.
     """
 
     def __init__(self, graph: Graph, encoder: SubwordEncoder, field: str) -> None:
@@ -139,7 +139,7 @@ class SubwordGraph(EncoderGraph):
         return of_flat(self._graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns the ids of each text's words; each but the first takes the space before it."""
+        """Returns the ids of each text's words; all but the first include the space before them."""
         graph = self._graph
         words = at_least_one(graph, self._escaped(field).words, "")
         blank = graph.add("Equal", words, graph.constant(""))
@@ -175,19 +175,19 @@ class SubwordGraph(EncoderGraph):
         return joined(graph, graph.add("Where", as_it_is, letters, found))
 
     def _encoded(self, texts: str) -> tuple[str, str]:
-        """Returns the ids of escaped texts one after another, [N], and how many each has, [T]."""
+        """Returns the concatenated ids of escaped texts, [N], and the number per text, [T]."""
         graph = self._graph
         no = graph.constant([False])
         ids, ends = graph.several(
             2,
             "SentencepieceTokenizer",
             texts,
-            [0],  # the best one, not one of several at random
+            [0],  # the best segmentation, no sampling
             [0.0],
-            no,  # nothing before it,
-            no,  # nor after it,
+            no,  # no start symbol,
+            no,  # no end symbol,
             no,  # not reversed,
-            no,  # and with the ids of the model itself
+            no,  # and the ids of the model itself
             domain=EXTENSIONS,
             model=self._encoder.model,
         )
@@ -197,13 +197,13 @@ class SubwordGraph(EncoderGraph):
 
 
 def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
-    """Returns the text of each row of ids, up to its first `EOS`: `SubwordEncoder.decode`.
+    """Returns the text of each row of ids up to its first `EOS`: `SubwordEncoder.decode`.
 
-    A text ends at the id of the byte NUL, where there is one, too.
+    A text also ends at the id of the byte NUL.
 
     Args:
-      graph: that the operators are added to.
-      encoder: between ids and text.
+      graph: graph to which operators are added.
+      encoder: the encoder.
       ids: [B, S] int64.
 
     Returns:
@@ -211,7 +211,7 @@ def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
     """
     end = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
-    known = graph.add(  # sentencepiece's unknown, the id after the reserved ones, is no text
+    known = graph.add(  # sentencepiece's unknown id, the first after the reserved ones, has no text
         "And",
         graph.add("Greater", ids, NUM_RESERVED),
         graph.add("Less", ids, graph.constant(encoder.vocab_size)),
@@ -232,7 +232,7 @@ def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
 
 
 def _unescaped(graph: Graph, letters: str) -> str:
-    """Returns characters without escapes: of the two of an escape one is left.  [B, L] string."""
+    """Returns characters with two-character escapes replaced by one.  [B, L] string."""
     before, after = beside(graph, letters, "")
     whole = letters
     for character, escaped in ESCAPES.items():
@@ -257,11 +257,11 @@ _KNOWN = (
 
 
 def check_decodable(name: str, encoder: TextEncoder) -> None:
-    """Checks that a graph can write texts of an encoder.
+    """Checks that a graph can decode texts of an encoder.
 
     Args:
-      name: of the text.
-      encoder: between ids and text.
+      name: name of the text.
+      encoder: the encoder.
 
     Raises:
       ExportError: it cannot.
@@ -277,11 +277,11 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
 
 
 def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
-    """Returns the text of each row of ids, up to its first `EOS`.
+    """Returns the text of each row of ids up to its first `EOS`.
 
     Args:
-      graph: that the operators are added to.
-      encoder: one that `check_decodable` lets pass.
+      graph: graph to which operators are added.
+      encoder: encoder accepted by `check_decodable`.
       ids: [B, T] int64.
 
     Returns:
@@ -313,11 +313,11 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
 
 
 def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
-    """Returns the text of each of several rows of ids; a search may have found nothing.
+    """Returns the text of each hypothesis; hypotheses may be empty.
 
     Args:
-      graph: that the operators are added to.
-      encoder: one that `check_decodable` lets pass.
+      graph: graph to which operators are added.
+      encoder: encoder accepted by `check_decodable`.
       ids: [B, n, T] int64; T may be 0.
 
     Returns:
@@ -331,14 +331,14 @@ def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
 
 
 def _kept(graph: Graph, ids: str) -> str:
-    """Returns which ids are of the text.  [B, T] bool."""
+    """Returns a mask of the ids of the text.  [B, T] bool."""
     end = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, PAD)))
 
 
 def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) -> str:
-    """Returns the name of each id that is kept, "" for the others.  [B, T] string."""
+    """Returns the token of each kept id, "" for the others.  [B, T] string."""
     keys = np.arange(len(names), dtype=np.int64)
     found = graph.add(
         "LabelEncoder",
@@ -358,9 +358,9 @@ class WordTable(EncoderGraph):
     """A `TokenEncoder` in a graph.
 
     Args:
-      graph: that the operators are added to.
-      encoder: whose words these are.
-      field: that is encoded, for the error when a word is not in a vocabulary without
+      graph: graph to which operators are added.
+      encoder: the encoder.
+      field: name of the field, for the error if a word is not in a vocabulary without
         `replace_oov`.
     """
 
@@ -368,17 +368,17 @@ class WordTable(EncoderGraph):
         self._graph = graph
         self._encoder = encoder
         words = enumerate(encoder.tokens[NUM_RESERVED:], NUM_RESERVED)
-        # An empty line of a vocabulary's file is no word of any text; it fills up rows here.
+        # An empty line of a vocabulary file is never a word of a text; here it is the padding.
         self._numbers = {**{word: number for number, word in words}, "": PAD}
         self._field = field
 
     def of_texts(self, field: FieldText) -> Rows:
-        """Returns one id for each of what `str.split` cuts a text into."""
+        """Returns one id per whitespace-separated token (`str.split`) of each text."""
         rows = self._looked_up(field.lower_parts if self._encoder.lower_case else field.parts)
         return turned(self._graph, rows) if self._encoder.reverse else rows
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns one id for each word."""
+        """Returns one id per word."""
         ids = self._looked_up(field.lower_words if self._encoder.lower_case else field.words)
         return WordIds(ids, counted(self._graph, ids.lengths))
 
@@ -399,8 +399,8 @@ class SymbolTable(EncoderGraph):
     """A `CharacterEncoder` in a graph.
 
     Args:
-      graph: that the operators are added to.
-      encoder: whose characters these are.
+      graph: graph to which operators are added.
+      encoder: the encoder.
     """
 
     def __init__(self, graph: Graph, encoder: CharacterEncoder) -> None:
@@ -414,11 +414,11 @@ class SymbolTable(EncoderGraph):
         return numbered(self._graph, letters, self._numbers, self._unknown)
 
     def of_texts(self, field: FieldText) -> Rows:
-        """Returns one id for each character of a text."""
+        """Returns one id per character of each text."""
         return Rows(self.ids_of(field.letters), count_of(self._graph, field.letters))
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns one id for each character of the words and of the spaces between them."""
+        """Returns one id per character of the words and the spaces between them."""
         graph = self._graph
         letters = characters_of(graph, joined(graph, spaced(graph, field.words)))
         is_letter = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
@@ -436,18 +436,18 @@ class SymbolTable(EncoderGraph):
         return Spelling(self.ids_of(letters), between)
 
 
-# Numbers between spaces as ids, in a graph.
+# Integers separated by spaces as ids, in a graph.
 
 
 class IntegerTable(EncoderGraph):
     """An `IntegerEncoder` in a graph.
 
-    The one difference: digits are those of ASCII, eighteen at most, without Python's underscores.
+    The only difference: integers have at most eighteen ASCII digits and no underscores.
 
     Args:
-      graph: that the operators are added to.
-      encoder: whose integers these are.
-      field: that is encoded, for the error when a word is none of them.
+      graph: graph to which operators are added.
+      encoder: the encoder.
+      field: name of the field, for the error if a word is not a valid integer.
     """
 
     def __init__(self, graph: Graph, encoder: IntegerEncoder, field: str) -> None:
@@ -456,11 +456,11 @@ class IntegerTable(EncoderGraph):
         self._field = field
 
     def of_texts(self, field: FieldText) -> Rows:
-        """Returns one id for each of what `str.split` cuts a text into."""
+        """Returns one id per whitespace-separated token (`str.split`) of each text."""
         return self._encoded(field.parts)
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns one id for each word."""
+        """Returns one id per word."""
         ids = self._encoded(field.words)
         return WordIds(ids, counted(self._graph, ids.lengths))
 
@@ -480,7 +480,7 @@ class IntegerTable(EncoderGraph):
         return Rows(graph.add("Where", blank, PAD, ids), lengths)
 
     def _required(self, each: str, values: str, otherwise: str) -> str:
-        """Returns values as they are; the graph fails where not each of them is as it should."""
+        """Returns values unchanged; the graph fails if a condition is false for one of them."""
         graph = self._graph
         every = graph.add("ReduceMin", graph.integers(each), keepdims=0)
         every = graph.add("Equal", every, 1)

@@ -316,7 +316,7 @@ def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
     """Returns a tensor shifted by `by` positions: element i is element i + by of `line`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       line: [N] int64.
       by: shift, positive or negative; not 0.
       padding: value beyond the ends.
@@ -337,7 +337,7 @@ def latest(graph: Graph, flags: str) -> str:
     """Returns for each position the nearest true position at or before it, or -1.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       flags: [N] bool.
     """
     found = graph.add("Concat", [-1], _true_places(graph, flags), axis=0)
@@ -348,7 +348,7 @@ def following(graph: Graph, flags: str) -> str:
     """Returns for each position the nearest true position after it, or N.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       flags: [N] bool.
     """
     beyond = graph.add("Shape", flags)
@@ -360,7 +360,7 @@ def before_each(graph: Graph, counts: str) -> str:
     """Returns the exclusive cumulative sum, followed by the total.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       counts: [N] int64.
 
     Returns:

@@ -1,7 +1,7 @@
 """Beam search in an ONNX graph: its networks, decode state, attention and Loop.
 
-Sentences that are done leave the loop, so that each step is of those alone that go on.  (A loop
-within a loop, where only every now and then some leave, was slower for one sentence.)
+Finished sentences leave the loop, so each step computes only the unfinished ones.  (A nested loop,
+which removes them only occasionally, was slower for one sentence.)
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ from t2t_torch.layers.attention import KeyValueCache
 from t2t_torch.model import T2TModel
 from t2t_torch.text.encoder import EOS, PAD
 
-# A decode's state as tensors by name, and back: what a graph's loop hands from step to step.
+# Conversion of a decode state to named tensors and back, the loop-carried values of a graph.
 
 
 _FIXED = (bool, int, float, str, type(None))
 
 
 def tensors_of(state: Any, name: str = "state") -> dict[str, Tensor]:
-    """Returns all tensors of a state by their place in it: "state.caches.0.keys".
+    """Returns all tensors of a state by path: "state.caches.0.keys".
 
     Args:
-      state: of a model; made of data classes, named tuples, lists and tuples.
-      name: of the whole.
+      state: state of a model, nested data classes, named tuples, lists and tuples.
+      name: name of the state.
 
     Raises:
-      ExportError: something in it is of another kind; names it.
+      ExportError: a part has an unsupported type; names it.
     """
     if isinstance(state, Tensor):
         return {name: state}
     if isinstance(state, _FIXED):
         return {}
     if isinstance(state, KeyValueCache):
-        whole = state.length == state.keys.size(0)  # as in a graph
+        whole = state.length == state.keys.size(0)  # same as in a graph
         filled = (state.keys, state.values) if whole else state.filled
         return dict(zip((f"{name}.keys", f"{name}.values"), filled, strict=True))
     return {
@@ -66,7 +66,7 @@ def tensors_of(state: Any, name: str = "state") -> dict[str, Tensor]:
 
 
 def with_tensors(state: Any, tensors: Mapping[str, Tensor], name: str = "state") -> Any:
-    """Returns a state of the same form, with other tensors; see `tensors_of`."""
+    """Returns a state with the same structure and other tensors; see `tensors_of`."""
     if isinstance(state, Tensor):
         return tensors[name]
     if isinstance(state, _FIXED):
@@ -83,7 +83,7 @@ def with_tensors(state: Any, tensors: Mapping[str, Tensor], name: str = "state")
 
 
 def _parts(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yields what a state is made of, by name."""
+    """Yields the parts of a state by name."""
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
         yield from ((field.name, getattr(state, field.name)) for field in dataclasses.fields(state))
     elif isinstance(state, tuple) and hasattr(state, "_fields"):
@@ -98,12 +98,12 @@ def _parts(state: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 class Axes(NamedTuple):
-    """What the axes of a tensor of a state stand for.
+    """Roles of the axes of a state's tensor.
 
     Attributes:
-      rows: the axis of rows, K of them for each sentence; None if there is none.
-      batch: the axis of sentences, for a tensor that all hypotheses of a sentence read.
-      varying: other axes whose sizes vary, as that of time does.
+      rows: axis of rows, K per sentence; None if there is none.
+      batch: axis of sentences, for a tensor shared by all hypotheses of a sentence.
+      varying: other dynamic axes, such as time.
     """
 
     rows: int | None
@@ -114,16 +114,16 @@ class Axes(NamedTuple):
 def axes_of(
     name: str, shape: tuple[int, ...], others: tuple[tuple[int, ...], ...], batches: tuple[int, int]
 ) -> Axes:
-    """Returns what the axes of a tensor are, by how its shape varies.
+    """Returns the roles of a tensor's axes, inferred from changes of its shape.
 
     Args:
-      name: of the tensor, for errors.
-      shape: of it with `batches[0]` sentences.
-      others: with `batches[1]` sentences; a step later; with longer inputs.
+      name: name of the tensor, for error messages.
+      shape: shape with `batches[0]` sentences.
+      others: shapes with `batches[1]` sentences, one step later, and with longer inputs.
       batches: two numbers of sentences, neither a multiple of the other.
 
     Raises:
-      ExportError: the number of dimensions varies, or a size with the batch in another way.
+      ExportError: the number of dimensions varies, or a size depends on the batch otherwise.
     """
     if any(len(other) != len(shape) for other in others):
         raise ExportError(f"{name} of a decode's state has not always as many axes: {shape}.")
@@ -150,33 +150,33 @@ def axes_of(
     return Axes(rows, batch, varying)
 
 
-# What a model's state looks like, found by taking a few steps.
+# The structure of a model's state, determined by running a few steps.
 
 
 BATCHES = (2, 3)
-"""Sentences of the examples; 1 would become part of the graph."""
+"""Number of sentences of the examples; 1 would be fixed in the graph."""
 
 STEPS = 3
-"""After which the state is as a step's example."""
+"""Number of steps after which the state is used as the example of a step."""
 
-_LONGER = 2  # ids by which the inputs of one example are longer
+_LONGER = 2  # additional input ids of one example
 
 
 class StateProbe:
     """A model's state after a few steps.
 
     Args:
-      model: that generates.
-      hypotheses: of each sentence.
-      batch_of: gives an example of so many rows, each of so many ids at least.
+      model: generative model.
+      hypotheses: number of hypotheses per sentence.
+      batch_of: function from (rows, minimum ids per row) to an example batch.
 
     Attributes:
-      hypotheses: as given.
-      state: after some steps, for its form.
-      tensors: of it.
-      axes: of each of them.
-      carried: the names of those that a step changes.
-      kept: those of the others.
+      hypotheses: number of hypotheses per sentence.
+      state: state after some steps, for its structure.
+      tensors: tensors of the state by name.
+      axes: roles of the axes of each tensor.
+      carried: names of the tensors that a step changes.
+      kept: names of the other tensors.
     """
 
     def __init__(
@@ -215,38 +215,38 @@ class StateProbe:
 
     @property
     def example(self) -> dict[str, Tensor]:
-        """The tensors as a step of a graph is given them."""
+        """The tensors in the layout of a graph's step."""
         return {name: self.split(name, tensor) for name, tensor in self.tensors.items()}
 
     @property
     def varying(self) -> dict[str, tuple[int, ...]]:
-        """Of each tensor of `example` the axes whose sizes vary."""
+        """The dynamic axes of each tensor of `example`."""
         return {name: self._varying(axes) for name, axes in self.axes.items()}
 
     @property
     def sentences(self) -> dict[str, int]:
-        """Of each tensor of `example` the axis of sentences, where it has one."""
+        """The axis of sentences of each tensor of `example` that has one."""
         either = {n: a.batch if a.rows is None else a.rows for n, a in self.axes.items()}
         return {name: axis for name, axis in either.items() if axis is not None}
 
     def state_of(self, given: dict[str, Tensor]) -> Any:
-        """Returns the state whose split tensors are given, among others, by name."""
+        """Returns the state from its split tensors by name; ignores other entries."""
         return with_tensors(
             self.state, {name: self.joined(name, given[name]) for name in self.axes}
         )
 
     def split(self, name: str, tensor: Tensor) -> Tensor:
-        """Returns a tensor whose rows have two axes, of sentences and of their hypotheses."""
+        """Returns a tensor with the axis of rows split into sentences and hypotheses."""
         axis = self.axes[name].rows
         if axis is None:
             return tensor
         rows = tensor.size(axis) // self.hypotheses
         shape = (*tensor.shape[:axis], rows, self.hypotheses, *tensor.shape[axis + 1 :])
-        # ONNX cannot reshape what has no elements, as a cache has none at first.
+        # ONNX cannot reshape empty tensors, such as an initial cache.
         return tensor.reshape(shape) if tensor.numel() else tensor.new_zeros(shape)
 
     def joined(self, name: str, tensor: Tensor) -> Tensor:
-        """Undoes `split`."""
+        """Inverse of `split`."""
         axis = self.axes[name].rows
         return tensor if axis is None else tensor.flatten(axis, axis + 1)
 
@@ -257,20 +257,20 @@ class StateProbe:
         return tuple(sorted([*of_batch, *behind]))
 
 
-# What reads a finished output once more, and tells what each of its ids attends to.
+# Attention of the ids of finished outputs, from a second pass over them.
 
 
 class AttentionNetwork(NamedTuple):
-    """One step of reading an output.
+    """One step of the pass that computes the attention of an output.
 
     Attributes:
-      step: "ids" [B, n] that are read and the state in; "attention" [B, n, S] while they are, and
-        those tensors of the state that change, as "next." and their names, out.
-      carried: the names of the latter.
-      kept: those of the others, which a step reads.
-      axes: by tensor of the state that a search begins with, its axis of hypotheses, of which the
-        first alone is read; of those that are read as they are there is none.
-      read: whether an id is asked while it is read, not while it is written.
+      step: network with the inputs "ids" [B, n] and the state; its outputs are "attention"
+        [B, n, S] and the changed tensors of the state with the prefix "next.".
+      carried: names of the changed tensors.
+      kept: names of the other tensors that a step uses.
+      axes: axis of hypotheses by tensor of the search's initial state, of which only the first is
+        used; tensors that are used unchanged have no entry.
+      read: True if the attention of an id is taken when it is read, not when it is predicted.
     """
 
     step: onnx.ModelProto
@@ -286,17 +286,17 @@ def export_attention(
     searched: StateProbe,
     batch_of: Callable[[int, int], dict[str, Tensor]],
 ) -> AttentionNetwork:
-    """Returns the network that reads outputs, for batches of any size and any lengths.
+    """Returns the network for the attention of outputs, for batches of any size and lengths.
 
     Args:
-      model: frozen; one that attends to its inputs, or several as one.
-      hparams: of the decode.
-      searched: the state of a search with it.
-      batch_of: gives an example of so many rows, each of so many ids at least.
+      model: frozen model with attention to its inputs, or an ensemble.
+      hparams: decode hyperparameters.
+      searched: state of a search with the model.
+      batch_of: function from (rows, minimum ids per row) to an example batch.
 
     Raises:
       HParamsError: there is no such layer.
-      ExportError: the model holds operations that depend on the batch, or that ONNX does not have.
+      ExportError: the model has operations that depend on the batch, or that ONNX lacks.
     """
     all_told = hparams.return_beams or hparams.beam_size == 1
     read = hparams.alignment_step == "read"
@@ -337,20 +337,20 @@ class _Reading(NamedNetwork):
         }
 
 
-# A beam search as three networks: what begins it, one step of it, and what it has found.
+# A beam search as three networks: its start, one step, and its result.
 
 
 BEAM = ("alive_ids", "alive_log_probs", "ended_ids", "ended_scores")
-"""What of a beam is handed from step to step."""
+"""Loop-carried tensors of a beam."""
 
 
 class Search(NamedTuple):
-    """What is searched for, and how.
+    """Settings of a search.
 
     Attributes:
-      has_inputs: whether there is something to read; else a prompt to go on with.
-      vocab_size: ids that an output is made of.
-      hparams: of the decode.
+      has_inputs: True if the model has inputs; otherwise it continues a prompt.
+      vocab_size: number of output ids.
+      hparams: decode hyperparameters.
     """
 
     has_inputs: bool
@@ -359,29 +359,29 @@ class Search(NamedTuple):
 
     @property
     def alpha(self) -> float:
-        """Exponent of the length penalty; greedy search has none."""
+        """Exponent of the length penalty; 0 for greedy search."""
         return 0.0 if self.hparams.beam_size == 1 else self.hparams.alpha
 
     @property
     def outputs(self) -> int:
-        """How many hypotheses are told."""
+        """The number of returned hypotheses."""
         return self.hparams.beam_size if self.hparams.return_beams else 1
 
 
 class SearchNetworks(NamedTuple):
-    """The three, and one that reads what was found once more.
+    """The three networks of a search, and one for the attention of its results.
 
     Attributes:
-      first: features in; "limits" [B], the beam, the state, and which sentences have a step to do,
-        "going" [B] bool, out.
-      step: "length" [], "limits" and, of a language model, "prompt", the beam and the state in;
-        "going" and those of them that change, as "next." and their names, out.
-      result: the beam and of a language model the prompt in; "ids" [B, n, T] and "scores" [B, n]
-        out.
-      carried: the names of tensors of the state that change from step to step.
-      kept: those of the others, which a step reads.
-      axes: by tensor of the state its axis of sentences; there is none of those without.
-      attention: what tells the attention of what was found; None if it is not asked for.
+      first: inputs: features; outputs: "limits" [B], the beam, the state, and "going" [B] bool, the
+        unfinished sentences.
+      step: inputs: "length" [], "limits", for a language model "prompt", the beam and the state;
+        outputs: "going" and the changed tensors with the prefix "next.".
+      result: inputs: the beam, for a language model the prompt; outputs: "ids" [B, n, T] and
+        "scores" [B, n].
+      carried: names of the state's tensors that a step changes.
+      kept: names of the other tensors that a step uses.
+      axes: axis of sentences by tensor of the state; tensors without one have no entry.
+      attention: network for the attention of the results; None if it is not requested.
     """
 
     first: onnx.ModelProto
@@ -396,15 +396,15 @@ class SearchNetworks(NamedTuple):
 def export_search(
     model: T2TModel | Ensemble, search: Search, batch_of: Callable[[int, int], dict[str, Tensor]]
 ) -> SearchNetworks:
-    """Returns the networks of a search with a model, for batches of any size and any lengths.
+    """Returns the networks of a search with a model, for batches of any size and lengths.
 
     Args:
-      model: that generates; it stays as it is.
-      search: how.
-      batch_of: gives an example of so many rows, each of so many ids at least.
+      model: generative model; it is not modified.
+      search: settings of the search.
+      batch_of: function from (rows, minimum ids per row) to an example batch.
 
     Raises:
-      ExportError: the model holds operations that depend on the batch, or that ONNX does not have.
+      ExportError: the model has operations that depend on the batch, or that ONNX lacks.
     """
     model = frozen(model)
     replace_lstms(model)
@@ -439,7 +439,7 @@ def export_search(
 
 
 def _beam_example(hypotheses: int) -> dict[str, Tensor]:
-    """Returns a beam after some steps, by name."""
+    """Returns the tensors of a beam after some steps by name."""
     ids = torch.ones(BATCHES[0], hypotheses, STEPS + 1, dtype=torch.int64)
     scores = torch.zeros(BATCHES[0], hypotheses)
     return dict(zip(BEAM, (ids, scores, ids.clone(), scores.clone()), strict=True))
@@ -523,7 +523,7 @@ class _Result(NamedNetwork):
 
 
 def _at(prompt: Tensor, length: Tensor) -> Tensor:
-    """Returns the id of each prompt at a place, `PAD` behind its end.  [B, P] -> [B]."""
+    """Returns the id of each prompt at a position, `PAD` after its end.  [B, P] -> [B]."""
     last = prompt.size(1) - 1
     place = length.clamp(max=last).view(1, 1).expand(prompt.size(0), 1)
     found = prompt.gather(1, place).squeeze(1)
@@ -531,12 +531,12 @@ def _at(prompt: Tensor, length: Tensor) -> Tensor:
 
 
 class Found(NamedTuple):
-    """What a search finds.
+    """Result of a search in a graph.
 
     Attributes:
       ids: [B, n, T] int64.
       scores: [B, n] float32.
-      begun: the state before the first step, by name.
+      begun: initial state by name.
     """
 
     ids: str
@@ -545,12 +545,12 @@ class Found(NamedTuple):
 
 
 def add_search(graph: Graph, networks: SearchNetworks, given: Mapping[str, str]) -> Found:
-    """Adds a search and returns what it finds.
+    """Adds a search and returns its result.
 
     Args:
-      graph: that the operators are added to.
-      networks: of the search.
-      given: the features that the model reads, by name.
+      graph: graph to which operators are added.
+      networks: networks of the search.
+      given: features of the model by name.
     """
     begun = graph.inline(networks.first, given)
     loop = _Loop(networks)
@@ -565,11 +565,11 @@ class _Loop:
     """The loop over a search's steps.
 
     Args:
-      networks: of the search.
+      networks: networks of the search.
 
     Attributes:
-      names: of all that a step is given but its number.
-      kinds: of each of them, the type of its tensor.
+      names: names of a step's inputs, except its number.
+      kinds: tensor types of these inputs.
     """
 
     def __init__(self, networks: SearchNetworks) -> None:
@@ -579,12 +579,12 @@ class _Loop:
         self.names = [name for name in self.kinds if name != "length"]
 
     def add(self, graph: Graph, values: Mapping[str, str], going: str) -> dict[str, str]:
-        """Adds the loop and returns the beam of all sentences, by name.
+        """Adds the loop and returns the final beam of all sentences by name.
 
         Args:
-          graph: that the operators are added to.
-          values: what the first step is given, by name.
-          going: which sentences have a step to do, [B] bool.
+          graph: graph to which operators are added.
+          values: inputs of the first step by name.
+          going: unfinished sentences, [B] bool.
         """
         rows = _numbers(graph, going)
         body = graph.body("step")
@@ -597,7 +597,7 @@ class _Loop:
         now |= {name: after[f"next.{name}"] for name in (*BEAM, *self._networks.carried)}
         place = body.add("Unsqueeze", its_rows, [1])
         for name in BEAM:
-            if name.endswith("ids"):  # they have grown by one
+            if name.endswith("ids"):  # one id longer
                 found[name] = body.add("Pad", found[name], body.constant([0] * 5 + [1]))
             found[name] = body.add("ScatterND", found[name], place, now[name])
         left = _numbers(body, after["going"])
@@ -613,7 +613,7 @@ class _Loop:
         return dict(zip(BEAM, ends[-len(BEAM) :], strict=True))
 
     def _of_sentences(self, graph: Graph, name: str, value: str, left: str) -> str:
-        """Returns what a step is given of some sentences alone, whose numbers are `left`, [R]."""
+        """Returns a step's input for the sentences with the indices `left`, [R]."""
         networks = self._networks
         axis = networks.axes.get(name) if name in (*networks.carried, *networks.kept) else 0
         return value if axis is None else graph.add("Gather", value, left, axis=axis)
@@ -628,10 +628,10 @@ class _Loop:
 
 
 def _numbers(graph: Graph, flags: str) -> str:
-    """Returns the places of those that are true.  [R] bool -> [R'] int64."""
+    """Returns the indices of true elements.  [R] bool -> [R'] int64."""
     return graph.add("Squeeze", graph.add("NonZero", flags), [0])
 
 
 def _are_any(graph: Graph, numbers: str) -> str:
-    """Returns whether there is one.  [R] -> [] bool."""
+    """Returns True if a tensor is not empty.  [R] -> [] bool."""
     return graph.add("Greater", graph.add("Size", numbers), 0)

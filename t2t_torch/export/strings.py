@@ -23,13 +23,13 @@ def tokens(graph: Graph, texts: str, **cut: Any) -> str:
     """Returns the tokens of each text.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       texts: [B] string.
       cut: `separators`, regular expressions of what is between tokens; or `tokenexp`, one of a
         token, of which the longest match counts.
 
     Returns:
-      [B, W] string, filled up with the empty one; W may be 0.
+      [B, W] string, padded with ""; W may be 0.
     """
     return graph.add(
         "Tokenizer", texts, domain="com.microsoft", mark=0, mincharnum=1, pad_value="", **cut
@@ -49,7 +49,7 @@ def first(graph: Graph, rows: str, width: str) -> str:
 
 
 def characters_of(graph: Graph, texts: str) -> str:
-    """Returns the characters of texts, [B] string: [B, L] string, filled up with the empty one; L
+    """Returns the characters of texts, [B] string: [B, L] string, padded with ""; L
     may be 0.
     """
     return tokens(graph, texts, separators=[""])
@@ -88,7 +88,7 @@ def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str],
     """Returns strings, some of them changed: what most strings need not go through.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       strings: of any shape.
       unchanged: a regular expression of RE2 of those that stay as they are.
       change: from strings, [N] and an empty one behind them, to N or more, the first N of which are
@@ -109,7 +109,7 @@ def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> 
     """Returns words whose characters were changed: all as one text, so that nothing is filled up.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       words: [N] string, none with a line end; empty ones are left out.
       change: from the characters of texts, [B, L] string, to what becomes of them; line ends stay.
 
@@ -127,7 +127,7 @@ def spaced(graph: Graph, words: str) -> str:
     """Returns words with a space before each but the first of its row.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       words: [B, W] string, filled up with the empty one, which stays.
     """
     blank = graph.add("Equal", words, graph.constant(""))
@@ -198,7 +198,7 @@ def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
     """Returns rows of their numbers one after another.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       flat: [N] int64, the first row's, the second's and so on.
       lengths: [B] int64, with the sum N.
     """
@@ -234,7 +234,7 @@ def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
     """Returns the beginnings of rows, as wide as the longest of them but at least 1.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       rows: what is cut.
       lengths: [B] int64, what is kept of each at most.
     """
@@ -384,7 +384,7 @@ def lower(graph: Graph, letters: str) -> str:
     """Returns the characters of texts in lower case; one may become several.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       letters: [B, L] string, the characters of each text, filled up with the empty one.
 
     Returns:
@@ -483,7 +483,7 @@ def utf8(graph: Graph, letters: str) -> str:
     """Returns the bytes of characters.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       letters: [N] string, of one character each or empty.
 
     Returns:
@@ -549,7 +549,7 @@ def texts_of(graph: Graph, octets: str) -> str:
     """Returns what rows of bytes say: `bytes.decode(errors="replace")`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       octets: [B, T] int64, each of 0 to 255, or `NONE` where there is no byte.
 
     Returns:
@@ -572,7 +572,7 @@ def _sound(graph: Graph, line: str) -> str:
     fits.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       line: [N] int64, of several texts, `_END` behind each.
     """
     size, lowest, highest = (graph.add("Gather", graph.constant(x), line) for x in _beginnings())
@@ -617,7 +617,7 @@ def _unhashed(graph: Graph, letters: str) -> str:
     """Returns the bytes of characters of two bytes or more as one number, the first the lowest.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       letters: [N] string.
 
     Returns:
@@ -672,7 +672,7 @@ class FieldText:
     """The texts of a field.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       texts: [B] string; left out if `words` are given.
       words: [B, W] string, none with a space of any kind in it, filled up with the empty one.
     """
@@ -689,12 +689,12 @@ class FieldText:
 
     @functools.cached_property
     def letters(self) -> str:
-        """The characters of each text: [B, L] string, filled up with the empty one; L > 0."""
+        """The characters of each text: [B, L] string, padded with ""; L > 0."""
         return at_least_one(self._graph, characters_of(self._graph, self.texts), "")
 
     @functools.cached_property
     def parts(self) -> str:
-        """What `str.split` cuts each text into: [B, W] string, filled up with the empty one."""
+        """What `str.split` cuts each text into: [B, W] string, padded with ""."""
         return self._words or tokens(self._graph, self.texts, separators=[f"{re2(SPACE)}+"])
 
     @functools.cached_property

@@ -72,7 +72,7 @@ class PieceTrie:
         """Returns where the pieces of tokens begin.
 
         Args:
-          graph: that the operators are added to.
+          graph: graph to which operators are added.
           symbols: [N] int64, of tokens one after another; of each the last symbol is one that
             no piece has but at its end.
           starts: [N] bool, where tokens begin.
@@ -131,7 +131,7 @@ def _reached(graph: Graph, starts: str, following: str) -> str:
     In each turn steps are twice as wide as before; all is found when a turn finds nothing.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       starts: [N] bool.
       following: [N] int64, where the way goes on from each place; N is the end.
 
@@ -197,7 +197,7 @@ class SubtokenGraph(EncoderGraph):
     """A `SubtokenEncoder` in a graph.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       encoder: whose pieces these are.
       field: that is encoded, for the error when the vocabulary lacks a character.
     """
@@ -351,7 +351,7 @@ def unescaped_texts(graph: Graph, escaped: str) -> str:
     """Returns the texts that joined pieces stand for: what `SubtokenEncoder.decode` does of them.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       escaped: [B] string.
 
     Returns:
@@ -429,7 +429,7 @@ def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
     character's either.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       kinds: [N] int64.
       digit: [N] bool, which are digits.
       stop: [N] int64, the next place that is none.
@@ -458,7 +458,7 @@ def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:
     behind another one: `tokenizer.join`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       letters: [N] string.
       kinds: [N] int64, of what they were when they were escaped.
       row: [N] int64, of which text each is.

@@ -1,4 +1,4 @@
-"""From strings to the features that a model reads, in a graph: as `LabelPredictor` encodes them."""
+"""Encoding of inputs to a model's features in a graph, equal to that of `LabelPredictor`."""
 
 from __future__ import annotations
 
@@ -62,18 +62,18 @@ _SMALL, _CAPITAL = 1, 2
 
 
 def cut_words(graph: Graph, texts: str, cutter: WordCutter) -> str:
-    """Returns the words of each text: what the cutter finds.
+    """Returns the words of each text, split by a `WordCutter`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       texts: [B] string.
-      cutter: what words are.
+      cutter: definition of words.
 
     Returns:
-      [B, W] string, filled up with the empty one.
+      [B, W] string, padded with "".
 
     Raises:
-      ExportError: an expression of the cutter cannot stand in a graph.
+      ExportError: an expression of the cutter is not supported in a graph.
     """
     if cutter.spaces:
         parts = tokens(graph, texts, separators=[re2(cutter.spaces)])
@@ -96,7 +96,7 @@ def cut_words(graph: Graph, texts: str, cutter: WordCutter) -> str:
 
 
 def _letters(graph: Graph, letters: str, cutter: WordCutter) -> str:
-    """Returns characters with the spaces that a cutter sees there, in its case.  [B, L] string."""
+    """Returns characters with the spaces and the case that a cutter uses.  [B, L] string."""
     if cutter.before_words:
         _, after = beside(graph, letters, "")
         sign = graph.add("Equal", letters, graph.constant(cutter.before_words))
@@ -113,7 +113,7 @@ def _letters(graph: Graph, letters: str, cutter: WordCutter) -> str:
 
 
 def _glued(graph: Graph, letters: str) -> str:
-    """Returns which characters are a capital between two small letters, of ASCII.  [B, L] bool."""
+    """Returns a mask of ASCII capitals between two lower-case letters.  [B, L] bool."""
     kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
     kinds.update(dict.fromkeys(string.ascii_uppercase, _CAPITAL))
     case = numbered(graph, letters, kinds, 0)
@@ -123,16 +123,16 @@ def _glued(graph: Graph, letters: str) -> str:
     return graph.add("And", capital, graph.add("And", *around))
 
 
-# What is known of words beside their ids, in a graph.
+# Features of words other than their ids, in a graph.
 
 
 def labels_of(graph: Graph, texts: str, encoder: ClassLabelEncoder) -> Rows:
-    """Returns the ids of labels separated by spaces: what `WordLabel.encode` gives.
+    """Returns the ids of labels separated by spaces, equal to `WordLabel.encode`.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       texts: [B] string.
-      encoder: of the labels; one that it does not know becomes 0.
+      encoder: encoder of the labels; unknown labels become 0.
     """
     labels = tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(encoder.labels)}
@@ -140,12 +140,12 @@ def labels_of(graph: Graph, texts: str, encoder: ClassLabelEncoder) -> Rows:
 
 
 def shapes_of(graph: Graph, field: FieldText) -> Rows:
-    """Returns how each word is written: what `WordShape.encode` gives."""
+    """Returns the shape of each word, equal to `WordShape.encode`."""
     capital, small, titled = ranges(str.isupper), ranges(str.islower), ranges(_is_titled)
     decimal, digit, letter = ranges(str.isdecimal), ranges(str.isdigit), ranges(str.isalpha)
     no_capital, no_small = f"[^{capital}{titled}]*", f"[^{small}{titled}]*"
     any_small = f"{no_capital}[{small}]{no_capital}"
-    # As in `shape_of`: the first that fits is right.
+    # As in `shape_of`: the first match counts.
     expressions = [
         ("", 0),
         (f"[{decimal}]+", WordForm.NUMBER),
@@ -171,13 +171,13 @@ def _is_titled(character: str) -> bool:
 
 
 def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: str) -> str:
-    """Returns the ids of the first characters of each word: what `WordCharacters.encode` gives.
+    """Returns the ids of the first characters of each word, equal to `WordCharacters.encode`.
 
     Args:
-      graph: that the operators are added to.
-      spelling: of the texts that the words are in.
-      width: how many characters of each word are kept.
-      counts: [B] int64, how many words of each text are kept.
+      graph: graph to which operators are added.
+      spelling: characters of the texts.
+      width: number of characters to keep per word.
+      counts: [B] int64, number of words to keep per text.
 
     Returns:
       [B, W, width] int64.
@@ -188,8 +188,8 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
     in_word = graph.add("Not", spelling.between)
     begins = graph.add("And", in_word, graph.add("Equal", before, one))
     number = graph.integers(begins)
-    word = graph.add("Sub", graph.add("CumSum", number, one), one)  # in its text, from 0
-    # Where the word of each character begins: words are counted through all texts for that.
+    word = graph.add("Sub", graph.add("CumSum", number, one), one)  # index in its text, from 0
+    # Start of each character's word; for that, words are numbered across all texts.
     flat = graph.add("Reshape", number, [-1])
     through = graph.add("Sub", graph.add("CumSum", flat, zero), one)
     starts = graph.add("Gather", graph.add("NonZero", begins), one)
@@ -200,8 +200,8 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
     kept = graph.add("And", in_word, graph.add("Less", place, graph.constant(width)))
     limit = graph.add("Unsqueeze", counts, one)
     kept = graph.add("And", kept, graph.add("Less", word, limit))
-    # One line of [row, word, place] for each character that is kept.
-    where = graph.add("NonZero", kept)  # [2, N]: row and place in the text
+    # One row [row, word, position] per kept character.
+    where = graph.add("NonZero", kept)  # [2, N]: row and position in the text
     line = graph.add("Transpose", where)
     indices = graph.add(
         "Concat",
@@ -222,13 +222,13 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
 
 
 def check_padded(graph: Graph, there: str, counts: str, message: str, values: str) -> str:
-    """Returns what words have as it is; the graph fails unless it is of these words alone.
+    """Returns entries of words unchanged; the graph fails if entries and words do not match.
 
     Args:
-      graph: that the operators are added to.
-      there: [B, W'] bool, which words have something.
-      counts: [B] int64, how many words each text has.
-      message: what is told where there are fewer places than words, or something behind them.
+      graph: graph to which operators are added.
+      there: [B, W'] bool, mask of words with entries.
+      counts: [B] int64, number of words of each text.
+      message: error for fewer positions than words, or entries after the last word.
       values: [B, W', ...].
     """
     width = graph.add("Shape", there, start=1, end=2)
@@ -241,17 +241,17 @@ def check_padded(graph: Graph, there: str, counts: str, message: str, values: st
 
 
 def cut_each(graph: Graph, values: str, kept: str) -> str:
-    """Returns what the first words of each text have, 0 behind them, of one word at least.
+    """Returns the entries of the first words of each text, padded with 0 to at least one word.
 
     Args:
-      graph: that the operators are added to.
+      graph: graph to which operators are added.
       values: [B, W', n] numbers.
-      kept: [B] int64, how many words of each text are kept.
+      kept: [B] int64, number of words to keep per text.
 
     Returns:
       [B, W, n].
     """
-    pads = graph.constant([0, 0, 0, 0, 1, 0])  # a column behind: there may be none
+    pads = graph.constant([0, 0, 0, 0, 1, 0])  # one more column: there may be none
     values = graph.add("Pad", values, pads)
     values = first(graph, values, longest(graph, kept))
     in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), [2])
@@ -260,7 +260,7 @@ def cut_each(graph: Graph, values: str, kept: str) -> str:
 
 
 def _in_text(graph: Graph, values: str, counts: str) -> str:
-    """Returns which columns of values, [B, W, ...], are of a text's words.  [B, W] bool."""
+    """Returns a mask of the columns of values [B, W, ...] at words of the text.  [B, W] bool."""
     width = graph.add("Squeeze", graph.add("Shape", values, start=1, end=2))
     numbers = graph.add("Range", 0, width, 1)
     return graph.add("Less", numbers, graph.add("Unsqueeze", counts, [1]))
@@ -269,21 +269,21 @@ def _in_text(graph: Graph, values: str, counts: str) -> str:
 def entries_of(
     graph: Graph, labels: str, weights: str, field: str, known_labels: Sequence[str], width: int
 ) -> tuple[str, str]:
-    """Returns ids and weights of each word's entries: what `Gazetteer` and `GazetteerWeights` give.
+    """Returns ids and weights of each word's entries, equal to `Gazetteer` and `GazetteerWeights`.
 
-    Those of greatest weight are kept, of equals those of the lowest id; labels that are not known
-    are left out.
+    Entries with the largest weights are kept, among equal weights those with the lowest ids;
+    unknown labels are dropped.
 
     Args:
-      graph: that the operators are added to.
-      labels: [B, W, E] string, "" where there is none.
+      graph: graph to which operators are added.
+      labels: [B, W, E] string, padded with "".
       weights: [B, W, E] float64.
-      field: the field, for errors.
-      known_labels: in the order of their ids.
+      field: the field, for error messages.
+      known_labels: known labels in the order of their ids.
       width: number of entries to keep.
 
     Returns:
-      [B, W, width] int64, and [B, W, width] float32; 0 where there is none.
+      [B, W, width] int64, and [B, W, width] float32; padded with 0.
 
     Raises:
       ExportError: the empty string is a label.
@@ -294,12 +294,12 @@ def entries_of(
             "that there is none. Give it a name, or serve this run with PyTorch."
         )
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
-    more = graph.constant([0, 0, 0, 0, 0, width])  # there may be fewer than are kept
+    more = graph.constant([0, 0, 0, 0, 0, width])  # there may be fewer than `width`
     ids = graph.add("Pad", numbered(graph, labels, numbers, 0), more)
     known = graph.add("Greater", ids, 0)
     least = graph.constant(np.array(-np.inf))
     weights = graph.add("Where", known, graph.add("Pad", weights, more), least)
-    # ONNX's TopK takes the first of equals: by their ids first, then by their weights.
+    # ONNX's TopK is stable: sort by ids first, then by weights.
     size = graph.add("Shape", ids, start=2, end=3)
     ids, order = graph.several(2, "TopK", ids, size, axis=2, largest=0, sorted=1)
     weights = graph.add("GatherElements", weights, order, axis=2)
@@ -321,29 +321,29 @@ def encode(
     cutters: Mapping[str, WordCutter] | None = None,
     windows: ContextWindows | None = None,
 ) -> dict[str, str]:
-    """Adds a problem's fields as inputs, and what makes features of them; returns those by name.
+    """Adds a problem's fields as inputs and their encoding; returns the features by name.
 
-    They are of the shape and type of a batch of evaluation.
+    The features have the shapes and dtypes of an evaluation batch.
 
-    A field of text, words or labels is a string for each example, with spaces between the words; a
-    field of numbers is float32 [B, size], of each word's numbers float32 [B, W, size], 0 behind a
-    text's words.  A gazetteer is the labels of each word, string [B, W, E], and in a field of its
-    name and "_weights" float64 [B, W, E], "" and 0 where there is none; a picture is uint8
-    [B, height, width, channels].  What Python refuses, a word outside a vocabulary without a word
-    for those, too few labels, too many words to tag, fails when the graph runs.
+    A field of text, words or labels is one string per example, with words separated by spaces; a
+    field of numbers is float32 [B, size], of numbers per word float32 [B, W, size], padded with 0.
+    A gazetteer is the labels of each word, string [B, W, E], padded with "", and the field with its
+    name and "_weights", float64 [B, W, E], padded with 0; a picture is uint8
+    [B, height, width, channels].  Inputs that Python rejects (an unknown word without a symbol for
+    unknown words, too few labels, too many words to tag) fail when the graph runs.
 
     Args:
-      graph: that inputs and operators are added to.
-      problem: whose they are.
-      features: the problem's.
-      limits: to which inputs are cut.
-      given: what is encoded, by name; by default all that a model is given.
-      cutters: by field, what cuts its text; by default the problem's.
-      windows: of a text that is cut into some: features have a row for each of them; by default
-        they are made.
+      graph: graph to which inputs and operators are added.
+      problem: the problem.
+      features: features of the problem.
+      limits: lengths to which inputs are truncated.
+      given: features to encode by name; by default all inputs of a model.
+      cutters: word cutters by field; by default those of the problem.
+      windows: windows of a text that is split into several, with one row of features each; by
+        default they are created.
 
     Raises:
-      ExportError: something cannot stand in a graph; names it.
+      ExportError: a field or feature is not supported in a graph; names it.
     """
     windows = windows or windows_of(graph, problem)
     read = features.given if given is None else given
@@ -355,7 +355,7 @@ class InputGraph:
     """The inputs of a graph, and the operators that encode them; see `Feature.encode_graph`.
 
     Args:
-      graph: the graph that inputs and operators are added to.
+      graph: graph to which inputs and operators are added.
       cutters: by field, what splits its text into words.
       features: the problem's features.
       limits: the lengths to which inputs are truncated.
@@ -382,8 +382,8 @@ class InputGraph:
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
         self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
-        self._entries: dict[str, tuple[str, str]] = {}  # of a gazetteer, by field
-        self._places: dict[str, Rows] = {}  # by feature of words: the first id of each word
+        self._entries: dict[str, tuple[str, str]] = {}  # labels and weights of gazetteers by field
+        self._places: dict[str, Rows] = {}  # position of each word's first id, by feature of words
 
     def encoded(self) -> dict[str, str]:
         """Returns the tensors of all features by name."""
@@ -406,7 +406,7 @@ class InputGraph:
         )
 
     def input(self, name: str, dtype: str, shape: Shape) -> str:
-        """Returns the field of a feature as an input; with windows its value for each of them.
+        """Returns the field of a feature as an input; with windows its value for each window.
 
         Args:
           name: the feature.
@@ -434,9 +434,9 @@ class InputGraph:
 
         Args:
           name: the feature.
-          encoder: of the text.
-          add_eos: whether `EOS` follows.
-          as_words: whether the text is split into words first, and each word is encoded.
+          encoder: encoder of the text.
+          add_eos: if True, appends `EOS`.
+          as_words: if True, splits the text into words first and encodes each word.
         """
         encodes = self._encoder(name, encoder)
         if as_words:
@@ -470,10 +470,10 @@ class InputGraph:
             return SubtokenGraph(self.graph, encoder, name)
         raise self.unsupported(name, f"a text of a {type(encoder).__name__}")
 
-    # Features with an entry for each word.
+    # Features with one entry per word.
 
     def word_starts(self, name: str, of: str) -> str:
-        """Returns the place of each word's first id among those of its text.  [B, W] int64."""
+        """Returns the position of each word's first id in its text.  [B, W] int64."""
         kept = self._kept(name, of)
         return cut(self.graph, self._places[of], kept).values
 
@@ -494,7 +494,7 @@ class InputGraph:
         return characters_of_words(self.graph, spelling, width, kept)
 
     def word_labels(self, name: str, of: str, encoder: ClassLabelEncoder) -> str:
-        """Returns the ids of labels, one for each word.  [B, W] int64."""
+        """Returns the ids of labels, one per word.  [B, W] int64."""
         kept, graph = self._kept(name, of, is_given=True), self.graph
         rows = labels_of(graph, self.field(name).texts, encoder)
         same = graph.add("Equal", rows.lengths, self.field(of).word_counts)
@@ -517,11 +517,11 @@ class InputGraph:
         """Returns the ids or the weights of the gazetteer entries of each word.  [B, W, width].
 
         Args:
-          name: the feature; of the same field there may be two, of ids and of weights.
+          name: the feature; a field may have two, of ids and of weights.
           of: the feature of words.
           labels: known labels.
           width: number of entries to keep.
-          weights: which of the two.
+          weights: if True, returns the weights, otherwise the ids.
         """
         kept, graph = self._kept(name, of, is_given=True), self.graph
         field = self._given[name].source or name
@@ -535,15 +535,15 @@ class InputGraph:
         return cut_each(graph, self._entries[field][weights], kept)
 
     def _kept(self, name: str, of: str, *, is_given: bool = False) -> str:
-        """Returns how many words of each text are kept: those that begin before its end.  [B].
+        """Returns the number of kept words of each text: those that begin before its end.  [B].
 
         Args:
           name: the feature.
           of: the feature of words.
-          is_given: whether the feature has a field of its own.
+          is_given: True if the feature has a field of its own.
 
         Raises:
-          ExportError: the words are not encoded, or they are found in the windows of a text.
+          ExportError: the words are not encoded, or they are in the windows of a text.
         """
         kind = type(self._given[name]).__name__
         if of not in self._places:
@@ -565,12 +565,12 @@ class InputGraph:
         return graph.add("ReduceSum", graph.integers(left), [1], keepdims=0)
 
     def _checked(self, name: str, of: str, some: str, values: str) -> str:
-        """Returns the values of words; the graph fails unless there is an entry for each word.
+        """Returns the values of words; the graph fails unless there is one entry per word.
 
         Args:
           name: the feature.
           of: the feature of words.
-          some: [B, W', n], where there is something.
+          some: [B, W', n], mask of entries.
           values: [B, W', n].
         """
         graph = self.graph
@@ -580,5 +580,5 @@ class InputGraph:
         return check_padded(graph, there, counts, self._unequal(name, of), values)
 
     def _unequal(self, name: str, of: str) -> str:
-        """Returns the name of the operator that fails without an entry for each word."""
+        """Returns the name of the operator that fails unless there is one entry per word."""
         return f"{self._given[name].source or name}: not one for each word of {of}"
