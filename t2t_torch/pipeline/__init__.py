@@ -1,1 +1,1 @@
-"""From disk to batches: buckets, the plan of an epoch, padding, the loader."""
+"""Input pipeline: length buckets, epoch plans, padding and data loaders."""

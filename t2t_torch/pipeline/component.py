@@ -1,4 +1,4 @@
-"""A data set as it is trained on."""
+"""Training data sets: rows, order and batches."""
 
 from __future__ import annotations
 
@@ -35,27 +35,26 @@ if TYPE_CHECKING:
     from t2t_torch.pipeline.plan import Batching
 
 
-# Which training rows a model of an ensemble sees, and how often.  Breiman 1996, "Bagging
-# Predictors".
+# Bagging: counts of training rows for a member of an ensemble.  Breiman 1996, "Bagging Predictors".
 
 
 _STREAM = 6  # of the noise; the plan of an epoch has 0 to 3, a mixture 4 and 5
 
 
 def bagged(rows: int, share: float, seed: int) -> npt.NDArray[Any] | None:
-    """Returns how often each row of a training split is in every epoch, by its number and the seed.
+    """Returns the count of each training row per epoch, a function of its index and the seed.
 
-    A Poisson draw for each row by itself (Oza and Russell 2001, "Online Bagging and Boosting"): at
-    a share of 1 that is a bootstrap of so many rows, of which 37 % are left out, whatever the
-    number of processes, and whatever other rows there are.
+    Independent Poisson draws (Oza and Russell 2001, "Online Bagging and Boosting"): a share of 1 is
+    a bootstrap sample that omits 37 % of the rows.  The counts do not depend on the number of
+    processes or on other rows.
 
     Args:
-      rows: of the split.
-      share: the mean count; 0 draws nothing.
-      seed: of the draw.
+      rows: number of rows of the split.
+      share: mean count; 0 disables bagging.
+      seed: seed of the draw.
 
     Returns:
-      [rows] integers from 0 on; None if nothing is drawn: each row once.
+      [rows] integers >= 0; None if bagging is disabled.
     """
     if not share:
         return None
@@ -73,13 +72,13 @@ def bagged(rows: int, share: float, seed: int) -> npt.NDArray[Any] | None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Component:
-    """A training split, its order, and how its batches are read.
+    """A training split with its order and its collator.
 
     Attributes:
-      plan: which rows are in which batch; numbers of bins if examples are packed, of batches if
-        the text is read in streams.
-      collate: makes a batch of such rows, and of the epoch, 0 by default.
-      report: what is kept, dropped and padded; counts examples, packed or not.
+      plan: rows of each batch; indices of bins if examples are packed, of batches if the text is
+        read in streams.
+      collate: makes a batch of such rows in an epoch, 0 by default.
+      report: statistics of kept, dropped and padded data; counts examples, packed or not.
     """
 
     plan: EpochPlan | StreamPlan
@@ -87,15 +86,15 @@ class Component:
     report: PlanReport
 
     def work(self, number: int) -> tuple[npt.NDArray[Any], int]:
-        """Returns what `collate` makes a batch of: its rows, and the epoch.
+        """Returns the arguments of `collate` for a batch: its rows and the epoch.
 
         Args:
-          number: of the batch, from 0 over all epochs.
+          number: index of the batch, from 0 over all epochs.
         """
         return self.plan.batch(number), number // self.plan.batches_per_epoch
 
     def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape that those of an epoch have, large ones first."""
+        """Yields a batch of each shape in an epoch, largest first."""
         return map(self.collate, self.plan.one_of_each_shape)
 
     @classmethod
@@ -111,15 +110,15 @@ class Component:
         """Plans a training split.
 
         Args:
-          shards: the split.
-          features: of the problem.
-          batching: how examples become batches.
-          seed: of the order.
-          batches_per_step: those of all processes; streams are shared out among them.
+          shards: shards of the split.
+          features: features of the problem.
+          batching: batching settings.
+          seed: seed of the order.
+          batches_per_step: batches of all processes in a step; streams are divided among them.
 
         Raises:
           DataError: no example is left.
-          HParamsError: what hparams ask for does not fit the features.
+          HParamsError: hparams do not fit the features.
         """
         if batching.hparams.stream_length:
             _check_streams(batching)
@@ -159,7 +158,7 @@ class Component:
         seed: int,
         pad_to: FixedShapes | None,
     ) -> Component:
-        """Plans packed rows; `too_long` and `too_short` examples are in none."""
+        """Plans packed rows, without `too_long` and `too_short` examples."""
         window = batching.hparams.batch_shuffle_size
         lengths = {name: bins.lengths(length) for name, length in examples.lengths.items()}
         source = (
@@ -182,7 +181,7 @@ class Component:
 
 
 def _check_streams(batching: Batching) -> None:
-    """Raises HParamsError if rows are to be drawn that are read on as one text."""
+    """Raises HParamsError if rows are sampled although they are read as one text."""
     if batching.hparams.bagging_share:
         raise HParamsError(
             f"bagging_share={batching.hparams.bagging_share} leaves rows out, and stream_length "
@@ -197,7 +196,7 @@ def _check_streams(batching: Batching) -> None:
 
 
 def _counts(examples: Examples, batching: Batching) -> npt.NDArray[Any] | None:
-    """Returns how often each example is in an epoch, as `bagging_share` asks."""
+    """Returns the count of each example per epoch, as set by `bagging_share`."""
     share, seed = batching.hparams.bagging_share, batching.hparams.bagging_seed
     if seed and not share:
         raise HParamsError(
@@ -211,7 +210,7 @@ def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:
     """Returns the shapes of `pad_batch`.
 
     Raises:
-      HParamsError: no boundary is known that rows could be padded to.
+      HParamsError: there is no boundary to pad rows to.
     """
     if scheme.max_length >= NO_LIMIT:
         raise HParamsError(
@@ -225,7 +224,7 @@ def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:
 def _pack(
     examples: Examples, batching: Batching, spacing: int, counts: npt.NDArray[Any] | None
 ) -> tuple[Bins, int, int]:
-    """Returns the bins of the examples that training keeps, and how many are too long and short.
+    """Returns the bins of kept training examples, and the numbers of too long and short ones.
 
     The bins are the same in every epoch; their order is not.
     """
@@ -247,10 +246,10 @@ def _pack(
     return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
 
 
-# Which problem each batch of a mixture is of.
+# The problem of each batch of a mixture.
 #
-# Like the order in a problem it is a function of a number: batch k is drawn with noise of its own,
-# so a run resumes at any step, and the number of processes does not matter.
+# Like the order within a problem it is a function of the batch index: batch k is drawn with its own
+# noise, so a run can resume at any step with any number of processes.
 
 
 MIXTURE_VERSION = 2
@@ -263,24 +262,23 @@ _BLOCK = 4096  # batches whose problems are drawn together
 def component_seed(seed: int, index: int) -> int:
     """Returns the seed of the order of one problem of a mixture.
 
-    With one seed, problems with rows of the same lengths (X and X_rev) would give the same rows at
-    the same time.
+    With the same seed, problems with rows of the same lengths (X and X_rev) would have the same
+    rows at the same time.
 
     Args:
-      seed: of the run.
-      index: the problem's place in the mixture.
+      seed: seed of the run.
+      index: index of the problem in the mixture.
     """
     return int(noise(1, seed, index, _SEEDS)[0])
 
 
 class MixedPlan:
-    """The problem of every batch, and the batch's number in that problem.
+    """The problem of every batch, and the index of the batch in that problem.
 
     Args:
-      schedule: the problems' shares.
-      seed: of the run.
-      batches_per_step: batches of all processes in an optimizer step, whose number the schedule
-        goes by.
+      schedule: proportions of the problems by step.
+      seed: seed of the run.
+      batches_per_step: batches of all processes in an optimizer step.
     """
 
     def __init__(self, schedule: MixingSchedule, *, seed: int, batches_per_step: int) -> None:
@@ -292,10 +290,10 @@ class MixedPlan:
         self._block = functools.lru_cache(maxsize=4)(self._draw)
 
     def locate(self, index: int) -> tuple[int, int]:
-        """Returns the problem of global batch `index`, and how many of its batches came before.
+        """Returns the problem of global batch `index`, and the number of its earlier batches.
 
-        In turn (round_robin) batch k is of problem k modulo their number.  Else it is drawn.
-        The first call at a far position draws all blocks up to there, in some 50 ns a batch.
+        With round_robin, batch k is of problem k modulo the number of problems; else it is drawn.
+        The first call at a late position draws all blocks up to it, in about 50 ns per batch.
         """
         if self.schedule.kind == "round_robin":
             turn, problem = divmod(index, len(self.schedule.shares[0]))

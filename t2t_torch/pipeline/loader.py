@@ -1,7 +1,7 @@
-"""Batches for training and evaluation, read ahead of the model.
+"""Data loaders for training and evaluation, with prefetching.
 
-The order is the plan's; torchdata's nodes do the reading ahead.  Their own state is not used: a
-position is the number of global batches consumed, and that is all there is to store.
+The plan determines the order; torchdata's nodes prefetch.  Their state is not used: the position is
+the number of global batches consumed, and nothing else is stored.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_EVAL_SEED = 0  # every evaluation of a split has its batches in the same order
-_PREFETCH = 8  # batches read ahead of the model by one thread; several read two each
+_EVAL_SEED = 0  # batches of every evaluation of a split have the same order
+_PREFETCH = 8  # batches that a single thread prefetches; several threads prefetch two each
 
 
 class TrainBatches:
     """Endless shuffled batches of one process, from any position.
 
-    Iterating starts at `start` anew each time.  Rank r of w takes the global batches
+    Every iteration starts at `start`.  Rank r of w takes the global batches
     `start + r, start + r + w, ...`.
 
     Attributes:
-      components: the one data set.
+      components: the data set, in a list of one.
 
     Args:
-      shards: the training split.
-      features: of the problem.
-      batching: how examples become batches.
-      seed: of the order.
-      start: global batches already consumed by all processes.
-      rank: of this process.
-      world_size: processes.
+      shards: shards of the training split.
+      features: features of the problem.
+      batching: batching settings.
+      seed: seed of the order.
+      start: number of global batches already consumed by all processes.
+      rank: rank of this process.
+      world_size: number of processes.
       accumulate: batches of each process in an optimizer step.
       workers: threads that make batches, as in `read_ahead`.
       pin_memory: as in `read_ahead`.
@@ -83,12 +83,12 @@ class TrainBatches:
 
     @property
     def plan(self) -> EpochPlan | StreamPlan:
-        """Which rows are in which batch."""
+        """Rows of each batch."""
         return self.components[0].plan
 
     @property
     def report(self) -> PlanReport:
-        """What is kept, dropped and padded."""
+        """Statistics of kept, dropped and padded data."""
         return self.components[0].report
 
     @property
@@ -101,7 +101,7 @@ class TrainBatches:
         return 0, [int(row) for row in self.plan.batch(number)]
 
     def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape that there is, large ones first."""
+        """Yields a batch of each shape, largest first."""
         return self.components[0].one_of_each_shape()
 
     def _work(self) -> Iterator[tuple[np.ndarray, int]]:
@@ -116,16 +116,16 @@ class TrainBatches:
 
 
 class MixedBatches:
-    """Endless shuffled batches of several problems, each batch wholly of one.
+    """Endless shuffled batches of several problems; each batch is of one problem.
 
     Args:
-      components: the problems' data, of the same features.
-      schedule: their shares of the batches, by step.
-      seed: of the order.
+      components: data sets of the problems, with the same features.
+      schedule: proportions of the problems by step.
+      seed: seed of the order.
       batches_per_step: batches of all processes in an optimizer step.
-      start: global batches already consumed by all processes.
-      rank: of this process.
-      world_size: processes.
+      start: number of global batches already consumed by all processes.
+      rank: rank of this process.
+      world_size: number of processes.
       workers: threads that make batches, as in `read_ahead`.
       pin_memory: as in `read_ahead`.
     """
@@ -151,7 +151,7 @@ class MixedBatches:
 
     @property
     def report(self) -> PlanReport:
-        """What is kept, dropped and padded of all problems together, an epoch of each."""
+        """Statistics of kept, dropped and padded data, over an epoch of each problem."""
         shares = self.plan.schedule.at(np.zeros(1))[0].tolist()
         return PlanReport.mixed([component.report for component in self.components], shares)
 
@@ -170,7 +170,7 @@ class MixedBatches:
         return problem, [int(row) for row in self.components[problem].plan.batch(within)]
 
     def one_of_each_shape(self) -> Iterator[Batch]:
-        """Yields a batch of each shape that there is, problem after problem."""
+        """Yields a batch of each shape, problem by problem."""
         return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)
 
     def _work(self) -> Iterator[tuple[Component, tuple[np.ndarray, int]]]:
@@ -187,18 +187,18 @@ class MixedBatches:
 
 
 class EvalBatches:
-    """One pass in a fixed order, not by length; nothing dropped but by `eval_drop_long_sequences`.
+    """One pass in a fixed order, not by length; only `eval_drop_long_sequences` drops examples.
 
     Attributes:
-      cut: the examples that are longer than `Batching.bound` and are cut to it.
-      total: batches of all processes.
+      cut: number of examples truncated to `Batching.bound`.
+      total: number of batches of all processes.
 
     Args:
-      shards: the split.
-      features: of the problem.
-      batching: how examples become batches.
-      rank: of this process: it takes batches rank, rank + world_size, ...
-      world_size: processes.
+      shards: shards of the split.
+      features: features of the problem.
+      batching: batching settings.
+      rank: rank of this process: it takes batches rank, rank + world_size, ...
+      world_size: number of processes.
       workers: threads that make batches, as in `read_ahead`.
       pin_memory: as in `read_ahead`.
     """
@@ -220,7 +220,7 @@ class EvalBatches:
         plan = EpochPlan(examples.lengths, batching.evaluation, source=examples.source, carry=False)
         batches = plan.in_order()
         self.total = len(batches)
-        # In order of length: whoever takes the first few would see short examples alone.
+        # Not in order of length: the first batches would have only short examples.
         shuffled = np.random.default_rng(_EVAL_SEED).permutation(self.total)[rank::world_size]
         self._batches = [batches[i] for i in shuffled]
         self._collate = Collator(examples.reader)
@@ -235,10 +235,10 @@ class EvalBatches:
 
 
 class ChainedBatches:
-    """Passes over several splits, one after another.
+    """Consecutive passes over several splits.
 
     Args:
-      passes: of each split.
+      passes: batches of each split.
     """
 
     def __init__(self, passes: Sequence[EvalBatches | EvalStreams]) -> None:
@@ -246,7 +246,7 @@ class ChainedBatches:
 
     @property
     def total(self) -> int:
-        """Batches of all processes."""
+        """Number of batches of all processes."""
         return sum(one.total for one in self._passes)
 
     def __len__(self) -> int:
@@ -265,20 +265,20 @@ def read_ahead(
     *,
     pin_memory: bool = False,
 ) -> Iterator[Batch]:
-    """Yields what `make` makes of each piece of work, in order; made before it is asked for.
+    """Yields the result of `make` for each item of `work`, in order, with prefetching.
 
-    Threads and not processes: a batch is cut out of memory-mapped shards by numpy in milliseconds,
-    and a process of torchdata's would outlive a trainer that is killed.
+    Uses threads instead of processes: numpy reads a batch from memory-mapped shards in
+    milliseconds, and a worker process of torchdata would outlive a killed trainer.
 
     Args:
-      work: what batches are made of.
-      make: makes one.
-      workers: threads that make batches ahead of the model; 0 makes each when it is asked for.
-      pin_memory: where the model is on a GPU: from pinned memory a copy to it waits for nothing.
-        Pinned by the threads, which have the time for it.
+      work: arguments of `make`.
+      make: makes a batch.
+      workers: number of prefetching threads; 0 makes each batch on request.
+      pin_memory: True to copy batches to pinned memory in the threads, for asynchronous copies to a
+        GPU.
 
     Raises:
-      T2TError: as `make`, when its batch is asked for.
+      T2TError: an error of `make`, raised when its batch is requested.
     """
     made = _or_error(_pinning(make) if pin_memory else make)
     source = nodes.IterableWrapper(work)
@@ -292,7 +292,7 @@ def read_ahead(
 
 
 def _or_error(make: Callable[[T], Batch]) -> Callable[[T], Batch | T2TError]:
-    """Returns errors that say what is wrong: torchdata's threads would put tracebacks in them."""
+    """Returns T2TErrors as values: torchdata's threads would add tracebacks to their messages."""
 
     def made(work: T) -> Batch | T2TError:
         try:

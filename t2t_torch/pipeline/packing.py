@@ -1,8 +1,8 @@
-"""Which short examples share a row: tensor2tensor's packing, as a function of lengths.
+"""Packing of short examples into rows: tensor2tensor's algorithm, as a function of lengths.
 
-First fit: an example goes to the first of the open bins in which all its features have room; if
-none has, a new one is opened, and the oldest is closed when `queue_size` are open.  Source:
-tensor2tensor, `generator_utils.pack_examples` (1.15.7), whose results golden vectors hold this to.
+First fit: an example is put into the first open bin with enough space for all its features; if
+there is none, a new bin is opened, and the oldest is closed if `queue_size` are open.  Source:
+tensor2tensor, `generator_utils.pack_examples` (1.15.7); golden vectors check equal results.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Bins:
     """The examples of each bin.
 
     Attributes:
-      members: numbers of the examples, bin after bin, in each in the order in which they came, [M].
+      members: indices of the examples, bin by bin, in order of arrival within a bin, [M].
       offsets: bin i holds `members[offsets[i] : offsets[i + 1]]`, [bins + 1].
       spacing: positions left free between two examples.
     """
@@ -49,10 +49,10 @@ class Bins:
         return Ragged(self.members, self.offsets).take(numbers)
 
     def lengths(self, lengths: _Numbers) -> _Numbers:
-        """Returns the positions that each bin's examples take, those between them counted.
+        """Returns the number of positions of each bin, including those between examples.
 
         Args:
-          lengths: of every example, [N].
+          lengths: length of every example, [N].
 
         Returns:
           [bins] int32.
@@ -74,11 +74,11 @@ def pack(
     """Packs examples into bins, about a million of them a second.
 
     Args:
-      lengths: for each feature the length of every example, [N].
-      capacity: positions of a bin, of each feature; a longer example has a bin to itself.
+      lengths: lengths of all examples by feature, [N].
+      capacity: positions of a bin for each feature; a longer example has its own bin.
       spacing: positions left free between two examples.
-      queue_size: bins that are open at a time.
-      alone: examples that are a bin by themselves at once, [N]; none if None.
+      queue_size: maximum number of open bins.
+      alone: mask of examples that get their own bin, [N]; None for none.
 
     Returns:
       The bins, in the order in which they are closed.
@@ -102,16 +102,16 @@ def pack(
 
 
 class _OpenBins:
-    """First fit, where the lengths of an example are one number, tried by one subtraction.
+    """First fit, with the lengths of an example packed into one integer for a single subtraction.
 
-    The number has a field for each feature and one that counts examples.  The room of a bin has
-    such fields too, with a guard bit above each, which is lost when more is subtracted from the
-    field than it holds.
+    The integer has a bit field for each feature and one that counts examples.  The free space of a
+    bin has the same fields, with a guard bit above each, which is cleared on underflow of the
+    field.
 
     Args:
-      features: how many.
-      capacity: of each, spacing after each example counted.
-      queue_size: bins that are open at a time.
+      features: number of features.
+      capacity: capacity of each feature, including the spacing after each example.
+      queue_size: maximum number of open bins.
     """
 
     def __init__(self, features: int, capacity: int, queue_size: int) -> None:
@@ -130,7 +130,7 @@ class _OpenBins:
         self.count = 0
 
     def sizes(self, columns: list[_Numbers]) -> list[int]:
-        """Returns the numbers of examples; what is too long needs more than any bin has."""
+        """Returns the packed lengths of examples; too long ones exceed every bin."""
         packed = np.ones(len(columns[0]), self._dtype)
         for column in columns:
             size = np.minimum(column.astype(np.int64), self._capacity + 1)
@@ -138,7 +138,7 @@ class _OpenBins:
         return packed.tolist()  # type: ignore[no-any-return]
 
     def place(self, sizes: list[int], too_long: list[bool], alone: list[bool]) -> list[int]:
-        """Returns the bin of each example, bins counted in the order of their opening."""
+        """Returns the bin index of each example, in the order in which bins are opened."""
         guards, empty = self._guards, self._empty | self._guards
         rooms, opened = self._rooms, self.open
         bin_of = []
@@ -150,7 +150,7 @@ class _OpenBins:
                 continue
             for place, room in enumerate(rooms):
                 left = room - size
-                if left & guards == guards:  # nothing was borrowed: every feature has room
+                if left & guards == guards:  # no borrow: there is space for every feature
                     rooms[place] = left
                     bin_of.append(opened[place])
                     break
@@ -166,20 +166,20 @@ class _OpenBins:
 
 
 def spacing_of(features: Features) -> int:
-    """Returns the positions that are left free between the examples of a row.
+    """Returns the number of free positions between the examples of a row.
 
-    One where a text is generated.  A decoder reads the position before a text first, and the
-    embedding of padding is the zero vector from which every text starts: so a packed example is
-    learnt exactly as it would be alone, and not from the end of the one before.
+    It is 1 if a text is generated.  A decoder first reads the position before a text, and the
+    embedding of padding is the zero vector that starts every text.  A packed example is therefore
+    trained exactly as it would be alone, and not on the end of the previous one.
     """
     return int(any(feature.generates for feature in features.targets.values()))
 
 
 def check_packable(features: Features) -> None:
-    """Checks that all features are sequences, which can stand one after another in a row.
+    """Checks that all features are sequences, which can be concatenated in a row.
 
     Raises:
-      HParamsError: some are not; all are named.
+      HParamsError: some are not; the message names all of them.
     """
     others = [name for name, feature in features.all.items() if not feature.is_sequence]
     if others:
@@ -195,13 +195,13 @@ def check_packable(features: Features) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the examples of packed rows stand, for one feature.
+    """Positions of examples in packed rows, for one feature.
 
     Attributes:
-      offsets: where each row begins among the numbers of `segments`, [rows + 1].
-      starts: the place of each example in its row, [M].
-      segments: of every position the number of its example in its row, from 1; 0 in between.
-      positions: of every position its place in its example, from 0; 0 in between.
+      offsets: start of each row in `segments`, [rows + 1].
+      starts: start of each example in its row, [M].
+      segments: index of the example at each position of a row, from 1; 0 in between.
+      positions: position within the example, from 0; 0 in between.
     """
 
     offsets: _Numbers
@@ -211,12 +211,12 @@ class Layout:
 
     @classmethod
     def of(cls, lengths: _Numbers, examples: _Numbers, spacing: int = 0) -> Layout:
-        """Lays examples out.
+        """Computes the layout of examples.
 
         Args:
-          lengths: of the examples, row after row, [M].
-          examples: in each row, [rows], at least 1 each.
-          spacing: free positions between two examples of a row.
+          lengths: lengths of the examples, row by row, [M].
+          examples: number of examples in each row, at least 1, [rows].
+          spacing: number of free positions between two examples of a row.
         """
         ends = np.cumsum(examples)
         first = np.zeros(len(lengths), np.bool_)
@@ -236,12 +236,12 @@ class Layout:
         )
 
     def rows(self, values: _Numbers, padding: int, width: int) -> Ragged:
-        """Returns packed rows, filled up with `padding` between the examples.
+        """Returns packed rows, with `padding` between the examples.
 
         Args:
-          values: the examples' numbers one after another.
-          padding: what stands in free positions.
-          width: numbers for each position.
+          values: concatenated numbers of the examples.
+          padding: value of free positions.
+          width: number of values per position.
         """
         full = np.full((len(self.segments), width), padding, values.dtype)
         full[self.segments > 0] = values.reshape(-1, width)
@@ -249,15 +249,15 @@ class Layout:
 
 
 class PackedCollator:
-    """Reads the examples of bins: numbers of bins in, a batch out, each bin a row.
+    """Collator of packed examples: indices of bins -> a batch with one bin per row.
 
-    Beside a sequence `x`, [B, T], stand `x_segmentation`, [B, T], the number of the example in its
-    row, from 1, and `x_position`, [B, T], the place in the example, from 0; both are 0 where there
-    is none.  The places of words are those in the row.
+    For a sequence `x`, [B, T], the batch also has `x_segmentation`, [B, T], the index of the
+    example in its row, from 1, and `x_position`, [B, T], the position in the example, from 0; both
+    are 0 at padding.  The positions of words are those in the row.
 
     Args:
-      reader: of the examples; all features are sequences.
-      bins: which examples share a row.
+      reader: reader of the examples; all features are sequences.
+      bins: the examples of each row.
       pad_to: as in `Collator`.
     """
 
@@ -267,7 +267,7 @@ class PackedCollator:
         self._pad_to = pad_to
 
     def __call__(self, numbers: npt.NDArray[Any], epoch: int = 0) -> Batch:
-        """Returns the batch of some bins, in the order of their numbers, in an epoch."""
+        """Returns the batch of bins, in the order of `numbers`, in an epoch."""
         members = self._bins.of(np.sort(numbers))
         order = np.argsort(members.values, kind="stable")
         back = np.empty_like(order)
@@ -289,7 +289,7 @@ class PackedCollator:
         return batch
 
     def _placed(self, name: str, rows: Ragged, layouts: Mapping[str, Layout]) -> _Numbers:
-        """Returns the numbers of examples; where words begin, counted from the row's beginning."""
+        """Returns the numbers of examples; starts of words are relative to the row."""
         feature = self._reader.features[name]
         if feature.starts_of is None:
             return rows.values
@@ -299,7 +299,7 @@ class PackedCollator:
 
 
 def _filled_up(layout: Layout, numbers: _Numbers, shape: torch.Size) -> torch.Tensor:
-    """Returns a number for each position, [rows, width] int64, 0 behind the last."""
+    """Returns the numbers by position, [rows, width] int64, padded with 0."""
     lengths = np.zeros(shape[0], np.int64)
     lengths[: len(layout.offsets) - 1] = np.diff(layout.offsets)
     full = np.zeros(shape, np.int64)

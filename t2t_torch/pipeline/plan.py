@@ -1,8 +1,7 @@
-"""The order of training, as a pure function of lengths, scheme, seed and epoch.
+"""Order of training, as a pure function of lengths, scheme, seed and epoch.
 
-Nothing is drawn from a stream that would have to be stored: `EpochPlan.batch(k)` gives the rows of
-global batch k whatever came before, so a run resumes at any step by its number alone, on any number
-of processes and loader workers.
+There is no random state to store: `EpochPlan.batch(k)` returns the rows of global batch k whatever
+came before.  A run resumes at any step given its number, on any number of processes and workers.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
 # Rows of the same lengths.
 
 
-_LARGEST_TABLE = 1 << 25  # keys below it are numbered by a table, without sorting
+_LARGEST_TABLE = 1 << 25  # smaller keys are numbered with a table, without sorting
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Groups:
-    """Rows that agree in every length, grouped.
+    """Groups of rows with equal lengths of all features.
 
-    Groups are numbered by the longest of their lengths, then by each length in the features' order.
+    Groups are ordered by their longest length, then by each length in the order of features.
 
     Attributes:
-      of_row: the group of each row, [N] int32.
-      counts: rows in each group, [G].
-      longest: of each group, [G].
-      lengths: for each feature the length of each group, [G].
+      of_row: group of each row, [N] int32.
+      counts: number of rows in each group, [G].
+      longest: longest length of each group, [G].
+      lengths: lengths of each group by feature, [G].
     """
 
     of_row: npt.NDArray[np.int32]
@@ -53,7 +52,7 @@ class Groups:
         """Groups rows.
 
         Args:
-          lengths: for each feature the length of each row, [N] from 0 on; N is at least 1.
+          lengths: lengths of each row by feature, [N], >= 0; N is at least 1.
         """
         keys = _Keys()
         for length in lengths.values():
@@ -70,7 +69,7 @@ class Groups:
 
 
 class _Keys:
-    """The lengths of each row as one number, the first length having most weight."""
+    """The lengths of each row as one integer; the first length is the most significant."""
 
     def __init__(self) -> None:
         self._keys: npt.NDArray[Any] | None = None
@@ -79,7 +78,7 @@ class _Keys:
         self._dense: list[npt.NDArray[Any]] = []  # the others, by what is in the keys for them
 
     def append(self, length: npt.NDArray[Any]) -> None:
-        """Takes one more length of every row into the keys."""
+        """Appends a length of every row to the keys."""
         span = int(length.max()) + 1
         if self._keys is not None and self._size * span > _LARGEST_TABLE:
             self._dense, values = self.columns(), self._values
@@ -95,7 +94,7 @@ class _Keys:
         self._spans.append(span)
 
     def columns(self) -> list[npt.NDArray[Any]]:
-        """Returns each length of the different keys, those in rising order."""
+        """Returns each length of the distinct keys, in ascending order of keys."""
         assert self._keys is not None
         if self._size > _LARGEST_TABLE:
             self._values = np.unique(self._keys)
@@ -111,10 +110,10 @@ class _Keys:
         return [*(column[left] for column in self._dense), *own]
 
     def look_up(self, numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Returns for every row the number that is given for its key; after `columns`.
+        """Returns the number of the key of every row; call `columns` first.
 
         Args:
-          numbers: of the different keys, those in rising order.
+          numbers: numbers of the distinct keys, in ascending order of keys.
         """
         assert self._keys is not None
         if self._size > _LARGEST_TABLE:
@@ -125,12 +124,11 @@ class _Keys:
         return found
 
 
-# Which lengths share a batch, and how many examples of a length fit in one.
+# Length buckets and their batch sizes.
 #
-# tensor2tensor's formulas (`utils/data_reader.py`), held to its own numbers by golden vectors.  One
-# step is left out on purpose: tensor2tensor rounds each batch size down to a divisor of a common
-# window, which its `tf.data` operator needed and which leaves up to a quarter of the token budget
-# unused.
+# tensor2tensor's formulas (`utils/data_reader.py`), checked by golden vectors.  One step is omitted
+# on purpose: tensor2tensor rounds each batch size down to a divisor of a common window, which its
+# `tf.data` operator needed and which leaves up to a quarter of the token budget unused.
 
 
 NO_LIMIT = 10**9  # tensor2tensor's "any length"
@@ -138,12 +136,12 @@ NO_LIMIT = 10**9  # tensor2tensor's "any length"
 
 @dataclasses.dataclass(frozen=True)
 class BatchingScheme:
-    """Buckets by length, and the size of a batch in each.
+    """Length buckets and their batch sizes.
 
     Attributes:
       boundaries: ascending lengths in tokens; bucket i holds `boundaries[i-1] <= length <
-        boundaries[i]`, the last bucket everything from the last boundary on.
-      batch_sizes: examples in a batch, one per bucket: `len(boundaries) + 1` of them.
+        boundaries[i]`, the last bucket all lengths from the last boundary on.
+      batch_sizes: number of examples in a batch of each bucket, [len(boundaries) + 1].
       min_length: shorter examples are dropped; tokens.
       max_length: longer examples are dropped; tokens.
     """
@@ -161,13 +159,12 @@ class BatchingScheme:
 def bucket_boundaries(
     max_length: int, min_length: int = 8, length_bucket_step: float = 1.1
 ) -> list[int]:
-    """Returns ascending boundaries below `max_length`, each about `length_bucket_step` times the
-    last.
+    """Returns ascending boundaries that grow by a factor of about `length_bucket_step`.
 
     Args:
-      max_length: no boundary reaches it; tokens.
-      min_length: the first boundary; tokens.
-      length_bucket_step: growth from one boundary to the next; more than 1.
+      max_length: exclusive upper bound of boundaries; tokens.
+      min_length: first boundary; tokens.
+      length_bucket_step: growth factor of boundaries, > 1.
     """
     if length_bucket_step <= 1.0:
         raise HParamsError(f"length_bucket_step={length_bucket_step}: expected more than 1.0.")
@@ -195,11 +192,11 @@ def batching_scheme(
     """Returns the scheme of a token budget.
 
     Args:
-      batch_size: tokens in a batch, padding counted.
-      max_length: tokens in the longest example; 0 means `batch_size`.
-      min_length_bucket: the first boundary; tokens.
-      length_bucket_step: growth from one boundary to the next.
-      drop_long_sequences: whether examples longer than `max_length` are dropped.
+      batch_size: number of tokens in a batch, including padding.
+      max_length: number of tokens in the longest example; 0 means `batch_size`.
+      min_length_bucket: first boundary; tokens.
+      length_bucket_step: growth factor of boundaries.
+      drop_long_sequences: True to drop examples longer than `max_length`.
       shard_multiplier: multiplies every batch size.
       length_multiplier: multiplies boundaries and `max_length`, for data whose length is a
         multiple.
@@ -229,16 +226,16 @@ def batching_scheme(
     )
 
 
-# The few shapes that batches have when each is filled up to its bucket.
+# Shapes of batches that are padded to their bucket.
 
 
 @dataclasses.dataclass(frozen=True)
 class FixedShapes:
-    """The shapes of batches that are filled up to the boundary of a bucket, and to its rows.
+    """Shapes of batches that are padded to the boundary and the number of rows of a bucket.
 
     Attributes:
-      scheme: the buckets.
-      fills_rows: whether rows of padding fill up a short batch; they have no weight in a loss over
+      scheme: length buckets.
+      fills_rows: True to add rows of padding to a short batch; they have no weight in a loss over
         sequences, but would in one over rows.
     """
 
@@ -249,17 +246,17 @@ class FixedShapes:
         """Returns the rows and positions of a batch.
 
         Args:
-          rows: that it has.
-          longest: positions of the longest of them.
+          rows: number of rows before padding.
+          longest: positions of the longest row.
         """
         filled, widths = self.of_batches(np.asarray([rows]), np.asarray([longest]))
         return int(filled[0]), int(widths[0])
 
     def of_batches(self, rows: np.ndarray, longest: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns `of` many batches.  Two of [batches] integers -> two of [batches] integers.
+        """Vectorized `of`.  Two arrays of [batches] integers -> two of [batches] integers.
 
-        A batch has its bucket's shape.  The bucket is that of its longest row, or one further up:
-        what a bucket has left over is in a batch of a later one, which has as many rows as that.
+        A batch has the shape of its bucket: that of its longest row, or a later one, since the
+        remainder of a bucket is in a batch of a later bucket, with the number of rows of that.
         """
         scheme = self.scheme
         limit = scheme.max_length if scheme.max_length < NO_LIMIT else 0
@@ -277,28 +274,28 @@ ORDER_VERSION = 2
 """Stands in the fingerprint.  2: large data sets are ordered by fewer random bits; windows."""
 
 _ROWS, _BATCHES, _FILLING, _WINDOWS = range(4)  # streams of noise
-_NOISE_BITS = 32  # that order rows of the same lengths, where there is room for so many
+_NOISE_BITS = 32  # bits that order rows of equal lengths, if they fit
 _Numbers = npt.NDArray[Any]
 
 
 def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint64]:
-    """Returns `count` random numbers of 64 bits.
+    """Returns `count` random 64-bit integers.
 
-    The raw output of Philox is fixed for all NumPy versions, unlike `Generator.permutation`, whose
-    stream NumPy may change: an order must not move under a run that is resumed after an upgrade.
+    The raw output of Philox is the same in all NumPy versions, unlike `Generator.permutation`,
+    whose stream may change: the order must not change if a run resumes after an upgrade.
 
     Args:
-      count: how many.
-      seed: of the run.
-      block: an epoch, or another part of what is random.
-      stream: what they are for.
+      count: number of integers.
+      seed: seed of the run.
+      block: index of the epoch, or of another block of draws.
+      stream: index of the purpose.
     """
     bits = np.random.Philox(key=seed % 2**64, counter=[0, 0, stream, block])
     return bits.random_raw(count)
 
 
 def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """Returns numbers from 0 on below 1, of random numbers of 64 bits."""
+    """Converts random 64-bit integers to numbers in [0, 1)."""
     high = (raw >> np.uint64(11)).astype(np.float64)  # as many bits as it has
     found: npt.NDArray[np.float64] = high * 2.0**-53
     return found
@@ -306,7 +303,7 @@ def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
 
 @dataclasses.dataclass(frozen=True)
 class PlanReport:
-    """What a plan keeps and what its batches cost.
+    """Statistics of a plan: kept examples and cost of batches.
 
     Attributes:
       examples: examples in the data set.
@@ -316,9 +313,8 @@ class PlanReport:
       batches: batches in an epoch.
       tokens: tokens in an epoch, all features, without padding.
       padding_fraction: share of padding in all positions of an epoch's batches.
-      packed_rows: rows that the kept examples are packed into; 0 where each is a row.
-      mixed_tokens: of several problems that are mixed, tokens in a batch at step 0, on average, by
-        their shares; 0 where nothing is mixed.
+      packed_rows: rows of packed examples; 0 without packing.
+      mixed_tokens: mean number of tokens in a batch of a mixture at step 0; 0 without a mixture.
     """
 
     examples: int
@@ -333,16 +329,16 @@ class PlanReport:
 
     @property
     def tokens_per_batch(self) -> float:
-        """Tokens in a batch, on average; of a mixture at step 0."""
+        """Mean number of tokens in a batch; for a mixture at step 0."""
         return self.mixed_tokens or self.tokens / self.batches
 
     @classmethod
     def mixed(cls, reports: Sequence[PlanReport], shares: Sequence[float]) -> PlanReport:
-        """Returns the report of problems that are mixed.
+        """Returns the report of a mixture of problems.
 
         Args:
-          reports: of each.
-          shares: of each in the batches at step 0.
+          reports: report of each problem.
+          shares: proportion of the batches of each problem at step 0.
         """
         tokens = sum(
             share * report.tokens / report.batches
@@ -364,13 +360,13 @@ class PlanReport:
 
 @dataclasses.dataclass(frozen=True)
 class BucketReport:
-    """What a bucket's batches are like.
+    """Statistics of the batches of a bucket.
 
     Attributes:
-      boundary: positions; its rows are shorter.  The last one's are as long as may be.
-      batch_size: rows in a batch of it.
-      rows: in its batches; rows left over by a bucket are in batches of the next one.
-      batches: in an epoch.
+      boundary: exclusive upper bound of the length of its rows, in positions; none for the last.
+      batch_size: rows in a batch.
+      rows: rows in its batches; the remainder of a bucket is in batches of the next one.
+      batches: batches in an epoch.
       padding_fraction: share of padding in the positions of its batches.
     """
 
@@ -382,7 +378,7 @@ class BucketReport:
 
 
 def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short: int) -> str:
-    """Says that no example is left, and what to do about it."""
+    """Returns the error message that no example is left, with a remedy."""
     mends = []
     if too_long:
         mends.append("raise max_length (or batch_size, where max_length is 0)")
@@ -396,25 +392,25 @@ def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short
 
 
 class EpochPlan:
-    """Rows of every batch of every epoch: filter, shuffle, bucket by length, cut, shuffle batches.
+    """Rows of every batch of every epoch: filter, shuffle, bucket by length, split, shuffle batches.
 
-    Rows are ordered by length, equal lengths in random order; each bucket is cut into batches of
-    its size and what is left over goes up into the next bucket, so that an epoch has one short
-    batch at most and every kept row exactly once.  All epochs have the same number of batches.
+    Rows are ordered by length, equal lengths in random order.  Each bucket is split into batches of
+    its size and the remainder moves to the next bucket, so an epoch has at most one short batch and
+    every kept row exactly once.  All epochs have the same number of batches.
 
     Args:
-      lengths: for each feature the length of every row; tokens, [N].
+      lengths: lengths of all rows by feature; tokens, [N].
       scheme: buckets and batch sizes.
-      seed: of the shuffling.
-      source: what the lengths were read from, for the fingerprint.
-      carry: whether what a bucket has left over goes up into the next one; without it each bucket
-        may end with a short batch.
-      pad_to: the shapes that batches are filled up to; None if each feature is padded to the
-        longest row of the batch.  The order does not depend on it.
-      counts: how often each row is in an epoch, [N]; None is once (`pipeline/component.py`).
-      window: batches that are shuffled together; 0 for all of an epoch.  If an epoch has more, they
-        come as they would if shuffled rows filled the buckets, batches of every length all over
-        the epoch, and are shuffled among each `window` that follow each other.
+      seed: seed of the shuffle.
+      source: identity of the data, for the fingerprint.
+      carry: True to move the remainder of a bucket to the next one; False: each bucket may end with
+        a short batch.
+      pad_to: shapes to pad batches to; None to pad each feature to the longest row of the batch.
+        The order does not depend on it.
+      counts: count of each row per epoch, [N]; None is 1 (`pipeline/component.py`).
+      window: number of consecutive batches to shuffle together; 0 for the whole epoch.  If an epoch
+        has more, batches are first ordered as if shuffled rows filled the buckets, with all lengths
+        spread over the epoch, then shuffled within each window.
 
     Raises:
       DataError: no row is left.
@@ -458,9 +454,9 @@ class EpochPlan:
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
     def _cut(self, *, carry: bool) -> tuple[_Numbers, _Numbers]:
-        """Returns where batches end among the rows sorted by length, and the bucket of each.
+        """Returns the end of each batch in the rows sorted by length, and its bucket.
 
-        [batches] each.
+        Shape: [batches] each.
         """
         sizes = self.scheme.batch_sizes
         counts = np.zeros(len(sizes), np.int64)
@@ -484,7 +480,7 @@ class EpochPlan:
 
     @functools.cached_property
     def _shapes(self) -> tuple[_Numbers, dict[str, _Numbers]]:
-        """The rows of each batch and for each feature its positions in a row, [batches] each."""
+        """Number of rows of each batch and its positions per row by feature, [batches] each."""
         first, last = self._ends_of_batches
         bounds = np.stack([first, last + 1], axis=1).reshape(-1)  # of each batch, in turn
         widths = {
@@ -499,7 +495,7 @@ class EpochPlan:
 
     @functools.cached_property
     def _ends_of_batches(self) -> tuple[_Numbers, _Numbers]:
-        """The groups of the first and of the last row of each batch, [batches] each."""
+        """Groups of the first and of the last row of each batch, [batches] each."""
         ends = np.cumsum(self._groups.counts)
         first = np.searchsorted(ends, self._cuts - self._sizes, side="right")
         return first, np.searchsorted(ends, self._cuts, side="left")
@@ -526,7 +522,7 @@ class EpochPlan:
 
     @functools.cached_property
     def report(self) -> PlanReport:
-        """What the plan keeps, drops and pads."""
+        """Statistics of kept, dropped and padded data."""
         tokens = int(self._costs[0].sum())
         too_long, too_short = self._dropped
         return PlanReport(
@@ -541,12 +537,12 @@ class EpochPlan:
 
     @property
     def positions(self) -> int:
-        """Positions of all batches of an epoch, all features, padding counted; at least 1."""
+        """Positions of all batches of an epoch, all features, including padding; at least 1."""
         return max(1, int(self._costs[1].sum()))
 
     @property
     def buckets(self) -> list[BucketReport]:
-        """What the batches of each bucket are like, those without batches left out."""
+        """Returns the statistics of each bucket with batches."""
         limit = int(self._groups.longest.max()) + 1
         found = []
         for bucket, size in enumerate(self.scheme.batch_sizes):
@@ -566,13 +562,13 @@ class EpochPlan:
 
     @property
     def largest_batch(self) -> _Numbers:
-        """The rows of the batch with most positions in all."""
+        """Returns the rows of the batch with the most positions."""
         batch = int(np.argmax(self._costs[1]))
         return self.in_order()[batch]
 
     @property
     def one_of_each_shape(self) -> list[_Numbers]:
-        """The rows of a batch of each shape, those with most positions first."""
+        """Returns the rows of a batch of each shape, those with the most positions first."""
         rows, widths = self._shapes
         first = np.unique(np.stack([rows, *widths.values()]), axis=1, return_index=True)[1]
         batches = self.in_order()
@@ -585,7 +581,7 @@ class EpochPlan:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A version and a hash of everything the order depends on: a resumed run must find them."""
+        """Version and hash of everything the order depends on; must be equal in a resumed run."""
         digest = hashlib.sha256()
         settings = [self._source, self.seed, dataclasses.asdict(self.scheme), self._window]
         digest.update(json.dumps(settings).encode())
@@ -604,7 +600,7 @@ class EpochPlan:
         row_bits = self._size.bit_length()
         group_bits = len(self._groups.counts).bit_length()
         bits = min(_NOISE_BITS, 64 - row_bits - group_bits)
-        # Keys are all different, so that their order is the same whatever sorts them.
+        # Keys are distinct, so their order does not depend on the sorting algorithm.
         key = np.arange(self._size, dtype=np.uint64)
         if random is not None:
             key |= (random >> np.uint64(64 - bits)) << np.uint64(row_bits)
@@ -619,7 +615,7 @@ class EpochPlan:
         return self._order(noise(self._size, self.seed, epoch, _ROWS)), self._batch_order(epoch)
 
     def _batch_order(self, epoch: int) -> _Numbers:
-        """Returns the order in which the batches come, by their places among all by length."""
+        """Returns the order of the batches, as indices into those sorted by length."""
         count = self.batches_per_epoch
         drawn = noise(count, self.seed, epoch, _BATCHES)
         if not 0 < self._window < count:
@@ -628,7 +624,7 @@ class EpochPlan:
         sizes = np.bincount(self._bucket)
         first = np.cumsum(sizes) - sizes
         buckets = self._bucket[shuffled]
-        # Batch j of the n of a bucket is full in the jth of n equal parts of the epoch.
+        # Batch j of the n batches of a bucket is complete in part j of n equal parts of the epoch.
         places = (
             np.arange(count) - first[buckets] + uniform(noise(count, self.seed, epoch, _FILLING))
         )
@@ -649,7 +645,7 @@ class EpochPlan:
         return np.split(self._order(None), self._cuts[:-1])
 
 
-# What decides how a problem's examples become batches.
+# Batching settings of a problem.
 
 
 def overridden(problem: Problem) -> Callable[..., Mapping[str, Any]] | None:
@@ -660,17 +656,17 @@ def overridden(problem: Problem) -> Callable[..., Mapping[str, Any]] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Batching:
-    """The data hparams, and what the problem makes of them.
+    """Batching settings: the data hparams, adapted to a problem.
 
     Attributes:
       hparams: the data group.
-      means_tokens: whether `batch_size` counts tokens (else examples).
-      max_length: tokens of the longest example that is trained on; 0: any.
-      length_multiplier: tensor2tensor's `batch_size_multiplier`: multiplies the boundaries of the
-        buckets and `max_length`, for data of which so many positions cost as much as one token.
-      split_length: positions of the pieces that texts are cut in, each an example; 0: not cut.
-      longest_row: positions of the longest row of the training split; it bounds evaluation where
-        nothing else does.  0: not known.
+      means_tokens: True if `batch_size` counts tokens, False if examples.
+      max_length: tokens of the longest training example; 0: no limit.
+      length_multiplier: tensor2tensor's `batch_size_multiplier`: number of positions that cost as
+        much as one token; multiplies the boundaries of the buckets and `max_length`.
+      split_length: positions of the pieces of a text, each an example; 0: texts are not split.
+      longest_row: positions of the longest row of the training split, which limits evaluation if
+        nothing else does; 0: unknown.
       preprocess: the problem's `preprocess_example`, if it overrides that of `Problem`.
     """
 
@@ -684,9 +680,9 @@ class Batching:
 
     @classmethod
     def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
-        """Returns how examples of a problem become batches.
+        """Returns the batching settings of a problem.
 
-        A `max_length` of 0 is as many tokens as `batch_size`, but only where that counts tokens.
+        A `max_length` of 0 means `batch_size` if that counts tokens.
         """
         given = problem.split_length(hparams) or hparams.max_length
         means_tokens = problem.batch_size_means_tokens and not hparams.use_fixed_batch_size
@@ -702,13 +698,13 @@ class Batching:
 
     @property
     def bound(self) -> int:
-        """To how many positions an evaluation example is cut; 0: it is not.
+        """Length to which evaluation examples are truncated, in positions; 0: no limit.
 
-        So no batch of evaluation is larger than one of training may be.  Where `batch_size` counts
-        examples that is `max_length`, or without it the longest row of the training split.
+        It keeps batches of evaluation within the size of training batches.  If `batch_size` counts
+        examples it is `max_length`, or else the longest row of the training split.
         """
         if self.split_length or (self.hparams.eval_drop_long_sequences and self.max_length):
-            return 0  # what is longer is in pieces, or left out
+            return 0  # longer examples are split or dropped
         if not self.means_tokens and not self.max_length:
             return self.longest_row
         return max(self._longest, self.max_length) * self.length_multiplier
@@ -718,7 +714,7 @@ class Batching:
         """Positions of a packed row.
 
         Raises:
-          HParamsError: `batch_size` counts examples, and no `max_length` is given.
+          HParamsError: `batch_size` counts examples, and `max_length` is not set.
         """
         if not self.max_length:
             raise HParamsError(
@@ -728,21 +724,21 @@ class Batching:
 
     @property
     def training(self) -> BatchingScheme:
-        """The buckets of training: longer and shorter examples are left out."""
+        """Buckets of training, which drops longer and shorter examples."""
         return self._scheme(self.max_length, self.hparams.min_length)
 
     @property
     def evaluation(self) -> BatchingScheme:
-        """The buckets of evaluation, which keeps all but what `eval_drop_long_sequences` drops."""
+        """Buckets of evaluation, where only `eval_drop_long_sequences` drops examples."""
         if self.hparams.eval_drop_long_sequences:
             return self._scheme(self.max_length, 0)
         return self._scheme(self._longest, 0)
 
     @property
     def _longest(self) -> int:
-        """Tokens of the longest example of an evaluation; 0: any.
+        """Tokens of the longest evaluation example; 0: no limit.
 
-        A batch of training has `batch_size` tokens, or is one example of `max_length`.
+        A training batch has `batch_size` tokens, or is one example of `max_length`.
         """
         return max(self.max_length, self.hparams.batch_size) if self.means_tokens else 0
 
