@@ -1,4 +1,4 @@
-"""Samples into rows of ids, in this process or in several."""
+"""Encoding of samples to rows of ids, in one or several processes."""
 
 from __future__ import annotations
 
@@ -40,28 +40,26 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# Samples in the pieces in which they are encoded, and in the shares of several tasks.
-
-
-# A chunk is what one task of a worker encodes: large enough to hide the cost of sending it.
+# Chunks of samples, and slices of the work of several tasks.
+# A chunk is encoded by a worker at once: large enough to hide the cost of sending it.
 CHUNK_ROWS = 8192
 _CHUNK_BYTES = 1 << 22  # of values, about
 
 
 @dataclasses.dataclass(frozen=True)
 class TaskSlice:
-    """The part of a split's samples that one of several tasks encodes: every n-th block of them.
+    """The slice of a split's samples that one of several tasks encodes: every n-th block.
 
     Attributes:
-      task: from 0; the blocks k with k % of == task are its.
-      of: how many tasks there are.
+      task: index of the task, from 0; it has the blocks k with k % of == task.
+      of: number of tasks.
     """
 
     task: int = 0
     of: int = 1
 
     def holds(self, number: int) -> bool:
-        """Whether a sample, by its number in its split, is this task's."""
+        """Returns True if the sample of this index in its split belongs to this task."""
         return number // CHUNK_ROWS % self.of == self.task
 
 
@@ -70,10 +68,10 @@ class Chunk:
     """Samples of a split, by field.
 
     Attributes:
-      where: the data set and the split, for messages.
-      first: the number of the first sample.
-      columns: for each field the values of all samples.
-      numbers: of the samples, if they are not consecutive.
+      where: name of the data set and the split, for messages.
+      first: index of the first sample.
+      columns: values of all samples by field.
+      numbers: indices of the samples, if they are not consecutive.
     """
 
     where: str
@@ -83,24 +81,24 @@ class Chunk:
 
     @property
     def num_rows(self) -> int:
-        """How many samples there are."""
+        """Number of samples."""
         return len(next(iter(self.columns.values())))
 
     def number(self, index: int) -> int:
-        """The number of a sample in its split."""
+        """Returns the index of a sample in its split."""
         return self.first + index if self.numbers is None else self.numbers[index]
 
     def only(self, indices: Sequence[int]) -> Chunk:
-        """Some of the samples, by their places in the chunk."""
+        """Returns a chunk of some samples, given their indices in this one."""
         columns = {name: [column[i] for i in indices] for name, column in self.columns.items()}
         return Chunk(self.where, self.first, columns, [self.number(i) for i in indices])
 
 
 class Chunks:
-    """Cuts samples into chunks of bounded size while they are iterated over, once.
+    """Splits an iterable of samples into chunks of bounded size.
 
     Attributes:
-      num_samples: how many samples there were, of all shares; known at the end.
+      num_samples: number of samples of all slices; known at the end.
     """
 
     def __init__(
@@ -114,9 +112,9 @@ class Chunks:
 
         Args:
           samples: all samples of a split, in their order.
-          fields: what each has.
-          where: the data set and the split, for messages.
-          share: which of the samples to take; None is all.
+          fields: fields of each sample.
+          where: name of the data set and the split, for messages.
+          share: slice of the samples to take; None for all.
         """
         self.num_samples = 0
         self._samples = samples
@@ -128,7 +126,7 @@ class Chunks:
         """Yields the chunks, each of consecutive samples.
 
         Raises:
-          DataError: a sample of the share has not exactly these fields.
+          DataError: a sample of the slice does not have exactly these fields.
         """
         columns = self._columns()
         holds, mine = self._share.holds, False
@@ -166,7 +164,7 @@ class Chunks:
 
 
 def _size(value: Any) -> int:
-    """About how many bytes of values something holds."""
+    """Returns the approximate size of a value in bytes."""
     if isinstance(value, np.ndarray):
         return value.nbytes
     return 8 * len(value) if hasattr(value, "__len__") else 8
@@ -179,20 +177,20 @@ _ROWS_BEFORE_POOL = 1 << 18
 # Python's own are 700, 10, 10.
 _COLLECTIONS = (100_000, 20, 20)
 
-# What encoders raise for a value of the wrong kind: None, a number for a text, a lone surrogate.
+# Errors of encoders for values of a wrong type: None, a number for a text, a lone surrogate.
 _UNFIT = (T2TError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True)
 class MakeFeatures:
-    """Makes a problem's features; sent to worker processes, which know no user's folders yet."""
+    """Creates the features of a problem in a worker process, which imports users' folders first."""
 
     problem: Problem
     data_dir: Path
     usr_dirs: Sequence[str] = ()
 
     def __call__(self) -> Features:
-        """Makes them."""
+        """Creates the features."""
         for directory in self.usr_dirs:
             registry.import_usr_dir(directory)
         return self.problem.stored_features(self.data_dir)
@@ -200,13 +198,13 @@ class MakeFeatures:
 
 @dataclasses.dataclass(frozen=True)
 class Encoded:
-    """What became of a chunk.
+    """An encoded chunk.
 
     Attributes:
-      chunk_rows: how many samples it had.
-      rows: those that could be encoded.
-      numbers: [rows] int64, their samples' numbers, rising.
-      unfit: number and reason of each that could not, rising; empty unless they are to be skipped.
+      chunk_rows: number of its samples.
+      rows: rows of the encoded samples.
+      numbers: indices of the encoded samples, ascending, [rows] int64.
+      unfit: index and reason of each invalid sample, ascending; empty unless they are skipped.
     """
 
     chunk_rows: int
@@ -216,9 +214,9 @@ class Encoded:
 
 
 class Encoder:
-    """Encodes chunks in order; the result does not depend on how many processes do it.
+    """Encodes chunks in order; the result does not depend on the number of processes.
 
-    A context manager: leaving it ends the worker processes, at once if an exception passes.
+    A context manager: its exit ends the worker processes, immediately after an exception.
     """
 
     def __init__(
@@ -232,11 +230,11 @@ class Encoder:
         """Starts no process yet.
 
         Args:
-          features: what this process encodes with.
-          make_features: makes the same in a worker process.
-          num_processes: 1 encodes here; more are used from the first chunk on.  None uses all CPUs
-            of this process, but only once the data proves large enough to repay their start.
-          skip_unfit: samples that cannot be encoded are left out and listed; else they are errors.
+          features: features for encoding in this process.
+          make_features: creates the same features in a worker process.
+          num_processes: number of processes; 1 encodes in this one.  None uses all CPUs of this
+            process as soon as the data is large enough to justify their start.
+          skip_unfit: True to skip and list samples that cannot be encoded; False: they are errors.
         """
         self._features = features.stored
         self._skip_unfit = skip_unfit
@@ -258,15 +256,15 @@ class Encoder:
 
     @property
     def uses_pool(self) -> bool:
-        """Whether worker processes have been started."""
+        """True if worker processes have been started."""
         return self._pool is not None
 
     def encode(self, chunks: Iterable[Chunk]) -> Iterator[Encoded]:
         """Encodes every chunk; holds at most two chunks per worker at a time.
 
         Raises:
-          DataError: a sample cannot be encoded (names split, sample and feature) and is not to be
-            skipped, or a worker died.
+          DataError: a sample cannot be encoded and is not skipped (the message has split, sample
+            and feature), or a worker died.
         """
         waiting: collections.deque[concurrent.futures.Future[Encoded]] = collections.deque()
         try:
@@ -299,7 +297,7 @@ class Encoder:
 
 
 def available_cpus() -> int:
-    """How many CPUs this process may use."""
+    """Returns the number of CPUs that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
@@ -309,10 +307,10 @@ def available_cpus() -> int:
 def encode_chunk(
     features: Mapping[str, Feature], chunk: Chunk, *, skip_unfit: bool = False
 ) -> Encoded:
-    """Encodes a chunk's samples.
+    """Encodes the samples of a chunk.
 
     Raises:
-      DataError: a sample cannot be encoded, and `skip_unfit` is False; names the first.
+      DataError: a sample cannot be encoded, and `skip_unfit` is False; names the first one.
     """
     try:
         rows = _encode_columns(features, chunk)
@@ -363,7 +361,7 @@ def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Ch
 def _located(
     error: Exception, feature: Feature, name: str, column: Sequence[Any], chunk: Chunk
 ) -> DataError:
-    """The same error with the number and the text of the sample that causes it."""
+    """Returns the error with the index and the text of the sample that causes it."""
     for index, value in enumerate(column):
         try:
             feature.encode(value)
@@ -384,7 +382,7 @@ def _can_be_sent(make_features: MakeFeatures) -> bool:
     return True
 
 
-# What a worker process encodes with; set once when it starts.
+# State of a worker process; set once when it starts.
 _worker_features: Mapping[str, Feature] = {}
 _worker_skips_unfit = False
 
@@ -401,7 +399,7 @@ def _start_worker(make_features: MakeFeatures, skip_unfit: bool) -> None:
 
 
 def _follow_parent() -> None:
-    """Ends this process when its parent is killed; the pool would leave it waiting forever."""
+    """Exits this process when its parent is killed; otherwise it would wait forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -412,22 +410,22 @@ def _encode_in_worker(chunk: Chunk) -> Encoded:
     return encode_chunk(_worker_features, chunk, skip_unfit=_worker_skips_unfit)
 
 
-# A task's share of a split: generated, encoded, counted, and handed to the shuffle.
+# A task's slice of a split: generated, encoded, counted and shuffled.
 
 
 class ShareEntry(pydantic.BaseModel):
-    """What a share holds; shares add up to the whole split.
+    """Statistics of a slice; those of all slices add up to the split.
 
     Attributes:
-      samples: how many samples the problem gave for the split, those of all shares.
-      rows: how many of the share's samples were encoded.
-      tokens: the sum of the rows' lengths, by feature.
-      max_length: the greatest of the rows' lengths, by feature.
-      unread: how many records of the raw files the problem left out, for all shares.
-      unread_listed: place and reason of the first of them.
-      unknown: by feature, how many labels are none of those of training, where there are such.
-      unfit: how many of the share's samples could not be encoded and were left out.
-      unfit_listed: number and reason of the first of them.
+      samples: number of samples of the split, of all slices.
+      rows: number of encoded samples of the slice.
+      tokens: sum of the row lengths by feature.
+      max_length: maximum of the row lengths by feature.
+      unread: number of skipped records of raw files, of all slices.
+      unread_listed: location and reason of the first of them.
+      unknown: number of labels by feature that are not in the training data, if any.
+      unfit: number of samples of the slice that could not be encoded and were skipped.
+      unfit_listed: index and reason of the first of them.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
@@ -444,11 +442,11 @@ class ShareEntry(pydantic.BaseModel):
 
     @property
     def skipped(self) -> int:
-        """How many rows were left out, for whatever reason."""
+        """Number of skipped rows, for any reason."""
         return self.unread + self.unfit
 
     def lines(self) -> list[str]:
-        """Place and reason of what was left out; the last line says how many are not listed."""
+        """Returns location and reason of skipped rows; the last line counts those not listed."""
         told = [*self.unread_listed, *(why for _, why in self.unfit_listed)]
         more = self.skipped - len(told)
         return [*told, f"and {more} more"] if more else told
@@ -464,10 +462,10 @@ def encode_share(
     share: TaskSlice | None = None,
     progress: bool,
 ) -> ShareEntry:
-    """Generates all samples of a split, encodes those of a share and gives them to `shuffle`.
+    """Generates all samples of a split, encodes those of a slice and passes them to `shuffle`.
 
     Raises:
-      DataError: a raw file is malformed or a sample cannot be encoded, and it is not to be skipped.
+      DataError: a raw file is malformed or a sample cannot be encoded, and it is not skipped.
     """
     problem, where = request.problem, request.where(split)
     tokens = dict.fromkeys(features.stored, 0)
@@ -505,10 +503,10 @@ def encode_share(
 
 
 def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
-    """What all shares of a split hold together.
+    """Returns the combined statistics of all slices of a split.
 
     Raises:
-      DataError: they were not made from the same samples, or there is no row.
+      DataError: they were not made from the same samples, or there are no rows.
     """
     first = shares[0]
     for task, share in enumerate(shares):

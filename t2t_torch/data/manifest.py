@@ -1,4 +1,4 @@
-"""What a generated data set consists of, in one JSON file beside its shards."""
+"""Manifest of a generated data set: a JSON file in the folder of its shards."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import staged
 from t2t_torch.mode import Split
 
-# Which shards were hashed already and have not changed since, so that opening reads few bytes.
+# Cache of verified shards, which avoids hashing unchanged files again.
 
 
 # A file may change once more within the tick of its file system's clock, and then looks as it did.
@@ -27,15 +27,15 @@ _TICK_NANOSECONDS = 2_000_000_000
 
 
 def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
-    """Notes that the shards were found to be as the manifest says.
+    """Records that the shards match the manifest.
 
-    They are noted with what a change changes: size, times of modification and of change, inode.
-    In a folder that cannot be written to, nothing is noted.
+    The record has their size, times of modification and of change, and inode.  In a read-only
+    folder nothing is recorded.
 
     Args:
-      data_dir: where the shards are.
-      name: the data set's.
-      shards: those that were hashed, or written, just now.
+      data_dir: folder of the shards.
+      name: name of the data set.
+      shards: shards that were just hashed or written.
     """
     with contextlib.suppress(OSError):
         notes = {shard.file: [shard.sha256, *_state(data_dir / shard.file)] for shard in shards}
@@ -47,12 +47,12 @@ def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
 
 
 def unchanged(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> set[str]:
-    """The files of those shards that were noted and look as they did then.
+    """Returns the files of recorded shards that have not changed since.
 
     Args:
-      data_dir: where the shards are.
-      name: the data set's.
-      shards: as the manifest has them.
+      data_dir: folder of the shards.
+      name: name of the data set.
+      shards: entries of the manifest.
     """
     path = _path(data_dir, name)
     try:
@@ -74,7 +74,7 @@ def _path(data_dir: Path, name: str) -> Path:
 
 
 def _state(path: Path) -> tuple[int, int, int, int]:
-    """Size, time of modification, inode, and the time of change, which no program can put back."""
+    """Returns size, time of modification, inode, and time of change, which cannot be reset."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ino, stat.st_ctime_ns
 
@@ -92,13 +92,13 @@ _CHECKSUM = "checksum"
 
 
 class _Entry(pydantic.BaseModel):
-    """A part of a manifest: read-only, and nothing unknown in it."""
+    """Base class of parts of a manifest: immutable, without unknown fields."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
 class FeatureEntry(_Entry):
-    """A feature as it is stored: what it is to a model, its Arrow type, its number of ids."""
+    """A stored feature: its role in the model, its Arrow type and its number of ids."""
 
     role: Literal["inputs", "targets", "notes", "kept"]
     type: str
@@ -106,7 +106,7 @@ class FeatureEntry(_Entry):
 
 
 class ShardEntry(_Entry):
-    """A shard: its file's name in the data folder, its rows, its size in bytes, its sha256."""
+    """A shard: file name in the data folder, number of rows, size in bytes, sha256."""
 
     file: str
     rows: int
@@ -122,17 +122,17 @@ class ShardEntry(_Entry):
 
 
 class RawFileEntry(_Entry):
-    """A raw file that the data was made from: its size in bytes, its sha256."""
+    """A raw file that the data was made from: size in bytes, sha256."""
 
     bytes: int
     sha256: str
 
 
 class SplitEntry(_Entry):
-    """A split: its shards in order; per feature the sum and the maximum of its rows' lengths.
+    """A split: its shards in order; sum and maximum of the row lengths by feature.
 
-    `skipped` is how many bad records and unfit samples were left out, `unknown` by feature how many
-    labels are none of those that training has.
+    `skipped` is the number of bad records and invalid samples, `unknown` the number of labels by
+    feature that are not in the training data.
     """
 
     rows: int
@@ -144,18 +144,18 @@ class SplitEntry(_Entry):
 
 
 class Manifest(_Entry):
-    """All that makes a data set whole.  Written last, so where it is, everything is.
+    """Manifest of a data set.  It is written last; if it exists, the data set is complete.
 
-    It holds neither times, machines nor versions: the same settings give the same bytes.  In the
-    file there is one field more, `checksum`, of all others, so that no damage goes unnoticed.
+    It has no times, machines or versions: the same settings give the same bytes.  The file has an
+    additional field, `checksum`, over all others, to detect damage.
 
     Attributes:
-      problem: the data set's name, which its files' names start with.
-      settings: everything that changes the generated bytes, as the problem and the caller gave it.
-      features: by name, in the order of the columns.
-      vocab_files: the sha256 of each vocabulary file in the data folder.
-      splits: by `Split.value`.
-      raw_files: by path below the folder of raw files; those that the problem names.
+      problem: name of the data set, the prefix of its file names.
+      settings: settings of the problem and the caller that determine the generated bytes.
+      features: features by name, in the order of the columns.
+      vocab_files: sha256 of each vocabulary file in the data folder.
+      splits: splits by `Split.value`.
+      raw_files: raw files of the problem, by path in their folder.
     """
 
     format: Literal[1] = 1
@@ -168,7 +168,7 @@ class Manifest(_Entry):
 
     @staticmethod
     def path(data_dir: Path, name: str) -> Path:
-        """Where the manifest of the data set `name` is."""
+        """Returns the path of the manifest of the data set `name`."""
         return data_dir / f"{name}.json"
 
     @classmethod
@@ -176,8 +176,7 @@ class Manifest(_Entry):
         """Reads a manifest.
 
         Raises:
-          DataError: there is none, it cannot be read or was altered, or it is not a manifest of
-            this data set.
+          DataError: it is missing, unreadable or altered, or belongs to another data set.
         """
         path = cls.path(data_dir, name)
         try:
@@ -204,9 +203,9 @@ class Manifest(_Entry):
 
     @classmethod
     def _parsed(cls, text: bytes) -> Manifest:
-        """Reads a manifest's file; ValueError if it is none, or its checksum does not fit.
+        """Parses a manifest; ValueError if it is invalid or its checksum does not match.
 
-        A manifest of an earlier version has no checksum, and is taken as it is.
+        Manifests of earlier versions have no checksum and are accepted.
         """
         content = json.loads(text)
         expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
@@ -216,14 +215,14 @@ class Manifest(_Entry):
         return manifest
 
     def save(self, data_dir: Path) -> None:
-        """Writes the manifest and its checksum, whole or not at all."""
+        """Writes the manifest and its checksum atomically."""
         content = self.model_dump(mode="json")
         text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2)
         with staged(self.path(data_dir, self.problem)) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
 
     def split(self, split: Split, data_dir: Path) -> SplitEntry:
-        """The entry of one split; DataError if the data set has none such."""
+        """Returns the entry of a split; DataError if the data set does not have it."""
         try:
             return self.splits[split.value]
         except KeyError:
@@ -239,17 +238,17 @@ class Manifest(_Entry):
     ) -> None:
         """Compares sizes and checksums of the vocabulary files and shards with the manifest.
 
-        What was hashed before is noted in `.NAME.verified.json`, and a shard whose size, times of
-        modification and of change and inode are as noted is not hashed again.  So bytes that a
-        failing disk changes are found by a thorough verification alone.
+        Verified shards are recorded in `.NAME.verified.json`.  A shard with the recorded size,
+        times of modification and of change, and inode is not hashed again, so only a thorough
+        verification detects bytes changed by a failing disk.
 
         Args:
-          data_dir: the folder that the manifest describes.
-          splits: whose shards; None for all.
-          thorough: hash every byte, whatever is noted.
+          data_dir: folder of the data set.
+          splits: splits to verify; None for all.
+          thorough: True to hash all files.
 
         Raises:
-          DataError: names every file that is missing or differs, and the command that mends it.
+          DataError: files are missing or differ; the message names them and the command to fix it.
         """
         chosen = self.splits if splits is None else {split.value for split in splits}
         shards = [
@@ -261,7 +260,7 @@ class Manifest(_Entry):
             *((file, None, sha256) for file, sha256 in self.vocab_files.items()),
             *((shard.file, shard.bytes, shard.sha256) for shard in hashed),
         ]
-        # Threads, since hashlib lets go of the interpreter while it works.
+        # Threads, since hashlib releases the GIL.
         with concurrent.futures.ThreadPoolExecutor() as pool:
             found = pool.map(lambda check: _fault(data_dir / check[0], *check[1:]), checks)
             faults = [fault for fault in found if fault]
@@ -275,14 +274,14 @@ class Manifest(_Entry):
             remember(data_dir, self.problem, hashed)
 
     def command(self, data_dir: Path) -> str:
-        """The command that makes this data again: t2t-datagen, as it was generated or imported."""
+        """Returns the t2t-datagen command that generates or imports this data again."""
         command = datagen_command(self.problem, data_dir)
         if "imported_from" not in self.settings:
             return command
         return command.replace("--tmp_dir=RAW_FILES", "--import_tfrecords=TENSOR2TENSORS_FOLDER")
 
     def fingerprint(self, split: Split) -> str:
-        """16 hex digits that change when the split's content or the meaning of its ids does."""
+        """Returns 16 hex digits that depend on the content of a split and its vocabulary."""
         part = {
             "features": {name: entry.model_dump() for name, entry in self.features.items()},
             "vocab": sorted(self.vocab_files.values()),
@@ -293,13 +292,13 @@ class Manifest(_Entry):
 
 
 def datagen_command(name: str, data_dir: Path) -> str:
-    """The command that generates a data set, for messages; it names the users' directories."""
+    """Returns the command that generates a data set, for messages, with users' directories."""
     words = ["t2t-datagen", f"--problem={name}", f"--data_dir={data_dir}", "--tmp_dir=RAW_FILES"]
     return shlex.join([*words, *(f"--t2t_usr_dir={folder}" for folder in registry.usr_dirs())])
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hex."""
+    """Returns the sha256 of a file, in hex."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_BYTES):
@@ -308,7 +307,7 @@ def sha256_of(path: Path) -> str:
 
 
 def fault_of(path: Path, entry: RawFileEntry) -> str | None:
-    """What differs between a file and its entry, or None."""
+    """Returns the difference between a file and its entry, or None."""
     return _fault(path, entry.bytes, entry.sha256)
 
 
@@ -317,7 +316,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
 
 
 def _told(error: ValueError) -> str:
-    """The first of what is wrong with a manifest."""
+    """Returns the first validation error of a manifest."""
     if not isinstance(error, pydantic.ValidationError):
         return str(error)
     first = error.errors()[0]
@@ -326,7 +325,7 @@ def _told(error: ValueError) -> str:
 
 
 def _fault(path: Path, num_bytes: int | None, sha256: str) -> str | None:
-    """What is wrong with a file, or None."""
+    """Returns the error of a file, or None."""
     try:
         found_bytes = path.stat().st_size
         if num_bytes is not None and found_bytes != num_bytes:

@@ -1,4 +1,4 @@
-"""Arrow IPC files that hold a split's rows: written once, then mapped into memory."""
+"""Shards: Arrow IPC files with the rows of a split, written once, then memory-mapped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import named_errors, sync
 from t2t_torch.mode import Split
 
-# Rows of different lengths in two flat arrays, as Arrow keeps its lists.
+# Rows of different lengths in two flat arrays, like lists in Arrow.
 
 
 Values: TypeAlias = npt.NDArray[Any]
@@ -31,11 +31,11 @@ _BLOCK_VALUES = 1 << 18
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """A list of rows: row i is `values[offsets[i]:offsets[i + 1]]`.
+    """Ragged array: row i is `values[offsets[i]:offsets[i + 1]]`.
 
     Attributes:
-      values: [total] of any fixed-width type.
-      offsets: [rows + 1] int64, rising from 0 to total.
+      values: values of any fixed-width type, [total].
+      offsets: ascending from 0 to total, [rows + 1] int64.
     """
 
     values: Values
@@ -53,12 +53,12 @@ class Ragged:
 
     @classmethod
     def from_lengths(cls, values: Values, lengths: npt.NDArray[np.integer[Any]]) -> Ragged:
-        """Cuts values into rows of these lengths."""
+        """Splits values into rows of the given lengths."""
         return cls(values, _offsets(lengths))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Ragged]) -> Ragged:
-        """Puts at least one list of rows after another."""
+        """Concatenates at least one ragged array."""
         if len(parts) == 1:
             return parts[0]
         lengths = np.concatenate([part.lengths for part in parts])
@@ -69,21 +69,21 @@ class Ragged:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """[rows] how many values each row has."""
+        """Number of values of each row, [rows]."""
         return np.diff(self.offsets)
 
     @property
     def nbytes(self) -> int:
-        """How much memory the two arrays take, in bytes."""
+        """Memory of the two arrays in bytes."""
         return int(self.values.nbytes + self.offsets.nbytes)
 
     def between(self, start: int, stop: int) -> Ragged:
-        """The rows start, start + 1, ... stop - 1; the values are a view."""
+        """Returns the rows start, start + 1, ... stop - 1; the values are a view."""
         first, last = self.offsets[start], self.offsets[stop]
         return Ragged(self.values[first:last], self.offsets[start : stop + 1] - first)
 
     def take(self, order: npt.NDArray[np.integer[Any]]) -> Ragged:
-        """The rows whose numbers `order` holds, in that order."""
+        """Returns the rows of the indices `order`, in that order."""
         lengths = self.lengths[order]
         offsets = _offsets(lengths)
         # Value j of the result comes from its row's old start plus its place in the row.
@@ -106,7 +106,7 @@ Rows: TypeAlias = Mapping[str, Ragged]
 
 
 def value_dtype(arrow_type: str) -> np.dtype[Any]:
-    """The numpy type of the values of an Arrow type `list<...>`; ValueError for any other."""
+    """Returns the numpy type of values of an Arrow type `list<...>`; ValueError for others."""
     if not (arrow_type.startswith("list<") and arrow_type.endswith(">")):
         raise ValueError(
             f"a feature is stored as a list of numbers, e.g. list<int32>: {arrow_type!r}"
@@ -115,27 +115,27 @@ def value_dtype(arrow_type: str) -> np.dtype[Any]:
 
 
 def num_rows(rows: Rows) -> int:
-    """How many rows each feature has; 0 when there is no feature."""
+    """Returns the number of rows; 0 without features."""
     return len(next(iter(rows.values()), ()))
 
 
 def nbytes(rows: Rows) -> int:
-    """How much memory the rows take, in bytes."""
+    """Returns the memory of the rows in bytes."""
     return sum(ragged.nbytes for ragged in rows.values())
 
 
 def between(rows: Rows, start: int, stop: int) -> Rows:
-    """`Ragged.between` of every feature."""
+    """Returns `Ragged.between` of every feature."""
     return {name: ragged.between(start, stop) for name, ragged in rows.items()}
 
 
 def take(rows: Rows, order: npt.NDArray[np.integer[Any]]) -> Rows:
-    """`Ragged.take` of every feature."""
+    """Returns `Ragged.take` of every feature."""
     return {name: ragged.take(order) for name, ragged in rows.items()}
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """`Ragged.concatenate` of every feature."""
+    """Returns `Ragged.concatenate` of every feature."""
     return {name: Ragged.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -151,14 +151,14 @@ VALUES_PER_BATCH = 1 << 24
 
 
 def shard_name(dataset_name: str, split: Split, index: int, count: int) -> str:
-    """tensor2tensor's shard names: `NAME-train-00000-of-00010`, and `.arrow`."""
+    """Returns the name of a shard as in tensor2tensor: `NAME-train-00000-of-00010.arrow`."""
     return f"{dataset_name}-{split.value}-{index:05d}-of-{count:05d}.arrow"
 
 
 class Shards:
-    """The rows of one split, random access, without reading what is not asked for.
+    """The rows of a split, with random access to memory-mapped files.
 
-    Make one with `Shards.open`.  It can be sent to another process, which maps the files anew.
+    Created with `Shards.open`.  It can be pickled; the other process maps the files again.
     """
 
     def __init__(self, data_dir: Path, manifest: Manifest, split: Split) -> None:
@@ -179,9 +179,9 @@ class Shards:
         """Opens a split of a data set.
 
         Args:
-          data_dir: the folder that `t2t-datagen` wrote to.
-          dataset_name: the problem's `dataset_name`.
-          split: which part of it.
+          data_dir: output folder of `t2t-datagen`.
+          dataset_name: `dataset_name` of the problem.
+          split: the split.
           verify: compare sizes and checksums of this split's shards and of the vocabulary files
             with the manifest.  The first opening reads every byte; later ones, and those after
             t2t-datagen, read only what has changed since, by its size, time and inode.
@@ -204,19 +204,19 @@ class Shards:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the stored features."""
+        """Names of the stored features."""
         return tuple(self.manifest.features)
 
     @property
     def fingerprint(self) -> str:
-        """16 hex digits that change when the content or the vocabulary does."""
+        """16 hex digits that depend on the content and the vocabulary."""
         return self.manifest.fingerprint(self.split)
 
     @functools.cached_property
     def lengths(self) -> Mapping[str, npt.NDArray[np.int32]]:
-        """Per feature, [num_rows] int32: how many values each row has, EOS included.
+        """Number of values of each row by feature, including EOS, [num_rows] int32.
 
-        Computed from the list offsets alone; the values are not read.
+        Computed from the list offsets; the values are not read.
         """
         return {name: self._lengths(name) for name in self.features}
 
@@ -230,7 +230,7 @@ class Shards:
         return lengths
 
     def column(self, feature: str) -> list[tuple[Values, npt.NDArray[np.int32]]]:
-        """A feature's rows as flat arrays, one pair per record batch, in row order.
+        """Returns the rows of a feature as flat arrays, one pair per record batch, in row order.
 
         A shard is one record batch, or several if it holds more than `VALUES_PER_BATCH` values.
 
@@ -252,9 +252,9 @@ class Shards:
 
 
 class ShardWriter:
-    """Writes one shard, under a name that no reader looks for; `close` makes it safe to rename.
+    """Writes a shard under a temporary name; it may be renamed after `close`.
 
-    Rows may be appended in pieces of any size: the bytes depend on the rows alone.
+    Rows may be appended in pieces of any size: the bytes depend only on the rows.
     """
 
     def __init__(
@@ -276,11 +276,11 @@ class ShardWriter:
         start, total = 0, num_rows(rows)
         self._rows += total
         while start < total:
-            # Room is below zero after a row that alone exceeds the limit.
+            # Space is negative after a row that exceeds the limit.
             limit = values[start] + max(self._room, 0)
             stop = int(np.searchsorted(values, limit, side="right")) - 1
             if stop == start and not self._pending:
-                stop = start + 1  # a single row beyond the limit has a batch of its own
+                stop = start + 1  # a row beyond the limit has its own batch
             if stop > start:
                 self._pending.append(between(rows, start, stop))
                 self._room -= int(values[stop] - values[start])
@@ -313,7 +313,7 @@ class ShardWriter:
 
 
 def schema_of(arrow_types: Mapping[str, str]) -> pa.Schema:
-    """The Arrow schema of columns without nulls, of types such as `list<int32>`."""
+    """Returns the Arrow schema of columns without nulls, of types such as `list<int32>`."""
     return pa.schema(
         [
             pa.field(name, pa.list_(pa.from_numpy_dtype(value_dtype(arrow_type))), nullable=False)
@@ -349,11 +349,11 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
 
 
 def _view(array: pa.Array, dtype: np.dtype[Any]) -> Values:
-    """An array's numbers where they lie; Arrow's own `to_numpy` imports pandas where there is one.
+    """Returns a view of the numbers of an array; Arrow's `to_numpy` would import pandas.
 
     Args:
-      array: without nulls.
-      dtype: of its numbers.
+      array: array without nulls.
+      dtype: type of its numbers.
     """
     buffer = array.buffers()[1]
     if buffer is None:

@@ -1,4 +1,4 @@
-"""What is learnt from the training samples, in one pass: vocabularies, labels, moments."""
+"""Builders of vocabularies, labels and moments, in one pass over the training samples."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from t2t_torch.files import staged
 from t2t_torch.text.encoder import RESERVED_TOKENS, CharacterEncoder
 from t2t_torch.text.subword import SubwordEncoder
 
-# So many of a stream of unknown length, each as likely as any other.
+# Uniform sampling from a stream of unknown length.
 
 
 T = TypeVar("T")
 
 
 class Reservoir(Generic[T]):
-    """Takes a stream, keeps a sample.  Vitter 1985, "Random sampling with a reservoir", R.
+    """Uniform sample of a stream.  Vitter 1985, "Random sampling with a reservoir", R.
 
     Attributes:
-      kept: the sample; all that came, in its order, as long as it is not full.
+      kept: the sample; all items in their order as long as it is not full.
 
     Args:
-      size: how many are kept; None for all.
-      seed: of the drawing.
+      size: size of the sample; None for all items.
+      seed: seed of the draw.
     """
 
     def __init__(self, size: int | None, *, seed: int) -> None:
@@ -42,7 +42,7 @@ class Reservoir(Generic[T]):
         self._seen = 0
 
     def place(self) -> int | None:
-        """Returns where the next of the stream is to be put with `put`; None: it is not kept."""
+        """Returns the index for `put` of the next item; None if it is not kept."""
         self._seen += 1
         if self._size is None or self._seen <= self._size:
             return self._seen - 1
@@ -50,7 +50,7 @@ class Reservoir(Generic[T]):
         return place if place < self._size else None
 
     def put(self, place: int, item: T) -> None:
-        """Keeps an item at its place."""
+        """Stores an item at an index."""
         if place == len(self.kept):
             self.kept.append(item)
         else:
@@ -66,10 +66,10 @@ UNKNOWN_WORD = "<UNK>"
 
 
 class VocabularyBuilder(ABC):
-    """Learns one file of a data folder.
+    """Base class of builders of a file in a data folder.
 
     Attributes:
-      file: its name.
+      file: name of the file.
     """
 
     def __init__(self, file: str) -> None:
@@ -77,16 +77,16 @@ class VocabularyBuilder(ABC):
 
     @abstractmethod
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
-        """Passes the samples on; when they end, the file is written, whole or not at all."""
+        """Yields the samples unchanged; writes the file atomically at their end."""
 
 
 def learn(
     learners: Sequence[VocabularyBuilder], samples: Iterator[Sample], directory: Path
 ) -> None:
-    """Lets all learners see all samples, once, and write their files.
+    """Runs all builders in one pass over the samples, and writes their files.
 
     Raises:
-      DataError: there is no sample, or one of the learners cannot make anything of them.
+      DataError: there are no samples, or a builder cannot use them.
     """
     for learner in learners:
         samples = learner.learn(samples, directory / learner.file)
@@ -95,14 +95,14 @@ def learn(
 
 
 class SubwordVocabularyBuilder(VocabularyBuilder):
-    """Learns subwords: a sentencepiece model.
+    """Builder of a subword vocabulary: a sentencepiece model.
 
     Args:
-      file: its name.
-      values: the texts of a sample.
-      vocab_size: ids wanted.
-      max_samples: it is learnt from so many samples, drawn evenly from all; None for all.
-      seed: of the drawing.
+      file: name of the file.
+      values: returns the texts of a sample.
+      vocab_size: target size.
+      max_samples: number of samples, drawn uniformly, to train on; None for all.
+      seed: seed of the draw.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class SubwordVocabularyBuilder(VocabularyBuilder):
         self._seed = seed
 
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
-        """Keeps what is drawn and passes all on."""
+        """Samples the texts; yields all samples."""
         drawn: Reservoir[tuple[str, ...]] = Reservoir(self._max_samples, seed=self._seed)
         for sample in samples:
             place = drawn.place()
@@ -126,15 +126,15 @@ class SubwordVocabularyBuilder(VocabularyBuilder):
 
 
 class WordVocabularyBuilder(VocabularyBuilder):
-    r"""Learns words: the most frequent ones, those of equal frequency by the alphabet.
+    r"""Builder of a word vocabulary: the most frequent words, ties in alphabetical order.
 
-    Words that a line of the file cannot hold are left out: with a line break, or "\r" at the end.
+    Words that do not fit in a line of the file are omitted: with a line break, or "\r" at the end.
 
     Args:
-      file: its name.
-      values: the words of a sample.
-      vocab_size: ids wanted, the two reserved ones and that of unknown words counted.
-      min_count: words that are seen more seldom are left out.
+      file: name of the file.
+      values: returns the words of a sample.
+      vocab_size: target size, including the two reserved ids and the unknown word.
+      min_count: minimum number of occurrences of a word.
     """
 
     def __init__(self, file: str, values: Values, vocab_size: int, min_count: int = 1) -> None:
@@ -163,11 +163,11 @@ class WordVocabularyBuilder(VocabularyBuilder):
 
 
 class CharacterVocabularyBuilder(VocabularyBuilder):
-    """Learns an alphabet: every character there is.
+    """Builder of a character vocabulary: all characters of the samples.
 
     Args:
-      file: its name.
-      values: the texts of a sample.
+      file: name of the file.
+      values: returns the texts of a sample.
     """
 
     def __init__(self, file: str, values: Values) -> None:
@@ -185,11 +185,11 @@ class CharacterVocabularyBuilder(VocabularyBuilder):
 
 
 class LabelVocabularyBuilder(VocabularyBuilder):
-    """Learns labels: every one there is, by the alphabet.
+    """Builder of a label vocabulary: all labels of the samples, in alphabetical order.
 
     Args:
-      file: its name.
-      values: the labels of a sample.
+      file: name of the file.
+      values: returns the labels of a sample.
     """
 
     def __init__(self, file: str, values: Values) -> None:
@@ -213,13 +213,13 @@ class LabelVocabularyBuilder(VocabularyBuilder):
 
 
 class MomentsBuilder(VocabularyBuilder):
-    """Learns the mean and the standard deviation of numbers, each over all samples.
+    """Builder of the mean and the standard deviation of numbers over all samples.
 
-    The deviation is that of the population; where it is 0 it is written as 1, as PyText has it.
+    The deviation is that of the population; 0 is replaced by 1, as in PyText.
 
     Args:
-      file: its name.
-      field: of a sample: a list of numbers, of the same length in all.
+      file: name of the file.
+      field: field of a sample: a list of numbers, of the same length in all samples.
     """
 
     def __init__(self, file: str, field: str) -> None:
@@ -251,7 +251,7 @@ class MomentsBuilder(VocabularyBuilder):
 
 
 def load_moments(path: Path) -> tuple[list[float], list[float]]:
-    """Reads what a `MomentsBuilder` wrote: means and standard deviations.
+    """Reads the file of a `MomentsBuilder`: means and standard deviations.
 
     Raises:
       DataError: there is no such file.
@@ -266,7 +266,7 @@ def load_moments(path: Path) -> tuple[list[float], list[float]]:
 
 
 def _fits_a_line(text: str) -> bool:
-    """Whether `text.lines.read_lines` reads the text back from a line of its own."""
+    """Returns True if the text can be stored as a line of a text file."""
     if "\n" in text or text.endswith("\r"):
         return False
     return not any("\ud800" <= character <= "\udfff" for character in text)  # not in UTF-8

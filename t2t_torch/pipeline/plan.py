@@ -392,7 +392,7 @@ def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short
 
 
 class EpochPlan:
-    """Rows of every batch of every epoch: filter, shuffle, bucket by length, split, shuffle batches.
+    """Rows of every batch of every epoch: filter, shuffle, bucket, split, shuffle batches.
 
     Rows are ordered by length, equal lengths in random order.  Each bucket is split into batches of
     its size and the remainder moves to the next bucket, so an epoch has at most one short batch and
