@@ -1,4 +1,4 @@
-"""Guesses with the names that users know: labels, tags."""
+"""Outputs of a graph with readable values: labels, tags, texts."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from t2t_torch.features import Features
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import IDEOGRAPHS, SpanQAProblem, marks, token_pattern
 
-# A question and a text in a graph: the windows of the text, and the answer that is in it.
+# Extractive question answering in a graph: the windows of a text, and the answer span.
 
 
 BATCH = "batch"
-"""The name of the axis of examples."""
+"""Name of the axis of examples."""
 
 _QUESTION, _CONTEXT = "question", "context"
 _SPACE, _IDEOGRAPH, _WORD, _MARK, _OTHER = range(5)
@@ -36,12 +36,12 @@ _CERTAIN = 1.0
 
 
 class Answers(NamedTuple):
-    """What is found in texts.
+    """Answers found in texts.
 
     Attributes:
-      texts: [B] string, as they stand in the texts; "" where there is none.
-      spans: [B, 2] int64, the first character of each and the one behind its last; -1 twice.
-      probabilities: [B].
+      texts: texts of the answers, verbatim, "" for no answer, [B] string.
+      spans: start and end (exclusive) in characters, (-1, -1) for no answer, [B, 2] int64.
+      probabilities: probabilities of the answers, [B].
     """
 
     texts: str
@@ -50,14 +50,14 @@ class Answers(NamedTuple):
 
 
 def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
-    """Returns the windows of a problem that cuts its texts into some; None if it does not.
+    """Returns the windows of a problem that splits its texts into windows, otherwise None.
 
     Args:
       graph: graph to which inputs and operators are added.
-      problem: whose.
+      problem: the problem.
 
     Raises:
-      ExportError: it makes inputs, or answers, in Python.
+      ExportError: the problem computes inputs or answers in Python.
     """
     kind = type(problem)
     for name, what in (("inputs_of", "inputs of a sample"), ("answer_of", "answers")):
@@ -74,15 +74,15 @@ def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
 
 
 class ContextWindows:
-    """The words of questions and texts, a row for each window of a text.
+    """Words of questions and texts, one row per window of a text.
 
     Args:
       graph: graph to which inputs and operators are added.
-      problem: says how long windows are.
+      problem: problem with the length of windows.
 
     Attributes:
-      fields: the words of question and text, [N, W], by field.
-      rows: [N] int64, the input that each window is of.
+      fields: words of question and text, [N, W], by field.
+      rows: index of the input of each window, [N] int64.
     """
 
     def __init__(self, graph: Graph, problem: SpanQAProblem) -> None:
@@ -124,9 +124,9 @@ class ContextWindows:
         }
 
     def _cut(self, words: str, starts: str, size: str) -> str:
-        """Returns so many words at most of each window's input, from a place on.  -> [N, W] string.
+        """Returns at most `size` words of each window's input from `starts` on.  [N, W] string.
 
-        They are taken one by one: onnxruntime's Gather copies only the first string of a row.
+        They are gathered one by one: onnxruntime's Gather copies only the first string of a row.
         """
         graph = self._graph
         width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
@@ -141,21 +141,21 @@ class ContextWindows:
         return graph.add("Where", inside, found, [""])
 
     def of_each(self, values: str) -> str:
-        """Returns for each window the numbers that its input has.  [B, ...] -> [N, ...]."""
+        """Returns the values of each window's input.  [B, ...] -> [N, ...]."""
         return self._graph.add("Gather", values, self.rows)
 
     def answers(self, spans: str, probabilities: str) -> Answers:
         """Returns the most probable answer of all windows: `SpanQAProblem.answer_of`.
 
         Args:
-          spans: [N, 2] int64, first and last word in the window; -1 where there is no answer.
-          probabilities: [N].
+          spans: first and last word in the window, -1 for no answer, [N, 2] int64.
+          probabilities: probabilities of the spans, [N].
         """
         graph = self._graph
         zero, one = graph.constant(0), graph.constant(1)
         firsts = graph.add("Gather", spans, zero, axis=1)
         found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
-        # A probability of 0 is more than that there is no answer, or no such window.
+        # A probability of 0 is higher than no answer, which is higher than no window.
         rated = graph.add("Where", found, probabilities, -1.0)
         rated = self._by_input(rated, -2.0)  # [B, K]
         best = graph.add("ArgMax", rated, axis=1, keepdims=0)
@@ -163,7 +163,7 @@ class ContextWindows:
         least = self._by_input(probabilities, _CERTAIN + 1)
         least = graph.add("ReduceMin", least, [1], keepdims=0)
         has_one = graph.add("GreaterOrEqual", most, 0.0)  # [B]
-        # Windows stand input by input, so the best's number follows from how many are before.
+        # Windows are ordered by input, so the best one's index follows from the counts before it.
         counts = graph.add("ReduceSum", graph.integers(self._there), [1], keepdims=0)
         before = graph.add("CumSum", counts, zero, exclusive=1)
         window = graph.add("Add", before, best)
@@ -174,13 +174,13 @@ class ContextWindows:
         return Answers(texts, places, graph.add("Where", has_one, most, least))
 
     def _by_input(self, values: str, filler: float) -> str:
-        """Returns a value of each window, by input.  [N] -> [B, K], filled up."""
+        """Returns the values of windows by input, padded with `filler`.  [N] -> [B, K]."""
         graph = self._graph
         full = graph.add("Expand", graph.constant(filler), graph.add("Shape", self._there))
         return graph.add("ScatterND", full, self._places, values)
 
     def _told(self, first: str, last: str, has_one: str) -> tuple[str, str]:
-        """Returns texts and places of the words from first to last, [B] each, where there are."""
+        """Returns texts [B] and spans [B, 2] of the words from first to last, if there are any."""
         graph = self._graph
         letters = at_least_one(graph, characters_of(graph, self._texts), "")  # [B, L]
         inside = graph.add("Unsqueeze", has_one, [1])
@@ -188,7 +188,7 @@ class ContextWindows:
         for bound, is_within in ((first, "GreaterOrEqual"), (last, "LessOrEqual")):
             within = graph.add(is_within, number, _upright(graph, bound))
             inside = graph.add("And", inside, within)
-        # Spaces have the number of the word before them: the last ones belong to no answer.
+        # Spaces have the index of the word before them: trailing ones are not part of an answer.
         inside = graph.add("And", inside, graph.add("Not", _is_space(graph, letters)))
         each = graph.integers(inside)
         start = graph.add("ArgMax", each, axis=1, keepdims=0)
@@ -211,16 +211,17 @@ def _upright(graph: Graph, values: str) -> str:
 
 
 def _is_space(graph: Graph, letters: str) -> str:
-    """Returns which characters are spaces, or none at all.  [B, L] bool."""
+    """Returns a mask of spaces and padding.  [B, L] bool."""
     spaces = dict.fromkeys(["", *filter(str.isspace, characters())], 1)
     return graph.add("Equal", numbered(graph, letters, spaces, 0), 1)
 
 
 def _word_numbers(graph: Graph, letters: str) -> str:
-    """Returns of each character the number of the word that it is in, or behind, from 0.  [B, L].
+    """Returns the index, from 0, of the word that contains or precedes each character.  [B, L].
 
-    As `token_pattern` has them: a mark goes with what is before it but spaces and signs, and a
-    letter with the letter or mark before it, but where the marks belong to an ideograph.
+    Words are those of `token_pattern`: a combining mark joins the character before it unless that
+    is a space or sign, and a letter joins the letter or mark before it unless the marks belong to
+    an ideograph.
     """
     kinds = graph.add("Where", _is_space(graph, letters), *map(graph.constant, (_SPACE, _OTHER)))
     for kind, expression in (
@@ -250,9 +251,9 @@ def _word_numbers(graph: Graph, letters: str) -> str:
 
 
 def _last_unmarked(graph: Graph, kinds: str) -> str:
-    """Returns the kind of the last character up to each that is no mark.  [B, L].
+    """Returns the kind of the last character up to each that is not a mark.  [B, L].
 
-    At the beginning of a text that is a space's, as if one stood there.
+    At the start of a text it is the kind of a space.
     """
     plain = graph.add("Not", graph.add("Equal", kinds, _MARK))
     begin = graph.add("And", is_first(graph, kinds), graph.add("Not", plain))
@@ -272,22 +273,21 @@ def add_answers(
     found: Mapping[str, str],
     windows: ContextWindows | None = None,
 ) -> None:
-    """Makes the outputs of a graph.
+    """Adds the outputs of a graph.
 
-    Of each target t: "t", and "t_probability" and "t_scores" where there are some.  A class or a
-    choice is a string, [B]; tags are strings, [B, W], empty behind a sentence's words; of several
-    labels those that are there are true, [B, C]; numbers and distributions are float32, [B, n].  A
-    part of a text is a string, [B], "" where there is none; "t_span" is its first character in the
-    text and the one behind its last, int64 [B, 2], -1 twice where there is none.
+    They are "t" for each target t, and "t_probability" and "t_scores" if present.  A class or a
+    choice is a string, [B]; tags are strings, [B, W], padded with ""; sets of labels are bool,
+    [B, C]; numbers and distributions are float32, [B, n].  A text span is a string, [B], "" for
+    none; "t_span" is its start and end (exclusive) in characters, int64 [B, 2], (-1, -1) for none.
 
     Args:
-      graph: holds the network.
-      features: of the problem.
-      found: the network's outputs by name, as `network.export_network` names them.
-      windows: of a text that is cut into some, whose answers these are.
+      graph: graph with the network.
+      features: features of the problem.
+      found: outputs of the network by name; see `network.export_network`.
+      windows: windows of a text that is split into several.
 
     Raises:
-      ExportError: a target is of a kind that a graph cannot name yet.
+      ExportError: a target has a kind that is not supported in a graph.
     """
     for name, feature in features.targets.items():
         if feature.selects_words and windows is not None:

@@ -25,8 +25,8 @@ def tokens(graph: Graph, texts: str, **cut: Any) -> str:
     Args:
       graph: graph to which operators are added.
       texts: [B] string.
-      cut: `separators`, regular expressions of what is between tokens; or `tokenexp`, one of a
-        token, of which the longest match counts.
+      cut: `separators`, regular expressions of separators; or `tokenexp`, the regular expression
+        of a token, whose longest match counts.
 
     Returns:
       [B, W] string, padded with ""; W may be 0.
@@ -37,26 +37,24 @@ def tokens(graph: Graph, texts: str, **cut: Any) -> str:
 
 
 def at_least_one(graph: Graph, rows: str, padding: Any) -> str:
-    """Returns rows as they are, or with one column of padding if they have none.  [B, W]."""
+    """Returns rows unchanged, or with one column of padding if they have none.  [B, W]."""
     column = graph.add("Expand", graph.constant(padding), _column(graph, rows))
     width = graph.add("Max", graph.add("Shape", rows, start=1, end=2), [1])
     return first(graph, graph.add("Concat", rows, column, axis=1), width)
 
 
 def first(graph: Graph, rows: str, width: str) -> str:
-    """Returns the first `width`, [1] int64, columns of rows.  [B, W, ...]."""
+    """Returns the first `width` ([1] int64) columns of rows.  [B, W, ...]."""
     return graph.add("Slice", rows, [0], width, [1])
 
 
 def characters_of(graph: Graph, texts: str) -> str:
-    """Returns the characters of texts, [B] string: [B, L] string, padded with ""; L
-    may be 0.
-    """
+    """Returns the characters of texts [B]: [B, L] string, padded with ""; L may be 0."""
     return tokens(graph, texts, separators=[""])
 
 
 def numbered(graph: Graph, strings: str, numbers: Mapping[str, int], other: int) -> str:
-    """Returns int64 numbers of strings; `other` is that of all that are not in the mapping."""
+    """Returns int64 numbers of strings; `other` for strings that are not in the mapping."""
     return graph.add(
         "LabelEncoder",
         strings,
@@ -68,14 +66,14 @@ def numbered(graph: Graph, strings: str, numbers: Mapping[str, int], other: int)
 
 
 def without_first(graph: Graph, rows: str) -> str:
-    """Returns all columns of rows but the first."""
+    """Returns all columns of rows except the first."""
     end = graph.add("Shape", rows, start=1, end=2)
     return graph.add("Slice", rows, [1], end, [1])
 
 
 def beside(graph: Graph, rows: str, padding: Any) -> tuple[str, str]:
-    """Returns for each column the one before it and the one after it, `padding` where there is
-    none: [B, L] each, of numbers or strings.
+    """Returns the previous and the next element of each, `padding` at the ends: [B, L] each, of
+    numbers or strings.
     """
     blank = graph.add("Expand", graph.constant(padding), _column(graph, rows))
     before = graph.add("Concat", blank, rows, axis=1)
@@ -85,14 +83,14 @@ def beside(graph: Graph, rows: str, padding: Any) -> tuple[str, str]:
 
 
 def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str], str]) -> str:
-    """Returns strings, some of them changed: what most strings need not go through.
+    """Returns strings with a change applied only to those that need it.
 
     Args:
       graph: graph to which operators are added.
-      strings: of any shape.
-      unchanged: a regular expression of RE2 of those that stay as they are.
-      change: from strings, [N] and an empty one behind them, to N or more, the first N of which are
-        put in the place of the others.
+      strings: strings of any shape.
+      unchanged: RE2 regular expression of strings that are not changed.
+      change: function from N strings and an empty one to at least N strings, the first N of which
+        replace the originals.
     """
     flat = graph.add("Reshape", strings, [-1])
     others = graph.add("Not", graph.add("RegexFullMatch", flat, pattern=unchanged))
@@ -106,12 +104,13 @@ def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str],
 
 
 def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> str:
-    """Returns words whose characters were changed: all as one text, so that nothing is filled up.
+    """Returns words with changed characters, processed as one text to avoid padding.
 
     Args:
       graph: graph to which operators are added.
-      words: [N] string, none with a line end; empty ones are left out.
-      change: from the characters of texts, [B, L] string, to what becomes of them; line ends stay.
+      words: [N] string, without line ends; empty ones are dropped.
+      change: function from the characters of texts, [B, L] string, to the changed ones; it keeps
+        line ends.
 
     Returns:
       [N'] string.
@@ -124,11 +123,11 @@ def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> 
 
 
 def spaced(graph: Graph, words: str) -> str:
-    """Returns words with a space before each but the first of its row.
+    """Returns words with a space before all but the first of each row.
 
     Args:
       graph: graph to which operators are added.
-      words: [B, W] string, filled up with the empty one, which stays.
+      words: [B, W] string, padded with "", which is unchanged.
     """
     blank = graph.add("Equal", words, graph.constant(""))
     alone = graph.add("Or", blank, is_first(graph, words))
@@ -137,17 +136,17 @@ def spaced(graph: Graph, words: str) -> str:
 
 
 def is_first(graph: Graph, rows: str) -> str:
-    """Returns which column is the first, of rows [B, W].  [W] bool."""
+    """Returns a mask of the first column of rows [B, W].  [W] bool."""
     width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
     numbers = graph.add("Range", 0, width, 1)
     return graph.add("Equal", numbers, 0)
 
 
 def joined(graph: Graph, strings: str) -> str:
-    """Returns each row of strings as one: [B, L] to [B].
+    """Returns the concatenation of each row of strings: [B, L] to [B].
 
-    `_TOGETHER` neighbours are joined, then as many of those, so that a text is copied a few times
-    only, and a loop of onnxruntime, which takes its time, has few turns.
+    `_TOGETHER` neighbours are joined at a time, repeatedly: a text is copied only a few times, and
+    onnxruntime's slow loop has few iterations.
     """
     body = graph.body("join")
     body.input("number", "int64", [])
@@ -170,7 +169,7 @@ def joined(graph: Graph, strings: str) -> str:
 
 
 def _column(graph: Graph, rows: str) -> str:
-    """Returns the shape of a single column beside rows.  [2] int64."""
+    """Returns the shape of a single column for rows.  [2] int64."""
     return graph.add("Concat", graph.add("Shape", rows, start=0, end=1), [1], axis=0)
 
 
@@ -179,14 +178,14 @@ def _is_not_one(graph: Graph, rows: str) -> str:
     return graph.add("Not", graph.add("Equal", width, 1))
 
 
-# Rows of numbers of different lengths in a graph, filled up with 0.
+# Rows of numbers of different lengths in a graph, padded with 0.
 
 
 class Rows(NamedTuple):
     """Rows of numbers.
 
     Attributes:
-      values: [B, S] int64, 0 from each row's end on; S may be 0.
+      values: [B, S] int64, padded with 0; S may be 0.
       lengths: [B] int64.
     """
 
@@ -195,12 +194,12 @@ class Rows(NamedTuple):
 
 
 def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
-    """Returns rows of their numbers one after another.
+    """Returns rows from their concatenated numbers.
 
     Args:
       graph: graph to which operators are added.
-      flat: [N] int64, the first row's, the second's and so on.
-      lengths: [B] int64, with the sum N.
+      flat: [N] int64, numbers of all rows in order.
+      lengths: [B] int64, sum N.
     """
     mask = _mask(graph, lengths, longest(graph, lengths))
     zeros = graph.integers(graph.add("And", mask, graph.constant(False)))
@@ -209,14 +208,14 @@ def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
 
 
 def counted(graph: Graph, lengths: str) -> Rows:
-    """Returns 0, 1, 2 and so on for each row."""
+    """Returns 0, 1, 2 etc. for each row."""
     width = longest(graph, lengths)
     values = graph.add("Mul", _numbers(graph, width), graph.integers(_mask(graph, lengths, width)))
     return Rows(values, lengths)
 
 
 def with_end(graph: Graph, rows: Rows) -> Rows:
-    """Returns rows with `EOS` behind each."""
+    """Returns rows with `EOS` appended to each."""
     values = graph.add("Pad", rows.values, [0, 0, 0, 1], 0)
     numbers = _numbers(graph, graph.add("Shape", values, start=1, end=2))
     end = graph.add("Equal", numbers, _upright(graph, rows.lengths))
@@ -225,18 +224,18 @@ def with_end(graph: Graph, rows: Rows) -> Rows:
 
 
 def turned(graph: Graph, rows: Rows) -> Rows:
-    """Returns each row from its last number to its first."""
+    """Returns rows with each row reversed."""
     values = graph.add("ReverseSequence", rows.values, rows.lengths, batch_axis=0, time_axis=1)
     return Rows(values, rows.lengths)
 
 
 def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
-    """Returns the beginnings of rows, as wide as the longest of them but at least 1.
+    """Returns truncated rows, as wide as the longest of them, at least 1.
 
     Args:
       graph: graph to which operators are added.
-      rows: what is cut.
-      lengths: [B] int64, what is kept of each at most.
+      rows: rows to truncate.
+      lengths: [B] int64, maximum length of each row.
     """
     lengths = graph.add("Min", rows.lengths, lengths)
     width = longest(graph, lengths)
@@ -246,18 +245,18 @@ def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
 
 
 def longest(graph: Graph, lengths: str) -> str:
-    """Returns the largest of lengths, but at least 1.  [1] int64."""
+    """Returns the maximum of lengths, at least 1.  [1] int64."""
     return graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), [1])
 
 
 def _numbers(graph: Graph, width: str) -> str:
-    """Returns [width] int64 from 0 on."""
+    """Returns 0, 1, ..., width - 1.  [width] int64."""
     end = graph.add("Squeeze", width)
     return graph.add("Range", 0, end, 1)
 
 
 def _mask(graph: Graph, lengths: str, width: str) -> str:
-    """Returns which places are in each row.  [B, width] bool."""
+    """Returns a mask of the positions in each row.  [B, width] bool."""
     return graph.add("Less", _numbers(graph, width), _upright(graph, lengths))
 
 
@@ -265,41 +264,41 @@ def _upright(graph: Graph, lengths: str) -> str:
     return graph.add("Unsqueeze", lengths, [1])  # [B, 1]
 
 
-# Classes of characters as Python knows them, for the regular expressions of a graph.
+# Python's character classes for the regular expressions of a graph.
 #
-# What is a letter or a space to RE2, onnxruntime's regular expressions, is so in ASCII alone, or in
-# another version of Unicode; so the characters themselves are written out.
+# In RE2, onnxruntime's regular expressions, classes of letters or spaces are limited to ASCII or
+# follow another version of Unicode; so the characters themselves are listed.
 
 
 SPACE, LINE_SPACE = r"\s", r"[ \t\r\n]"
-"""What `str.split` cuts at, and what `features.text.words_of` does."""
+"""Separators of `str.split`, and of `features.text.words_of`."""
 
 _TESTS: dict[str, Callable[[str], bool]] = {
     "w": lambda character: character.isalnum() or character == "_",
     "s": str.isspace,
     "d": str.isdecimal,
 }
-_SAME = "nrtfv"  # escapes that mean the same to both
+_SAME = "nrtfv"  # escapes with the same meaning in both
 
-# Groups but (?:...), repetitions that take little or give nothing back, POSIX classes.
+# Groups other than (?:...), lazy or possessive repetitions, POSIX classes.
 _REFUSED = re.compile(r"\((?!\?:)|[*+?}][+?]|\[:")
 _PARTS = re.compile(r"\\(?P<escape>.)|(?P<opens>\[\^?\]?)|(?P<closes>\])|[\^$]", re.DOTALL)
 
 
 @functools.cache
 def characters() -> tuple[str, ...]:
-    """Returns all of Unicode: every code point but the surrogates."""
+    """Returns all Unicode characters: every code point except surrogates."""
     points = itertools.chain(range(0xD800), range(0xE000, sys.maxunicode + 1))
     return tuple(map(chr, points))
 
 
 @functools.cache
 def ranges(test: Callable[[str], bool], *, others: bool = False) -> str:
-    """Returns the characters that pass a test, as RE2 writes them between brackets.
+    """Returns the characters that pass a test as the content of an RE2 character class.
 
     Args:
-      test: of a character.
-      others: whether it is those that do not pass it.
+      test: predicate of a character.
+      others: if True, returns the characters that do not pass.
     """
     parts = []
     points = (ord(character) for character in characters() if test(character) is not others)
@@ -310,10 +309,10 @@ def ranges(test: Callable[[str], bool], *, others: bool = False) -> str:
 
 
 def re2(expression: str) -> str:
-    r"""Returns a regular expression of Python's as RE2 writes it, \w, \s and \d in full.
+    r"""Returns a Python regular expression in RE2's syntax, with \w, \s and \d expanded.
 
     Raises:
-      ExportError: it holds something that RE2 does not know, or knows as something else.
+      ExportError: the expression has syntax that RE2 lacks or interprets differently.
     """
     if _REFUSED.search(re.sub(r"\\.", "", expression, flags=re.DOTALL)):
         _refuse(expression)
@@ -335,7 +334,7 @@ def re2(expression: str) -> str:
 
 
 def _escaped(expression: str, letter: str, *, inside: bool) -> str:
-    """Returns what a backslash and a character are to RE2, in a class or outside one."""
+    """Returns an escaped character in RE2's syntax, inside or outside a class."""
     test = _TESTS.get(letter.lower())
     if test is None:
         if letter.isalnum() and letter not in _SAME:
@@ -354,16 +353,16 @@ def _refuse(expression: str) -> None:
     )
 
 
-# `str.lower` in a graph: the same for every text.
+# `str.lower` in a graph, equal for every text.
 
 
-# A capital sigma has two small ones: the second ends a word.  Unicode 3.13, Final_Sigma.
+# A capital sigma has two lower-case forms: the second is word-final.  Unicode 3.13, Final_Sigma.
 _SIGMA, _SMALL, _FINAL = "Σ", "σ", "ς"
 _OTHER, _CASED, _IGNORED = 0, 1, 2
 
 
 def lower_words(graph: Graph, words: str) -> str:
-    """Returns words in lower case: strings of any shape, none with a line end."""
+    """Returns words in lower case: strings of any shape, without line ends."""
     return replaced(graph, words, f"[^{capitals()}]*", lambda some: _lower_some(graph, some))
 
 
@@ -372,7 +371,7 @@ def _lower_some(graph: Graph, words: str) -> str:
 
 
 def capitals() -> str:
-    """Returns the characters that lower case changes, as RE2 writes them between brackets."""
+    """Returns the characters that `str.lower` changes as the content of an RE2 character class."""
     return ranges(_is_capital)
 
 
@@ -385,7 +384,7 @@ def lower(graph: Graph, letters: str) -> str:
 
     Args:
       graph: graph to which operators are added.
-      letters: [B, L] string, the characters of each text, filled up with the empty one.
+      letters: [B, L] string, the characters of each text, padded with "".
 
     Returns:
       [B, L] string.
@@ -405,13 +404,13 @@ def lower(graph: Graph, letters: str) -> str:
 
 
 def _is_final(graph: Graph, letters: str) -> str:
-    """Returns whether each character is a capital sigma that ends a word.  [B, L] bool.
+    """Returns a mask of capital sigmas that end a word.  [B, L] bool.
 
-    It does where the next character before it that is not to be ignored has case, and the next
-    after it has none.
+    Such a sigma follows a cased character and is not followed by one, both ignoring case-ignorable
+    characters.
     """
     kinds = numbered(graph, letters, _kinds(), _OTHER)
-    # One that has no case stands before and after each text.
+    # Uncased characters before and after each text.
     kinds = graph.add("Pad", kinds, [0, 1, 0, 1], _OTHER)
     shape = graph.add("Shape", kinds)
     flat = graph.add("Reshape", kinds, [-1])
@@ -434,15 +433,15 @@ def _is_final(graph: Graph, letters: str) -> str:
 
 @functools.cache
 def _small() -> dict[str, str]:
-    """Returns the characters that lower case changes, and what it makes of them."""
+    """Returns the characters that `str.lower` changes, with their lower-case forms."""
     return {one: one.lower() for one in characters() if one.lower() != one}
 
 
 @functools.cache
 def _kinds() -> dict[str, int]:
-    """Returns which characters have case, and which are ignored where a word's end is looked for.
+    """Returns the kinds of characters that are cased or case-ignorable.
 
-    What becomes of a sigma behind each of them tells it.
+    They are inferred from the lower-case form of a sigma after each of them.
     """
     kinds = {}
     for one in characters():
@@ -451,21 +450,21 @@ def _kinds() -> dict[str, int]:
     return kinds
 
 
-# UTF-8 in a graph: the bytes of characters, and the texts that bytes or code points are.
+# UTF-8 in a graph: the bytes of characters, and the texts of bytes or code points.
 #
-# No operator of onnxruntime tells a character's number, but one hashes strings: MurmurHash3, of 32
-# bits.  Each of its steps can be undone, so of a string of up to four bytes, once it is known how
-# many, the hash tells which.  The other way round, strings of a single byte are joined; onnxruntime
-# lets constants be strings that are no UTF-8 by themselves, though ONNX says that strings are.
+# No operator of onnxruntime returns a character's code point, but one hashes strings: 32-bit
+# MurmurHash3.  Each of its steps is invertible, so the bytes of a string of up to four bytes follow
+# from its hash and length.  For the inverse, strings of single bytes are joined; onnxruntime
+# accepts string constants that are invalid UTF-8, although the ONNX standard requires UTF-8.
 
 
 NONE = -1
-"""Stands where a character has no more bytes."""
+"""Padding after the bytes of a character."""
 
-_MOST = 4  # bytes of a character
-_LEAST = (0, 0xC0, 0xE0, 0xF0)  # the first byte of a character of so many bytes or more
-_RADIX = 64  # a byte behind the first says so much of the number
-_CONTINUES = (0x80, 0xBF)  # what stands behind the first byte
+_MOST = 4  # maximum bytes of a character
+_LEAST = (0, 0xC0, 0xE0, 0xF0)  # lowest first byte of a character by number of bytes
+_RADIX = 64  # values of a continuation byte
+_CONTINUES = (0x80, 0xBF)  # range of continuation bytes
 
 # MurmurHash3_x86_32, Austin Appleby, public domain; the seed is 0.
 _WORD = 1 << 32
@@ -473,10 +472,10 @@ _FACTORS = (0xCC9E2D51, 0x1B873593)
 _MIXED = (0x85EBCA6B, 0xC2B2AE35)
 _ADDED = 0xE6546B64
 
-# What can be written for a byte: itself, the sign for what is no UTF-8, nothing.
+# Output of a byte: itself, the replacement character, or nothing.
 _REPLACED, _NOTHING = 256, 257
 _WRITTEN = np.array([*(bytes([i]) for i in range(256)), "\ufffd".encode(), b""], object)
-_END = 256  # ends a line of bytes
+_END = 256  # end of a text in a sequence of bytes
 
 
 def utf8(graph: Graph, letters: str) -> str:
@@ -484,10 +483,10 @@ def utf8(graph: Graph, letters: str) -> str:
 
     Args:
       graph: graph to which operators are added.
-      letters: [N] string, of one character each or empty.
+      letters: [N] string, one character each or empty.
 
     Returns:
-      [N, 4] int64, filled up with `NONE`.
+      [N, 4] int64, padded with `NONE`.
     """
     plain = {"": NONE, **{chr(number): number for number in range(0x80)}}
     packed = numbered(graph, letters, plain, _WORD)
@@ -505,11 +504,11 @@ def utf8(graph: Graph, letters: str) -> str:
 
 
 def code_points(graph: Graph, letters: str) -> str:
-    """Returns the numbers of characters: [N] string, none empty, to [N] int64."""
+    """Returns the code points of characters: [N] string, none empty, to [N] int64."""
     octets = utf8(graph, letters)
     count = graph.integers(graph.add("GreaterOrEqual", octets, 0))
     count = graph.add("ReduceSum", count, [1], keepdims=0)
-    # For each number of bytes: what each byte counts, and what the marks of all count.
+    # For each number of bytes: the weight of each byte, and the total of the marker bits.
     weights = np.zeros((_MOST + 1, _MOST), np.int64)
     marks = np.zeros(_MOST + 1, np.int64)
     for size in range(1, _MOST + 1):
@@ -521,13 +520,13 @@ def code_points(graph: Graph, letters: str) -> str:
 
 
 def characters_with(graph: Graph, points: str) -> str:
-    """Returns the characters of numbers: [N] int64, none a surrogate's, to [N] string."""
+    """Returns the characters of code points: [N] int64, no surrogates, to [N] string."""
     more = [graph.constant(limit) for limit in (0x80, 0x800, 0x10000)]
     counts = [graph.integers(graph.add("GreaterOrEqual", points, limit)) for limit in more]
     behind = graph.add("Add", graph.add("Add", counts[0], counts[1]), counts[2])
     whole = ""
     for place in range(_MOST):
-        left = graph.add("Sub", behind, graph.constant(place))  # bytes behind this one
+        left = graph.add("Sub", behind, graph.constant(place))  # bytes after this one
         scale = graph.constant([_RADIX**i for i in range(_MOST)])
         scale = graph.add("Gather", scale, graph.add("Max", left, 0))
         octet = graph.add("Div", points, scale)
@@ -546,11 +545,11 @@ def characters_with(graph: Graph, points: str) -> str:
 
 
 def texts_of(graph: Graph, octets: str) -> str:
-    """Returns what rows of bytes say: `bytes.decode(errors="replace")`.
+    """Returns the texts of rows of bytes: `bytes.decode(errors="replace")`.
 
     Args:
       graph: graph to which operators are added.
-      octets: [B, T] int64, each of 0 to 255, or `NONE` where there is no byte.
+      octets: [B, T] int64, 0 to 255, or `NONE` for no byte.
 
     Returns:
       [B] string.
@@ -565,15 +564,15 @@ def texts_of(graph: Graph, octets: str) -> str:
 
 
 def _sound(graph: Graph, line: str) -> str:
-    """Returns bytes of which those that are no UTF-8 are replaced, as numbers of `_WRITTEN`.
+    """Returns bytes with invalid UTF-8 replaced, as indices of `_WRITTEN`.
 
-    The first byte of a character tells how many follow and what the second may be; Unicode 15.0,
-    table 3-7.  What begins like a character but does not go on is replaced at once, as far as it
-    fits.
+    The first byte of a character determines the number of bytes and the range of the second;
+    Unicode 15.0, table 3-7.  The longest valid prefix of an incomplete character is replaced as a
+    unit.
 
     Args:
       graph: graph to which operators are added.
-      line: [N] int64, of several texts, `_END` behind each.
+      line: [N] int64, bytes of several texts, each followed by `_END`.
     """
     size, lowest, highest = (graph.add("Gather", graph.constant(x), line) for x in _beginnings())
     length, fits = graph.constant(1), ""
@@ -601,8 +600,8 @@ def _sound(graph: Graph, line: str) -> str:
 
 
 def _beginnings() -> np.ndarray:
-    """Returns for each byte and `_END` how many bytes it begins, 0 if none, and which the second
-    is: the lowest and the highest.  [3, 257] int64.
+    """Returns for each byte and `_END` the number of bytes of the character that it begins, 0 if
+    none, and the lowest and highest second byte.  [3, 257] int64.
     """
     found = np.zeros((3, _END + 1), np.int64)
     found[1:] = np.array(_CONTINUES)[:, None]
@@ -614,7 +613,7 @@ def _beginnings() -> np.ndarray:
 
 
 def _unhashed(graph: Graph, letters: str) -> str:
-    """Returns the bytes of characters of two bytes or more as one number, the first the lowest.
+    """Returns the bytes of characters with at least two bytes as one little-endian number.
 
     Args:
       graph: graph to which operators are added.
@@ -644,8 +643,8 @@ def _unhashed(graph: Graph, letters: str) -> str:
 
 
 def _times(graph: Graph, number: str, factor: int) -> str:
-    """Returns the lower 32 bits of a product of two numbers of 32 bits."""
-    half = graph.constant(1 << 16)  # by halves, so that nothing exceeds 64 bits
+    """Returns the lower 32 bits of the product of two 32-bit numbers."""
+    half = graph.constant(1 << 16)  # computed in halves to stay within 64 bits
     low = graph.add("BitwiseAnd", number, graph.constant((1 << 16) - 1))
     high = graph.add("Mul", graph.add("Div", number, half), graph.constant(factor))
     high = graph.add("Mul", graph.add("BitwiseAnd", high, graph.constant((1 << 16) - 1)), half)
@@ -654,18 +653,18 @@ def _times(graph: Graph, number: str, factor: int) -> str:
 
 
 def _folded(graph: Graph, number: str, bits: int) -> str:
-    """Returns the exclusive or of a number and the same so many bits further to the right."""
+    """Returns the exclusive or of a number and the number shifted right by `bits`."""
     return graph.add("BitwiseXor", number, graph.add("Div", number, graph.constant(1 << bits)))
 
 
 def _turned(graph: Graph, number: str, bits: int) -> str:
-    """Returns a number of 32 bits turned to the right by so many."""
+    """Returns a 32-bit number rotated right by `bits`."""
     over = graph.add("BitwiseAnd", number, graph.constant((1 << bits) - 1))
     over = graph.add("Mul", over, graph.constant(1 << (32 - bits)))
     return graph.add("Add", graph.add("Div", number, graph.constant(1 << bits)), over)
 
 
-# A field of texts in a graph: what it is cut into, each made once.
+# A field of texts in a graph, with its parts, each computed once.
 
 
 class FieldText:
@@ -673,8 +672,8 @@ class FieldText:
 
     Args:
       graph: graph to which operators are added.
-      texts: [B] string; left out if `words` are given.
-      words: [B, W] string, none with a space of any kind in it, filled up with the empty one.
+      texts: [B] string; omitted if `words` are given.
+      words: [B, W] string, without whitespace, padded with "".
     """
 
     def __init__(self, graph: Graph, texts: str = "", words: str = "") -> None:
@@ -684,7 +683,7 @@ class FieldText:
 
     @functools.cached_property
     def texts(self) -> str:
-        """The texts themselves: [B] string."""
+        """The texts: [B] string."""
         return self._texts or joined(self._graph, spaced(self._graph, self._words))
 
     @functools.cached_property
@@ -694,47 +693,45 @@ class FieldText:
 
     @functools.cached_property
     def parts(self) -> str:
-        """What `str.split` cuts each text into: [B, W] string, padded with ""."""
+        """The tokens of `str.split` of each text: [B, W] string, padded with ""."""
         return self._words or tokens(self._graph, self.texts, separators=[f"{re2(SPACE)}+"])
 
     @functools.cached_property
     def words(self) -> str:
-        """The words of each text, as `features.text.words_of` finds them: [B, W] string, filled
-        up with the empty one.
-        """
+        """The words of each text by `features.text.words_of`: [B, W] string, padded with ""."""
         return self._words or tokens(self._graph, self.texts, separators=[f"{LINE_SPACE}+"])
 
     @functools.cached_property
     def lower_parts(self) -> str:
-        """The same as `parts`, in lower case."""
+        """`parts` in lower case."""
         return lower_words(self._graph, self.parts)
 
     @functools.cached_property
     def lower_words(self) -> str:
-        """The same as `words`, in lower case."""
+        """`words` in lower case."""
         return lower_words(self._graph, self.words)
 
     @functools.cached_property
     def word_counts(self) -> str:
-        """How many words each text has: [B] int64."""
+        """The number of words of each text: [B] int64."""
         return count_of(self._graph, self.words)
 
 
 def count_of(graph: Graph, strings: str) -> str:
-    """Returns how many strings of each row are not empty: [B, W] to [B] int64."""
+    """Returns the number of nonempty strings of each row: [B, W] to [B] int64."""
     there = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
     return graph.add("ReduceSum", graph.integers(there), [1], keepdims=0)
 
 
-# The contract of what encodes texts in a graph.
+# The interface of text encoders in a graph.
 
 
 class WordIds(NamedTuple):
     """The ids of words.
 
     Attributes:
-      ids: of the words one after another.
-      starts: for each word, the place of its first id.
+      ids: concatenated ids of the words.
+      starts: position of the first id of each word.
     """
 
     ids: Rows
@@ -742,11 +739,11 @@ class WordIds(NamedTuple):
 
 
 class Spelling(NamedTuple):
-    """What texts are written with.
+    """Characters or bytes of texts.
 
     Attributes:
-      ids: of characters or bytes, [B, L] int64.
-      between: [B, L] bool, which are of no word: spaces, and what fills rows up.
+      ids: ids of characters or bytes, [B, L] int64.
+      between: mask of ids outside words: spaces and padding, [B, L] bool.
     """
 
     ids: str
@@ -754,7 +751,7 @@ class Spelling(NamedTuple):
 
 
 class EncoderGraph(ABC):
-    """Does in a graph what a `TextEncoder` does in Python."""
+    """Implementation of a `TextEncoder` in a graph."""
 
     @abstractmethod
     def of_texts(self, field: FieldText) -> Rows:

@@ -1,4 +1,4 @@
-"""tensor2tensor's pieces of words as ids, in a graph."""
+"""tensor2tensor's subtokens as ids, in a graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from t2t_torch.export.strings import (
 from t2t_torch.text import subtoken
 from t2t_torch.text.subtoken import SubtokenEncoder
 
-# A vocabulary of pieces as a tree, and lines of symbols cut with it in a graph.
+# A vocabulary of subtokens as a trie, and the segmentation of symbol sequences in a graph.
 
 
 _ROOT = 0
@@ -34,11 +34,11 @@ _NO = -1
 
 
 class Cut(NamedTuple):
-    """Where pieces begin in a line.
+    """Segmentation of a sequence of symbols.
 
     Attributes:
-      begins: [N] bool.
-      ids: [N] int64, that of the longest piece that begins here; where none does it is -1.
+      begins: mask of the starts of pieces, [N] bool.
+      ids: id of the longest piece that begins at each position, -1 for none, [N] int64.
     """
 
     begins: str
@@ -46,17 +46,17 @@ class Cut(NamedTuple):
 
 
 class PieceTrie:
-    """Pieces, of which the longest that fits is taken, from the left: `subtoken_learner.cut`.
+    """Trie for greedy longest-match segmentation from the left: `subtoken_learner.cut`.
 
     Args:
-      pieces: the symbols of each piece, none empty, and its id.
-      num_symbols: how many symbols there are; they are 0, 1, 2 and so on.
+      pieces: nonempty symbols of each piece, and its id.
+      num_symbols: number of symbols; they are 0, 1, 2 etc.
     """
 
     def __init__(self, pieces: Mapping[tuple[int, ...], int], num_symbols: int) -> None:
         self._branches = num_symbols + 1
-        self._edges: dict[int, int] = {}  # by node and symbol: the next node
-        ids = [_NO]  # by node: of the piece that ends there
+        self._edges: dict[int, int] = {}  # next node by node and symbol
+        ids = [_NO]  # id of the piece that ends at each node
         for symbols, identity in pieces.items():
             node = _ROOT
             for symbol in symbols:
@@ -69,23 +69,23 @@ class PieceTrie:
         self._ids = np.array(ids)
 
     def cut(self, graph: Graph, symbols: str, starts: str) -> Cut:
-        """Returns where the pieces of tokens begin.
+        """Returns the segmentation of tokens.
 
         Args:
           graph: graph to which operators are added.
-          symbols: [N] int64, of tokens one after another; of each the last symbol is one that
-            no piece has but at its end.
-          starts: [N] bool, where tokens begin.
+          symbols: symbols of the concatenated tokens, [N] int64; pieces have the last symbol of a
+            token only at their end.
+          starts: mask of the starts of tokens, [N] bool.
         """
         ids, lengths = self._longest(graph, symbols)
         return Cut(_reached(graph, starts, graph.add("Add", places(graph, symbols), lengths)), ids)
 
     def _longest(self, graph: Graph, symbols: str) -> tuple[str, str]:
-        """Returns the id and the length of the longest piece at each place; 0 long if none.
+        """Returns the id and length of the longest piece at each position; length 0 for none.
 
-        All places go down the tree at once, a symbol a turn, until the last has to stop.
+        All positions descend the trie in parallel, one symbol per iteration, until all have ended.
         """
-        # Behind the line stands a symbol that no piece has: nothing goes on there.
+        # Appends a symbol that no piece has, which ends every match.
         beyond = graph.constant(self._branches - 1)
         longer = graph.add("Pad", symbols, [0, 1], beyond)
         node_ids = graph.constant(self._ids)
@@ -126,14 +126,14 @@ class PieceTrie:
 
 
 def _reached(graph: Graph, starts: str, following: str) -> str:
-    """Returns which places are met on the way from any start.
+    """Returns a mask of the positions reachable from any start.
 
-    In each turn steps are twice as wide as before; all is found when a turn finds nothing.
+    The step width doubles in each iteration, until an iteration reaches no new position.
 
     Args:
       graph: graph to which operators are added.
       starts: [N] bool.
-      following: [N] int64, where the way goes on from each place; N is the end.
+      following: next position of each, N for the end, [N] int64.
 
     Returns:
       [N] bool.
@@ -159,28 +159,28 @@ def _reached(graph: Graph, starts: str, following: str) -> str:
 
 
 def _any(graph: Graph, flags: str) -> str:
-    """Returns whether one is true: [N] bool to [] bool."""
+    """Returns True if any element is true: [N] bool to [] bool."""
     count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
     return graph.add("Greater", count, 0)
 
 
-_LINE_END = "\n"  # is in no alphabet
+_LINE_END = "\n"  # not in any alphabet
 _NONE = -1
-_POWERS = [10**i for i in range(6, -1, -1)]  # of the digits of a code point
+_POWERS = [10**i for i in range(6, -1, -1)]  # place values of the digits of a code point
 
 
 class _Line(NamedTuple):
-    """The characters of all texts, one after another.
+    """The concatenated characters of all texts.
 
     Attributes:
-      letters: [N] string.
-      kinds: [N] int64, 1 of letters and numbers, else 0.
-      row: [N] int64, of which text.
-      counts: [B] int64, of each text.
-      space: [N] bool, which are a space.
-      first: [N] bool, which are the first of their text.
-      last: [N] bool.
-      lone: [N] bool, which are a space between letters or numbers of one text.
+      letters: characters, [N] string.
+      kinds: 1 for letters and numbers, else 0, [N] int64.
+      row: index of the text, [N] int64.
+      counts: number of characters of each text, [B] int64.
+      space: mask of spaces, [N] bool.
+      first: mask of the first character of each text, [N] bool.
+      last: mask of the last character of each text, [N] bool.
+      lone: mask of single spaces between letters or numbers of one text, [N] bool.
     """
 
     letters: str
@@ -198,8 +198,8 @@ class SubtokenGraph(EncoderGraph):
 
     Args:
       graph: graph to which operators are added.
-      encoder: whose pieces these are.
-      field: that is encoded, for the error when the vocabulary lacks a character.
+      encoder: the encoder.
+      field: name of the field, for the error if the vocabulary lacks a character.
     """
 
     def __init__(self, graph: Graph, encoder: SubtokenEncoder, field: str) -> None:
@@ -209,7 +209,8 @@ class SubtokenGraph(EncoderGraph):
         self._numbers = {character: number for number, character in enumerate(alphabet)}
         pieces = {}
         for identity, piece in enumerate(encoder.subtokens):
-            # Others are in no token: only its end has the sign for it, and a line's end is written.
+            # Others are in no token: only the end of a token has the end mark, and a line end is
+            # escaped.
             if piece and subtoken.END not in piece[:-1] and _LINE_END not in piece:
                 pieces[tuple(self._numbers[character] for character in piece)] = identity
         self._trie = PieceTrie(pieces, len(alphabet))
@@ -220,8 +221,7 @@ class SubtokenGraph(EncoderGraph):
         return self._cut(line, line.first)[0]
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns the ids of each text's words; a space before one is the first of its characters,
-        if it is kept.
+        """Returns the ids of each text's words; a kept space before a word is its first character.
         """
         graph = self._graph
         line = self._line(FieldText(graph, words=field.words))
@@ -248,11 +248,11 @@ class SubtokenGraph(EncoderGraph):
         return _Line(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
 
     def _cut(self, line: _Line, begins: str) -> tuple[Rows, str]:
-        """Returns the ids of texts, and how many ids of its text stand before each character.
+        """Returns the ids of texts, and the number of ids of the text before each character.
 
         Args:
-          line: the texts.
-          begins: [N] bool, the characters that begin a token whatever stands before them.
+          line: characters of the texts.
+          begins: mask of characters that always begin a token, [N] bool.
         """
         graph = self._graph
         written = self._written(line, self._ends(line, begins))
@@ -269,7 +269,7 @@ class SubtokenGraph(EncoderGraph):
         known = graph.add("ReduceMin", some, keepdims=0)
         known = graph.add("GreaterOrEqual", known, 0)
         ids = graph.require(known, f"{self._field}: the vocabulary has no entry for it", ids)
-        # How many ids stand before each character, and before each text and behind the last.
+        # Number of ids before each character, and before each text and after the last.
         before = before_each(graph, graph.integers(cut.begins))
         before = graph.add("Gather", before, before_each(graph, sizes))
         of_rows = graph.add("Gather", before, before_each(graph, line.counts))
@@ -280,7 +280,7 @@ class SubtokenGraph(EncoderGraph):
         return of_flat(graph, ids, lengths), before
 
     def _ends(self, line: _Line, begins: str) -> str:
-        """Returns which characters end a token.  [N] bool."""
+        """Returns a mask of the characters that end a token.  [N] bool."""
         graph = self._graph
         other = graph.add("Equal", line.kinds, shifted(graph, line.kinds, 1, _NONE))
         other = graph.add("Not", other)
@@ -288,10 +288,10 @@ class SubtokenGraph(EncoderGraph):
         return graph.add("Or", graph.add("Or", other, cut), line.last)
 
     def _written(self, line: _Line, ends: str) -> str:
-        """Returns the symbols that each character is written with: `tokenizer.escape`.
+        """Returns the symbols of each escaped character: `tokenizer.escape`.
 
         Returns:
-          [N, 11] int64, -1 where there is none.
+          [N, 11] int64, padded with -1.
         """
         graph = self._graph
         numbers, none = self._numbers, graph.constant(_NONE)
@@ -313,10 +313,10 @@ class SubtokenGraph(EncoderGraph):
         return graph.add("Where", lone, none, written)
 
     def _digits(self, letters: str, unknown: str) -> str:
-        """Returns the digits of the code points of characters that are not in the alphabet.
+        """Returns the code point digits of characters that are not in the alphabet.
 
         Returns:
-          [N, 7] int64, symbols, -1 where there is none.
+          Symbols of the digits, -1 for none, [N, 7] int64.
         """
         graph = self._graph
         points = code_points(graph, graph.add("Compress", letters, unknown, axis=0))
@@ -333,10 +333,10 @@ class SubtokenGraph(EncoderGraph):
         return graph.add("ScatterND", blank, where, digits)
 
 
-# Ids of tensor2tensor's pieces of words as text, in a graph.
+# Decoding of tensor2tensor's subtokens to text, in a graph.
 
 
-# Kinds of characters; a digit's is its value.
+# Kinds of characters; the kind of a digit is its value.
 _DIGITS = 10
 _MARK, _LOW_LINE, _SEMICOLON, _OTHER, _END = range(_DIGITS, _DIGITS + 5)
 _KINDS = {
@@ -344,11 +344,11 @@ _KINDS = {
     "\\": _MARK, "u": _LOW_LINE, ";": _SEMICOLON, subtoken.END: _END, "": _END,
 }  # fmt: skip
 
-_MOST_DIGITS = 7  # a number with more is no character's, if it does not begin with zeros
+_MOST_DIGITS = 7  # a number with more digits, without leading zeros, is not a code point
 
 
 def unescaped_texts(graph: Graph, escaped: str) -> str:
-    """Returns the texts that joined pieces stand for: what `SubtokenEncoder.decode` does of them.
+    """Returns the texts of joined subtokens, equal to `SubtokenEncoder.decode`.
 
     Args:
       graph: graph to which operators are added.
@@ -358,7 +358,7 @@ def unescaped_texts(graph: Graph, escaped: str) -> str:
       [B] string.
     """
     letters = characters_of(graph, escaped)
-    # An end behind each text, so that nothing goes on in the next.
+    # An end after each text separates it from the next.
     pair = graph.add("Concat", graph.add("Shape", letters, start=0, end=1), [1], axis=0)
     letters = graph.add("Concat", letters, graph.add("Expand", graph.constant(""), pair), axis=1)
     shape = graph.add("Shape", letters)
@@ -372,8 +372,8 @@ def unescaped_texts(graph: Graph, escaped: str) -> str:
 
 
 def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
-    """Returns characters without escapes: at the place of the mark stands what was escaped, and at
-    the others of the escape nothing.  [N] string.
+    """Returns characters without escapes: the escaped character at the position of the mark, and
+    "" at the other positions of the escape.  [N] string.
     """
 
     def is_kind(kind: int, by: int = 0) -> str:
@@ -390,7 +390,7 @@ def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
         one = shifted(graph, graph.integers(flags), -1, 0)
         return graph.add("Equal", one, 1)
 
-    # Of marks side by side each second one is escaped by the one before it.
+    # In a sequence of marks every second one is escaped by the one before it.
     mark = is_kind(_MARK)
     in_run = graph.add("Sub", places(graph, kinds), latest(graph, graph.add("Not", mark)))
     odd = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
@@ -425,14 +425,14 @@ def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
 
 
 def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
-    """Returns the number whose digits stand behind each place, or a greater one that is no
-    character's either.
+    """Returns the number formed by the digits after each position; numbers above all code points
+    may be inexact, but stay above them.
 
     Args:
       graph: graph to which operators are added.
-      kinds: [N] int64.
-      digit: [N] bool, which are digits.
-      stop: [N] int64, the next place that is none.
+      kinds: kinds of the characters, [N] int64.
+      digit: mask of digits, [N] bool.
+      stop: next position without a digit, [N] int64.
     """
     powers = graph.constant([10**i for i in range(_MOST_DIGITS + 1)])
     power = graph.add("Sub", graph.add("Sub", stop, places(graph, kinds)), 1)
@@ -445,7 +445,7 @@ def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
 
 
 def _known(graph: Graph, points: str) -> str:
-    """Returns code points; in the place of what is none that of the sign for it."""
+    """Returns code points with invalid ones replaced by that of the replacement symbol."""
     known = graph.add("LessOrEqual", points, graph.constant(sys.maxunicode))
     below = graph.add("Less", points, 0xD800)
     above = graph.add("Greater", points, 0xDFFF)
@@ -454,14 +454,14 @@ def _known(graph: Graph, points: str) -> str:
 
 
 def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:
-    """Returns characters, with a space before those that begin a token of letters or numbers right
-    behind another one: `tokenizer.join`.
+    """Returns characters with a space before each token of letters or numbers that directly follows
+    another one: `tokenizer.join`.
 
     Args:
       graph: graph to which operators are added.
-      letters: [N] string.
-      kinds: [N] int64, of what they were when they were escaped.
-      row: [N] int64, of which text each is.
+      letters: characters, [N] string.
+      kinds: kinds of the escaped characters, [N] int64.
+      row: index of the text of each character, [N] int64.
     """
     begins = graph.add("Equal", shifted(graph, kinds, -1, _END), _END)
     begins = graph.add("And", begins, graph.add("Less", kinds, _END))
