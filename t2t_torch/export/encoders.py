@@ -160,7 +160,7 @@ class SubwordGraph(EncoderGraph):
         return FieldText(graph, replaced(graph, texts, unchanged, self._escape))
 
     def _escape(self, texts: str) -> str:
-        """Returns texts as they are written to sentencepiece.  [B] string."""
+        """Returns texts escaped for sentencepiece.  [B] string."""
         graph = self._graph
         letters = characters_of(graph, texts)
         found = graph.add(

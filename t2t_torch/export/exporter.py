@@ -337,7 +337,7 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
       hparams: how texts are decoded.
 
     Raises:
-      ExportError: the model cannot be exported; says why.
+      ExportError: the model cannot be exported; contains the reason.
       HParamsError: `hparams` has options that a graph does not support.
     """
     check_exportable(loaded)
@@ -348,7 +348,7 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
 
 
 def check_exportable(loaded: Loaded) -> None:
-    """Raises ExportError if a model cannot be exported; says why."""
+    """Raises ExportError with the reason if a model cannot be exported."""
     targets = loaded.features.targets
     if any(feature.generates for feature in targets.values()):
         check_writes(loaded)

@@ -221,8 +221,7 @@ class SubtokenGraph(EncoderGraph):
         return self._cut(line, line.first)[0]
 
     def of_words(self, field: FieldText) -> WordIds:
-        """Returns the ids of each text's words; a kept space before a word is its first character.
-        """
+        """Returns the ids of each text's words; a kept space before a word belongs to it."""
         graph = self._graph
         line = self._line(FieldText(graph, words=field.words))
         begins = graph.add("Or", line.first, line.space)
