@@ -166,7 +166,7 @@ def _pieces_of(feature: Feature) -> list[str]:
 
 
 class _Weights:
-    """A model's weights, removed when they are read; the unused ones remain."""
+    """A model's weights; `left` holds the names of those that were not read."""
 
     def __init__(self, model: T2TModel) -> None:
         self._weights = model.state_dict()

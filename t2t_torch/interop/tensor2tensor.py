@@ -121,8 +121,8 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
     """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
 
     Hyperparameters that only affect its training infrastructure (shards, summaries, TPUs, the noise
-    shape of dropout ...) are dropped.  They do not determine whether a model with prepended inputs
-    has an encoder: tensor2tensor omits it if the problem has no `inputs`.  In this case use
+    shape of dropout ...) are dropped.  `values` do not determine whether a model with prepended
+    inputs has an encoder: tensor2tensor omits it if the problem has no `inputs`.  In this case use
     `.replace(encode_inputs=False)`.
 
     Args:
