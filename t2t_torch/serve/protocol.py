@@ -60,7 +60,7 @@ _UNSUPPORTED = (
 for their own.  https://github.com/triton-inference-server/server, docs/protocol."""
 
 _RESERVED = "triton_"
-"""Prefixes of further parameters, reserved by Triton's extension `parameters`."""
+"""Prefix of further parameters, reserved by Triton's extension `parameters`."""
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
