@@ -1,1 +1,1 @@
-"""From the gradients of a step to moved weights: schedules, groups, noise, means."""
+"""Optimization: gradients, learning rates, parameter groups, noise, weight averages."""

@@ -1,4 +1,4 @@
-"""What surrounds the optimizer: clipping and noise before an update, averages after it."""
+"""Clipping and noise before an optimizer update, and weight averages after it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _PER_RATE = 0.001  # tensor2tensor 1.15.7, utils/optimize.py, weight_noise
 
 
 def check_noise(hparams: HParams) -> None:
-    """Refuses noise where each process holds other parts of the weights.
+    """Checks that noise is not combined with sharded weights.
 
     Raises:
-      HParamsError: it is asked for with `shard_weights`.
+      HParamsError: noise is enabled with `shard_weights`.
     """
     for name in ("grad_noise_scale", "weight_noise"):
         if getattr(hparams, name) and hparams.shard_weights:
@@ -46,10 +46,10 @@ def noise_like(
     """Yields noise of deviation about 1 (0.88: it is cut off at 2) in the shape of each tensor.
 
     Args:
-      tensors: on one device, always in the same order.
-      seed: of the run.
-      step: steps done.
-      purpose: noise for another purpose is another.
+      tensors: tensors on one device, always in the same order.
+      seed: seed of the run.
+      step: number of steps done.
+      purpose: index of the purpose; each has different noise.
     """
     generator: torch.Generator | None = None
     for tensor in tensors:
@@ -64,11 +64,11 @@ def noise_like(
 class WeightNoise:
     """Moves the weights of the body after each step, by `weight_noise` x learning rate / 1000.
 
-    The body is what is outside the modalities.  What is frozen is left alone.
+    The body is everything outside the modalities.  Frozen weights are unchanged.
 
     Args:
-      model: whose weights.
-      weight_noise: how much.
+      model: model that is trained.
+      weight_noise: scale of the noise.
     """
 
     def __init__(self, model: nn.Module, weight_noise: float) -> None:
@@ -81,7 +81,7 @@ class WeightNoise:
 
     @classmethod
     def of(cls, hparams: HParams, model: nn.Module) -> WeightNoise | None:
-        """Returns the noise that hparams ask for.
+        """Returns the noise that hparams enable; None without noise.
 
         Raises:
           HParamsError: as `check_noise`.
@@ -96,10 +96,10 @@ class WeightNoise:
         """Adds the noise of the update that follows `step` steps.
 
         Args:
-          groups: of the optimizer, with the rate of this update.
-          seed: of the run.
-          step: steps done before this update.
-          skipped: [], 1 if the update moved nothing; then the noise does not either.
+          groups: parameter groups of the optimizer, with the learning rate of this update.
+          seed: seed of the run.
+          step: number of steps done before this update.
+          skipped: [], 1 if the update was skipped; then no noise is added.
         """
         moved = [
             (parameter, float(group["lr"]))
@@ -114,15 +114,14 @@ class WeightNoise:
 
 
 class GradientFinisher:
-    """Divides by the step's weight, decays, measures, clips.
+    """Finishes gradients: normalization, weight decay, noise, global norm, clipping.
 
-    Losses are summed, not averaged, over tokens, micro-batches and processes, so that the division
-    by the step's total weight happens once, here: every token counts the same wherever it was
-    computed.
+    Losses are summed, not averaged, over tokens, micro-batches and processes.  The sum is divided
+    once by the total weight of the step, so every token has the same weight.
 
     Args:
-      parameters: the model's, with their names.
-      clip_grad_norm: the largest global norm; 0 does not clip.
+      parameters: named parameters of the model.
+      clip_grad_norm: maximum global norm; 0 disables clipping.
       weight_decay: rate of ½·rate·‖w‖², added to the loss, as tensor2tensor does; clipping and the
         norm see its gradient.  Vectors named `...bias` are left out, also tensor2tensor's rule.
       grad_noise_scale: deviation of the noise that is added before the norm is taken.
@@ -151,9 +150,9 @@ class GradientFinisher:
     def of(
         cls, hparams: HParams, model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> GradientFinisher:
-        """Returns what finishes the gradients of a model as hparams say.
+        """Returns the finisher configured by hparams.
 
-        Weights decay in the loss unless the optimizer makes them decay by itself.
+        Weight decay is part of the loss unless the optimizer implements it.
 
         Raises:
           HParamsError: as `check_noise`.
@@ -175,8 +174,9 @@ class GradientFinisher:
         """Finishes the gradients in place.
 
         Args:
-          weight: [], of the loss, over all micro-batches and processes.
-          processes: whose gradients DistributedDataParallel has averaged, where the sum is meant.
+          weight: total weight of the loss over all micro-batches and processes, [].
+          processes: number of processes whose gradients DistributedDataParallel has averaged
+            instead of summed.
           seed: of the run: noise is drawn from it
           step: and from the steps done.
 
@@ -232,14 +232,14 @@ def _global_norm(gradients: list[Tensor]) -> Tensor:
     return total.full_tensor() if isinstance(total, DTensor) else total
 
 
-# A running average of the weights, which is evaluated and decoded in their place.
+# Running averages of weights, for evaluation and decoding.
 
 
 class WeightAverage:
     """An exponential moving average (EMA), or the plain mean (SWA), of a model's parameters.
 
-    After step s (from 1) the EMA keeps min(ema_decay, (1 + s) / (10 + s)) of itself, as
-    TensorFlow's does when it knows the step: early weights are soon forgotten.  The mean is of the
+    After step s (from 1) the decay of the EMA is min(ema_decay, (1 + s) / (10 + s)), as in
+    TensorFlow with a step: early weights are soon forgotten.  The mean is of the
     weights after steps swa_start_step, swa_start_step + swa_every ...; Izmailov et al. 2018,
     arXiv:1803.05407.  With `swa_patience` it begins when evaluations stop improving: Merity et al.
     2017, arXiv:1708.02182, algorithm 1.  What an update does depends on the step, the weights and
@@ -248,11 +248,11 @@ class WeightAverage:
     Parameters are averaged in float32; buffers are not averaged.
 
     Args:
-      model: whose weights; the EMA begins with them as they are.
-      ema_decay: of the EMA; 0 for the mean.
-      swa_start_step: the step after which the mean begins.
-      swa_every: steps between the weights that the mean is of.
-      waits: whether the mean begins when `update` is told so, not at `swa_start_step`.
+      model: model that is trained; the EMA starts from its current weights.
+      ema_decay: decay of the EMA; 0 for the mean.
+      swa_start_step: step after which the mean starts.
+      swa_every: number of steps between averaged weights.
+      waits: True if the mean starts at the step given to `update`, not at `swa_start_step`.
     """
 
     def __init__(
@@ -273,10 +273,10 @@ class WeightAverage:
 
     @classmethod
     def of(cls, hparams: HParams, model: nn.Module) -> WeightAverage | None:
-        """Returns the average that hparams ask for, of a model that stands at its first step.
+        """Returns the average that hparams enable, for a model before its first step.
 
         Raises:
-          HParamsError: they ask for both.
+          HParamsError: both averages are enabled.
         """
         names = ("ema_decay", "swa_start_step", "swa_patience")
         asked = [name for name in names if getattr(hparams, name)]
@@ -295,12 +295,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, model: nn.Module, step: int, begun: int = -1) -> None:
-        """Adds the weights as they are after `step` steps.
+        """Adds the weights after `step` steps.
 
         Args:
-          model: whose weights.
-          step: steps done.
-          begun: the steps after which a mean that waits for it has begun; -1: it has not.
+          model: model that is trained.
+          step: number of steps done.
+          begun: step after which a waiting mean has started; -1: not yet.
         """
         if self._waits:
             if begun < 0:
@@ -317,25 +317,24 @@ class WeightAverage:
         torch._foreach_lerp_(list(self._average.values()), weights, share)
 
     def _share(self, step: int) -> float:
-        """Returns how much the weights after `step` steps count in the average of all so far."""
+        """Returns the weight of the parameters after `step` steps in the updated average."""
         if self._decay:
             return 1.0 - min(self._decay, (1.0 + step) / (10.0 + step))
         rest = step - self._start
         return 1.0 / (rest // self._every + 1) if rest >= 0 and rest % self._every == 0 else 0.0
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the average by the parameters' names, float32; empty before the mean begins.
+        """Returns the average by parameter name, float32; empty before the mean starts.
 
-        These are the average's own tensors; a parameter that a model has under several names is
-        here under its first.
+        The tensors are not copies.  A parameter with several names has only its first name.
         """
         return dict(self._average)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Takes over what `tensors` has returned in another process.
+        """Loads the output of `tensors`.
 
         Raises:
-          CheckpointError: names or shapes are not those of this average.
+          CheckpointError: names or shapes do not match this average.
         """
         shapes = {name: tensor.shape for name, tensor in self._average.items()}
         odd = sorted(tensors.keys() ^ self._parameters.keys()) if tensors else []
@@ -354,9 +353,9 @@ class WeightAverage:
 
     @contextlib.contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Gives the model the average inside, and its own weights back after, to the bit.
+        """Context manager that replaces the weights by the average, and restores them exactly.
 
-        Before the mean begins the model keeps its own.
+        Before the mean starts, the weights are unchanged.
         """
         if not self._average:
             yield

@@ -1,4 +1,4 @@
-"""Which weights are trained, from when on, and at which part of the learning rate."""
+"""Parameter groups: frozen weights, steps of unfreezing and factors of the learning rate."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _LAYER = re.compile(r"(.*?)\.(\d+)\.")
 
 
 def freeze(model: nn.Module, hparams: HParams) -> None:
-    """Takes the weights that `freeze` names out of training: they ask for no gradient.
+    """Freezes the weights that match `freeze`: sets `requires_grad` to False.
 
-    To be called before a model is made ready for several processes.
+    Must be called before the model is wrapped for several processes.
 
     Raises:
-      HParamsError: a pattern is no regular expression, finds nothing, or nothing is left to train.
+      HParamsError: a pattern is not a regular expression or matches nothing, or all weights are
+        frozen.
     """
     frozen = [_found(model, pattern, f"freeze={pattern}") for pattern in hparams.freeze]
     for parameter in model.parameters():
@@ -39,7 +40,7 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
 
 
 def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]:
-    """Returns torch's parameter groups of what is trained, in the order of the model.
+    """Returns torch's parameter groups of the trained weights, in the order of the model.
 
     Beside `params`, pairs of name and parameter, each has
       lr_scale: what the learning rate is multiplied by.

@@ -1,4 +1,4 @@
-"""The learning rate, and which settings optimizers and schedules read.
+"""The learning rate, and checks of settings that optimizers and schedules do not read.
 
 The learning rate is a product of registered schedules, as tensor2tensor computes it:
 `learning_rate_schedule="constant*linear_warmup*rsqrt_decay"` multiplies three factors, each a
@@ -25,11 +25,11 @@ Schedule = Callable[[float], float]
 
 
 def learning_rate(hparams: HParams, train_steps: int) -> Schedule:
-    """Returns the rate as a function of the optimizer steps already done.
+    """Returns the learning rate as a function of the number of optimizer steps done.
 
     Args:
       hparams: the optimization group, and `hidden_size`.
-      train_steps: at which the run ends; some factors reach their end there.
+      train_steps: last step of the run; some factors end there.
 
     Raises:
       HParamsError: a factor or decay scheme is unknown, or does not fit the others.
@@ -49,7 +49,7 @@ def learning_rate(hparams: HParams, train_steps: int) -> Schedule:
 
 
 def factor_names(hparams: HParams) -> list[str]:
-    """Returns the names of the factors that `learning_rate_schedule` joins; possibly none.
+    """Returns the names of the factors in `learning_rate_schedule`; possibly none.
 
     Raises:
       HParamsError: one is not registered.
@@ -125,7 +125,7 @@ _Condition = tuple[str, object]
 
 
 class _Need(NamedTuple):
-    """What another setting must be for one to be read; of two that are named, what both are."""
+    """Condition on another setting for one to be read; of two names, both must hold."""
 
     setting: str
     holds: Callable[[Any], bool]
@@ -173,17 +173,17 @@ def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
 
 
 def check_settings(hparams: HParams, before: HParams | None = None) -> None:
-    """Refuses what a user has set and nothing reads, as an optimizer or a schedule does not.
+    """Checks that every setting given by a user is read, for example by the optimizer.
 
-    What a named set says is left alone: sets are made from each other, and carry what their
-    parents needed.  So is what a run that goes on was begun with.
+    Values of named sets are not checked, since sets inherit values that only their parents need,
+    nor are the values with which a resumed run was started.
 
     Args:
-      hparams: that know who set each field.
-      before: those of the run that goes on.
+      hparams: hyperparameters, which record the source of each field.
+      before: hyperparameters of the run that is resumed.
 
     Raises:
-      HParamsError: for each setting, what does not read it, and what would.
+      HParamsError: settings are not read; the message names their readers.
     """
     nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
     faults = [
