@@ -1,4 +1,4 @@
-"""From a problem to its vocabulary, shards and manifest."""
+"""Generation of the vocabulary, shards and manifest of a problem."""
 
 from __future__ import annotations
 
@@ -274,32 +274,31 @@ def generate_data(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
-    """Generates a problem's vocabulary, shards and manifest, or verifies that they are there.
+    """Generates the vocabulary, shards and manifest of a problem, or verifies existing ones.
 
-    Samples are encoded as they come, shuffled with bounded memory and written to a folder
-    `.NAME.incomplete`; when all is written the shards are moved to their names and the manifest is
-    written.  Whatever happens before leaves nothing that looks finished.  The bytes depend on the
-    problem's settings, its raw files and `seed` alone.  A vocabulary that the problem learns is
-    part of the data set: learnt with it and published with it; one that is borrowed or the user's
-    own (`kept_vocab_files`) is used as it is.  A second call for the same data set waits for the
-    first.
+    Samples are encoded, shuffled with bounded memory and written to a folder `.NAME.incomplete`;
+    then the shards are renamed and the manifest is written.  An interrupted call leaves nothing
+    that looks complete.  The bytes depend only on the settings of the problem, its raw files and
+    `seed`.  A learnt vocabulary is part of the data set; a shared one or the user's own
+    (`kept_vocab_files`) is used as it is.  A second call for the same data set waits for the first.
 
     Args:
-      problem: what to generate; a `_rev` or `_copy` problem shares the data of its base.
-      data_dir: where to; made if absent.
-      tmp_dir: where the raw files are or are downloaded to; made if absent.
-      num_processes: how many processes encode; None takes all CPUs when the data is large.
-      seed: of the shuffle and of Python's and numpy's global generators; None is the problem's own.
-      max_cases: at most so many samples of each split; 0 is all.
-      on_bad_record: "skip" leaves out records that cannot be read and samples that cannot be
-        encoded, counts them in the manifest and lists them in `NAME.skipped.txt`.
-      overwrite: replace a data set that was made with other settings, or make it again.
-      progress: show a progress bar on stderr.
+      problem: problem to generate; a `_rev` or `_copy` problem shares the data of its base.
+      data_dir: output folder; created if missing.
+      tmp_dir: folder of raw files and downloads; created if missing.
+      num_processes: number of encoding processes; None uses all CPUs if the data is large.
+      seed: seed of the shuffle and of Python's and numpy's global generators; None is that of the
+        problem.
+      max_cases: maximum number of samples of each split; 0 for all.
+      on_bad_record: "skip" skips unreadable records and samples that cannot be encoded, counts them
+        in the manifest and lists them in `NAME.skipped.txt`.
+      overwrite: True to replace existing data, also with different settings.
+      progress: True to show a progress bar on stderr.
 
     Raises:
       DataError: raw files are missing or malformed, a sample cannot be encoded, a split is empty,
-        or the data set is there with other settings, raw files or vocabulary of the user's; or
-        a directory cannot be made.
+        the data set exists with different settings, raw files or user vocabulary, or a directory
+        cannot be created.
     """
     request = Request.of(
         problem,
@@ -349,18 +348,18 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
         shutil.rmtree(staging, ignore_errors=True)
 
 
-# A data set made by several tasks: the jobs of an array, on one machine or on many.
+# Generation by several tasks: jobs of an array, on one or many machines.
 #
-# All tasks run the same command with another number and share the data folder.
+# All tasks run the same command with different indices and share the data folder.
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What is there after a task.
+    """State of the data set after a task.
 
     Attributes:
-      missing: the numbers of the tasks that have not ended yet.
-      manifest: of the data set, once nothing is missing.
+      missing: indices of the tasks that have not finished yet.
+      manifest: manifest of the data set, if no task is missing.
     """
 
     missing: Sequence[int] = ()
@@ -381,30 +380,29 @@ def run_task(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Outcome:
-    """Makes one task's share of a data set; the last task to end merges all and publishes.
+    """Generates one task's slice of a data set; the last task merges and publishes all slices.
 
-    Every task gives the same arguments but `task_id`.  It generates all samples and encodes every
-    `num_tasks`-th block of them.  The shards are those that `generate_data` makes, byte for byte.
-    A task that was killed is run again; one that has ended is not made again.
+    All arguments except `task_id` are the same for every task.  A task generates all samples and
+    encodes every `num_tasks`-th block.  The shards are byte-identical to those of `generate_data`.
+    A killed task can be run again; a finished one is not repeated.
 
     Args:
-      problem: what to generate.
-      data_dir: where to; shared by all tasks.
-      tmp_dir: the raw files; shared or not.
-      task_id: from 0 to num_tasks - 1.
-      num_tasks: how many tasks there are.
-      num_processes: how many processes of this task encode; None takes all CPUs for large data.
+      problem: problem to generate.
+      data_dir: output folder, shared by all tasks.
+      tmp_dir: folder of raw files, shared or not.
+      task_id: index of the task, from 0 to num_tasks - 1.
+      num_tasks: number of tasks.
+      num_processes: number of encoding processes; None uses all CPUs if the data is large.
       seed: as for `generate_data`.
       max_cases: as for `generate_data`.
       on_bad_record: as for `generate_data`.
       overwrite: make the data anew, whatever is there.  A task that finds the parts of others goes
         on with them; one that was cut off before it could tell that the data was done, tells it.
-      progress: show a progress bar on stderr.
+      progress: True to show a progress bar on stderr.
 
     Raises:
-      UsageError: there is no such task.
-      DataError: as `generate_data`; or the tasks differ in their settings, their number, their raw
-        files or their samples.
+      UsageError: `task_id` or `num_tasks` is out of range.
+      DataError: as `generate_data`; or the tasks differ in settings, number, raw files or samples.
     """
     if not 0 <= task_id < num_tasks:
         raise UsageError(
@@ -428,14 +426,14 @@ def run_task(
 
 
 class Tasks:
-    """The tasks that make one data set, as one of their processes sees them.
+    """The tasks that generate a data set, from the view of one of their processes.
 
     Args:
-      request: the data set.
-      num_tasks: how many tasks there are, the same for all.
+      request: description of the data set.
+      num_tasks: number of tasks, the same for all of them.
 
     Raises:
-      UsageError: that is less than one.
+      UsageError: it is less than one.
     """
 
     def __init__(self, request: Request, num_tasks: int) -> None:
@@ -672,17 +670,17 @@ def generate_on_ray(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
-    """Generates a data set by the tasks of an array (`run_task`), which Ray runs and runs again.
+    """Generates a data set with Ray, which runs and retries the tasks of an array (`run_task`).
 
-    The cluster is that of the environment variable RAY_ADDRESS; without one, Ray is started on this
-    machine.  All of its machines have this library and see `data_dir` and the user's folders under
-    the same paths.  The shards are those that `generate_data` makes, byte for byte.
+    The cluster is given by the environment variable RAY_ADDRESS; without it, Ray is started on this
+    machine.  All machines need this library, and `data_dir` and the users' folders at the same
+    paths.  The shards are byte-identical to those of `generate_data`.
 
     Args:
-      problem: what to generate; a registered one, which the workers look up by its name.
-      data_dir: where to; shared by all machines.
-      tmp_dir: the raw files; shared or not.
-      num_tasks: how many tasks there are; by default one for each CPU of the cluster.
+      problem: registered problem to generate; the workers look it up by name.
+      data_dir: output folder, shared by all machines.
+      tmp_dir: folder of raw files, shared or not.
+      num_tasks: number of tasks; by default one for each CPU of the cluster.
       seed: as for `generate_data`.
       max_cases: as for `generate_data`.
       on_bad_record: as for `generate_data`.
@@ -691,7 +689,7 @@ def generate_on_ray(
 
     Raises:
       UsageError: Ray is not installed.
-      DataError: as `run_task`, or a task's worker died again and again.
+      DataError: as `run_task`, or the worker of a task died repeatedly.
     """
     ray = _imported()
     folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
@@ -721,7 +719,7 @@ def generate_on_ray(
 def _run_all(
     ray: Any, what: tuple[str, list[str], Path, Path], options: dict[str, Any], *, progress: bool
 ) -> None:
-    """Runs all tasks and waits for them; the first error ends the others."""
+    """Runs all tasks and waits for them; the first error cancels the others."""
     remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
     count = options["num_tasks"]
     waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
@@ -748,9 +746,9 @@ def _run_all(
 def _run(
     name: str, usr_dirs: list[str], folder: Path, raw_folder: Path, options: dict[str, Any]
 ) -> tuple[str, str] | None:
-    """Runs a task in a worker of Ray; returns the kind and the text of an error of ours.
+    """Runs a task in a worker of Ray; returns the type and the message of a T2TError.
 
-    Ray would hand on an exception with the traceback in its text.
+    Ray would add the traceback to the message of an exception.
     """
     for directory in usr_dirs:
         registry.import_usr_dir(directory)
