@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from t2t_torch.pipeline.plan import Batching
 
 
-# How long examples are, and to what length they are cut.
+# Lengths of examples, and truncation.
 
 
 def measured(features: Mapping[str, Feature]) -> dict[str, Feature]:
     """Returns the sequences with a length of their own.
 
-    What is aligned to the words of another feature is never longer than that, and goes with it.
+    Features aligned to the words of another are never longer than that and are truncated with it.
     """
     return {
         name: feature
@@ -38,9 +38,9 @@ def measured(features: Mapping[str, Feature]) -> dict[str, Feature]:
 
 
 def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
-    """Returns what fills up each text-like sequence: those by which padding is counted.
+    """Returns the padding values of text-like sequences, whose padding is counted.
 
-    They are the measured ones with one number for each position.
+    They are the measured sequences with one number per position.
     """
     return {
         name: feature.padding
@@ -50,31 +50,31 @@ def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
 
 
 def numbers_per_position(feature: Feature) -> int:
-    """Returns how many numbers each position of a sequence has."""
+    """Returns the number of values per position of a sequence."""
     return math.prod(size or 1 for size in feature.shape[1:])
 
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """To how many positions examples are cut.
+    """Maximum lengths of examples, for truncation.
 
     Attributes:
-      by_feature: for each measured feature that is cut, the positions that are kept at most.
+      by_feature: maximum number of positions of each truncated feature.
     """
 
     by_feature: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, features: Features, hparams: DataHParams, *, bound: int = 0) -> Limits:
-        """Returns the limits that hparams set.
+        """Returns the limits set by hparams.
 
         Args:
-          features: of the problem.
+          features: features of the problem.
           hparams: `max_input_seq_length`, `max_target_seq_length`.
-          bound: positions of any feature, besides; 0 for no bound.
+          bound: additional limit of all features; 0 for none.
 
         Raises:
-          HParamsError: targets are to be cut that belong to the words of an input.
+          HParamsError: a limit applies to targets that are aligned to the words of an input.
         """
         by_role = {
             "inputs": hparams.max_input_seq_length,
@@ -121,19 +121,19 @@ def _refuse_aligned(features: Features) -> None:
             )
 
 
-# Rows cut in pieces, each an example: how a language model learns long texts.
+# Rows split into pieces, each an example, to train a language model on long texts.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pieces:
-    """Pieces of rows, in the rows' order; every row has at least one.
+    """Pieces of rows, in the order of rows; every row has at least one.
 
     Attributes:
-      rows: the row of each piece, [P] int32.
-      starts: its first position there, [P] int32.
-      lengths: its positions, [P] int32: `size`, and of a row's last piece from 1 on; 0 of an empty
-        row.
-      size: positions of every piece of a row but its last.
+      rows: row of each piece, [P] int32.
+      starts: first position of each piece in its row, [P] int32.
+      lengths: number of positions of each piece, [P] int32: `size`, or less for the last piece of a
+        row; 0 for an empty row.
+      size: number of positions of a piece.
     """
 
     rows: npt.NDArray[np.int32]
@@ -189,7 +189,7 @@ class Columns(Protocol):
         """Returns a column's rows as flat arrays, values and offsets, in row order."""
 
 
-# Examples that the problem changes each time they are read.
+# Transformation of examples by the problem on each read.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -289,16 +289,16 @@ class Preprocessing:
 class RowReader:
     """Reads rows of several features.
 
-    What is aligned to a text that is cut is cut with it: after the words that begin in what is
-    left.  A span that is not in it becomes `NO_SPAN`, as the answer of a window without it is.
+    Features aligned to a truncated text are truncated after the words that start in the remaining
+    text.  A span outside of it becomes `NO_SPAN`, like the answer of a window without it.
 
     Args:
       shards: the data.
-      features: by name.
-      columns: for each feature, the stored column it is read from.
-      limits: to what length examples are cut.
-      pieces: where they are what is read by number, and not rows; of the only sequence.
-      preprocess: changes what was read.
+      features: features by name.
+      columns: stored column of each feature.
+      limits: maximum lengths of examples.
+      pieces: pieces of the only sequence to read instead of rows.
+      preprocess: transformation of examples.
     """
 
     def __init__(
@@ -401,7 +401,7 @@ def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
     return Ragged(np.where(inside[:, None], ends, NO_SPAN).reshape(-1), spans.offsets)
 
 
-# A split's examples as they are learnt: cut, or cut in pieces.
+# Examples of a split: truncated rows, or pieces.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -464,12 +464,12 @@ class Examples:
 def _preprocessing(
     features: Features, batching: Batching, bound: int, seed: int | None
 ) -> Preprocessing | None:
-    """Returns the problem's changes of examples; None if it has none."""
+    """Returns the problem's transformation of examples; None if there is none."""
     if batching.preprocess is None:
         return None
     if seed is None:
         return Preprocessing(batching.preprocess, features.all, Split.EVAL, _EVAL_SEED, bound)
-    # Rows that are packed have no room to grow: bins are filled by stored lengths.
+    # Packed rows cannot grow: bins are filled by stored lengths.
     packed = batching.hparams.pack_dataset
     most = 0 if packed else batching.training.max_length
     return Preprocessing(batching.preprocess, features.all, Split.TRAIN, seed, most)
