@@ -1,1 +1,1 @@
-"""A census told to people: on the terminal, and as a page with plots."""
+"""Data reports: dataset statistics on the terminal and as an HTML page with plots."""

@@ -1,4 +1,4 @@
-"""A report as one HTML file, which needs nothing else and runs nothing but its own script."""
+"""A report as a self-contained HTML file, which runs only its own script."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ def page(
     findings: Sequence[str],
     plots: Mapping[str, str] | None,
 ) -> str:
-    """Returns the page of a census.
+    """Returns the page of dataset statistics.
 
     Args:
-      census: whose title and sums head the page.
-      sections: what follows.
-      findings: what is worth a look.
-      plots: `<svg>` elements by name; None where they cannot be drawn, which the page says.
+      census: statistics, for the title and the totals.
+      sections: sections of the page.
+      findings: warnings.
+      plots: `<svg>` elements by name; None if they cannot be drawn, which the page reports.
     """
     head = Head(
         title=f"{census.problem}: its data",
@@ -85,16 +85,16 @@ def page(
 
 @dataclass(frozen=True)
 class Head:
-    """What a page begins and ends with.
+    """Header and footer of a page.
 
     Attributes:
-      title: of the window.
-      heading: of the page.
-      place: where what it tells of lies.
-      tiles: (number, what it is) of what matters most.
-      note: a sentence below them, or nothing.
-      found: what is worth a look; empty leaves the box out.
-      writer: the command that has written the page.
+      title: title of the window.
+      heading: heading of the page.
+      place: location of the data.
+      tiles: (number, label) of the most important figures.
+      note: sentence below them, or "".
+      found: warnings; the box is omitted if empty.
+      writer: command that has written the page.
     """
 
     title: str
@@ -108,11 +108,11 @@ class Head:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What a page has beyond the house's look.
+    """Additional style and script of a page.
 
     Attributes:
-      style: rules that follow those of all pages.
-      script: that runs when the page is read; it may load nothing.
+      style: CSS rules after those of all pages.
+      script: script that runs when the page is loaded; it cannot load resources.
     """
 
     style: str = ""
@@ -120,7 +120,7 @@ class Behaviour:
 
     @property
     def policy(self) -> str:
-        """What browsers let the page do: run this script, and no other."""
+        """Content security policy: only this script may run."""
         if not self.script:
             return _POLICY
         digest = base64.b64encode(hashlib.sha256(self.script.encode()).digest()).decode()
@@ -136,10 +136,10 @@ def document(
     """Returns a page.
 
     Args:
-      head: what stands above and below.
-      sections: what it says.
+      head: header and footer.
+      sections: sections of the page.
       plots: `<svg>` elements by the names of `section.Plot`.
-      behaviour: its own style and script, if it has any.
+      behaviour: additional style and script, if any.
     """
     more = behaviour or Behaviour()
     script = f"<script>{more.script}</script>\n" if more.script else ""

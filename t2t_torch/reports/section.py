@@ -1,4 +1,4 @@
-"""What a report consists of, whatever it is written as."""
+"""Elements of a report, independent of the output format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from t2t_torch.reports.statistics import SampleRow
 
 @dataclass(frozen=True)
 class Bar:
-    """A text, and how long a bar a page draws under it: from 0 to 1."""
+    """A text with a bar below it on a page, of a length from 0 to 1."""
 
     text: str
     length: float
@@ -28,10 +28,10 @@ class Table:
     """Rows of cells.
 
     Attributes:
-      head: of the columns.
+      head: column headings.
       rows: [rows][columns].
-      words: the numbers of the columns that hold words; the others hold numbers.
-      title: above it.
+      words: indices of text columns; the others are numeric.
+      title: title above the table.
     """
 
     head: Sequence[str]
@@ -49,11 +49,11 @@ class Note:
 
 @dataclass(frozen=True)
 class Plot:
-    """A place for a plot of a page; nothing on a terminal.
+    """A plot on a page; omitted on a terminal.
 
     Attributes:
-      name: which plot: see `plots.py`.
-      alternative: what is seen on it, for those who do not see it.
+      name: name of the plot; see `plots.py`.
+      alternative: alternative text for accessibility.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Plot:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture of a page; nothing on a terminal.
+    """An image on a page; omitted on a terminal.
 
     Attributes:
-      png: its file.
-      alternative: what is seen on it, for those who do not see it.
+      png: PNG file.
+      alternative: alternative text for accessibility.
     """
 
     png: bytes
@@ -75,10 +75,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Markup:
-    """A part of a page that is written as HTML already; nothing on a terminal.
+    """A fragment of HTML on a page; omitted on a terminal.
 
     Attributes:
-      html: whose texts are escaped.
+      html: HTML with escaped texts.
     """
 
     html: str
@@ -93,9 +93,9 @@ class Section:
 
     Attributes:
       name: short and unique, the anchor of a page.
-      title: its heading.
-      meaning: what its words and numbers mean.
-      blocks: what it says.
+      title: heading.
+      meaning: explanation of its terms and numbers.
+      blocks: content.
     """
 
     name: str
@@ -105,7 +105,7 @@ class Section:
 
 
 def number(value: float) -> str:
-    """Writes a number: whole ones with separators, others with four digits; also "inf", "nan"."""
+    """Formats a number: integers with separators, others with four digits; also "inf", "nan"."""
     if not math.isfinite(value):
         return str(value)
     if value == int(value) and abs(value) < 1e15:
@@ -114,7 +114,7 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Writes a share; a small one with as many places as it takes to see it."""
+    """Formats a fraction as a percentage; small ones with enough decimal places."""
     if 0 < share < 0.0001:
         return "< 0.01 %"
     places = 0 if share in (0, 1) else 1 if share >= 0.1 else 2
@@ -122,20 +122,20 @@ def percent(share: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Writes a count with its noun."""
+    """Formats a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-# Texts of the data as they can be shown: nothing invisible, not too long.
+# Printable texts: without control characters, not too long.
 
 
 _JOINERS = "\u200c\u200d"  # parts of words and of emoji, and no danger to a terminal
 
 
 def visible(text: str) -> str:
-    """Writes control characters and the like, which would move a cursor, as escapes.
+    """Escapes control characters and the like, which would move the cursor.
 
-    What is shown stays as it is if it is shown again.
+    The function is idempotent.
     """
     if text.isprintable():
         return text
@@ -147,7 +147,7 @@ def _escape(character: str) -> str:
 
 
 def cut(text: str, columns: int) -> str:
-    """Returns a text that is at most so wide on a terminal; an ellipsis shows that it is cut."""
+    """Truncates a text to a width in terminal columns, with an ellipsis."""
     if width(text) <= columns:
         return text
     ends = itertools.accumulate(map(_columns, text))
@@ -156,14 +156,14 @@ def cut(text: str, columns: int) -> str:
 
 
 def width(text: str) -> int:
-    """Returns how many columns of a terminal a text takes."""
+    """Returns the width of a text in terminal columns."""
     if text.isascii():
         return len(text)
     return sum(_columns(character) for character in text)
 
 
 def pad(text: str, columns: int, *, right: bool = False) -> str:
-    """Fills a text up with spaces, at its end or, for numbers, at its beginning."""
+    """Pads a text with spaces, at its end or, for numbers, at its start."""
     spaces = " " * (columns - width(text))
     return spaces + text if right else text + spaces
 
