@@ -59,9 +59,8 @@ def load(
 
     form = form_of(path) if isinstance(path, str | Path) else None
     if form in (ONNX, TORCH):
-        given: dict[str, Any] = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
-        given["device"] = None if str(device) == "cpu" else device
-        _check_none_is_given(path, given)
+        given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
+        _check_none_is_given(path, {**given, "device": None if str(device) == "cpu" else device})
     if form == CTRANSLATE2:
         raise UsageError(
             f"'{path}' was exported with --format={form}: CTranslate2 reads it, as its README.md "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from served import module_at
@@ -21,6 +22,10 @@ def write_run(folder: Path) -> None:
       folder: gets `run`, `data`, and the user's folder that declares the problem.
     """
     runs = module_at("export_conftest", _RUNS)
+    # A test of exports in this process may have imported the same package from another folder.
+    for name in [name for name in sys.modules if name.split(".")[0] == "requests_shelf"]:
+        del sys.modules[name]
+    sys.path[:] = [path for path in sys.path if not Path(path, "requests_shelf").is_dir()]
     registry.import_usr_dir(runs.shelf_of(folder))
     problem = registry.problem("small_requests")
     generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
