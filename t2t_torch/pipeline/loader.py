@@ -19,10 +19,10 @@ from torchdata import nodes
 
 from t2t_torch.errors import T2TError
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.component import MIXTURE_VERSION, Component, MixedPlan
 from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
 from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
+from t2t_torch.pipeline.training_split import MIXTURE_VERSION, MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class TrainBatches:
     ) -> None:
         of_step = accumulate * world_size
         self.components = [
-            Component.of(shards, features, batching, seed=seed, batches_per_step=of_step)
+            TrainingSplit.of(shards, features, batching, seed=seed, batches_per_step=of_step)
         ]
         self._ahead = functools.partial(read_ahead, workers=workers, pin_memory=pin_memory)
         self._start = start + rank
@@ -132,7 +132,7 @@ class MixedBatches:
 
     def __init__(
         self,
-        components: Sequence[Component],
+        components: Sequence[TrainingSplit],
         schedule: MixingSchedule,
         *,
         seed: int,
@@ -173,7 +173,7 @@ class MixedBatches:
         """Yields a batch of each shape, problem by problem."""
         return itertools.chain.from_iterable(c.one_of_each_shape() for c in self.components)
 
-    def _work(self) -> Iterator[tuple[Component, tuple[np.ndarray, int]]]:
+    def _work(self) -> Iterator[tuple[TrainingSplit, tuple[np.ndarray, int]]]:
         index = self._start
         while True:
             problem, number = self.plan.locate(index)

@@ -407,7 +407,7 @@ class EpochPlan:
         a short batch.
       pad_to: shapes to pad batches to; None to pad each feature to the longest row of the batch.
         The order does not depend on it.
-      counts: count of each row per epoch, [N]; None is 1 (`pipeline/component.py`).
+      counts: count of each row per epoch, [N]; None is 1 (`pipeline/training_split.py`).
       window: number of consecutive batches to shuffle together; 0 for the whole epoch.  If an epoch
         has more, batches are first ordered as if shuffled rows filled the buckets, with all lengths
         spread over the epoch, then shuffled within each window.

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.features import Feature
     from t2t_torch.mode import Split
-    from t2t_torch.pipeline.component import Component
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.pipeline.training_split import TrainingSplit
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Batch, Task
@@ -315,7 +315,7 @@ def _value(feature: Feature, numbers: list[float]) -> str:
         return f"({error})"
 
 
-def _data(name: str, component: Component) -> Iterator[str]:
+def _data(name: str, component: TrainingSplit) -> Iterator[str]:
     """Yields the examples that a plan keeps, and its buckets."""
     report = component.report
     packed = f", in {report.packed_rows:,} rows" if report.packed_rows else ""

@@ -15,8 +15,8 @@ from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.model import check_features
 from t2t_torch.objectives import Objective
 from t2t_torch.optim.parameter_groups import freeze
-from t2t_torch.pipeline.component import component_seed
 from t2t_torch.pipeline.loader import MixedBatches
+from t2t_torch.pipeline.training_split import component_seed
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.distillation import load_teachers

@@ -16,11 +16,11 @@ from t2t_torch.data.publish import different_settings
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.component import Component, component_seed
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching, overridden
 from t2t_torch.pipeline.reader import Limits, measured
 from t2t_torch.pipeline.streams import EvalStreams
+from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.reports.column_statistics import Column
 
@@ -104,7 +104,7 @@ class ProblemData:
         for index, (part, features) in enumerate(self._parts):
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
-                components.append(Component.of(*opened, seed=component_seed(seed, index)))
+                components.append(TrainingSplit.of(*opened, seed=component_seed(seed, index)))
         accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
         return MixedBatches(
             components,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from t2t_torch.pipeline.component import bagged
 from t2t_torch.pipeline.plan import EpochPlan, batching_scheme
+from t2t_torch.pipeline.training_split import bagged
 
 LENGTHS = {"inputs": np.random.default_rng(1).integers(1, 60, 3000).astype(np.int32)}
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparams.basic import basic_params1
-from t2t_torch.pipeline.component import Component, MixedPlan
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.plan import Batching
+from t2t_torch.pipeline.training_split import MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.text.encoder import IntegerEncoder
 
@@ -161,7 +161,7 @@ def mixed(make_shards):
     def make(text="step @0 .7 .3", batches_per_step=6, hparams="", **where):
         chosen = basic_params1().replace(batch_size=64, max_length=32).parse(hparams)
         batching = Batching(chosen, means_tokens=True, max_length=32)
-        components = [Component.of(part, FEATURES, batching, seed=1) for part in parts]
+        components = [TrainingSplit.of(part, FEATURES, batching, seed=1) for part in parts]
         schedule = MixingSchedule.parse(text, 2)
         return MixedBatches(
             components, schedule, seed=1, batches_per_step=batches_per_step, **where

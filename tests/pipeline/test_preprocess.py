@@ -12,9 +12,9 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.component import Component
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
+from t2t_torch.pipeline.training_split import TrainingSplit
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
@@ -222,4 +222,4 @@ def test_text_that_is_read_in_streams_has_no_examples_to_change(memory_shards):
     hparams = HPARAMS.replace(stream_length=4, stream_rows=2)
     batching = Batching.of(WordDropout(), hparams)
     with pytest.raises(HParamsError, match="preprocess_example changes one example at a time"):
-        Component.of(memory_shards, Features({}, {"targets": TEXT}), batching, seed=1)
+        TrainingSplit.of(memory_shards, Features({}, {"targets": TEXT}), batching, seed=1)

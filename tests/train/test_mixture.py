@@ -14,8 +14,8 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.component import MIXTURE_VERSION
 from t2t_torch.pipeline.plan import ORDER_VERSION
+from t2t_torch.pipeline.training_split import MIXTURE_VERSION
 from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.train.memory import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies

@@ -1,4 +1,4 @@
-"""Training data sets: rows, order and batches."""
+"""Training splits: the rows of each batch, with bagging, packing and mixtures of problems."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def bagged(rows: int, share: float, seed: int) -> npt.NDArray[Any] | None:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Component:
+class TrainingSplit:
     """A training split with its order and its collator.
 
     Attributes:
@@ -106,7 +106,7 @@ class Component:
         *,
         seed: int,
         batches_per_step: int = 1,
-    ) -> Component:
+    ) -> TrainingSplit:
         """Plans a training split.
 
         Args:
@@ -157,7 +157,7 @@ class Component:
         *,
         seed: int,
         pad_to: FixedShapes | None,
-    ) -> Component:
+    ) -> TrainingSplit:
         """Plans packed rows, without `too_long` and `too_short` examples."""
         window = batching.hparams.batch_shuffle_size
         lengths = {name: bins.lengths(length) for name, length in examples.lengths.items()}
