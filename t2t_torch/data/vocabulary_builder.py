@@ -1,4 +1,7 @@
-"""Builders of vocabularies, labels and moments, in one pass over the training samples."""
+"""Builders of vocabularies, labels and moments, in one pass over the training samples.
+
+A subword vocabulary is trained by `text/subword.py`; here its training texts are sampled.
+"""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
-from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import ESCAPES, SubwordEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 # Bytes as ids in a graph, and ids as text.
 

@@ -23,8 +23,8 @@ from t2t_torch.export.strings import (
     of_flat,
     ranges,
 )
-from t2t_torch.text import subtoken
-from t2t_torch.text.subtoken import SubtokenEncoder
+from t2t_torch.text import tensor2tensor_subword
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 # A vocabulary of subtokens as a trie, and the segmentation of symbol sequences in a graph.
 
@@ -211,7 +211,7 @@ class SubtokenGraph(EncoderGraph):
         for identity, piece in enumerate(encoder.subtokens):
             # Others are in no token: only the end of a token has the end mark, and a line end is
             # escaped.
-            if piece and subtoken.END not in piece[:-1] and _LINE_END not in piece:
+            if piece and tensor2tensor_subword.END not in piece[:-1] and _LINE_END not in piece:
                 pieces[tuple(self._numbers[character] for character in piece)] = identity
         self._trie = PieceTrie(pieces, len(alphabet))
 
@@ -260,7 +260,7 @@ class SubtokenGraph(EncoderGraph):
         flat = graph.add("Reshape", written, [-1])
         is_symbol = graph.add("Reshape", is_symbol, [-1])
         symbols = graph.add("Compress", flat, is_symbol, axis=0)
-        end = self._numbers[subtoken.END]
+        end = self._numbers[tensor2tensor_subword.END]
         starts = graph.add("Equal", shifted(graph, symbols, -1, end), graph.constant(end))
         cut = self._trie.cut(graph, symbols, starts)
         ids = graph.add("Compress", cut.ids, cut.begins, axis=0)
@@ -294,7 +294,7 @@ class SubtokenGraph(EncoderGraph):
         """
         graph = self._graph
         numbers, none = self._numbers, graph.constant(_NONE)
-        mark, low_line, end = numbers["\\"], numbers["_"], numbers[subtoken.END]
+        mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
         number = numbered(graph, line.letters, numbers, _NONE)
         unknown = graph.add("Equal", number, none)
         is_low_line = graph.add("Equal", number, graph.constant(low_line))
@@ -340,7 +340,7 @@ _DIGITS = 10
 _MARK, _LOW_LINE, _SEMICOLON, _OTHER, _END = range(_DIGITS, _DIGITS + 5)
 _KINDS = {
     **{str(digit): digit for digit in range(_DIGITS)},
-    "\\": _MARK, "u": _LOW_LINE, ";": _SEMICOLON, subtoken.END: _END, "": _END,
+    "\\": _MARK, "u": _LOW_LINE, ";": _SEMICOLON, tensor2tensor_subword.END: _END, "": _END,
 }  # fmt: skip
 
 _MOST_DIGITS = 7  # a number with more digits, without leading zeros, is not a code point
@@ -449,7 +449,7 @@ def _known(graph: Graph, points: str) -> str:
     below = graph.add("Less", points, 0xD800)
     above = graph.add("Greater", points, 0xDFFF)
     known = graph.add("And", known, graph.add("Or", below, above))
-    return graph.add("Where", known, points, graph.constant(ord(subtoken.UNKNOWN)))
+    return graph.add("Where", known, points, graph.constant(ord(tensor2tensor_subword.UNKNOWN)))
 
 
 def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:

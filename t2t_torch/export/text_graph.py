@@ -52,8 +52,8 @@ from t2t_torch.text.encoder import (
     TokenEncoder,
     WordCutter,
 )
-from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 # A `WordCutter` in a graph.
 

@@ -1,1 +1,1 @@
-"""Text encoders: text to ids and back."""
+"""Text encoders, text to ids and back; `subword.py` trains subword vocabularies."""

@@ -1,4 +1,4 @@
-"""Subword encoder based on sentencepiece, and subword vocabulary files."""
+"""Subword vocabularies of this library: training with sentencepiece, and encoding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import sentencepiece
 from t2t_torch.errors import DataError
 from t2t_torch.files import staged
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder, check_unicode
-from t2t_torch.text.subtoken import SubtokenEncoder, holds_subtokens
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 
 _UNKNOWN = NUM_RESERVED  # required by sentencepiece; with byte fallback no text encodes to it
 

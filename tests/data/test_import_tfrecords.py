@@ -27,7 +27,7 @@ from t2t_torch.data.tfrecord import write_example, write_records
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.subtoken import SubtokenEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "golden" / "tfrecords"

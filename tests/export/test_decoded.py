@@ -21,7 +21,7 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
-from t2t_torch.text.subtoken import SubtokenEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 from t2t_torch.text.tree import TransitionEncoder
 
 PIECES = "<pad>_ <EOS>_ the_ the th e_ _ \\ u ; \\u \\\\ é 漢_ , ,_ 1114111;_ 55296; _a_ a".split()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.subtokens import PieceTrie
-from t2t_torch.text.subtoken import cut, longest_by_start
+from t2t_torch.text.tensor2tensor_subword import cut, longest_by_start
 
 LETTERS = "abc_"  # a piece has the last at its end alone
 

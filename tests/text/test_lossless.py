@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
 from t2t_torch.text.encoder import EOS, PAD, ByteEncoder, TextEncoder
-from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 CORPUS = ["the quick brown fox jumps over the lazy dog", "Übung macht den Meister", "x\ty\nz"] * 20
 # What a subword encoder could trip over: its mark for spaces, its escape, its own pieces' names.

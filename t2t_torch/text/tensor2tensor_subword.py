@@ -1,4 +1,4 @@
-"""Subtoken encoder, compatible with tensor2tensor's subword vocabularies."""
+"""Subword vocabularies of tensor2tensor: encoding, files and training (`SubtokenEncoder.train`)."""
 
 from __future__ import annotations
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
-from t2t_torch.text import subtoken
+from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.text.subtoken import SubtokenEncoder
 from t2t_torch.text.subword import SubwordEncoder, load_subwords
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
 FOLDER = Path(__file__).parents[1] / "golden" / "text"
 VOCABULARY = FOLDER / "vocab.subwords"
@@ -37,7 +37,7 @@ def test_texts_have_tensor2tensors_tokens_and_ids_and_come_back(encoder: Subtoke
     assert len(cases) == 394
     for case in cases:
         text = case["text"]
-        assert subtoken.split(text) == case["tokens"]
+        assert tensor2tensor_subword.split(text) == case["tokens"]
         assert encoder.encode(text) == case["ids"]
         assert encoder.decode(case["ids"]) == case.get("decoded", text) == text
         assert encoder.encode_without_tokenizing(text) == case["ids_without_tokenizing"]
@@ -51,21 +51,21 @@ def test_any_ids_decode_to_tensor2tensors_text(encoder: SubtokenEncoder) -> None
 
 def test_letters_and_numbers_are_those_of_unicode_11() -> None:
     golden = GOLDEN["tokenizer"]["is_alnum"]
-    assert {c: len(subtoken.split(f"a{c}")) == 1 for c in golden} == golden
+    assert {c: len(tensor2tensor_subword.split(f"a{c}")) == 1 for c in golden} == golden
 
 
 def test_tokens_are_escaped_and_joined_as_in_tensor2tensor() -> None:
     golden = GOLDEN["tokenizer"]
     alphabet = set(golden["escape_alphabet"])
     for case in golden["escape"]:
-        assert subtoken.escape(case["token"], alphabet) == case["escaped"]
-        assert subtoken.unescape(case["escaped"]) == case["unescaped"]
+        assert tensor2tensor_subword.escape(case["token"], alphabet) == case["escaped"]
+        assert tensor2tensor_subword.unescape(case["escaped"]) == case["unescaped"]
     for case in golden["unescape"]:
         # A surrogate is no text: tensor2tensor lets it through, and it cannot be written.
-        expected = case["out"] if isinstance(case["out"], str) else subtoken.UNKNOWN
-        assert subtoken.unescape(case["in"]) == expected
+        expected = case["out"] if isinstance(case["out"], str) else tensor2tensor_subword.UNKNOWN
+        assert tensor2tensor_subword.unescape(case["in"]) == expected
     for case in golden["tokenizer_decode"]:
-        assert subtoken.join(case["tokens"]) == case["text"]
+        assert tensor2tensor_subword.join(case["tokens"]) == case["text"]
 
 
 @pytest.mark.parametrize("case", GOLDEN["small_builds"]["builds"], ids=lambda case: case["name"])
@@ -76,9 +76,9 @@ def test_a_small_vocabulary_is_learnt_as_tensor2tensor_does(case: dict[str, Any]
     reserved = options.pop("reserved_tokens") or ["<pad>", "<EOS>"]
     max_length = options.pop("max_subtoken_length")
     if case["function"] == "build_to_target_size":
-        assert rounds == subtoken.NUM_ROUNDS
+        assert rounds == tensor2tensor_subword.NUM_ROUNDS
         least = (options["min_val"], options["max_val"])
-        learnt = subtoken.learn(
+        learnt = tensor2tensor_subword.learn(
             counts,
             options["target_size"],
             reserved=reserved,
@@ -86,7 +86,7 @@ def test_a_small_vocabulary_is_learnt_as_tensor2tensor_does(case: dict[str, Any]
             least_counts=least,
         )
     else:
-        learnt = subtoken.build(
+        learnt = tensor2tensor_subword.build(
             counts,
             options["min_count"],
             num_rounds=rounds,
@@ -102,7 +102,7 @@ def test_a_small_vocabulary_is_learnt_as_tensor2tensor_does(case: dict[str, Any]
 def test_the_whole_vocabulary_is_learnt_as_tensor2tensor_does(
     encoder: SubtokenEncoder, tmp_path: Path
 ) -> None:
-    learnt = subtoken.learn(GOLDEN["token_counts"]["counts"], GOLDEN["target_size"])
+    learnt = tensor2tensor_subword.learn(GOLDEN["token_counts"]["counts"], GOLDEN["target_size"])
     assert len(learnt) == 1980
     assert learnt == _entries(encoder)
     SubtokenEncoder(learnt).save(tmp_path / "vocab")
@@ -143,7 +143,7 @@ def test_training_from_texts_equals_learning_from_the_counts_of_their_tokens(
     texts = ["the cat sat on the mat", "the dog, the cat"] * 4
     trained = SubtokenEncoder.train(iter(texts), 40, tmp_path / "vocab")
     counts = {"the": 16, "cat": 8, "sat": 4, "on": 4, "mat": 4, "dog": 4, ", ": 4}
-    assert _entries(trained) == subtoken.learn(counts, 40)
+    assert _entries(trained) == tensor2tensor_subword.learn(counts, 40)
     with pytest.raises(DataError, match="No text to learn"):
         SubtokenEncoder.train(["", ""], 40, tmp_path / "none")
     assert not (tmp_path / "none").exists()
@@ -181,8 +181,8 @@ def test_more_tokens_than_the_cache_holds_have_the_same_ids(
 ) -> None:
     texts = [f"n{number} {number}" for number in range(40)]
     expected = encoder.encode_batch(texts)
-    monkeypatch.setattr("t2t_torch.text.subtoken._MAX_CACHED", 3)
-    monkeypatch.setattr("t2t_torch.text.subtoken._MAX_CACHED_LENGTH", 2)
+    monkeypatch.setattr("t2t_torch.text.tensor2tensor_subword._MAX_CACHED", 3)
+    monkeypatch.setattr("t2t_torch.text.tensor2tensor_subword._MAX_CACHED_LENGTH", 2)
     small = SubtokenEncoder.load(VOCABULARY)
     assert small.encode_batch(texts) == small.encode_batch(texts) == expected
     assert len(small._cache) <= 3
