@@ -141,7 +141,7 @@ def _census(problem: Problem, data_dir: Path) -> DatasetStatistics:
 def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) -> BucketTable:
     """The batches of an epoch of training."""
     from t2t_torch.pipeline.plan import Batching, EpochPlan
-    from t2t_torch.pipeline.reader import Limits
+    from t2t_torch.pipeline.reader import LengthLimits
     from t2t_torch.reports.column_statistics import bucket_table
 
     changes = _flag("hparams")
@@ -155,7 +155,7 @@ def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) ->
     if not train:
         raise DataError("There is no training split, so there are no batches to show.")
     scheme = Batching.of(problem, hparams).training
-    limits = Limits.of(features, hparams)
+    limits = LengthLimits.of(features, hparams)
     lengths = limits.lengths(train, features.all, features.columns)
     plan = EpochPlan(lengths, scheme, source=train.fingerprint)
     return bucket_table(

@@ -22,7 +22,7 @@ from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
-    from t2t_torch.serve.limits import Limits
+    from t2t_torch.serve.limits import ServerLimits
     from t2t_torch.serve.repository import Source
 
 
@@ -147,10 +147,10 @@ def _serve(sources: Sequence[Source]) -> int:
     return code
 
 
-def _limits() -> Limits:
-    from t2t_torch.serve.limits import Limits
+def _limits() -> ServerLimits:
+    from t2t_torch.serve.limits import ServerLimits
 
-    return Limits(
+    return ServerLimits(
         body_bytes=_flag("max_body_bytes"),
         inputs=_flag("max_inputs"),
         characters=_flag("max_characters"),

@@ -25,7 +25,7 @@ from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.pipeline.reader import Limits, RowReader, numbers_per_position
+from t2t_torch.pipeline.reader import LengthLimits, RowReader, numbers_per_position
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
 from t2t_torch.runtime.session import batches_of
@@ -127,7 +127,7 @@ class LabelPredictor:
         for name, feature in self._given.items():
             self.kinds.setdefault(feature.source or name, feature)
         bound = Batching.of(problem, model.hparams).bound
-        self.limits = Limits.of(features, model.hparams, bound=bound)
+        self.limits = LengthLimits.of(features, model.hparams, bound=bound)
         self.fields = tuple(self.kinds)
         self._question = Question(problem.full_name, self.fields)
         self.specs = {field: its.input_spec(field, features) for field, its in self.kinds.items()}

@@ -39,7 +39,7 @@ from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.text import words_of
 from t2t_torch.metrics.text_scores import score, scores_of
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.reader import Limits
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import attention_names, wanted_name
 from t2t_torch.runtime.prediction import Prediction
@@ -303,7 +303,7 @@ class _Asked(NamedTuple):
     problem: Problem
     features: Features
     kinds: Mapping[str, Feature]
-    limits: Limits
+    limits: LengthLimits
 
 
 class TextExportTarget(ExportTarget):
@@ -349,7 +349,7 @@ class TextExportTarget(ExportTarget):
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
-        asked = _Asked(self._loaded.problem, features, kinds, Limits())
+        asked = _Asked(self._loaded.problem, features, kinds, LengthLimits())
         rows = rows_of(asked, data_dir, count, split)
         if features.has_inputs:
             return rows
@@ -382,7 +382,9 @@ class TextExportTarget(ExportTarget):
         """See `ExportTarget.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
-        given = encode(graph, loaded.problem, loaded.features, Limits(), self._given, self._cutters)
+        given = encode(
+            graph, loaded.problem, loaded.features, LengthLimits(), self._given, self._cutters
+        )
         (read,) = given.values()
         ids, scores, begun = add_search(graph, network, {self._reads: read})
         texts = decoded_hypotheses(graph, self._writes.encoder, ids)

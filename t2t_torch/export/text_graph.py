@@ -40,7 +40,7 @@ from t2t_torch.export.subtokens import SubtokenGraph
 from t2t_torch.features import Feature, Features
 from t2t_torch.features.word import NUM_RESERVED
 from t2t_torch.features.word import Shape as WordForm
-from t2t_torch.pipeline.reader import Limits
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.text.encoder import (
@@ -316,7 +316,7 @@ def encode(
     graph: Graph,
     problem: Problem,
     features: Features,
-    limits: Limits,
+    limits: LengthLimits,
     given: Mapping[str, Feature] | None = None,
     cutters: Mapping[str, WordCutter] | None = None,
     windows: ContextWindows | None = None,
@@ -371,7 +371,7 @@ class InputGraph:
         graph: Graph,
         cutters: Mapping[str, WordCutter],
         features: Features,
-        limits: Limits,
+        limits: LengthLimits,
         given: Mapping[str, Feature],
         windows: ContextWindows | None,
     ) -> None:

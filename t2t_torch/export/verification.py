@@ -20,7 +20,7 @@ from t2t_torch.features import Feature, Features
 from t2t_torch.features.text import words_of
 from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.reader import Limits
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, Token, tokens_of
 from t2t_torch.runtime.prediction import Prediction
@@ -220,7 +220,7 @@ class Asked(Protocol):
         """A feature for each field of an input, by field."""
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> LengthLimits:
         """The lengths to which inputs are truncated."""
 
 

@@ -55,7 +55,7 @@ def numbers_per_position(feature: Feature) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class LengthLimits:
     """Maximum lengths of examples, for truncation.
 
     Attributes:
@@ -65,7 +65,7 @@ class Limits:
     by_feature: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, features: Features, hparams: DataHParams, *, bound: int = 0) -> Limits:
+    def of(cls, features: Features, hparams: DataHParams, *, bound: int = 0) -> LengthLimits:
         """Returns the limits set by hparams.
 
         Args:
@@ -306,14 +306,14 @@ class RowReader:
         shards: Columns,
         features: Mapping[str, Feature],
         columns: Mapping[str, str],
-        limits: Limits | None = None,
+        limits: LengthLimits | None = None,
         pieces: Pieces | None = None,
         preprocess: Preprocessing | None = None,
     ) -> None:
         self._preprocess = preprocess
         self.features = dict(features)
         self._stored = {name: shards.column(columns[name]) for name in features}
-        self._limits = limits or Limits()
+        self._limits = limits or LengthLimits()
         self._pieces = pieces
         # Where words begin, by the text that they are of.
         self._starts = {
@@ -444,8 +444,8 @@ class Examples:
         Raises:
           HParamsError: what hparams ask for does not fit the features.
         """
-        given = Limits.of(features, batching.hparams)
-        limits = Limits.of(features, batching.hparams, bound=bound)
+        given = LengthLimits.of(features, batching.hparams)
+        limits = LengthLimits.of(features, batching.hparams, bound=bound)
         stored = given.lengths(shards, features.all, features.columns)
         preprocess = _preprocessing(features, batching, bound, seed)
         if batching.split_length:

@@ -33,7 +33,7 @@ from t2t_torch.serve.limits import (
     NO_INPUT,
     UNAVAILABLE,
     HTTPError,
-    Limits,
+    ServerLimits,
     unavailable,
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, Metrics
@@ -103,7 +103,7 @@ async def ask(
     repository: Repository,
     place: tuple[str | None, str | None],
     samples_of: Callable[[ServedModel], Sequence[Sample]],
-    limits: Limits,
+    limits: ServerLimits,
     *,
     attention: bool = False,
 ) -> Asked:
@@ -139,7 +139,7 @@ async def ask(
     raise unavailable("the model is replaced again and again. Try again later.")
 
 
-async def _wait(request: Request, job: Job, limits: Limits) -> Sequence[Prediction]:
+async def _wait(request: Request, job: Job, limits: ServerLimits) -> Sequence[Prediction]:
     left = limits.seconds - (time.monotonic() - request.scope["told_at"])
     gone = asyncio.ensure_future(_is_gone(request))
     either: set[asyncio.Future[Any]] = {job.answers, gone}
@@ -347,7 +347,7 @@ class Application:
     def __init__(
         self,
         repository: Repository,
-        limits: Limits,
+        limits: ServerLimits,
         metrics: Metrics,
         drain: GracefulShutdown,
         *,

@@ -18,7 +18,7 @@ from t2t_torch.serve.limits import (
     TIMED_OUT,
     TOO_LARGE,
     HTTPError,
-    Limits,
+    ServerLimits,
     unavailable,
 )
 from t2t_torch.serve.protocol import InferenceRequest
@@ -28,13 +28,13 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escaped surrogate, possibly of a
 
 
 class Bodies:
-    """Reader of request bodies, at most twice `Limits.queue` at once.
+    """Reader of request bodies, at most twice `ServerLimits.queue` at once.
 
     Args:
       limits: limits of bodies.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._most = 2 * limits.queue
         self._begun = 0
@@ -83,7 +83,7 @@ class Bodies:
             self._begun -= 1
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read(request: Request, limits: ServerLimits) -> bytes:
     chunks, size = [], 0
     try:
         with anyio.fail_after(limits.seconds):
@@ -99,7 +99,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
     return b"".join(chunks)
 
 
-def _check_headers(request: Request, limits: Limits, kinds: Sequence[str]) -> None:
+def _check_headers(request: Request, limits: ServerLimits, kinds: Sequence[str]) -> None:
     kind = request.headers.get("content-type", kinds[0]).partition(";")[0].strip()
     if kind.lower() not in kinds:
         raise HTTPError(
@@ -113,7 +113,7 @@ def _check_headers(request: Request, limits: Limits, kinds: Sequence[str]) -> No
         raise _too_long(limits)
 
 
-def _too_long(limits: Limits) -> HTTPError:
+def _too_long(limits: ServerLimits) -> HTTPError:
     return HTTPError(
         TOO_LARGE,
         f"the body has more than {limits.body_bytes:,} bytes, which is all that is read. Put its "

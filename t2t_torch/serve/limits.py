@@ -10,7 +10,7 @@ megabyte of JSON."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ServerLimits:
     """Limits of the server and of each model.
 
     Attributes:

@@ -15,7 +15,7 @@ from t2t_torch.errors import ArtifactError, T2TError, UsageError
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
-from t2t_torch.serve.limits import NOT_FOUND, HTTPError, Limits, unavailable
+from t2t_torch.serve.limits import NOT_FOUND, HTTPError, ServerLimits, unavailable
 from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import tell
@@ -79,10 +79,11 @@ class Batcher:
     """Request queue of a model with its worker threads.
 
     If a thread is idle, a request is computed immediately.  Requests that arrive while all threads
-    are busy wait, the oldest at most `Limits.delay` after a thread becomes free, and form a batch.
-    Within a batch, requests with the same function run together, and each group gets its results
-    before a slower one begins.  If all requests of a computation are abandoned, it is cancelled.
-    Inputs longer than a batch are never computed concurrently, because they need much memory.
+    are busy wait, the oldest at most `ServerLimits.delay` after a thread becomes free, and form a
+    batch.  Within a batch, requests with the same function run together, and each group gets its
+    results before a slower one begins.  If all requests of a computation are abandoned, it is
+    cancelled.  Inputs longer than a batch are never computed concurrently, because they need much
+    memory.
 
     Args:
       ask: the model; called in the threads.
@@ -96,7 +97,7 @@ class Batcher:
     def __init__(
         self,
         ask: Ask,
-        limits: Limits,
+        limits: ServerLimits,
         observe: Callable[[int, float], None] = lambda inputs, seconds: None,
         name: str = "batcher",
         threads: int = 1,
@@ -398,7 +399,7 @@ class Repository:
       metrics: metrics of batches and loads.
     """
 
-    def __init__(self, sources: Sequence[Source], limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, sources: Sequence[Source], limits: ServerLimits, metrics: Metrics) -> None:
         self._sources = {source.name: source for source in sources}
         self._limits = limits
         self._metrics = metrics

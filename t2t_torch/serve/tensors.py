@@ -22,7 +22,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, Limits
+from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, ServerLimits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
@@ -215,7 +215,7 @@ def tensor_of(target: OutputSpec, found: Sequence[Prediction]) -> dict[str, Any]
 _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
 
 
-def check_size(count: int, limits: Limits) -> None:
+def check_size(count: int, limits: ServerLimits) -> None:
     """Raises HTTPError if a request has too many inputs."""
     if count > limits.inputs:
         raise HTTPError(
@@ -225,18 +225,18 @@ def check_size(count: int, limits: Limits) -> None:
         )
 
 
-def check_tensors(tensors: Sequence[RequestInput], limits: Limits) -> None:
+def check_tensors(tensors: Sequence[RequestInput], limits: ServerLimits) -> None:
     """Raises HTTPError if tensors, possibly without data yet, have too many inputs."""
     check_size(max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0), limits)
 
 
-def check_lengths(texts: Sequence[str], limits: Limits) -> None:
+def check_lengths(texts: Sequence[str], limits: ServerLimits) -> None:
     """Raises HTTPError if a text, one per input, is too long by itself."""
     for number, text in enumerate(texts):
         _check_length(number, len(text), limits)
 
 
-def extents_of(model: ServedModel, samples: Sequence[Sample], limits: Limits) -> list[Extent]:
+def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimits) -> list[Extent]:
     """Returns the sizes of inputs.
 
     Args:
@@ -262,7 +262,7 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: Limits) ->
     return found
 
 
-def _check_length(number: int, length: int, limits: Limits) -> None:
+def _check_length(number: int, length: int, limits: ServerLimits) -> None:
     if length > limits.characters:
         raise HTTPError(
             TOO_LARGE,
@@ -329,7 +329,9 @@ def raw_name(model: ServedModel) -> str:
     return str(told[0]["name"]) if alone else ""
 
 
-def samples_of(model: ServedModel, tensors: Sequence[RequestInput], limits: Limits) -> list[Sample]:
+def samples_of(
+    model: ServedModel, tensors: Sequence[RequestInput], limits: ServerLimits
+) -> list[Sample]:
     """Returns the inputs from tensors.
 
     Args:
@@ -590,7 +592,7 @@ def raw(name: str, blob: bytes) -> Any:
     return {"inputs": [tensor], "parameters": {_EVERY: True}}
 
 
-def filled(told: Any, blob: bytes, limits: Limits) -> InferenceRequest:
+def filled(told: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
     """Returns a request whose tensors all have `data`, including the binary ones.
 
     Args:

@@ -18,7 +18,7 @@ from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching, overridden
-from t2t_torch.pipeline.reader import Limits, measured
+from t2t_torch.pipeline.reader import LengthLimits, measured
 from t2t_torch.pipeline.streams import EvalStreams
 from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
 from t2t_torch.problem_types.mixture import MixingSchedule
@@ -176,7 +176,7 @@ def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int
     entry = manifest.splits.get(Split.TRAIN.value)
     if entry is None:
         return 0
-    limits = Limits.of(features, hparams)
+    limits = LengthLimits.of(features, hparams)
     longest = [0]
     for name, feature in measured(features.all).items():
         stored = np.asarray([entry.max_length[features.columns[name]]])

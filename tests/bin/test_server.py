@@ -13,7 +13,7 @@ from served import write_artifact
 from t2t_torch.bin import server
 from t2t_torch.serve import server as listening
 from t2t_torch.serve import server as log
-from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.middleware import RequestMiddleware
 
 
@@ -55,9 +55,9 @@ def test_flags_are_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (
         server.main(["--artifact=a", *(f"--{name}={value}" for name, value in given.items())]) == 0
     )
-    assert server._limits() == Limits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009, 10.5)
+    assert server._limits() == ServerLimits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009, 10.5)
     assert server.main(["--artifact=a"]) == 0
-    assert server._limits() == Limits()
+    assert server._limits() == ServerLimits()
 
 
 def test_models_have_the_names_of_their_folders_or_those_that_are_given(

@@ -35,7 +35,7 @@ from t2t_torch.export.search import Search, SearchNetworks
 from t2t_torch.export.text_graph import encode
 from t2t_torch.export.text_verification import verify_texts
 from t2t_torch.export.verification import Row
-from t2t_torch.pipeline.reader import Limits
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import Signature
@@ -329,7 +329,7 @@ def test_a_prompt_is_cut_as_the_predictor_cuts_it(made: Path) -> None:
     subject: Any = target_of(load_run(made / "lstm_lm"), DecodeHParams())
     predictor, graph = subject._predictor, Graph("prompts")
     given = (subject._given, subject._cutters)
-    ids = encode(graph, predictor.problem, predictor.features, Limits(), *given)
+    ids = encode(graph, predictor.problem, predictor.features, LengthLimits(), *given)
     graph.output("ids", ids["prompt"], "int64", ["batch", None])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())
     prompts = ["One,two", "", " seven  SIX!", "don't\\nfive<br/>"]

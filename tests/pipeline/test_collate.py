@@ -29,7 +29,7 @@ from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.pipeline.plan import Batching, BatchingScheme, FixedShapes
-from t2t_torch.pipeline.reader import Limits, RowReader, measured, paddings
+from t2t_torch.pipeline.reader import LengthLimits, RowReader, measured, paddings
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
@@ -106,7 +106,7 @@ def test_every_kind_of_feature_has_its_shape_type_and_padding(batch_of):
 
 
 def test_words_are_cut_together_with_all_that_belongs_to_them(batch_of):
-    batch = batch_of(TWO, limits=Limits({"inputs": 2}))
+    batch = batch_of(TWO, limits=LengthLimits({"inputs": 2}))
     assert batch["inputs"].tolist() == [[9, 90], [7, 0]]
     assert batch["tags"].tolist() == [[0, 1], [2, IGNORED]]
     assert batch["shape"].shape == (2, 2)
@@ -115,8 +115,8 @@ def test_words_are_cut_together_with_all_that_belongs_to_them(batch_of):
 
 
 def test_a_span_that_is_cut_off_is_no_span(batch_of):
-    assert batch_of(TWO, limits=Limits({"inputs": 2}))["span"].tolist() == [[NO_SPAN] * 2] * 2
-    assert batch_of(TWO, limits=Limits({"inputs": 3}))["span"].tolist()[0] == [1, 2]
+    assert batch_of(TWO, limits=LengthLimits({"inputs": 2}))["span"].tolist() == [[NO_SPAN] * 2] * 2
+    assert batch_of(TWO, limits=LengthLimits({"inputs": 3}))["span"].tolist()[0] == [1, 2]
 
 
 def test_where_words_have_several_ids_those_are_kept_that_begin_in_what_is_left(batch_of):
@@ -134,7 +134,7 @@ def test_where_words_have_several_ids_those_are_kept_that_begin_in_what_is_left(
     ]
     whole = batch_of(samples, kinds)
     assert whole["starts"][0, :3].tolist() == [0, 2, 6]  # a word takes the space before it
-    batch = batch_of(samples, kinds, limits=Limits({"inputs": 6}))
+    batch = batch_of(samples, kinds, limits=LengthLimits({"inputs": 6}))
     assert batch["inputs"].shape == (3, 6)
     assert (batch["tags"] != IGNORED).sum(1).tolist() == [2, 1, 1]
     assert batch["starts"].tolist() == [[0, 2], [0, 0], [0, 0]]
@@ -165,15 +165,15 @@ def test_limits_are_those_of_the_roles_and_of_the_bound():
     text = Text(NUMBERS)
     features = Features({"inputs": text, "context": text, "dense": Real(2)}, {"targets": text})
     hparams = basic_params1().replace(max_input_seq_length=7)
-    assert Limits.of(features, hparams).by_feature == {"inputs": 7, "context": 7}
-    bounded = Limits.of(features, hparams, bound=9)
+    assert LengthLimits.of(features, hparams).by_feature == {"inputs": 7, "context": 7}
+    bounded = LengthLimits.of(features, hparams, bound=9)
     assert bounded.by_feature == {"inputs": 7, "context": 7, "targets": 9}
 
 
 def test_tags_are_not_cut_without_their_words():
     features = Features({"inputs": Words(NUMBERS)}, {"targets": Tags(LABELS)})
     with pytest.raises(HParamsError, match="Use max_input_seq_length"):
-        Limits.of(features, basic_params1().replace(max_target_seq_length=7))
+        LengthLimits.of(features, basic_params1().replace(max_target_seq_length=7))
 
 
 def test_data_without_sequences_makes_batches_of_examples(make_shards):

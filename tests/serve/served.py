@@ -23,7 +23,7 @@ from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Signature, Written
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
-from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
 from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
@@ -280,7 +280,7 @@ class Served:
         self, *sources: Source, keys: Sequence[str] = (), log_texts: bool = False, **limits: Any
     ) -> None:
         self.metrics = Metrics()
-        bounds = Limits(**limits)
+        bounds = ServerLimits(**limits)
         self.repository = Repository(sources, bounds, self.metrics)
         self.repository.load()
         self.drain = GracefulShutdown()

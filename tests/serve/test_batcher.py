@@ -12,7 +12,7 @@ import pytest
 from t2t_torch.errors import DataError
 from t2t_torch.runtime.prediction import InputError
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import HTTPError, Limits
+from t2t_torch.serve.limits import HTTPError, ServerLimits
 from t2t_torch.serve.repository import Batcher, Job, Retired
 
 
@@ -49,7 +49,7 @@ def batcher(model: Slow) -> Iterator[Callable[..., Batcher]]:
     made: list[Batcher] = []
 
     def start(threads: int = 1, **limits: Any) -> Batcher:
-        made.append(Batcher(model, Limits(**{"delay": 0.0, **limits}), threads=threads))
+        made.append(Batcher(model, ServerLimits(**{"delay": 0.0, **limits}), threads=threads))
         return made[-1]
 
     yield start
@@ -207,7 +207,7 @@ def test_batches_are_observed(model: Slow) -> None:
         assert seconds >= 0
         seen.append(inputs)
 
-    queue = Batcher(model, Limits(), observe)
+    queue = Batcher(model, ServerLimits(), observe)
     model.may.release()
 
     async def run() -> None:

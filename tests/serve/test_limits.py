@@ -12,7 +12,7 @@ from served import ROW, Served, StubModel, length_of, stub_source
 
 from t2t_torch.features import InputSpec
 from t2t_torch.serve.body import parse_json, to_json
-from t2t_torch.serve.limits import HTTPError, Limits
+from t2t_torch.serve.limits import HTTPError, ServerLimits
 from t2t_torch.serve.middleware import GONE
 from t2t_torch.serve.model import extent_of, texts_of, tokens_of
 from t2t_torch.serve.tensors import extents_of
@@ -104,7 +104,7 @@ def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
         "inputs": ["a"] * 10,
     }
     model = StubModel("m", "1", "p", "m", "none", fields, [], lambda samples, stop: [])
-    limits = Limits(characters=10)
+    limits = ServerLimits(characters=10)
     (extent,) = extents_of(model, [sample], limits)
     assert extent.texts == ["a"] * 10
     with pytest.raises(HTTPError, match="input 1 has more than"):

@@ -23,7 +23,7 @@ from served import (
 from t2t_torch.errors import ArtifactError, UsageError
 from t2t_torch.runtime.signature import MODEL
 from t2t_torch.serve import repository as repository_module
-from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Repository, Source
@@ -164,7 +164,7 @@ def test_without_any_version_it_does_not_start(tmp_path: Path) -> None:
     (write_artifact(tmp_path / "broken") / MODEL).unlink()
     (tmp_path / "empty").mkdir()
     for name, kind in {"broken": ArtifactError, "empty": UsageError, "none": UsageError}.items():
-        repository = Repository([artifact_source(tmp_path / name)], Limits(), Metrics())
+        repository = Repository([artifact_source(tmp_path / name)], ServerLimits(), Metrics())
         with pytest.raises(kind, match=name):
             repository.load()
 

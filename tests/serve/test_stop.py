@@ -15,7 +15,7 @@ from test_server import Process, until
 
 from t2t_torch.features import InputSpec
 from t2t_torch.runtime.session import Artifact, CancellationToken, Stopped
-from t2t_torch.serve.limits import Limits
+from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.model import ServedModel
 from t2t_torch.serve.repository import Batcher, Source
 
@@ -124,7 +124,7 @@ class Endless:
 
 def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
     model = Endless()
-    batcher = Batcher(model, Limits(delay=0.0))
+    batcher = Batcher(model, ServerLimits(delay=0.0))
 
     async def run() -> None:
         alone = batcher.submit([{"inputs": "first"}])
@@ -145,7 +145,7 @@ def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
 
 def test_of_two_batches_at_once_that_is_stopped_for_which_nobody_waits() -> None:
     model = Endless()
-    batcher = Batcher(model, Limits(delay=0.0), threads=2)
+    batcher = Batcher(model, ServerLimits(delay=0.0), threads=2)
 
     async def run() -> None:
         jobs = []
@@ -168,7 +168,7 @@ def test_a_batcher_that_has_to_end_stops_its_model_and_leaves_it_if_it_does_not(
 ) -> None:
     monkeypatch.setattr("t2t_torch.serve.repository.STOPPING", 10.0 if obeys else 0.05)
     model = Endless(obeys)
-    batcher = Batcher(model, Limits(delay=0.0))
+    batcher = Batcher(model, ServerLimits(delay=0.0))
 
     async def run() -> None:
         asked = batcher.submit([{"inputs": "first"}])
