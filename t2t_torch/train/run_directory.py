@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import pydantic
 
+from t2t_torch import registry
 from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.files import STAGED_SUFFIX, staged
@@ -294,17 +295,40 @@ class RunDirectory:
         Args:
           kind: the class that the model needs, `model.HParams`.
 
+        Returns:
+          An instance of `kind`, or of the subclass of the hparams set that was trained with.
+
         Raises:
           CheckpointError: the file is missing, or does not fit the class.
         """
         text = self._read(self._hparams_file)
         try:
-            return kind.from_json(text)
+            return self._class_of_set(kind, text).from_json(text)
         except HParamsError as error:
             raise CheckpointError(
                 f"{self._hparams_file} does not fit {kind.__name__}: {error} "
                 f"{self._restoring(self._hparams_file)}"
             ) from error
+
+    def _class_of_set(self, kind: type[HParamsT], text: str) -> type[HParamsT]:
+        """Returns the class of the run's hparams set if it adds fields to `kind`; else `kind`.
+
+        The set is the one of `task.json`, or one that `hparams.json` names as the source of a
+        field: a run in Python does not record the name of its set.
+        """
+        try:
+            values = json.loads(text)
+            sources = values.pop("provenance", {}).values()
+        except (ValueError, AttributeError):
+            return kind  # `from_json` reports the error
+        if values.keys() <= kind.model_fields.keys():
+            return kind
+        known = registry.list_names("hparams")
+        for name in dict.fromkeys((self.task().hparams_set, *sources)):
+            wider = type(registry.hparams(name)) if name in known else kind
+            if issubclass(wider, kind) and values.keys() <= wider.model_fields.keys():
+                return wider
+        return kind
 
     @property
     def has_checkpoints(self) -> bool:

@@ -7,10 +7,14 @@ import pytest
 import t2t_torch
 from t2t_torch.bin import trainer
 from t2t_torch.errors import CheckpointError
+from t2t_torch.hparam import HParams
+from t2t_torch.models.transformer import Transformer
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import Origin
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory
+
+from .conftest import RECORD
 
 
 def test_a_run_that_was_made_in_python_is_loaded_and_gone_on_with(make_task, data_dir, tmp_path):
@@ -34,3 +38,17 @@ def test_a_run_of_an_earlier_estimator_is_described_by_the_next(make_task, tmp_p
     with Estimator(make_task(), RunDirectory(run), RunConfig(train_steps=1)) as estimator:
         estimator.begin()
     assert RunDirectory(run).task().model == "transformer"
+
+
+@pytest.mark.parametrize("names_set", [True, False])
+def test_a_model_of_the_base_class_of_hparams_is_loaded_with_the_class_of_its_set(
+    make_task, tmp_path, monkeypatch, names_set
+):
+    monkeypatch.setattr(Transformer, "HParams", HParams)
+    task, directory = make_task("num_heads=2"), RunDirectory(tmp_path / "run")
+    if names_set:
+        directory.begin(RECORD, task.hparams)
+    with Estimator(task, directory, RunConfig(train_steps=1)) as estimator:
+        estimator.train(1)
+    assert t2t_torch.load(directory.path, device="cpu").model.hparams == task.hparams
+    assert directory.hparams(HParams) == task.hparams
