@@ -20,6 +20,8 @@ defect of this library and keeps its traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 EXIT_CODE = 2
 
 NOT_FINITE_CODE = 4
@@ -33,6 +35,24 @@ def install_extra(name: str) -> str:
     The package is not published on an index; it is installed from source.
     """
     return f"pip install '.[{name}]'  (in the folder of t2t_torch's source)"
+
+
+def did_you_mean(
+    name: str, known: Iterable[str], *, limit: int = 3, cutoff: float = 0.6, form: str = "{!r}"
+) -> str:
+    """Returns " Did you mean 'a' or 'b'?" with the most similar names; "" if none is similar.
+
+    Args:
+      name: the unknown name.
+      known: the valid names.
+      limit: largest number of suggestions.
+      cutoff: smallest similarity of a suggestion, from 0 to 1; see `difflib.get_close_matches`.
+      form: format of a suggestion.
+    """
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=limit, cutoff=cutoff)
+    return f" Did you mean {' or '.join(map(form.format, near))}?" if near else ""
 
 
 class T2TError(Exception):

@@ -8,7 +8,6 @@ model.  A field is declared in one line, next to the fields that are read in the
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 import types
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 import pydantic
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, did_you_mean
 
 _P = TypeVar("_P", bound="Params")
 
@@ -254,11 +253,10 @@ class Params(pydantic.BaseModel):
         meant = cls.aliases.get(name.lower(), "")
         if meant.startswith("--"):
             return f"Did you mean the flag {meant}?"
-        near = difflib.get_close_matches(name, cls.model_fields, n=3)
         if meant in cls.model_fields:
-            near = [meant]
-        if near:
-            return f"Did you mean {' or '.join(map(repr, near))}?"
+            return f"Did you mean {meant!r}?"
+        if hint := did_you_mean(name, cls.model_fields):
+            return hint.strip()
         if cls.listed_by:
             return f"List all of {cls.__name__}:  {cls.listed_by}"
         return f"{cls.__name__} has: {', '.join(sorted(cls.model_fields))}."

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import difflib
 import itertools
 import math
 import random
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -635,8 +634,7 @@ def _read_level(
 def _read_kind(where: str, fields: Mapping[str, Any]) -> Kind:
     kind = fields["type"]
     if kind not in _KEYS:
-        near = difflib.get_close_matches(str(kind), _KEYS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        hint = did_you_mean(str(kind), _KEYS, limit=1)
         raise HParamsError(f"{where}: type is {kind!r}; one of {', '.join(_KEYS)} is known.{hint}")
     needed, more = _KEYS[kind]
     given = set(fields) - {"type"}

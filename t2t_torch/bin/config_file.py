@@ -10,7 +10,6 @@ Flags of the command line win.  Every run of `t2t-trainer` writes the file that 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 import t2t_torch
-from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -253,9 +252,7 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
 
     if "hparams" in values and name in HParams.model_fields:
         return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
-    near = difflib.get_close_matches(name, list(values), n=3)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"unknown flag {name!r}.{hint} All flags: --help"
+    return f"unknown flag {name!r}.{did_you_mean(name, values)} All flags: --help"
 
 
 def _kind(flag: flags.Flag[Any]) -> str:

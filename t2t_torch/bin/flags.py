@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
-import difflib
 import errno
 import gc
 import json
@@ -34,7 +33,14 @@ from absl import flags, logging
 
 from t2t_torch import registry
 from t2t_torch.bin import config_file
-from t2t_torch.errors import EXIT_CODE, CheckpointError, RegistryError, T2TError, UsageError
+from t2t_torch.errors import (
+    EXIT_CODE,
+    CheckpointError,
+    RegistryError,
+    T2TError,
+    UsageError,
+    did_you_mean,
+)
 from t2t_torch.registry import trusting
 from t2t_torch.settings import Setting, Settings, hp
 
@@ -404,8 +410,7 @@ def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) ->
         if flag in values and (field := _field_of(flag, name, given.get("hparams_set", ""))):
             meant = f"{name!r} is" if field == name else f"Did you mean {field!r}? It is"
             return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
-    near = difflib.get_close_matches(name, list(values), n=3, cutoff=0.7)
-    return f" Did you mean {' or '.join(f'--{one}' for one in near)}?" if near else ""
+    return did_you_mean(name, values, cutoff=0.7, form="--{}")
 
 
 def _field_of(flag: str, name: str, hparams_set: str) -> str:

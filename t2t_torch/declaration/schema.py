@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import enum
 import importlib
 import re
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import pydantic
 
 from t2t_torch import registry
-from t2t_torch.errors import RegistryError
+from t2t_torch.errors import RegistryError, did_you_mean
 from t2t_torch.mode import Split
 from t2t_torch.registry import json_declaration, parse_problem_name
 
@@ -275,10 +274,7 @@ def content_of(path: Path) -> dict[str, Any]:
 def nearest(wrong: str, right: Iterable[str]) -> str:
     """Returns a hint with the closest valid name, if any, and all valid names."""
     names = sorted(right)
-    near = difflib.get_close_matches(wrong.lower(), names, n=1) or difflib.get_close_matches(
-        wrong, names, n=1
-    )
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = did_you_mean(wrong.lower(), names, limit=1) or did_you_mean(wrong, names, limit=1)
     return f"{hint} There {'are' if len(names) > 1 else 'is'} {', '.join(names) or 'none'}."
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import abc
-import difflib
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, did_you_mean
 from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Tags, Text
 from t2t_torch.registry import entries, metric
 
@@ -213,10 +212,9 @@ def lower_is_better(name: str) -> bool:
     for part in parts:  # a target, a metric, and for some metrics a label
         if part in known:
             return bool(getattr(metric(part), "lower_is_better", False))
-    near = difflib.get_close_matches(parts[-1], ["loss", *known], n=3)
     raise UsageError(
         f"nothing that is reported is called {name!r}."
-        + (f" Did you mean {' or '.join(near)}?" if near else "")
+        + did_you_mean(parts[-1], ["loss", *known], form="{}")
         + " Results are called loss, metrics-<problem>/<target>/<metric>, or decode/<score>; "
         "metrics.jsonl in the run directory has those of a run."
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import difflib
 import math
 import os
 import signal
@@ -18,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from t2t_torch.checkpoint.checkpoint import TrainerState
@@ -65,8 +64,7 @@ def full_name(asked: str, names: Iterable[str]) -> str:
     if len(meant) == 1:
         return meant[0]
     shown = sorted(short_names(known).values())
-    near = difflib.get_close_matches(asked, shown, n=3)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(asked, shown, form="{}")
     raise UsageError(
         f"--eval_early_stopping_metric={asked}: evaluations have no such metric.{hint} They have: "
         f"{', '.join(shown)}."

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import json
 import math
 import re
@@ -29,7 +28,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import pydantic
 import yaml
 
-from t2t_torch.errors import ConfigError, UsageError
+from t2t_torch.errors import ConfigError, UsageError, did_you_mean
 from t2t_torch.search_space import AnyValue, Space
 
 # Base class of the sections of an experiment configuration, with error messages.
@@ -117,8 +116,7 @@ class Section(pydantic.BaseModel):
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns a sentence that suggests the closest known names, or lists all of them."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=2)
-    return f" Did you mean {' or '.join(near)}?" if near else f" There are: {', '.join(names)}."
+    return did_you_mean(name, names, limit=2, form="{}") or f" There are: {', '.join(names)}."
 
 
 def _keys(top: type[Section], where: Iterable[str]) -> list[str]:

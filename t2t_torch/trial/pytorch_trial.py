@@ -25,13 +25,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import difflib
 import enum
 import zlib
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.errors import T2TError, TrialError
+from t2t_torch.errors import T2TError, TrialError, did_you_mean
 from t2t_torch.search_space import Space
 
 
@@ -189,8 +188,7 @@ def _known(name: str, hparams: dict[str, Any]) -> str:
     names = sorted(Space.flat(hparams))
     if not names:
         return "but the configuration has no hyperparameters. Write it under hyperparameters."
-    near = difflib.get_close_matches(name, names, n=1)
-    guess = f" Did you mean {near[0]!r}?" if near else ""
+    guess = did_you_mean(name, names, limit=1)
     return f"but the configuration has only {', '.join(names)}.{guess}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import pydantic
 import yaml
 from absl import logging
 
-from t2t_torch.errors import CheckpointError, ConfigError
+from t2t_torch.errors import CheckpointError, ConfigError, did_you_mean
 from t2t_torch.files import STAGED_SUFFIX
 from t2t_torch.search_space import Constant, Space
 from t2t_torch.train.run_directory import how_to_restore, read_checked
@@ -410,7 +409,5 @@ def _items(text: str) -> list[str]:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3)
-    hint = f"Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    listed = hint or f"It has: {', '.join(known) or 'none'}."
-    return f"--hparams: the configuration has no hyperparameter {name!r}. {listed}"
+    listed = did_you_mean(name, known) or f" It has: {', '.join(known) or 'none'}."
+    return f"--hparams: the configuration has no hyperparameter {name!r}.{listed}"
