@@ -43,10 +43,7 @@ class AveragingOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-avg-all",
     AveragingOptions,
-    common=(
-        "output_dir",
-        "registry_help",
-    ),
+    common=("output_dir", "registry_help"),
 )
 _flag = FLAGS.value_of
 
@@ -110,12 +107,11 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
       OSError: a trainer has deleted one.
       SafetensorError: so, too.
     """
-    from t2t_torch.bin.flags import give_time, time_of
     from t2t_torch.checkpoint.checkpoint import MANIFEST
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.checkpoint.warm_start import average_checkpoints
 
-    time = time_of(max(group))
+    time = shared.time_of(max(group))
     copied = _copy_run(run, target, group[-1]) if is_first else []
     try:
         averaged = average_checkpoints(group, CheckpointDirectory(target))
@@ -123,7 +119,7 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
         for file in copied:  # a run directory without a checkpoint is none
             file.unlink(missing_ok=True)
         raise
-    give_time(averaged.path / MANIFEST, time)
+    shared.set_time(averaged.path / MANIFEST, time)
     steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
     print(f"{averaged.path}: the mean of steps {steps}", flush=True)
 
@@ -146,10 +142,10 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
             )
         yield best
     else:
-        from t2t_torch.bin.flags import follow_checkpoints
-
         last: list[Checkpoint] = []
-        for checkpoint in follow_checkpoints(source, _flag("min_steps"), _flag("wait_minutes")):
+        for checkpoint in shared.follow_checkpoints(
+            source, _flag("min_steps"), _flag("wait_minutes")
+        ):
             last = [*last, checkpoint][-_flag("n") :]
             # A trainer beside this may have deleted some since.
             last = [one for one in last if one.path.is_dir()]

@@ -118,7 +118,6 @@ def _score_folder(folder: Path) -> int:
       DataError: a file has not as many lines as the reference.
       UsageError: the folder is not there, and does not come.
     """
-    from t2t_torch.bin.flags import follow
     from t2t_torch.metrics.text_scores import ScoreEvents, score, translations_in
 
     references = _lines(Path(_flag("reference")))
@@ -130,7 +129,7 @@ def _score_folder(folder: Path) -> int:
         first = last + 1 if last is not None else max(0, _flag("min_steps"))
         zero = _flag("report_zero") if _flag("report_zero") is not None else first == 0
         scored = 0
-        for one in follow(lambda: translations_in(folder, first), _flag("wait_minutes")):
+        for one in shared.follow(lambda: translations_in(folder, first), _flag("wait_minutes")):
             if zero and not scored:
                 _report_zero(events, folder)
             _score(one, references, events)
@@ -144,8 +143,6 @@ def _score_folder(folder: Path) -> int:
 
 
 def _wait_for(folder: Path) -> None:
-    from t2t_torch.bin.flags import POLL_SECONDS
-
     end = time.monotonic() + _flag("wait_minutes") * 60
     while not folder.is_dir():
         if time.monotonic() >= end:
@@ -153,7 +150,7 @@ def _wait_for(folder: Path) -> None:
                 f"there is no folder '{folder}'. t2t-translate-all makes one; --wait_minutes says "
                 "how long to wait for it."
             )
-        time.sleep(POLL_SECONDS)
+        time.sleep(shared.POLL_SECONDS)
 
 
 def _report_zero(events: ScoreEvents, folder: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,14 +40,7 @@ class DataOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-data",
     DataOptions,
-    common=(
-        "problem",
-        "hparams_set",
-        "hparams",
-        "data_dir",
-        "t2t_usr_dir",
-        "registry_help",
-    ),
+    common=("problem", "hparams_set", "hparams", "data_dir", "t2t_usr_dir", "registry_help"),
 )
 _flag = FLAGS.value_of
 
@@ -67,36 +59,19 @@ def _run() -> int:
     from t2t_torch.reports.plots import INSTALL, can_draw, draw
 
     problem = registry.problem(_flag("problem"))
-    outputs = _outputs()
+    json_file, report = (shared.file_to_write(FLAGS, name) for name in ("json", "report"))
     census = _census(problem, Path(_flag("data_dir")))
     sections, found = sections_of(census), findings(census)
     print(told(f"{census.problem} in {census.data_dir}", sections, found))
-    if "json" in outputs:
+    if json_file is not None:
         text = json.dumps({**census.plain(), "findings": found}, ensure_ascii=False)
-        _write(outputs["json"], text + "\n")
-    if "report" in outputs:
+        _write(json_file, text + "\n")
+    if report is not None:
         plots = draw(census) if can_draw() else None
-        _write(outputs["report"], page(census, sections, found, plots))
+        _write(report, page(census, sections, found, plots))
         if plots is None:
             print(INSTALL, file=sys.stderr)
     return 0
-
-
-def _outputs() -> dict[str, Path]:
-    """The files to be written; UsageError, before any work, if one cannot be."""
-    from t2t_torch.files import check_target
-
-    files = {name: Path(_flag(name)) for name in ("report", "json") if _flag(name)}
-    for name, file in files.items():
-        if file.is_dir():
-            raise UsageError(f"--{name}={file} is a folder; name a file.")
-        if not file.parent.is_dir():
-            folder = shlex.quote(str(file.parent))
-            raise UsageError(
-                f"--{name}={file}: there is no such folder. Make it:  mkdir -p {folder}"
-            )
-        check_target(file, flag=f"--{name}")
-    return files
 
 
 def _write(file: Path, text: str) -> None:

@@ -12,18 +12,16 @@ inspects your own data and writes the declaration of a problem (docs/own_data.md
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import math
 import os
 import shlex
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from absl import logging
 
@@ -302,14 +300,7 @@ class DatagenOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-datagen",
     DatagenOptions,
-    common=(
-        "problem",
-        "data_dir",
-        "tmp_dir",
-        "t2t_usr_dir",
-        "random_seed",
-        "registry_help",
-    ),
+    common=("problem", "data_dir", "tmp_dir", "t2t_usr_dir", "random_seed", "registry_help"),
 )
 _flag = FLAGS.value_of
 
@@ -343,7 +334,7 @@ def _run() -> int:
     data_dir = Path(_flag("data_dir"))
     # tensor2tensor's default is /tmp/t2t_datagen.
     tmp_dir = Path(_flag("tmp_dir") or Path(tempfile.gettempdir()) / "t2t_datagen")
-    with _ending_on_signals():
+    with shared.ending_on_signals():
         for name in names:
             _generate(name, data_dir, tmp_dir)
     return 0
@@ -421,7 +412,7 @@ def _import(source: str) -> int:
         if FLAGS[flag].present and flag not in _IMPORTING:
             raise UsageError(f"--{flag} does not go with --import_tfrecords; leave it out.")
     data_dir = Path(_flag("data_dir"))
-    with _ending_on_signals():
+    with shared.ending_on_signals():
         for name in filter(None, map(str.strip, _flag("problem").split(","))):
             start = time.perf_counter()
             manifest = import_named(name, source, data_dir, overwrite=_flag("overwrite"))
@@ -534,28 +525,6 @@ def _matching(name: str) -> list[str]:
     if not matching:
         raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
     return matching
-
-
-@contextlib.contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Turns signals into exceptions, so that what was begun is tidied up.
-
-    Also in t2t-trainer, whose own handlers would let the generation go on to its end.
-    """
-
-    def end(signum: int, frame: object) -> NoReturn:
-        raise SystemExit(128 + signum)
-
-    handlers = {signal.SIGTERM: end, signal.SIGUSR1: end, signal.SIGINT: signal.default_int_handler}
-    before = {number: signal.getsignal(number) for number in handlers}
-    for number, handler in handlers.items():
-        if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
-            signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, previous in before.items():
-            signal.signal(number, previous or signal.SIG_DFL)
 
 
 if __name__ == "__main__":

@@ -93,17 +93,7 @@ class DecoderOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-decoder",
     DecoderOptions,
-    common=(
-        "problem",
-        "model",
-        "hparams_set",
-        "data_dir",
-        "output_dir",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
-        "verify_data",
-    ),
+    common=(*shared.RUN_FLAGS, "data_dir", "output_dir", *shared.CODE_FLAGS, "verify_data"),
 )
 _flag = FLAGS.value_of
 

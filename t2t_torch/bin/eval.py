@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.problem_task import LearningTask
-    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+    from t2t_torch.train.run_directory import RunDirectory
 
 
 class EvaluationOptions(Settings):
@@ -77,16 +77,12 @@ FLAGS = shared.CommandFlags(
     "t2t-eval",
     EvaluationOptions,
     common=(
-        "problem",
-        "model",
-        "hparams_set",
+        *shared.RUN_FLAGS,
         "hparams",
         "data_dir",
         "output_dir",
         "eval_metrics",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
+        *shared.CODE_FLAGS,
         "verify_data",
     ),
 )
@@ -114,8 +110,9 @@ def _run() -> int:
     from t2t_torch.train.run_directory import RunDirectory
 
     directory = RunDirectory(_flag("output_dir"))
-    record = _checked(directory, "problem", "model", "hparams_set")
-    target = _json_target()
+    record = directory.task()
+    shared.check_is_of_run(FLAGS, record, directory.path, of_several=False)
+    target = shared.file_to_write(FLAGS, "output_json")
     files, decoding = _files()
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
@@ -145,7 +142,7 @@ def _run() -> int:
 
 
 def _evaluate_trial() -> int:
-    target = _json_target()
+    target = shared.file_to_write(FLAGS, "output_json")
     found = _evaluated_trial()
     if found.signal:
         return 128 + found.signal
@@ -154,38 +151,6 @@ def _evaluate_trial() -> int:
         about = (found.trial, found.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
         _report(_results(*about, found.metrics), target)
     return 0
-
-
-def _checked(directory: RunDirectory, *names: str) -> TaskRecord:
-    """Returns what a run is of.
-
-    Raises:
-      UsageError: it is not what flags of these names say.
-    """
-    record = directory.task()
-    for name in names:
-        asked, here = _flag(name), getattr(record, name)
-        if asked and asked != here:
-            raise UsageError(
-                f"--{name}={asked}, but '{directory.path}' is a run of {name} {here!r}. Leave "
-                f"--{name} out, or give the --output_dir of another run."
-            )
-    return record
-
-
-def _json_target() -> Path | None:
-    """Returns where `--output_json` writes; None without it.
-
-    Raises:
-      UsageError: there is no such folder.
-    """
-    target = Path(_flag("output_json")) if _flag("output_json") else None
-    if target is not None and str(target) != "-" and not target.resolve().parent.is_dir():
-        raise UsageError(
-            f"--output_json={target}: there is no folder {target.parent}. Make it:  "
-            f"mkdir -p {target.parent}"
-        )
-    return target
 
 
 def _files() -> tuple[Files | None, DecodeHParams]:
@@ -274,13 +239,14 @@ def _evaluate_ensemble() -> int:
 
     runs = [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
     for run in runs:
-        _checked(run_of(run), "model", "hparams_set")
+        directory = run_of(run)
+        shared.check_is_of_run(FLAGS, directory.task(), directory.path, ("model", "hparams_set"))
     if _flag("hparams"):
         raise UsageError(
             f"--hparams={_flag('hparams')}: several runs are evaluated with their own. Leave it "
             "out, or give one run."
         )
-    target = _json_target()
+    target = shared.file_to_write(FLAGS, "output_json")
     files, decoding = _files()
     split = _split()
     first = run_of(runs[0])

@@ -14,13 +14,9 @@ is written.  In Python t2t_torch.load("artifact") answers, with onnxruntime and 
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
@@ -79,14 +75,7 @@ class ExporterOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-exporter",
     ExporterOptions,
-    common=(
-        "problem",
-        "data_dir",
-        "output_dir",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
-    ),
+    common=("problem", "data_dir", "output_dir", *shared.CODE_FLAGS),
 )
 _flag = FLAGS.value_of
 
@@ -132,7 +121,7 @@ def _run() -> int:
     )
     request.check()
     exporter = _exporter(request, is_trial=is_trial)
-    with _ended_by_sigterm():
+    with shared.ending_on_signals():
         print(exporter.export(request))
     return 0
 
@@ -187,23 +176,6 @@ def _check_flags() -> None:
     unread = [name for name in ("data_dir", "verify_rows") if FLAGS[name].present]
     if unread:
         raise UsageError(_NO_ROWS.format(unread[0]))
-
-
-@contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """Lets SIGTERM end the process as an exception does: what was begun is removed."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 if __name__ == "__main__":

@@ -22,12 +22,15 @@ import logging as python_logging
 import math
 import os
 import re
+import shlex
+import signal
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
 
 from absl import flags, logging
 
@@ -41,6 +44,7 @@ from t2t_torch.errors import (
     UsageError,
     did_you_mean,
 )
+from t2t_torch.files import check_target
 from t2t_torch.registry import trusting
 from t2t_torch.settings import Setting, Settings, hp
 
@@ -119,6 +123,12 @@ class CommonOptions(Settings):
     config_schema: bool = hp(False, "Prints the JSON schema of --config's file, and exits.")
     verbosity: int = hp(0, "Logging level: -1 warnings, 0 information, 1 everything.")
 
+
+RUN_FLAGS = ("problem", "model", "hparams_set")
+"""Names of the flags of what a run trains."""
+
+CODE_FLAGS = ("t2t_usr_dir", "trust_code", "registry_help")
+"""Names of the flags of commands that import a user's code."""
 
 _OF_ALL_COMMANDS = ("config", "config_schema", "verbosity")
 
@@ -267,6 +277,56 @@ def require(values: flags.FlagValues, *names: str) -> None:
     if missing:
         told = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
         raise UsageError(f"missing flags:\n{told}")
+
+
+def file_to_write(values: flags.FlagValues, name: str) -> Path | None:
+    """Returns the file that a flag names, checked before any work; None if the flag is not set.
+
+    `-` is not checked.
+
+    Raises:
+      UsageError: it is a folder, its folder does not exist, or it cannot be written.
+    """
+    value = values[name].value
+    if not value:
+        return None
+    file = Path(value)
+    if value == "-":
+        return file
+    if file.is_dir():
+        raise UsageError(f"--{name}={file} is a folder; name a file.")
+    if not file.resolve().parent.is_dir():
+        raise UsageError(
+            f"--{name}={file}: there is no folder {file.parent}. Make it:  "
+            f"mkdir -p {shlex.quote(str(file.parent))}"
+        )
+    check_target(file, flag=f"--{name}")
+    return file
+
+
+@contextlib.contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Turns signals into exceptions, which remove incomplete outputs.
+
+    Also within `t2t-trainer`, whose own handlers would let the computation go on to its end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(signum: int, frame: object) -> NoReturn:
+        raise SystemExit(128 + signum)
+
+    handlers = {signal.SIGTERM: end, signal.SIGUSR1: end, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous or signal.SIG_DFL)
 
 
 def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> None:
@@ -491,25 +551,36 @@ def keep_freed_memory() -> bool:
 # What a command is told of a run that the run itself knows: checked against it.
 
 
-def check_is_of_run(values: flags.FlagValues, task: TaskRecord, run: str) -> None:
+def check_is_of_run(
+    values: flags.FlagValues,
+    task: TaskRecord,
+    run: str | Path,
+    names: Sequence[str] = RUN_FLAGS,
+    *,
+    of_several: bool = True,
+) -> None:
     """Checks `--problem`, `--model` and `--hparams_set` against a run.
 
     Args:
       values: the flags.
-      task: what the run is of.
+      task: the record of the run.
       run: its directory, for errors.
+      names: the flags to check.
+      of_several: True if `--problem` may be one of several problems of the run; `load` checks it.
 
     Raises:
       UsageError: the run is of another one.
     """
-    for name in ("problem", "model", "hparams_set"):
-        asked, here = values[name].value, getattr(task, name)
-        # A run of several problems is asked for one of them: `load` knows whether it has it.
-        if asked and asked != here and not (name == "problem" and _is_of_several(here)):
-            raise UsageError(
-                f"--{name}={asked}, but '{run}' is a run of {name} {here!r}. Leave "
-                f"--{name} out, or give the --output_dir of another run."
-            )
+    for name in names:
+        requested, here = values[name].value, getattr(task, name)
+        if requested in (None, "", here):
+            continue
+        if of_several and name == "problem" and _is_of_several(here):
+            continue
+        raise UsageError(
+            f"--{name}={requested}, but '{run}' is a run of {name} {here!r}. Leave "
+            f"--{name} out, or give the --output_dir of another run."
+        )
 
 
 def _is_of_several(problem: str) -> bool:
@@ -614,11 +685,6 @@ def follow_checkpoints(
         yield checkpoint
 
 
-def keep_time(checkpoint: Checkpoint, made: Path) -> None:
-    """Gives a file that was made of a checkpoint its time, so that curves over time are right."""
-    give_time(made, time_of(checkpoint))
-
-
 def time_of(checkpoint: Checkpoint) -> int:
     """Returns when a checkpoint was written, in nanoseconds."""
     from t2t_torch.checkpoint.checkpoint import MANIFEST
@@ -626,6 +692,6 @@ def time_of(checkpoint: Checkpoint) -> int:
     return (checkpoint.path / MANIFEST).stat().st_mtime_ns
 
 
-def give_time(made: Path, written: int) -> None:
-    """Gives a file the time, in nanoseconds, at which what it is made of was written."""
-    os.utime(made, ns=(written, written))
+def set_time(file: Path, written: int) -> None:
+    """Sets the time of a file made from a checkpoint, in nanoseconds, for curves over time."""
+    os.utime(file, ns=(written, written))

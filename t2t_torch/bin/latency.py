@@ -63,14 +63,7 @@ class LatencyOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-latency",
     LatencyOptions,
-    common=(
-        "problem",
-        "data_dir",
-        "output_dir",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
-    ),
+    common=("problem", "data_dir", "output_dir", *shared.CODE_FLAGS),
 )
 _flag = FLAGS.value_of
 
@@ -94,7 +87,7 @@ def _run() -> int:
             f"--problem={_flag('problem')} is for --output_dir, a run of several problems; an "
             "artifact answers for one. Leave it out."
         )
-    _check_json()
+    figures = shared.file_to_write(FLAGS, "json")
     from t2t_torch.runtime.session import Artifact
     from t2t_torch.serve.latency import measure
 
@@ -118,18 +111,8 @@ def _run() -> int:
         warm_up=_flag("warm_up"),
         passes=_flag("passes"),
     )
-    _report(found, len(inputs))
+    _report(found, len(inputs), figures)
     return 0
-
-
-def _check_json() -> None:
-    """Raises UsageError if there is no place for the figures; better now than after the hours."""
-    path = Path(_flag("json")) if _flag("json") else None
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise UsageError(
-            f"--json={path} cannot be written: expected a file in a folder that is there.  "
-            f"mkdir -p {path.parent}"
-        )
 
 
 def _eager(run: str, artifact: Artifact) -> LabelPredictor | Predictor:
@@ -255,7 +238,7 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _report(found: Mapping[str, Latency], inputs: int) -> None:
+def _report(found: Mapping[str, Latency], inputs: int, file: Path | None) -> None:
     settings = {
         "inputs": inputs,
         **{name: _flag(name) for name in ("passes", "warm_up", "batch_size", "threads")},
@@ -276,9 +259,9 @@ def _report(found: Mapping[str, Latency], inputs: int) -> None:
             ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[-3:], first[-3:], strict=True))
             beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
             print(f"{name:<18}{times}{beside}")
-    if _flag("json"):
+    if file is not None:
         told = {"settings": settings, "found": {n: its._asdict() for n, its in found.items()}}
-        Path(_flag("json")).write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+        file.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -114,16 +114,12 @@ FLAGS = shared.CommandFlags(
     "t2t-tuner",
     SearchOptions,
     common=(
-        "problem",
-        "model",
-        "hparams_set",
+        *shared.RUN_FLAGS,
         "hparams",
         "data_dir",
         "output_dir",
         "eval_metrics",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
+        *shared.CODE_FLAGS,
     ),
 )
 flag = FLAGS.value_of

@@ -89,12 +89,7 @@ class ServerOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-server",
     ServerOptions,
-    common=(
-        "output_dir",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
-    ),
+    common=("output_dir", *shared.CODE_FLAGS),
 )
 _flag = FLAGS.value_of
 

@@ -55,14 +55,7 @@ class TranslationOptions(Settings):
 FLAGS = shared.CommandFlags(
     "t2t-translate-all",
     TranslationOptions,
-    common=(
-        "problem",
-        "model",
-        "hparams_set",
-        "t2t_usr_dir",
-        "trust_code",
-        "registry_help",
-    ),
+    common=(*shared.RUN_FLAGS, *shared.CODE_FLAGS),
 )
 _flag = FLAGS.value_of
 
@@ -76,7 +69,6 @@ def _run() -> int:
     shared.require(FLAGS, "model_dir", "source")
     hparams = _hparams()
 
-    from t2t_torch.bin.flags import follow_checkpoints
     from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.decode.checkpoints import CheckpointDecoder
     from t2t_torch.train.run_directory import RunDirectory
@@ -99,7 +91,9 @@ def _run() -> int:
     )
     decoder.check()
     directory, seen = CheckpointDirectory(run.path), 0
-    for checkpoint in follow_checkpoints(directory, _flag("min_steps"), _flag("wait_minutes")):
+    for checkpoint in shared.follow_checkpoints(
+        directory, _flag("min_steps"), _flag("wait_minutes")
+    ):
         if not seen:
             _describe(description, made_of, run.path)
         _decode(decoder, directory, checkpoint, folder / f"{name}-{checkpoint.step}")
@@ -195,7 +189,6 @@ def _decode(
     decoder: CheckpointDecoder, directory: CheckpointDirectory, checkpoint: Checkpoint, out: Path
 ) -> None:
     """Decodes with a checkpoint, unless that was done; tells what was made."""
-    from t2t_torch.bin.flags import keep_time
     from t2t_torch.files import sync
 
     if out.exists():
@@ -204,7 +197,7 @@ def _decode(
 
     def decode(one: Checkpoint) -> None:
         target = decoder(one).target
-        keep_time(one, target)
+        shared.set_time(target, shared.time_of(one))
         target.replace(out)
         sync(out.parent)
 
