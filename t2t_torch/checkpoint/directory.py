@@ -450,6 +450,20 @@ class CheckpointDirectory:
                 return newest
         raise self._too_fast()
 
+    def read_best(self, read: Callable[[Checkpoint], object]) -> Checkpoint | None:
+        """Calls `read` with the best checkpoint, or the newest if none is known as best.
+
+        Returns:
+          the checkpoint that was read; None if there never was one.
+
+        Raises:
+          CheckpointError: as `read_newest`.
+        """
+        best = self.best()
+        if best is not None and not self.is_gone_while(read, best):
+            return best
+        return self.read_newest(read)
+
     def is_gone_while(self, read: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> bool:
         """Calls `read`; returns whether it failed because the checkpoint was deleted."""
         try:

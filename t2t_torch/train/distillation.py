@@ -154,10 +154,7 @@ def _load(teacher: nn.Module, run: Path, step: int | None) -> None:
     if step is not None:
         read(directory.at(step))
         return
-    best = directory.best()
-    if best is not None and not directory.is_gone_while(read, best):
-        return
-    if directory.read_newest(read) is None:
+    if directory.read_best(read) is None:
         raise CheckpointError(
             f"distill_from={run}: the teacher has no checkpoint yet. Train it first."
         )

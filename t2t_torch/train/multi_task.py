@@ -19,7 +19,6 @@ from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.training_split import component_seed
 from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
-from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.multi_model import (
     MultiModel,
     MultiObjective,
@@ -45,10 +44,8 @@ class MultiTask(LearningTask):
       problem: the problems to train on.
       model: class of the models.
       hparams: hyperparameters of all models.
-      data_dir: directory of the generated shards.
       vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
-      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
-      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
+      **options: other arguments of `ProblemTask`.
 
     Raises:
       HParamsError: hyperparameters are not supported for several problems.
@@ -64,28 +61,18 @@ class MultiTask(LearningTask):
         model: type[T2TModel],
         hparams: HParams,
         *,
-        data_dir: Path,
         vocab_dir: Path,
-        loader_workers: int = 1,
-        pin_memory: bool = False,
+        **options: Any,
     ) -> None:
         for part in problem.components:
             check_features(model, part.features(vocab_dir), part.full_name)
         _check(hparams)
         super().__init__(problem, model, hparams, vocab_dir)
         self._selected = problem.selected
-        self._vocab_dir = vocab_dir
-        self._loading = {"workers": loader_workers, "pin_memory": pin_memory}
+        self._workers = options.get("loader_workers", 1)
+        self._pin_memory = options.get("pin_memory", False)
         self.tasks = {
-            part.full_name: ProblemTask(
-                part,
-                model,
-                hparams,
-                data_dir=data_dir,
-                vocab_dir=vocab_dir,
-                loader_workers=loader_workers,
-                pin_memory=pin_memory,
-            )
+            part.full_name: ProblemTask(part, model, hparams, vocab_dir=vocab_dir, **options)
             for part in problem.components
         }
         counted = {task.counted for task in self.tasks.values()}
@@ -116,13 +103,7 @@ class MultiTask(LearningTask):
         whole: Any = model
         for name, task in self.tasks.items():
             task.weigh_classes(whole.problems[name])
-        teachers: dict[str, Any] = {}
-        if self.hparams.distill_from:
-            known = {name: (task.problem, task.features) for name, task in self.tasks.items()}
-            given = known, self._vocab_dir, self.hparams
-            device = next(model.parameters()).device
-            loaded = load_teachers(self.hparams.distill_from, *given)
-            teachers = {name: teacher.to(device) for name, teacher in loaded.items()}
+        teachers = self._teachers(model)
         objectives = {
             name: Objective(whole.problems[name], teachers.get(name)) for name in self.tasks
         }
@@ -148,8 +129,8 @@ class MultiTask(LearningTask):
             start=start,
             rank=rank,
             world_size=world_size,
-            workers=self._loading["workers"],
-            pin_memory=bool(self._loading["pin_memory"]),
+            workers=self._workers,
+            pin_memory=self._pin_memory,
         )
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> EvalSource:
@@ -169,26 +150,13 @@ class MultiTask(LearningTask):
 
 
 def task_of(
-    problem: Problem,
-    model: type[T2TModel],
-    hparams: HParams,
-    *,
-    data_dir: Path,
-    vocab_dir: Path,
-    loader_workers: int = 1,
-    pin_memory: bool = False,
+    problem: Problem, model: type[T2TModel], hparams: HParams, **options: Any
 ) -> LearningTask:
-    """Returns the task of one or several problems; see `ProblemTask`.
+    """Returns the task of one or several problems; `options` are arguments of `ProblemTask`.
 
     Raises:
       HParamsError: also if settings for several problems are set for one.
     """
-    options: dict[str, Any] = {
-        "data_dir": data_dir,
-        "vocab_dir": vocab_dir,
-        "loader_workers": loader_workers,
-        "pin_memory": pin_memory,
-    }
     if isinstance(problem, MultiProblem):
         return MultiTask(problem, model, hparams, **options)
     names = ["multiproblem_shared", "multiproblem_weights"]

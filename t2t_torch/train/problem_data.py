@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class ProblemData:
         self._problem = problem
         self._hparams = hparams
         self._data_dir = data_dir
-        self._workers, self._pin_memory = loader_workers, pin_memory
+        self._loading: dict[str, Any] = {"workers": loader_workers, "pin_memory": pin_memory}
         self._schedule = None
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
@@ -81,20 +81,13 @@ class ProblemData:
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
+        accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
+        run = {"rank": rank, "world_size": world_size, **self._loading}
         if self._schedule is None:
             part, features = self._parts[0]
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
-                return TrainBatches(
-                    *opened,
-                    seed=seed,
-                    start=start,
-                    rank=rank,
-                    world_size=world_size,
-                    accumulate=self._hparams.optimizer_multistep_accumulate_steps or 1,
-                    workers=self._workers,
-                    pin_memory=self._pin_memory,
-                )
+                return TrainBatches(*opened, seed=seed, start=start, accumulate=accumulate, **run)
         if self._hparams.stream_length:
             raise HParamsError(
                 "stream_length: a model would remember the text of one problem while it reads "
@@ -105,17 +98,13 @@ class ProblemData:
             opened = self._to_train(part), features, Batching.of(part, self._hparams)
             with _telling(part, Split.TRAIN):
                 components.append(TrainingSplit.of(*opened, seed=component_seed(seed, index)))
-        accumulate = self._hparams.optimizer_multistep_accumulate_steps or 1
         return MixedBatches(
             components,
             self._schedule.of_sizes([one.plan.batches_per_epoch for one in components]),
             seed=seed,
             batches_per_step=accumulate * world_size,
             start=start,
-            rank=rank,
-            world_size=world_size,
-            workers=self._workers,
-            pin_memory=self._pin_memory,
+            **run,
         )
 
     def evaluate(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
@@ -134,16 +123,13 @@ class ProblemData:
             shards = self._shards(part, split)
             longest = longest_row(shards.manifest, features, self._hparams)
             batching = Batching.of(part, self._hparams, longest_row=longest)
-            share = {"rank": (rank - before) % world_size, "world_size": world_size}
+            share: dict[str, Any] = {"rank": (rank - before) % world_size, "world_size": world_size}
             batches: EvalBatches | EvalStreams
             with _telling(part, split):
                 if self._hparams.stream_length:
                     batches = EvalStreams(shards, features, self._hparams, **share)
                 else:
-                    workers, pin = self._workers, self._pin_memory
-                    batches = EvalBatches(
-                        shards, features, batching, **share, workers=workers, pin_memory=pin
-                    )
+                    batches = EvalBatches(shards, features, batching, **share, **self._loading)
             passes.append(batches)
             before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:

@@ -44,7 +44,7 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.ensemble import Ensemble
     from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
@@ -419,8 +419,14 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
             "attribute use_vocab_from_other_problem (in a declaration: the key of that name), then "
             "t2t-datagen, and train the language model on that."
         )
-    chosen = _load(context.model, run.path)
-    return [f"contextual vectors: {task.model} of {path}, step {chosen}, {context.size} wide"]
+    chosen = CheckpointDirectory(run.path).read_best(
+        lambda checkpoint: checkpoint.load_model(context.model, averaged=True)
+    )
+    if chosen is None:
+        raise CheckpointError(
+            f"contextual_embeddings={run.path}: the run has no checkpoint yet. Train it first."
+        )
+    return [f"contextual vectors: {task.model} of {path}, step {chosen.step}, {context.size} wide"]
 
 
 def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
@@ -437,24 +443,6 @@ def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
         )
     name = problem.vocab_filename
     return None if name is None else (directory / name).read_bytes()
-
-
-def _load(model: nn.Module, run: Path) -> int:
-    """Loads the best checkpoint, or the newest if none is known as best; returns its step."""
-    directory = CheckpointDirectory(run)
-
-    def read(checkpoint: Checkpoint) -> None:
-        checkpoint.load_model(model, averaged=True)
-
-    best = directory.best()
-    if best is not None and not directory.is_gone_while(read, best):
-        return best.step
-    newest = directory.read_newest(read)
-    if newest is None:
-        raise CheckpointError(
-            f"contextual_embeddings={run}: the run has no checkpoint yet. Train it first."
-        )
-    return newest.step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -511,6 +499,7 @@ class LearningTask(Task):
         self.features = problem.features(vocab_dir)
         self.batches = BatchAdapter(paddings(self.features.all))
         self.origin = Origin(problem, model, vocab_dir)
+        self._vocab_dir = vocab_dir
         loss = hparams.loss or ", ".join(dict.fromkeys(self.features.losses.values()))
         self.trained_with = [hparams.optimizer, *([f"loss {loss}"] if loss else [])]
         if hparams.distill_from:
@@ -525,6 +514,15 @@ class LearningTask(Task):
     def schedule(self, train_steps: int) -> Callable[[float], float]:
         """Returns the product of the schedules set in hparams."""
         return learning_rate(self.hparams, train_steps)
+
+    def _teachers(self, model: nn.Module) -> dict[str, T2TModel | Ensemble]:
+        """Returns the teacher of each problem that has one, on the device of a model."""
+        if not self.hparams.distill_from:
+            return {}
+        problems = {name: (task.problem, task.features) for name, task in self.tasks.items()}
+        vocab_dir, device = self._vocab_dir, next(model.parameters()).device
+        teachers = load_teachers(self.hparams.distill_from, problems, vocab_dir, self.hparams)
+        return {name: teacher.to(device) for name, teacher in teachers.items()}
 
     @abstractmethod
     def train_batches(
@@ -574,7 +572,6 @@ class ProblemTask(LearningTask):
         if len(targets) != 1 or not targets[0].is_sequence:
             self.counted = "examples"
         self._model = model
-        self._vocab_dir = vocab_dir
         self._data = ProblemData(
             problem,
             self.features,
@@ -600,13 +597,7 @@ class ProblemTask(LearningTask):
         freeze(model, self.hparams)
         learner: Any = model
         self.weigh_classes(learner)
-        teacher: Any = None
-        if self.hparams.distill_from:
-            known = {self.problem.full_name: (self.problem, self.features)}
-            given = known, self._vocab_dir, self.hparams
-            (teacher,) = load_teachers(self.hparams.distill_from, *given).values()
-            teacher.to(next(model.parameters()).device)
-        return Objective(learner, teacher)
+        return Objective(learner, self._teachers(model).get(self.problem.full_name))
 
     def weigh_classes(self, model: T2TModel) -> None:
         """Sets the class weights and the rare words that hparams require."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -260,86 +261,54 @@ class RunConfig(Settings):
 # Checks that a run can be resumed with the requested settings.
 
 
-MAY_CHANGE = frozenset(
+_FIXED = frozenset(
     {
-        "activation_checkpointing",
-        "activation_dtype",
+        "freeze",
+        "optimizer",
+        "optimizer_adafactor_beta1",
+        "optimizer_adafactor_factored",
+        "optimizer_muon_excludes",
+        "scheduled_sampling_method",
+        "swa_every",
+        "swa_patience",
+        "swa_start_step",
+    }
+)
+"""Fields of losses, regularization, optimization and precision that a resumed run must not change:
+they determine what the optimizer or the average of the weights stores."""
+
+_CHANGEABLE = frozenset(
+    {
         "attention_dropout",
-        "class_weights",
-        "clip_grad_norm",
-        "compile",
-        "confidence_penalty",
-        "distill_from",
-        "distill_temperature",
-        "distill_weight",
-        "ema_decay",
         "eval_drop_long_sequences",
         "eval_stream_rows",
-        "focal_alpha",
-        "focal_gamma",
-        "float32_matmul_precision",
-        "grad_noise_scale",
-        "label_smoothing",
-        "layer_prepostprocess_dropout",
-        "learning_rate",
-        "learning_rate_boundaries",
-        "learning_rate_constant",
-        "learning_rate_cosine_cycle_steps",
-        "learning_rate_cut_fraction",
-        "learning_rate_decay_power",
-        "learning_rate_decay_rate",
-        "learning_rate_decay_scheme",
-        "learning_rate_decay_staircase",
-        "learning_rate_decay_steps",
-        "learning_rate_end_factor",
-        "learning_rate_layer_decay",
-        "learning_rate_minimum",
-        "learning_rate_multiples",
-        "learning_rate_ratio",
-        "learning_rate_scales",
-        "learning_rate_schedule",
-        "learning_rate_warmup_steps",
-        "loss",
-        "loss_margin",
-        "mixed_precision_optimizer_init_loss_scale",
-        "mixed_precision_optimizer_loss_scaler",
         "multiproblem_weights",
-        "optimizer_adafactor_beta2",
-        "optimizer_adafactor_clipping_threshold",
-        "optimizer_adafactor_decay_type",
-        "optimizer_adafactor_memory_exponent",
-        "optimizer_adafactor_multiply_by_parameter_scale",
-        "optimizer_adam_beta1",
-        "optimizer_adam_beta2",
-        "optimizer_adam_epsilon",
-        "optimizer_momentum_momentum",
-        "optimizer_momentum_nesterov",
-        "optimizer_multistep_accumulate_steps",
-        "optimizer_muon_momentum",
-        "optimizer_zero_grads",
         "pad_batch",
         "pretrained_embeddings",
-        "r_drop_alpha",
         "relu_dropout",
-        "scheduled_sampling_gold_mixin_prob",
-        "scheduled_sampling_num_passes",
-        "scheduled_sampling_prob",
-        "scheduled_sampling_warmup_schedule",
-        "scheduled_sampling_warmup_steps",
-        "shard_weights",
         "singleton_dropout",
-        "summarize_grads",
-        "summarize_vars",
-        "symbol_dropout",
-        "target_weights",
-        "unfreeze_schedule",
-        "weight_decay",
-        "weight_noise",
         "word_dropout",
     }
 )
-"""Fields that a resumed run may change: neither the weights' shapes nor the order of the data
-depend on them.  (`batches_per_step` is checked separately.)"""
+"""Fields of data and models that a resumed run may change: neither the shapes of the weights nor
+the order of the data depend on them.  (`batches_per_step` is checked separately.)"""
+
+
+@functools.cache
+def fields_that_may_change() -> frozenset[str]:
+    """Returns the names of the hyperparameters that a resumed run may change."""
+    from t2t_torch import hparam  # large module, not needed by --help
+
+    groups = (
+        hparam.LossHParams,
+        hparam.RegularizationHParams,
+        hparam.ScheduledSamplingHParams,
+        hparam.OptimizationHParams,
+        hparam.PrecisionHParams,
+        hparam.ReportHParams,
+    )
+    names = {name for group in groups for name in group.model_fields}
+    return frozenset(names - _FIXED | _CHANGEABLE)
 
 
 def changed_fields(
@@ -356,7 +325,7 @@ def changed_fields(
     Raises:
       CheckpointError: a field changed that must not change; all are listed.
     """
-    from t2t_torch.hparam import DataHParams  # large module, not needed by --help
+    from t2t_torch.hparam import DataHParams
 
     fields = type(now).model_fields
     changes = {
@@ -364,7 +333,9 @@ def changed_fields(
         for name in fields
         if getattr(before, name) != getattr(now, name)
     }
-    allowed = MAY_CHANGE if resume_data == "exact" else MAY_CHANGE | set(DataHParams.model_fields)
+    allowed = set(fields_that_may_change())
+    if resume_data != "exact":
+        allowed.update(DataHParams.model_fields)
     refused = sorted(set(changes) - allowed)
     if refused:
         listed = ", ".join(
