@@ -24,6 +24,7 @@ print(default, faults())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_pages_are_not_paid_for_again_and_again():
     command = [sys.executable, "-c", PROGRAM]

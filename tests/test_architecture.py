@@ -215,12 +215,13 @@ def heavy_of(command: str, flag: str) -> str:
     return python(script).splitlines()[-1]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_listings_load_nothing_heavy(command: str) -> None:
     assert heavy_of(command, "--registry_help") == "loaded:"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_loads_nothing_heavy_and_takes_little_processor_time(command: str) -> None:
     def spent() -> float:

@@ -170,6 +170,7 @@ def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(ow
         exec(block, {})
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("page", ["decoding.md", "run_directory.md", "training.md"])
 def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatch):
     text = (DOCS / page).read_text("utf-8")
@@ -229,6 +230,7 @@ def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
         assert set(kind.fields) <= set(re.findall(r"`(\w+)`", rows[name])), name
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "page",
     [

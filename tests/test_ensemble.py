@@ -204,6 +204,7 @@ def test_models_of_other_targets_are_no_ensemble():
         Ensemble([])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("decoder", "teachers"), [("softmax", 1), ("crf", 2)])
 def test_a_student_of_tags_learns_from_teachers_of_any_width(decoder, teachers):
     target = TARGETS[Tags]

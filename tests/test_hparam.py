@@ -341,6 +341,7 @@ def test_the_description_shows_each_field_its_type_value_setter_and_meaning() ->
     ]
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", registry.list_names("hparams"))
 def test_a_description_parses_back_to_the_set(name: str) -> None:
     made = registry.hparams(name)

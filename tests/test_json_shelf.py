@@ -113,6 +113,7 @@ def test_a_large_json_file_is_not_read_for_a_listing(shelf: Path) -> None:
     assert "x" not in registry.list_names("problem")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("text", "told"),
     [

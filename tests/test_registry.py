@@ -57,6 +57,7 @@ def usr_dir(tmp_path: Path) -> UserDir:
     return write
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", GOLDEN["camelcase_to_snakecase"])
 def test_class_names_become_names_as_in_tensor2tensor(name: str) -> None:
     assert registry.camelcase_to_snakecase(name) == GOLDEN["camelcase_to_snakecase"][name]
@@ -67,6 +68,7 @@ def test_all_registered_classes_of_tensor2tensor_keep_their_names() -> None:
         assert {name: registry.camelcase_to_snakecase(name) for name in names} == names
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("case", GOLDEN["parse_problem_name"], ids=lambda case: case["name"])
 def test_problem_names_come_apart_as_in_tensor2tensor(case: dict[str, Any]) -> None:
     if "error" in case:

@@ -184,6 +184,7 @@ def test_runs_of_several_workers_killed_at_random_instants_make_the_same_bytes(
     assert killed
 
 
+@pytest.mark.slow
 def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
     tmp_path, usr_dir, clean, monkeypatch, capsys
 ):
@@ -237,6 +238,7 @@ def test_a_full_disk_is_told_with_the_file(tmp_path, usr_dir):
     assert files(tmp_path / "data") == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
     tmp_path, usr_dir, stride
@@ -334,6 +336,7 @@ def test_without_a_problem_all_are_listed(capsys):
     assert "--problem=NAME" in err
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -422,6 +425,7 @@ def test_generating_imports_no_torch(tmp_path):
     assert finish(start("-c", code))[0] == 0
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("kind", "row", "flags"),
     [

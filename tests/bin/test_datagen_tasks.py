@@ -44,6 +44,7 @@ def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
     assert files(tmp_path / "data") == clean
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
     tmp_path,

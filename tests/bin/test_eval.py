@@ -29,6 +29,7 @@ def reported(run, step):
     return next(line for line in lines if line["split"] == "dev" and line["step"] == step)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("wanted", "step"), [("", 3), ("best", 2), ("1", 1), ("ckpt-2", 2), ("newest", None)]
 )
@@ -65,6 +66,7 @@ def test_json_may_go_to_the_standard_output_alone(flags, capsys):
     assert results["metrics"]["loss"] > 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("more", "told"),
     [

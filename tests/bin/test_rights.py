@@ -45,6 +45,7 @@ def ask(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["data", "."])
 def test_data_is_not_generated_into_the_folder_of_another(ask, tmp_path, folder) -> None:
     told = ask("datagen", f"--problem={PROBLEM}", f"--data_dir={tmp_path / folder}")

@@ -67,6 +67,7 @@ def test_what_is_printed_is_what_is_written_and_nothing_is_begun(arguments, tmp_
     assert printed["hooks"] == ["histograms"]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("flags", [["--print_config"], ["--train_steps=0"], ["--model=transfomer"]])
 def test_what_needs_no_training_needs_no_torch(arguments, flags):
     script = (
@@ -197,6 +198,7 @@ def test_a_seed_that_was_given_is_still_told_when_the_run_goes_on(arguments, tmp
     assert config_of(tmp_path / "run")["random_seed"] == 7
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("leftover", ["ckpt-1.tmp-99", ".gone"])
 def test_a_run_killed_before_its_first_checkpoint_begins_again_as_it_was_asked_to(
     arguments, tmp_path, leftover

@@ -154,6 +154,7 @@ def test_a_learning_rate_may_change_on_the_way_and_is_said(arguments, capsys):
     assert "learning_rate_warmup_steps: 4 -> 9" in capsys.readouterr().err
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -52,6 +52,7 @@ def test_a_metric_that_does_not_exist_is_refused_before_the_first_step(arguments
     assert not list(tmp_path.glob("run/ckpt-*"))
 
 
+@pytest.mark.slow
 def test_two_processes_stop_early_and_decode_together(arguments, tmp_path):
     flags = {
         "train_steps": 50,
@@ -163,6 +164,7 @@ def test_a_decoding_that_cannot_be_is_found_before_training(
     assert not list(tmp_path.glob("run/ckpt-*"))
 
 
+@pytest.mark.slow
 def test_a_signal_while_decoding_ends_it_within_a_batch_and_leaves_no_half_file(
     arguments, tmp_path
 ):

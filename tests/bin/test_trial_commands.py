@@ -126,6 +126,7 @@ def test_a_checkpoint_is_evaluated(run: Path, tmp_path: Path, capsys: Any) -> No
     assert not (run / "metrics.jsonl").exists()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("command", [decoder, eval_command, exporter])
 def test_a_folder_of_code_inside_the_run_is_imported_only_with_trust(
     run: Path, tmp_path: Path, capsys: Any, command: Any, monkeypatch: pytest.MonkeyPatch

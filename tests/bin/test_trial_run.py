@@ -269,6 +269,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.sample(18)
 @pytest.mark.parametrize("fault", ERRORS)
 def test_what_a_trial_does_wrong_is_told_without_a_traceback(run, fault):
     code, expected = ERRORS[fault]
@@ -342,6 +343,7 @@ def failing(at, error="RuntimeError('once')"):
     return LOSS, FAILS.format(at=at, error=error)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("at", [1, 5, 9])
 def test_a_trial_that_fails_once_goes_on_and_ends_as_one_that_did_not(run, tmp_path, at):
     marker = tmp_path / "marker"
@@ -474,6 +476,7 @@ ALONE = ("trial", "config", "log_step_count_steps")
 SETTINGS = {"train_steps": 9, "local_eval_frequency": 4, "hparams": "lr=0.05", "random_seed": 7}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "flags",
     [{}, SETTINGS, {"global_batch_size": 12, "train_steps": 12}, {"keep_checkpoint_max": 3}],

@@ -131,6 +131,7 @@ def test_an_experiment_says_all_of_a_trials_search(parsed, tmp_path) -> None:
     assert plan.lower_is_better
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -186,6 +186,7 @@ def test_a_process_alone_loads_all_of_it(shares, trained, mean, tmp_path):
     same({"": model.softmax.weight.detach()}, {"": expected.softmax.weight.detach() + 1})
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("size", [2, 4])  # 4: one of them has nothing of the table
 @pytest.mark.parametrize("divided", [2, 4, 0])
 def test_any_number_of_processes_load_their_parts(shares, trained, mean, tmp_path, size, divided):

@@ -5,6 +5,7 @@ import pytest
 from t2t_torch import registry, testing
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", registry.list_names("hparams"))
 def test_the_set_builds_and_reads_its_own_description(name):
     testing.check_hparams(name)

@@ -15,7 +15,7 @@ def test_the_model_holds_the_contract(name):
     testing.check_model(model_class, model_class.HParams())
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", registry.list_names("model"))
 def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
     model_class = registry.model(name)
@@ -27,6 +27,7 @@ def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
     testing.check_model(model_class, hparams)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("model", "name"),
     [

@@ -79,7 +79,7 @@ def test_several_problems_have_no_suffix(name):
             registry.problem(name + suffix)
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("suffix", ["_rev", "_copy"])
 @pytest.mark.parametrize("name", sorted(set(registry.list_names("problem")) - set(SEVERAL)))
 def test_a_suffix_is_for_texts_on_both_sides(name, suffix, raw_files, tmp_path, no_network):

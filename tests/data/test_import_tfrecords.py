@@ -110,6 +110,7 @@ def write(folder: Path, name: str, examples: list[dict[str, Any]]) -> Path:
     return path
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["golden_pairs", "golden_labels"])
 @pytest.mark.parametrize("split", [Split.TRAIN, Split.EVAL])
 def test_ids_order_and_shards_stay_and_decode_to_the_same_text(source, usr_dir, name, split):
@@ -332,6 +333,7 @@ def test_pictures_are_refused_by_name(tmp_path, usr_dir, capsys):
     assert "Make the data anew" in capsys.readouterr().err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["golden_pairs", "golden_labels", "golden_lm_packed"])
 def test_a_problem_that_is_not_declared_is_guessed_and_the_guess_works(
     name, source, tmp_path, capsys
@@ -461,7 +463,7 @@ sys.exit(datagen.main(sys.argv[2:]))
 """
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("moment", [1, 3, 5, 7, 9])
 def test_a_killed_import_leaves_nothing_that_looks_finished(moment, source, usr_dir):
     data = source.parent / "data"

@@ -57,6 +57,7 @@ def test_tasks_in_any_order_make_the_bytes_of_one_process(tmp_path, expected, or
     assert hidden == left, "no part is left"
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     count=st.integers(1, 60),

@@ -60,6 +60,7 @@ def _refusal(path: Path, capsys: pytest.CaptureFixture[str]) -> str:
     return printed.err
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", BAD)
 def test_a_file_that_nothing_can_be_learnt_from_is_refused(name: str, tmp_path: Path, capsys):
     raw, told = BAD[name]

@@ -507,6 +507,7 @@ def test_a_declared_problem_is_pickled_with_what_it_was_told(declare):
     assert again.bad_records.policy == "skip"
 
 
+@pytest.mark.slow
 def test_spawned_processes_encode_a_declared_problem(declare, tmp_path):
     lines = "".join(f"text {n},x\n" for n in range(50))
     declare({"train.csv": f"inputs,targets\n{lines}"})

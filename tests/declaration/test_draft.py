@@ -193,7 +193,7 @@ GUESSES: list[tuple[str, str, str, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("name", "text", "kind", "fields"), GUESSES, ids=[case[0] for case in GUESSES]
 )
@@ -225,7 +225,7 @@ REAL = [
 ]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("where", "kind", "splits"), REAL, ids=[case[0] for case in REAL])
 def test_the_kind_of_real_data_is_guessed_and_its_declaration_generates(
     where: str, kind: str, splits: int, shared_data: Path, tmp_path: Path, capsys
@@ -269,6 +269,7 @@ def test_a_split_without_the_other_language_is_left_out(tmp_path: Path, capsys):
     assert "dev.en has no file beside it as train.de is" in said
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("name", "values", "told"),
     [
@@ -412,6 +413,7 @@ def test_what_nothing_can_be_made_of_is_told(name: str, raw: bytes, told: str, t
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("written", [repr, json.dumps], ids=["Python", "JSON"])
 def test_lists_written_in_cells_are_several_labels(written, tmp_path: Path, capsys):
     held = cycle([["a b", "c"], ["c"], ["d, e", "a b"], []])
@@ -435,6 +437,7 @@ def test_a_first_line_for_spreadsheets_is_to_be_deleted(tmp_path: Path, capsys):
     assert "first line, sep=;, is for spreadsheets" in capsys.readouterr().err
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("delimiter", [",", ";", "|"])
 def test_a_table_whose_ending_is_that_of_text_is_a_table(delimiter, tmp_path: Path, capsys):
     path = tmp_path / "x.txt"

@@ -308,7 +308,7 @@ def _generated(said: str, folder: Path) -> tuple[Manifest, list[str]]:
     return Manifest.load(folder / "data", flags["problem"]), named
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES.values(), ids=list(CASES))
 def test_it_is_declared_right_and_the_advised_command_generates(case: Case, tmp_path: Path, capsys):
     content, said = _declared(case, tmp_path, capsys)

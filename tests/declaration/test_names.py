@@ -47,6 +47,7 @@ def test_mixtures_that_name_each_other_in_a_circle_are_refused(tmp_path: Path):
         registry.problem("one")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("keys", "told"),
     [

@@ -259,7 +259,7 @@ HOSTILE: list[tuple[str, bytes, str | None]] = [
 ]
 
 
-@pytest.mark.sample(7)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("what", "text", "told"), HOSTILE, ids=[case[0] for case in HOSTILE])
 def test_a_hostile_row_is_read_or_told_or_skipped(
     what: str, text: bytes, told: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]

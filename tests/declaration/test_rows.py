@@ -50,7 +50,7 @@ SEVERAL: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("beside", [False, True], ids=["in tmp_dir", "beside the declaration"])
 @pytest.mark.parametrize(("files", "keys"), SEVERAL, ids=["parallel", "bio", "idx"])
 def test_relative_folders_are_as_good_as_absolute_ones(

@@ -70,6 +70,7 @@ def check_same(plain: Predictor, other: Predictor, hparams: DecodeHParams) -> No
             assert a.score == pytest.approx(b.score, rel=1e-6, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("name", "fixed"),

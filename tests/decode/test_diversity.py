@@ -57,7 +57,7 @@ def written_out(
     return sorted((one for group in over for one in group), reverse=True)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("strength", [0.0, 0.5, 3.0])
 @pytest.mark.parametrize(("groups", "size"), [(2, 1), (4, 1), (2, 2), (3, 2), (2, 3)])
 def test_groups_find_what_the_algorithm_written_out_finds(

@@ -203,6 +203,7 @@ def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path)
     assert (tmp_path / "in.txt.labels").read_text() == target.read_text()
 
 
+@pytest.mark.slow
 def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_the_next_time_it_goes_on_there(
     run: Path, tmp_path: Path, monkeypatch
 ) -> None:

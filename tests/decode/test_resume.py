@@ -52,6 +52,7 @@ def end_in_batch(predictor: Predictor, number: int, monkeypatch: pytest.MonkeyPa
     return begun
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("settings", FORMS)
 def test_what_was_ended_goes_on_to_the_same_file(
     predictor: Predictor, source: Path, tmp_path: Path, monkeypatch, capsys, settings: str

@@ -54,6 +54,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("hparams", "end"),

@@ -114,6 +114,7 @@ CASES = {
 both = functools.cache(lambda name: CASES[name]())
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=40)
 @given(pairs=st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3))

@@ -112,6 +112,7 @@ def check_agrees(model, given, session):
             torch.testing.assert_close(here.double(), values.double(), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "which"),
@@ -149,6 +150,7 @@ class _ReadsItsSize(nn.Module):
         return x * len(x)
 
 
+@pytest.mark.slow
 def test_a_size_that_became_a_number_is_refused():
     model, given = made("text_cnn", 0)
     model.dropout = _ReadsItsSize()

@@ -213,7 +213,7 @@ CASES = {
 both = functools.cache(lambda name: CASES[name]())
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", CASES)
 @settings(max_examples=15)
 @given(texts=BATCHES)

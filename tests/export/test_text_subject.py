@@ -218,6 +218,7 @@ def test_an_artifact_aligns_what_its_run_aligns(exported: Path, made: Path) -> N
     assert not any(h.alignment for one in plain for h in one.hypotheses)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("batch_size", [1, 8])
 def test_its_latency_is_measured_beside_pytorchs(

@@ -115,6 +115,7 @@ def test_what_users_wrote_is_exported(tmp_path: Path) -> None:
     assert done.signature.fields[0].shape == (1, 28, 28)
 
 
+@pytest.mark.slow
 def test_sizes_that_vary_in_the_loader_vary_in_the_graph(tmp_path: Path) -> None:
     collate = """length = 2 + max(numbers) % 5
 return torch.ones(len(numbers), length, 3), torch.zeros(len(numbers))"""
@@ -127,7 +128,7 @@ return torch.ones(len(numbers), length, 3), torch.zeros(len(numbers))"""
     assert [one.shape for one in artifact(rows)] == [(1, 4), (9, 4), (1, 4)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("forward", "more"),
     [
@@ -150,6 +151,7 @@ def test_usual_layers_are_exported(tmp_path: Path, forward: str, more: str) -> N
     assert done.verified.rows == 25
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "judge",
@@ -188,7 +190,7 @@ def test_a_way_that_numbers_decide_is_told_with_its_line(tmp_path: Path, forward
     assert "\n" not in told
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("parts", "expected"),
     [
@@ -303,6 +305,7 @@ def test_weights_are_a_folder_that_is_loaded_as_the_run(tmp_path: Path, capsys: 
         t2t_torch.load(target)
 
 
+@pytest.mark.slow
 def test_it_answers_without_torch(tmp_path: Path) -> None:
     _export(tmp_path, code(NESTED, collate=COLLATE))
     program = f"""
@@ -329,6 +332,7 @@ BY_NAME = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("call", ["input_ids=batch[0], mask=batch[1]", "batch[0], batch[1]"])
 def test_arguments_by_name_and_optional_ones_are_inputs(tmp_path: Path, call: str) -> None:
@@ -346,11 +350,13 @@ def test_arguments_by_name_and_optional_ones_are_inputs(tmp_path: Path, call: st
     np.testing.assert_allclose(np.asarray(other), 3 * np.asarray(one), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_len_of_a_tensor_is_a_size_that_varies(tmp_path: Path) -> None:
     forward = "return self.linear(x.reshape(len(x), -1)) + torch.zeros(len(x), 2)"
     assert _export(tmp_path, code(forward)).verified.rows == 25
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("forward", "said"),

@@ -132,6 +132,7 @@ def sample_of(words):
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("asked", [WHOLE, CUT], ids=["words", "cut"])
 @settings(max_examples=60)
 @given(texts=st.lists(TEXTS, min_size=1, max_size=4))

@@ -31,6 +31,7 @@ def steps_after(folders, found):
     return [found(CheckpointDirectory(folder)).step for folder in folders]
 
 
+@pytest.mark.slow
 def test_there_is_always_a_newest_whole_checkpoint_and_it_never_goes_back(killed):
     steps = steps_after(killed, CheckpointDirectory.newest)
     assert len(killed) > 70  # system calls of two saves and an evaluation

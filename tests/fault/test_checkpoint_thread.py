@@ -82,7 +82,7 @@ def test_what_is_written_while_training_goes_on_is_the_state_of_its_step(make_es
 AVERAGES = ["ema_decay=0.9", "swa_start_step=3,swa_every=2"]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("hparams", AVERAGES)
 @pytest.mark.parametrize("stop", [2, 3, 5])
 def test_an_average_survives_a_resume_to_the_last_bit(make_estimator, hparams, stop):

@@ -74,6 +74,7 @@ def test_three_problems_that_are_mixed_resume_bit_equal_and_in_their_shares(trai
     assert early[1] > early[3] and late[3] > late[1]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("stops", [[3], [2, 5]])
 def test_packed_examples_resume_bit_equal_and_none_is_lost_or_doubled(

@@ -77,6 +77,7 @@ def test_a_file_is_byte_by_byte_the_same_however_often_its_decoding_was_killed(
     assert not list(tmp_path.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_what_is_killed_with_its_file_complete_ends_the_next_time(
     arguments: Callable[..., list[str]], tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_what_is_killed_with_its_file_complete_ends_the_next_time(
     assert not (tmp_path / "out.part").exists()
 
 
+@pytest.mark.slow
 def test_a_schedulers_signal_loses_no_batch(
     arguments: Callable[..., list[str]], tmp_path: Path
 ) -> None:

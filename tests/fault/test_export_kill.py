@@ -19,6 +19,7 @@ def answer_of(folder: Path) -> Any:
     return t2t_torch.load(folder, device="cpu").predict([exported.ROW])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "kills"),
     [

@@ -47,7 +47,7 @@ def break_at(monkeypatch):
     return make
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd", "adafactor", "momentum"])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_step_that_is_not_finite_moves_nothing_and_training_goes_on(
@@ -83,6 +83,7 @@ def test_a_run_that_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch,
     outcome("parts", [2, 3, 5, 8]).assert_equals(whole)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_what_is_not_finite_in_one_process_is_skipped_in_all(spec, tmp_path, rank):
     told = spec("run", 8, size=2, faults={"nan": [rank, [3, 6]]})
@@ -225,6 +226,7 @@ def test_a_batch_that_does_not_fit_in_memory_is_split_and_the_step_is_the_same(
     assert run.task.consumed == whole.task.consumed
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_fit_alone_is_skipped(make_estimator, monkeypatch):
     with monkeypatch.context() as patch:
         steps, _ = run_out(patch, at={2}, largest=0)
@@ -236,6 +238,7 @@ def test_a_row_that_does_not_fit_alone_is_skipped(make_estimator, monkeypatch):
     assert (run.state.step, run.state.skipped) == (3, 1)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_path, rank):
@@ -259,6 +262,7 @@ def test_memory_that_runs_out_in_one_of_two_processes_changes_nothing(spec, tmp_
     assert flat(weights[2]) == pytest.approx(flat(weights[0]), abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "faults",

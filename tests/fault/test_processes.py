@@ -63,6 +63,7 @@ def assert_close(found, expected, atol=1e-6):
         )
 
 
+@pytest.mark.slow
 def test_one_process_then_two_then_one_see_the_examples_in_the_same_order(run):
     whole, (expected,) = run("whole", 21)
     assert len(whole) == 21 * BATCHES_PER_STEP  # more than two epochs
@@ -103,6 +104,7 @@ def test_two_processes_of_unequal_batches_end_epochs_together(run):
     assert one == other
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_one_of_two_processes_makes_both_save_the_same_step(spec, tmp_path, number):
     told = spec("two", 100_000, size=2)
@@ -162,6 +164,7 @@ def test_others_wait_for_the_leaders_work_and_not_for_a_sum_that_never_comes(tmp
     other.kill()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_is_deleted_while_it_is_decoded_is_let_go_by_all(flags, tmp_path):
     training = flags(train_steps=2, local_eval_frequency=1)
     child = processes.start(tmp_path / "err", processes.run_trainer, training)
@@ -176,6 +179,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_decoded_is_let_go_by_all(flags
     assert "step 1  decoded to" in children[0].said
 
 
+@pytest.mark.slow
 def test_without_a_restart_the_others_end_too_and_what_was_saved_is_whole(spec, tmp_path):
     died = spec("run", 9, size=2, faults={"die": [0, 6]}, config=SAVING)
     leader, other = processes.start_world(tmp_path / "errors", 2, processes.train, died)

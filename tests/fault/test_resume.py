@@ -52,7 +52,7 @@ def test_an_epoch_has_the_batches_that_the_tests_below_count_on(data_dir):
     assert source.report.kept == EXAMPLES
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("stops", STOPS.values(), ids=STOPS)
 def test_a_resumed_run_is_bit_equal_to_one_that_never_stopped(
@@ -68,7 +68,7 @@ def test_a_run_may_be_stopped_at_any_step(train_in_parts, whole, stop):
     train_in_parts("parts", [stop, STEPS], workers=stop % 3).assert_equals(whole())
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("stops", "hparams"),
     [
@@ -92,6 +92,7 @@ def test_a_resume_of_a_resume_over_the_end_of_an_epoch(train_in_parts, whole):
     train_in_parts("parts", stops).assert_equals(whole())
 
 
+@pytest.mark.slow
 def test_after_a_resume_each_further_epoch_holds_each_example_once(train_in_parts):
     stop = PER_EPOCH + 4
     outcome = train_in_parts("parts", [stop, 4 * PER_EPOCH])

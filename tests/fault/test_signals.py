@@ -101,7 +101,7 @@ def whole(flags, tmp_path, expected, **more):
     return expected[key]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_anywhere_is_followed_by_a_save_and_a_resume_that_is_bit_equal(
@@ -198,6 +198,7 @@ def test_the_exit_code_may_be_chosen(flags, send):
     assert trainer.main(flags(signal_exit_code=75)) == 75
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_the_process_at_once_and_touches_no_checkpoint(
     data_dir, tmp_path, number

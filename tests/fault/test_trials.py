@@ -142,7 +142,7 @@ def killed_and_killed(arguments, tmp_path, trial, size, *, kills, steps, seed, f
     assert reports_of(run) == reports_of(tmp_path / "whole")
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("size", [pytest.param(1, marks=pytest.mark.slow), 2])
 @pytest.mark.parametrize("trial", NAMES)
 def test_each_trial_runs_unmodified(arguments, tmp_path, trial, size):
@@ -268,12 +268,14 @@ def named(tmp_path):
     return place
 
 
+@pytest.mark.slow
 def test_a_trial_with_state_of_its_own_killed_at_random_instants_ends_bit_equal(
     arguments, tmp_path, named
 ):
     killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=1, steps=20, seed=4)
 
 
+@pytest.mark.slow
 def test_each_of_two_processes_has_its_own_state_again(arguments, tmp_path, named):
     """Their batches differ, and so do the numbers, the lists and the generators on the trial."""
     flags = {"save_checkpoints_steps": 4, "train_steps": 11, "config": SEEDED}
@@ -312,6 +314,7 @@ def killed_in_a_save(arguments, tmp_path, trial, numbers):
     assert reports_of(tmp_path / "run") == reports_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", ["stateful", pytest.param("multi_input", marks=pytest.mark.slow)])
 def test_a_trial_killed_in_its_first_save_begins_again_with_its_seed(
     arguments, tmp_path, named, trial
@@ -333,6 +336,7 @@ def test_a_trial_with_state_of_its_own_killed_a_hundred_times_ends_bit_equal(
     killed_and_killed(arguments, tmp_path, named("stateful"), 1, kills=100, steps=9000, seed=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [0, pytest.param(KILLS, marks=pytest.mark.slow)])
 def test_a_trial_killed_in_its_first_save_and_often_after_it_ends_bit_equal(
     arguments, tmp_path, kills
@@ -350,6 +354,7 @@ def evaluated(folder):
     return {name: value for name, value in line.items() if name not in ("split", "step")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", ["per_class", pytest.param("gen2", marks=pytest.mark.slow)])
 def test_metrics_of_processes_are_those_of_one(arguments, tmp_path, trial):
     """Six batches on two processes, or three: one of the two has one more."""
@@ -363,6 +368,7 @@ def test_metrics_of_processes_are_those_of_one(arguments, tmp_path, trial):
         assert np.array(two[name]) == pytest.approx(np.array(value), rel=1e-6), name
 
 
+@pytest.mark.slow
 def test_a_process_without_a_batch_of_validation_waits_for_nobody(arguments, tmp_path):
     config = {"hyperparameters": {"hidden_size": 8, "eval_batch_size": 64, "optimizer": {}}}
     config["hyperparameters"]["optimizer"]["learning_rate"] = 0.1
@@ -436,6 +442,7 @@ def rates(run, step):
     return [group["lr"] for group in state["task"]["settings"]]
 
 
+@pytest.mark.slow
 def test_sparse_gradients_of_processes_are_those_of_one_with_twice_the_batches(arguments, tmp_path):
     tables = []
     for size in (1, 2):
@@ -447,6 +454,7 @@ def test_sparse_gradients_of_processes_are_those_of_one_with_twice_the_batches(a
     assert tables[0] == pytest.approx(tables[1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_what_a_trial_moves_in_an_evaluation_is_the_leaders_in_all(arguments, tmp_path):
     """Each process has other batches, and so another plateau: their rates would part."""
     flags = arguments(sparse(tmp_path), "run", train_steps=9)
@@ -454,6 +462,7 @@ def test_what_a_trial_moves_in_an_evaluation_is_the_leaders_in_all(arguments, tm
     assert rates(tmp_path / "run", 9)[0] < 0.1
 
 
+@pytest.mark.slow
 def test_a_try_of_the_evaluation_moves_nothing_in_any_process(arguments, tmp_path):
     """The trial steps its scheduler in each evaluation; `train` makes none."""
     for name, schedule in (("run", "continuous_train_and_eval"), ("whole", "train")):
@@ -463,6 +472,7 @@ def test_a_try_of_the_evaluation_moves_nothing_in_any_process(arguments, tmp_pat
     assert contents(tmp_path / "run", 3) == contents(tmp_path / "whole", 3)
 
 
+@pytest.mark.slow
 def test_a_run_of_two_processes_goes_on_in_one_with_as_many_records_a_step(arguments, tmp_path):
     flags = {"local_eval_frequency": 2, "train_steps": 4}
     trained(tmp_path / "errors", 2, arguments(sparse(tmp_path), "run", pause_at_step=2, **flags))
@@ -474,6 +484,7 @@ def test_a_run_of_two_processes_goes_on_in_one_with_as_many_records_a_step(argum
     assert (state["batches_per_step"], state["batches_consumed"]) == (2, 8)
 
 
+@pytest.mark.slow
 def test_what_parts_the_processes_in_training_ends_it(arguments, tmp_path):
     moving = 'self.plateau.optimizer.param_groups[0]["lr"] *= 1 + loss.item()'
     flags = arguments(sparse(tmp_path, moving), "run", train_steps=4)

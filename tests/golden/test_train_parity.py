@@ -113,7 +113,7 @@ def train(golden, hparams, model, optimizer, finish, *, before_step=lambda: None
     return log
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("run", RUNS)
 def test_twenty_steps_are_those_of_tensor2tensor(run):
     golden = read(run)

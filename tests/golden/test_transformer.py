@@ -144,6 +144,7 @@ def through_eos(ids: Tensor) -> list[int]:
     return found[: found.index(EOS) + 1] if EOS in found else found
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize(("variant", "how"), DECODES)
 def test_decodes_are_those_of_tensor2tensor(variant: str, how: dict[str, Any]) -> None:
     golden = {

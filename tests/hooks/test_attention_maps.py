@@ -39,6 +39,7 @@ def drawn(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_each_layer_has_a_figure_at_each_evaluation(train):
     folder = train(hooks=("attention_maps",))
     files = {path.stem for path in (folder / "figures" / "attention").glob("*.png")}

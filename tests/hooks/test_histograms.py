@@ -11,7 +11,7 @@ def events(folder):
     return EventAccumulator(str(folder), size_guidance={"histograms": 0}).Reload()
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("settings", "kinds"),
     [

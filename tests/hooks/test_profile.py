@@ -7,6 +7,7 @@ import pytest
 SETTINGS = {"local_eval_frequency": 0, "log_step_count_steps": 100, "profile": True}
 
 
+@pytest.mark.slow
 def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
     folder = train(train_steps=20, **SETTINGS) / "profile"
     trace = json.loads((folder / "17.pt.trace.json").read_text())
@@ -24,6 +25,7 @@ def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
     assert "17.pt.trace.json" in told
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("steps", "recorded"), [(14, "profile of 2 steps"), (12, "")])
 def test_a_run_that_is_shorter_records_what_it_has(train, capsys, steps, recorded):
     folder = train(train_steps=steps, **SETTINGS) / "profile"

@@ -33,6 +33,7 @@ def test_gradients_go_through_all_steps():
     assert start.grad is not None and start.grad.tolist() == [4.0, 4.0]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("length", [1, 2, 7])
 def test_what_is_exported_scans_any_length(length):
     axes = ({}, {0: torch.export.Dim.AUTO})

@@ -44,7 +44,7 @@ def evaluated(task, model):
     return evaluator.result()["loss"]
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("loss", "kind"), PAIRS)
 def test_each_loss_falls(make_task, loss, kind):
     before, after, _ = trained(make_task(kind, f"loss={loss}"))

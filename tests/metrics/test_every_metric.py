@@ -78,6 +78,7 @@ def test_every_metric_is_among_the_results(whole):
     assert all(math.isfinite(value) for value in whole.values())
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize(("name", "kind"), PAIRS)
 def test_over_nothing_a_metric_is_a_number(name, kind):
     metric = metric_of(name, FEATURES[kind])
@@ -89,6 +90,7 @@ def test_over_nothing_a_metric_is_a_number(name, kind):
 
 
 # The best guess of a rate is its logarithm, and not all numbers have one.
+@pytest.mark.sample(60)
 @pytest.mark.parametrize(("name", "kind"), [pair for pair in PAIRS if pair[0] != "log_poisson"])
 def test_a_guess_that_is_right_is_no_worse_than_one_that_is_not(name, kind):
     feature = FEATURES[kind]

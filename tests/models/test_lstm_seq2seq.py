@@ -27,6 +27,7 @@ def make(name: str, features: Features | None = None, **hparams: Any) -> T2TMode
     return model_class(made, features or testing.text_features()).eval()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -41,6 +41,7 @@ def test_each_setting_of_the_pair_classifier_holds_the_contract(changes):
     testing.check_model(PairClassifier, PairClassifierHParams().replace(**changes))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -210,7 +211,7 @@ def test_a_teacher_knows_nothing_of_the_documents_of_other_queries():
         small(CHOICE, PairwiseRanker, in_batch_negatives=True, distill_from="run")
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name", [n for n in registry.list_names("hparams") if n.startswith(("pair_", "pairwise_"))]
 )

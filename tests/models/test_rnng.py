@@ -218,6 +218,7 @@ def test_its_sets_hold_the_contract(name: str) -> None:
     testing.check_model(RNNG, registry.hparams(name))
 
 
+@pytest.mark.slow
 def test_twenty_trees_are_learnt_by_heart() -> None:
     model = made(REQUESTS, num_hidden_layers=1, hidden_size=32, embedding_size=32).train()
     batch = testing.random_batch(model.features, rows=20)

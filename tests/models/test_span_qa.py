@@ -28,6 +28,7 @@ def made_up(rows, seed):
     return {"question": question, "context": context, "targets": targets}
 
 
+@pytest.mark.slow
 def test_twenty_questions_are_learnt_and_others_are_answered():
     torch.manual_seed(0)
     model = SpanQa(registry.hparams("span_qa_tiny"), FEATURES)
@@ -45,6 +46,7 @@ def test_twenty_questions_are_learnt_and_others_are_answered():
         assert (found == batch["targets"]).all(1).float().mean() >= least
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["span_qa_base", "span_qa_tiny"])
 def test_each_set_learns_a_batch(name):
     torch.manual_seed(0)

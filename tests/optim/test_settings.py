@@ -16,6 +16,7 @@ def check(hparams, base="transformer_base"):
     check_settings(registry.hparams(base).parse(hparams))
 
 
+@pytest.mark.sample(25)
 @pytest.mark.parametrize("name", registry.list_names("hparams"))
 def test_every_named_set_is_accepted(name):
     check_settings(registry.hparams(name))

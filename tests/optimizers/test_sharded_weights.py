@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from together import run_together
 
 from t2t_torch import registry
 
 
+@pytest.mark.slow
 def test_sharded_weights_end_where_whole_ones_do(tmp_path):
     script = Path(__file__).parent / "sharded.py"
     file = tmp_path / "differences.json"

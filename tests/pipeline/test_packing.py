@@ -44,6 +44,7 @@ def packed_rows(examples, keys, capacity, *, spacing=0, queue_size=10, chop=Fals
     return rows
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("case", GOLDEN["pack_examples"])
 def test_examples_are_packed_as_by_tensor2tensor(case):
     keys = ["inputs", "targets"] if case["has_inputs"] else ["targets"]

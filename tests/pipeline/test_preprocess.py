@@ -108,6 +108,7 @@ def test_words_are_left_out_anew_in_each_epoch(memory_shards):
     assert len(changed) > 0.9 * len([i for i in stored if len(stored[i]) > 4])
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("hparams", [{}, {"pack_dataset": True}, {"pad_batch": True}], ids=str)
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_batches_are_equal_on_resume_and_for_any_number_of_readers(memory_shards, hparams, workers):

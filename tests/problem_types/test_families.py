@@ -200,7 +200,7 @@ def task_of(made: Problem, data_dir: Path) -> ProblemTask:
     return ProblemTask(made, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("kind", MADE)
 def test_a_family_goes_from_samples_to_a_loss_that_falls(kind: str, tmp_path: Path) -> None:
     made = MADE[kind]

@@ -32,6 +32,7 @@ def _pairs(name: str, split: Split, count: int) -> list[tuple[list[int], list[in
     return [([*map(int, s["inputs"].split())], [*map(int, s["targets"].split())]) for s in samples]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", TABLE)
 def test_lengths_and_counts_are_tensor2tensors(name: str) -> None:
     problem = _problem(name)

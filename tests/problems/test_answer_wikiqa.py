@@ -56,6 +56,7 @@ def test_a_label_other_than_0_and_1_is_bad(tmp_path):
         list(registry.problem("answer_pairs_wikiqa").generate_samples(tmp_path, Split.TEST))
 
 
+@pytest.mark.slow
 def test_the_real_pairs_are_all_there(real, samples, rows):
     tmp_dir = real("wikiqa")
     counts = rows("answer_ranking_wikiqa", tmp_dir)

@@ -114,6 +114,7 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", ROWS)
 def test_the_data_is_generated_whole(
     name: str, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +175,7 @@ def served(raw: Path) -> Iterator[str]:
         thread.join()
 
 
+@pytest.mark.sample(15)
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in LICENSED])
 def test_what_is_absent_is_downloaded_unpacked_and_read(
     name: str, raw: Path, served: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from t2t_torch import registry
 from t2t_torch.mode import Split
 
@@ -32,6 +34,7 @@ def test_characters_are_those_of_the_file(tmp_path, samples, rows):
     assert rows("languagemodel_ptb_characters", tmp_path)["train"] == 10
 
 
+@pytest.mark.slow
 def test_the_real_tokens_are_those_of_the_published_count(real, samples, rows, tmp_path):
     tmp_dir = real("ptb")
     assert rows("languagemodel_ptb10k", tmp_dir) == {"train": 42068, "dev": 3370, "test": 3761}

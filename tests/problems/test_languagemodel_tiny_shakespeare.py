@@ -42,6 +42,7 @@ def test_a_line_that_is_no_text_is_bad(tmp_path):
         list(registry.problem(NAME).generate_samples(tmp_path, Split.TRAIN))
 
 
+@pytest.mark.slow
 def test_the_real_text_is_all_there(real, samples, rows, tmp_path):
     tmp_dir = real("tinyshakespeare")
     texts = [

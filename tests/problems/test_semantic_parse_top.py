@@ -45,6 +45,7 @@ def test_a_tree_that_never_ends_is_bad(tmp_path):
         list(registry.problem("semantic_parse_top").generate_samples(tmp_path, Split.TRAIN))
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("split", [Split.TEST, Split.EVAL, Split.TRAIN])
 def test_every_real_tree_is_what_its_transitions_build(real, samples, split):

@@ -142,6 +142,7 @@ def test_a_packed_file_that_unpacks_to_a_line_without_end_is_refused(tmp_path, m
         list(open_records(path))
 
 
+@pytest.mark.slow
 def test_a_packed_file_that_unpacks_to_far_more_than_its_size_is_refused(
     tmp_path, monkeypatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_conll2000_has_its_sentences_and_words(shared_data: Path) -> None:
         assert _counts(records, "word") == counts
 
 
+@pytest.mark.slow
 def test_english_ewt_has_its_sentences_and_words(shared_data: Path) -> None:
     parts = {"train": (12_544, 204_577), "dev": (2_001, 25_147), "test": (2_077, 25_094)}
     for part, counts in parts.items():

@@ -48,6 +48,7 @@ def test_the_words_of_thue_and_morse_are_told_apart():
     assert first != second
 
 
+@pytest.mark.slow
 def test_no_two_of_a_million_numbers_collide():
     rows = Ragged(np.arange(1_000_000, dtype=np.int32), np.arange(1_000_001))
     assert len(np.unique(row_hashes(Column([(rows.values, rows.offsets)])))) == 1_000_000

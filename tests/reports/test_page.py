@@ -104,6 +104,7 @@ def test_a_page_without_plots_says_how_to_get_them(evil_census):
     assert INSTALL not in reader.text
 
 
+@pytest.mark.slow
 def test_the_same_figures_make_the_same_page(evil_census):
     if not can_draw():
         pytest.skip("matplotlib is missing")

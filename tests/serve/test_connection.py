@@ -60,6 +60,7 @@ def padded(size: int, name: bytes = b"X-Long") -> bytes:
     return name + b": " + b"a" * (size - len(name) - 4) + b"\r\n"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "head",
     [
@@ -100,6 +101,7 @@ def test_headers_have_a_size_and_a_count(server: Process, headers: bytes, expect
         assert b"application/json" in head and json.loads(body)["error"]
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_request_of_an_odd_shape_is_answered_or_its_connection_closed(
     server: Process, name: str
@@ -201,6 +203,7 @@ def test_a_head_has_to_be_complete_in_time_however_it_trickles(server: Process) 
     assert server.ask("GET", "/v2/health/live")[0] == 200
 
 
+@pytest.mark.sample(1)
 def test_a_body_may_take_longer_than_a_head(server: Process) -> None:
     with connected(server) as one:
         one.sendall(HOST + LENGTH + BODY[:5])
@@ -209,6 +212,7 @@ def test_a_body_may_take_longer_than_a_head(server: Process) -> None:
         assert status(one.recv(65536)) == 200
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 def test_who_was_refused_early_does_not_send_for_ever(server: Process) -> None:
     with connected(server) as one:

@@ -124,6 +124,7 @@ def fuzzed_phrases(phrases: Path) -> Any:
     server.repository.close()
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(some.sampled_from(PHRASES), _bodies | _torn)
 def test_no_body_is_a_defect_of_what_writes_texts(

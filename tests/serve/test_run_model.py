@@ -127,6 +127,7 @@ def test_a_run_stops_between_steps_when_nobody_waits(run: Path) -> None:
     assert model.predict(samples, CancellationToken())  # what was stopped leaves nothing behind
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", [5, None, {}, [1, 2], [["a"]], ["a", {}], True])
 def test_what_is_no_text_is_refused(run: Path, serve: Callable[..., Served], text: Any) -> None:
     server = serve(source(run))

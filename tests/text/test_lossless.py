@@ -57,6 +57,7 @@ def encoder(
     return made.get(request.param, lambda: _subtokens(folder))()
 
 
+@pytest.mark.sample(1)
 @settings(max_examples=400, deadline=None)
 @given(text=TEXTS)
 def test_decoding_an_encoded_text_gives_the_text(encoder: TextEncoder, text: str) -> None:
@@ -66,12 +67,14 @@ def test_decoding_an_encoded_text_gives_the_text(encoder: TextEncoder, text: str
     assert all(EOS < i < encoder.vocab_size for i in ids)
 
 
+@pytest.mark.sample(1)
 @settings(max_examples=50, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=6))
 def test_a_batch_is_encoded_as_its_texts_are(encoder: TextEncoder, texts: list[str]) -> None:
     assert encoder.encode_batch(texts) == [encoder.encode(text) for text in texts]
 
 
+@pytest.mark.sample(1)
 @settings(max_examples=200, deadline=None)
 @given(ids=st.lists(st.integers(-3, 400)))
 def test_any_ids_decode_to_some_text(encoder: TextEncoder, ids: list[int]) -> None:
@@ -84,6 +87,7 @@ def test_each_hard_string_comes_back_alone_and_among_words(encoder: TextEncoder,
         assert encoder.decode(encoder.encode(text)) == text
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "planes",
     [

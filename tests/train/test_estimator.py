@@ -73,7 +73,7 @@ def uninterrupted():
     return {}
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("hparams", ["", "optimizer_multistep_accumulate_steps=3"])
 @pytest.mark.parametrize(
     "stops",
@@ -288,6 +288,7 @@ def bad_at(steps, monkeypatch):
     monkeypatch.setattr(TextModality, "training_loss", broken)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("optimizer", ["adam", "adam_w", "sgd"])
 def test_a_step_that_is_not_finite_moves_nothing_and_is_counted(
     make_estimator, monkeypatch, optimizer

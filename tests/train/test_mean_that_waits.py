@@ -43,6 +43,7 @@ def test_before_it_begins_there_is_none(run):
     assert run("before", 6).run.average.tensors() == {}
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stop", [6, 8])
 def test_a_resumed_run_begins_it_at_the_same_step(run, stop):
     whole = run("whole", 10)

@@ -38,6 +38,7 @@ def run(tiny_problems, tmp_path):
     return start
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("schedule", ["train_eval_and_decode", "continuous_decode_on_eval_data"])
 def test_the_data_of_the_named_problem_is_decoded(run, tmp_path, schedule):
     if schedule.startswith("continuous"):
@@ -52,6 +53,7 @@ def test_the_data_of_the_named_problem_is_decoded(run, tmp_path, schedule):
     assert any("decode/bleu" in json.loads(line) for line in lines)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("problem", "words"), [("tiny_kind", 1), ("tiny_tags", 3)])
 def test_a_file_is_labelled_as_by_the_named_problem(run, tmp_path, problem, words):
     source = tmp_path / "in.txt"
@@ -62,6 +64,7 @@ def test_a_file_is_labelled_as_by_the_named_problem(run, tmp_path, problem, word
     assert len((tmp_path / "out-3.txt").read_text("utf-8").split()) == words
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("chosen", "flags", "told"),
     [

@@ -222,6 +222,7 @@ def test_accumulated_batches_of_both_problems_make_one_step(make_multi, make_est
     assert any("tiny_tags.modalities.targets" in name for name in changed)
 
 
+@pytest.mark.slow
 def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
     make_multi, make_estimator, data_dir, tmp_path
 ):

@@ -132,6 +132,7 @@ def test_an_optimizer_that_needs_whole_weights_is_refused_parts_of_them(make_tas
         network(task.model(), task.hparams, World(0, 2, torch.device("cpu")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @WARNS
 def test_nothing_is_compiled_after_the_warm_up(make_estimator, tmp_path, backend, monkeypatch):

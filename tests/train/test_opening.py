@@ -38,6 +38,7 @@ def test_one_process_alone_says_that_it_shards_nothing(make_estimator, capsys):
 WARM = "learning_rate_warmup_steps"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("schedule", "told"),
     [

@@ -31,7 +31,7 @@ def state_of(estimator):
 ONCE = {"adam", "true_adam", "multistep_adam"}  # one function; test_estimator has it
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("hparams", "stop"),
     [

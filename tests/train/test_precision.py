@@ -109,6 +109,7 @@ def test_float16_learns_as_float32_does(make_estimator):
     assert losses["float16"] != losses["float32"]
 
 
+@pytest.mark.slow
 def test_a_loss_scale_that_is_too_large_is_found_and_no_step_is_lost_by_it(make_estimator):
     first = "mixed_precision_optimizer_init_loss_scale=4000000000"
     run = make_estimator(
@@ -120,6 +121,7 @@ def test_a_loss_scale_that_is_too_large_is_found_and_no_step_is_lost_by_it(make_
     assert 0 < run.state.skipped < 30
 
 
+@pytest.mark.slow
 def test_a_run_in_float16_resumes_bit_by_bit(make_estimator):
     hparams = "activation_dtype=float16,mixed_precision_optimizer_init_loss_scale=10000000"
     whole = make_estimator("whole", hparams, train_steps=14)

@@ -81,6 +81,7 @@ def test_a_first_start_that_fails_begins_no_run(run, tmp_path, damaged):
     assert run() == 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -141,6 +141,7 @@ def test_figures_stand_in_the_page_itself(folder):
     assert "http" not in re.sub('http-equiv="|http://www.w3.org', "", page)
 
 
+@pytest.mark.slow
 def test_a_long_run_has_a_small_page(folder):
     rows = [{"step": step, "split": "train", "time": 0, **TRAIN} for step in range(20_000)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
@@ -258,6 +259,7 @@ def test_pages_are_written_beside_a_thread_that_saves_and_deletes(
     assert "cannot be written" not in capsys.readouterr().err
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("file", "content"),
     [

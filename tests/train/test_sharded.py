@@ -83,6 +83,7 @@ def test_each_process_has_written_half_of_the_checkpoint(divided):
         assert max(sizes) < 0.55 * sum(sizes)
 
 
+@pytest.mark.slow
 def test_a_disk_that_fails_one_process_fails_the_save_of_both(data_dir, tmp_path):
     full = {1: {"LARGEST_FILE": "4096"}}
     codes, errors = start(data_dir, tmp_path, "shard_weights=True", 1, special=full)

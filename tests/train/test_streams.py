@@ -93,7 +93,7 @@ def check(first, second, **close):
             assert torch.equal(tensor, second[name]), name
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("stops", [[1], [4], [6], [2, 7]])
 @pytest.mark.parametrize(
     "hparams", ["weight_dropout=0.2", "optimizer_multistep_accumulate_steps=2"]
@@ -121,6 +121,7 @@ def start(text_dir, output_dir, hparams, steps, processes=2):
     assert codes == [0] * processes, errors
 
 
+@pytest.mark.slow
 def test_processes_have_streams_of_their_own_and_remember_all_of_them(text_dir, tmp_path, train):
     """Two processes, stopped in between, come to what one does with two batches a step."""
     for step in (2, 4):

@@ -125,7 +125,7 @@ BEFORE = [
 ]
 
 
-@pytest.mark.sample(25)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_restored_whatever_stood_in_its_place(value):
     for before in BEFORE:

@@ -113,7 +113,7 @@ def train(loader: Any, count: int, **place: int) -> list[Drawn]:
     return [drawn(batch) for batch in itertools.islice(source, count)]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @every_loader
 def test_a_run_goes_on_with_the_same_batches_from_any_stop_on_any_number_of_processes(
     kind: str,
@@ -126,7 +126,7 @@ def test_a_run_goes_on_with_the_same_batches_from_any_stop_on_any_number_of_proc
             assert train(LOADERS[kind](), len(expected), **place) == expected
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @every_loader
 def test_each_number_of_workers_makes_the_same_batches(kind: str) -> None:
     inline = train(LOADERS[kind](), 16)
@@ -182,6 +182,7 @@ def _torch_order(loader: data.DataLoader[Any]) -> Iterator[tuple[list[int], None
         yield indices.tolist(), None
 
 
+@pytest.mark.slow
 def test_the_callers_generators_are_left_as_they_are() -> None:
     def draw() -> list[float]:
         return [torch.rand(()).item(), np.random.randn(), random.gauss()]
@@ -226,6 +227,7 @@ def test_an_item_that_is_sampled_twice_is_augmented_twice() -> None:
     assert len(set(values)) == 6
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 def test_evaluation_has_each_batch_once_for_any_number_of_processes(world_size: int) -> None:
     whole = [drawn(batch) for batch in TrialEvalBatches(shuffled())]
@@ -500,6 +502,7 @@ def test_an_error_in_the_users_data_set_keeps_its_kind_and_its_traceback() -> No
             train(loader, 1)
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_reading_and_with_the_process() -> None:
     source = iter(TrialTrainBatches(shuffled(num_workers=2), seed=0))
     next(source)

@@ -141,6 +141,7 @@ def test_there_is_a_case_for_each_scheduler_of_torch():
     assert kinds - {"LRScheduler", "_LRScheduler"} <= {*SCHEDULERS}
 
 
+@pytest.mark.sample(40)
 @pytest.mark.parametrize("name", SCHEDULERS)
 @pytest.mark.parametrize("stop", [0, 1, 6, 7, 13])
 def test_killed_and_gone_on_the_learning_rates_are_those_of_no_stop(name, stop):

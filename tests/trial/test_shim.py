@@ -59,6 +59,7 @@ def test_another_package_of_that_name_is_hidden(tmp_path):
     assert "is no PEDL" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_installed_pedl_is_left_alone_and_its_trials_are_trials(tmp_path):
     folder = tmp_path / "pedl" / "frameworks" / "pytorch"
     folder.mkdir(parents=True)

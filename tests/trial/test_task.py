@@ -102,7 +102,7 @@ TRIALS = {  # with momentum, and with Adam
 }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("averages", [True, False])
 @pytest.mark.parametrize("frequency", [1, 3])
 @pytest.mark.parametrize("name", TRIALS)
@@ -195,6 +195,7 @@ ONE_VARIABLE = """
 """
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("averages", [True, False])
 @pytest.mark.parametrize("clip", [0.0, 0.3])
 @pytest.mark.parametrize("frequency", [1, 2])

@@ -101,6 +101,7 @@ def test_equal_values_say_nothing() -> None:
     assert (found.shares, found.told) == ((), "All trials have the same value at step 10.")
 
 
+@pytest.mark.slow
 def test_constants_have_no_share_and_failed_trials_no_rank() -> None:
     found = importance_of(searched(lambda hp: hp["rate"] if hp["layers"] > 1 else None, 80))
     assert set(by_name(found)) == {"rate", "layers", "optimizer"}
@@ -112,6 +113,7 @@ def test_the_same_record_says_the_same() -> None:
     assert one == other
 
 
+@pytest.mark.slow
 def test_a_diverged_trial_is_only_the_last() -> None:
     tame = by_name(importance_of(searched(lambda hp: hp["rate"], 60)))
     wild = by_name(importance_of(searched(lambda hp: hp["rate"] ** (20 * hp["rate"] + 1), 60)))

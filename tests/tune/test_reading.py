@@ -29,7 +29,7 @@ def test_settings_of_another_optimizer_are_left_out() -> None:
     assert read_ones(base, adam) == adam
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("ranges", "of"),
     [

@@ -30,6 +30,7 @@ def undisturbed(tmp_path_factory):
     return made
 
 
+@pytest.mark.slow
 def test_a_search_leaves_what_it_found(undisturbed) -> None:
     output_dir = undisturbed.output_dir
     record = undisturbed.record
@@ -82,6 +83,7 @@ def test_two_kills_with_trainings_at_once_leave_the_same_sets(search, undisturbe
     assert {one["state"] for one in search.record["trials"]} == {"completed", "stopped"}
 
 
+@pytest.mark.slow
 def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> None:
     hold = search.tell("hold", 2)
     process = search.start()
@@ -93,6 +95,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> N
     assert search.record["trials"][2]["restarts"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
