@@ -44,6 +44,9 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	@touch $@
 
+# Tests start hundreds of Python processes: without cached bytecode each compiles the package again.
+test quick slow coverage fault: export PYTHONDONTWRITEBYTECODE =
+
 test: .venv/developer ## run the tests; all that CI runs
 	# Two workers of one thread each: OpenMP's threads of two would wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow"

@@ -54,6 +54,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="run a tenth of the tests; make quick")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not import a file of which `--quick` runs no test."""
+    if not config.getoption("quick") or not collection_path.name.startswith("test_"):
+        return None
+    return True if not _is_quick(collection_path) and not _has_quick(collection_path) else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the cases that `sample` leaves out as slow; selects the tests of `--quick`."""
@@ -96,6 +103,10 @@ def _quick(cases: dict[str, list[pytest.Item]]) -> Iterator[pytest.Item]:
 @functools.cache
 def _is_quick(path: Path) -> bool:
     return path.parent.name != "fault" and not SLOW_FILE.search(path.read_text("utf-8"))
+
+
+def _has_quick(path: Path) -> bool:
+    return "pytest.mark.quick" in path.read_text("utf-8")
 
 
 def pytest_collection_finish() -> None:

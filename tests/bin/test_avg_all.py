@@ -68,6 +68,7 @@ def assert_is_mean(run, out, step, steps):
         np.testing.assert_array_equal(value.numpy(), mean.astype(np.float32))
 
 
+@pytest.mark.slow
 def test_each_checkpoint_is_averaged_with_those_before_it(run, tmp_path, capsys):
     assert average(run, tmp_path / "avg", "--n=3") == 0
     directory = CheckpointDirectory(tmp_path / "avg")

@@ -134,6 +134,7 @@ def test_a_damaged_shard_is_named(folder, tmp_path, capsys):
     assert str(shard) in err and "t2t-datagen --problem=dates_to_iso" in err
 
 
+@pytest.mark.slow
 def test_looking_at_data_imports_no_torch(folder, tmp_path):
     code = (
         "import sys; from t2t_torch.bin import data;"
@@ -146,6 +147,7 @@ def test_looking_at_data_imports_no_torch(folder, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_what_is_known_of_multi30k_is_found(shared_data, tmp_path, capsys):
     problem, figures = "--problem=translate_multi30k_ende", tmp_path / "figures.json"
     raw = f"--tmp_dir={shared_data / 'multi30k'}"

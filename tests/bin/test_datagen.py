@@ -266,6 +266,7 @@ def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
         assert files(tmp_path / f"data{step}") == expected
 
 
+@pytest.mark.slow
 def test_a_terminated_run_tidies_up_and_exits_with_143(tmp_path, usr_dir):
     command = [*MODULE, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=2"]
     code, out, _ = finish(start(*command, SIGNAL="SIGTERM", SIGNAL_AT="17000"))

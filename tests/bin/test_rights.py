@@ -45,6 +45,7 @@ def ask(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["data", "."])
 def test_data_is_not_generated_into_the_folder_of_another(ask, tmp_path, folder) -> None:
@@ -52,6 +53,7 @@ def test_data_is_not_generated_into_the_folder_of_another(ask, tmp_path, folder)
     assert (str(tmp_path / folder) in told, "Permission denied" in told) == (True, True), told
 
 
+@pytest.mark.slow
 def test_a_run_is_not_written_into_the_folder_of_another(ask, tmp_path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     problem = registry.problem(PROBLEM)

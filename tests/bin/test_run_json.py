@@ -178,6 +178,7 @@ def test_help_hparams_shows_what_the_file_changes(capsys, write):
     assert rows["num_heads"][1:4] == ["int", "4", "my.json"]
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_is_evaluated_and_saved_as_it_was_begun(arguments, tmp_path, capsys):
     assert trainer.main(arguments(train_steps=2, local_eval_frequency=1)) == 0
     assert trainer.main(arguments(**{**SILENT, "train_steps": 4})) == 0

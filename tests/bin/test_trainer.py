@@ -113,6 +113,7 @@ class MovedProblem(AlgorithmicReverseBinary40):
 """
 
 
+@pytest.mark.slow
 def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_path, own_registry):
     there, here = tmp_path / "there", tmp_path / "here"
     there.mkdir()

@@ -187,6 +187,7 @@ def test_a_signal_while_decoding_ends_it_within_a_batch_and_leaves_no_half_file(
     assert CheckpointDirectory(tmp_path / "run").newest().step == 1
 
 
+@pytest.mark.slow
 def test_waiting_for_checkpoints_ends_at_a_signal_with_the_code_that_is_asked_for(
     arguments, tmp_path
 ):
@@ -276,6 +277,7 @@ def test_a_profile_is_taken_where_it_is_asked_for(arguments, tmp_path):
     assert list((tmp_path / "run" / "profile").glob("*.json"))
 
 
+@pytest.mark.slow
 def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, capsys):
     assert trainer.main(arguments(train_steps=2, output_dir=tmp_path / "first")) == 0
     warm = {"warm_start_from": tmp_path / "first", "schedule": "train"}

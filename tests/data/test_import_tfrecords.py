@@ -145,6 +145,7 @@ def test_the_text_of_the_training_shards_is_what_tensor2tensor_was_given(source,
     assert sorted(zip(*sides, strict=True)) == sorted(given)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_can_be_learnt_again_from_the_text(tmp_path):
     given = EXPECTED["source_text_of_golden_pairs"]["train"]
     texts = [text for pair in given for text in (pair["inputs"], pair["targets"])]

@@ -40,6 +40,7 @@ def test_every_row_comes_back_once_and_in_another_order(tmp_path):
     assert not (tmp_path / "spill").exists()
 
 
+@pytest.mark.slow
 def test_the_memory_allowed_and_the_pieces_do_not_change_the_order(tmp_path):
     expected = shuffled(tmp_path / "a")
     for number, (piece, memory) in enumerate([(300, 1000), (1, 20_000), (2000, 1), (77, 50_000)]):

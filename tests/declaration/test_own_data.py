@@ -153,6 +153,7 @@ def first_batches(name: str, data_dir: Path) -> tuple[Features, Batch, Batch]:
 LONG = {"my_top", "my_xquad"}
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "name",

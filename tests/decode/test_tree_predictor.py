@@ -99,6 +99,7 @@ def test_a_sentence_may_be_a_text_a_list_or_a_mapping(requests) -> None:
     assert len(set(requests(forms))) == 1
 
 
+@pytest.mark.slow
 def test_what_stands_beside_a_sentence_changes_nothing(requests) -> None:
     together = requests.predict(SENTENCES, DecodeHParams(beam_size=4))
     for text, found in zip(SENTENCES, together, strict=True):
@@ -209,6 +210,7 @@ def test_any_model_of_trees_keeps_the_rules_also_with_words_of_several_ids(
         assert not found.hypotheses[0].mended
 
 
+@pytest.mark.slow
 def test_several_models_parse_as_one(requests) -> None:
     one = TreePredictor(Ensemble([requests.model] * 2), requests.problem, requests.features)
     assert one(SENTENCES) == requests(SENTENCES)

@@ -23,7 +23,7 @@ from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.testing import small, text_features
 from t2t_torch.text.encoder import TokenEncoder
 
-QUICK: dict[str, dict[str, Any]] = {"transformer": {"num_encoder_layers": 1}}
+QUICK: dict[str, dict[str, Any]] = {"transformer": {"num_hidden_layers": 1}}
 """A model that writes, and its changed hyperparameters."""
 
 SLOW: dict[str, dict[str, Any]] = {

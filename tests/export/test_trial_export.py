@@ -80,6 +80,7 @@ def test_a_tensor_goes_in_and_one_comes_out(tmp_path: Path) -> None:
     np.testing.assert_allclose(alone, predictor([np.float32([1, 2, 3.5])])[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_nested_inputs_and_outputs_have_dotted_names(tmp_path: Path) -> None:
     done = _export(tmp_path, code(NESTED, collate=COLLATE))
     assert [one.name for one in done.signature.fields] == ["left", "rest.0.0"]
@@ -224,6 +225,7 @@ def test_what_is_no_graph_says_why(tmp_path: Path, parts: Any, expected: str) ->
     assert not (tmp_path / "artifact").exists()
 
 
+@pytest.mark.slow
 def test_an_artifact_that_answers_otherwise_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def test_every_character_has_its_number():
     assert numbers.tolist() == [ord(character) for character in characters()]
 
 
+@pytest.mark.slow
 def test_every_number_has_its_character():
     make = asked(characters_with, "int64", ["n"], "string", ["n"])
     numbers = np.array([ord(character) for character in characters()])

@@ -52,6 +52,7 @@ def test_what_is_whole_holds_what_was_saved(killed):
         assert weights.equal(saving.snapshot(newest.step).weights["weight"])
 
 
+@pytest.mark.slow
 def test_the_next_trainer_sweeps_up_and_saves(killed):
     for folder in killed:
         run = RunDirectory(folder)

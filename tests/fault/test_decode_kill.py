@@ -98,6 +98,7 @@ def test_a_schedulers_signal_loses_no_batch(
     assert "12 of 24 inputs were there" in (tmp_path / "err").read_text()
 
 
+@pytest.mark.slow
 def test_a_killed_part_goes_on_and_is_joined(
     arguments: Callable[..., list[str]], tmp_path: Path
 ) -> None:

@@ -106,6 +106,7 @@ def flat(nested):
     return [number for each in inner for number in flat(each)]
 
 
+@pytest.mark.slow
 def test_too_many_in_a_row_in_one_process_end_all_with_a_dump_that_names_the_batch(
     spec,
     tmp_path,
@@ -160,6 +161,7 @@ def test_in_float16_a_gradient_that_overflows_halves_the_scale_and_moves_nothing
     assert unequal(run.model.state_dict(), before) != []
 
 
+@pytest.mark.slow
 def test_in_bfloat16_it_is_skipped_and_nothing_is_scaled(make_estimator, break_at):
     break_at({3}, math.inf)
     run = make_estimator(hparams="activation_dtype=bfloat16")

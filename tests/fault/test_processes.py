@@ -132,6 +132,7 @@ def test_after_a_process_died_torchrun_starts_all_anew_and_they_end_bit_equal(ru
     assert notes["weights"] == expected
 
 
+@pytest.mark.slow
 def test_the_leaders_statistics_are_those_of_all_at_every_step(tmp_path):
     batches = [([float(k), float(k + 1)], [0.0, 0.0]) for k in range(7)]
     told = {
@@ -148,6 +149,7 @@ def test_the_leaders_statistics_are_those_of_all_at_every_step(tmp_path):
     assert len(set(one)) == len(one) == 4
 
 
+@pytest.mark.slow
 def test_a_save_that_fails_in_the_leader_ends_all_with_its_error_alone(spec, tmp_path):
     config = {"local_eval_frequency": 2, "on_save_error": "fail"}
     told = spec("run", 100_000, size=2, config=config, faults={"disk": True})

@@ -83,10 +83,12 @@ def test_so_is_one_with_other_settings(train_in_parts, whole, stops, hparams):
     parts.assert_equals(whole(8, hparams=hparams))
 
 
+@pytest.mark.slow
 def test_two_resumes_in_one_epoch(train_in_parts, whole):
     train_in_parts("parts", [2, 5, STEPS]).assert_equals(whole())
 
 
+@pytest.mark.slow
 def test_a_resume_of_a_resume_over_the_end_of_an_epoch(train_in_parts, whole):
     stops = [PER_EPOCH - 2, PER_EPOCH + 3, 2 * PER_EPOCH, STEPS]
     train_in_parts("parts", stops).assert_equals(whole())
@@ -103,6 +105,7 @@ def test_after_a_resume_each_further_epoch_holds_each_example_once(train_in_part
         assert len(counts) == EXAMPLES
 
 
+@pytest.mark.slow
 def test_another_number_of_loader_workers_after_each_resume_changes_nothing(train_in_parts, whole):
     parts = train_in_parts("parts", [4, PER_EPOCH + 2, STEPS], workers=[0, 2, 1])
     parts.assert_equals(whole())

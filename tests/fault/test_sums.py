@@ -28,6 +28,7 @@ STEPS = 6
 NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("clip", [0.0, 0.5])
 @pytest.mark.parametrize("accumulate", [1, 2])

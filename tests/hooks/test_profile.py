@@ -25,6 +25,7 @@ def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
     assert "17.pt.trace.json" in told
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(("steps", "recorded"), [(14, "profile of 2 steps"), (12, "")])
 def test_a_run_that_is_shorter_records_what_it_has(train, capsys, steps, recorded):

@@ -95,6 +95,7 @@ def composed(model: RNNG, parts: list[Tensor]) -> Tensor:
     return torch.tanh(compose.output(torch.cat([forth, back])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("composition", ["sum", "blstm"])
 @pytest.mark.parametrize("tree", [PHRASES, REQUESTS], ids=["phrases", "requests"])
 def test_a_batch_is_computed_as_the_paper_does_one_sentence(

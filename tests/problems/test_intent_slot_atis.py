@@ -48,6 +48,7 @@ def test_a_request_with_a_slot_too_few_is_bad(tmp_path):
     assert problem.bad_records.count == 1
 
 
+@pytest.mark.slow
 def test_the_real_requests_are_all_there(real, samples, rows):
     tmp_dir = real("atis")
     first = samples("intent_slot_atis", tmp_dir, Split.TRAIN)[0]

@@ -34,6 +34,7 @@ def write_raw_files(tmp_dir: Path) -> None:
             archive.writestr(f"treebank/parsed/wsj_{i:04}.prd", "something else")
 
 
+@pytest.mark.slow
 def test_trees_are_without_traces_and_function_tags(tmp_path, samples, rows):
     write_raw_files(tmp_path)
     assert samples("parsing_treebank_sample", tmp_path, Split.TEST)[0] == {

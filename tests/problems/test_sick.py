@@ -57,6 +57,7 @@ def test_a_pair_that_is_judged_otherwise_is_bad(name, column, value, told, tmp_p
         list(registry.problem(name).generate_samples(tmp_path, Split.TRAIN))
 
 
+@pytest.mark.slow
 def test_the_real_pairs_are_all_there(real, samples, rows):
     tmp_dir = real("sick")
     judged = samples("entailment_sick", tmp_dir, Split.TRAIN)[0]

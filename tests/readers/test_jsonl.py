@@ -20,6 +20,7 @@ _VALUES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.dictionaries(_TEXT, _VALUES, max_size=4)), st.booleans())
 def test_what_pythons_json_writes_is_read_back(

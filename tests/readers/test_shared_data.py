@@ -63,6 +63,7 @@ def test_the_treebank_has_its_trees_and_words(shared_data: Path, tmp_path: Path)
     assert counts == [3_914, 100_676, 94_084]
 
 
+@pytest.mark.slow
 def test_conll2000_has_its_sentences_and_words(shared_data: Path) -> None:
     for part, counts in (("train", (8_936, 211_727)), ("test", (2_012, 47_377))):
         path = shared_data / f"conll2000/{part}.txt.gz"

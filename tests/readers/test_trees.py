@@ -35,6 +35,7 @@ def test_trees_are_read_back(read: Any, trees: list[Tree], between: str) -> None
         ]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(_TREES, min_size=1), st.sampled_from(["\n ", "\n\t", "\r\n  ", "\n\n "]))
 def test_trees_over_several_lines_are_read_back(read: Any, trees: list[Tree], between: str) -> None:

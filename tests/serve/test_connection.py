@@ -163,6 +163,7 @@ def test_a_request_that_was_answered_early_has_no_second_answer(server: Process)
             assert one.recv(65536) == b""
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 def test_requests_that_come_at_once_do_not_fill_the_memory(server: Process) -> None:
     """Answering one let the server read 256 KB of others, each of which needs 3 KB."""

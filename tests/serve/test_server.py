@@ -165,6 +165,7 @@ def test_begun_requests_are_answered_after_sigterm_and_no_new_ones(
         server.ask("GET", "/v2/health/live")
 
 
+@pytest.mark.slow
 def test_no_request_of_a_connection_that_is_kept_open_is_lost_at_the_end(
     start: Callable[..., Process],
 ) -> None:
@@ -226,6 +227,7 @@ def test_requests_are_still_taken_during_the_delay(start: Callable[..., Process]
     assert server.ask("POST", "/predict", {"inputs": [ROW]})[0] == 200
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(start: Callable[..., Process], tmp_path: Path) -> None:
     server = start()
     thread, answers = waiting(server, tmp_path / "never")
@@ -249,6 +251,7 @@ def test_what_takes_longer_than_it_may_is_cut_off(
     thread.join(60)
 
 
+@pytest.mark.slow
 def test_clients_that_misbehave_do_not_disturb_others(start: Callable[..., Process]) -> None:
     server = start("--max_body_bytes=5000")
     expected = server.ask("POST", "/predict", {"inputs": [ROW]})

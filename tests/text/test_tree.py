@@ -156,6 +156,7 @@ def test_words_have_no_blanks(word: str) -> None:
         Tree("S", (word,))
 
 
+@pytest.mark.slow
 def test_depth_has_no_bound() -> None:
     depth = 20_000
     tree = parse_tree("(S x " * depth + ")" * depth)

@@ -111,6 +111,7 @@ def test_dropout_is_at_work_in_these_tests(make_estimator):
     assert not torch.equal(weights_of(with_dropout)[name], weights_of(without)[name])
 
 
+@pytest.mark.slow
 @pytest.mark.quick
 def test_training_in_turns_with_evaluations_between_changes_nothing(make_estimator):
     whole, turns = make_estimator("whole"), make_estimator("turns")
@@ -307,6 +308,7 @@ def test_a_step_that_is_not_finite_moves_nothing_and_is_counted(
     assert reports[2]["loss"] is None
 
 
+@pytest.mark.slow
 def test_a_run_with_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch):
     with monkeypatch.context() as patch:
         bad_at({2, 5}, patch)
@@ -323,6 +325,7 @@ def test_a_run_with_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch)
     assert second.state.skipped == whole.state.skipped == 2
 
 
+@pytest.mark.slow
 def test_a_report_is_of_the_same_steps_whether_the_run_stopped_or_not(make_estimator):
     told = {}
     for name, stops in (("whole", [8]), ("stopped", [3, 6, 8])):

@@ -308,6 +308,7 @@ def test_a_metric_says_itself_which_way_is_better_unless_the_flag_does(
     assert estimator.state.watched == direction
 
 
+@pytest.mark.slow
 def test_a_plateau_that_a_signal_interrupts_goes_on_as_if_it_had_not(make_estimator):
     settings = {
         "train_steps": 8,

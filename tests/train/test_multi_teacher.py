@@ -74,6 +74,7 @@ def test_a_problem_learns_from_its_teacher_and_another_from_its_data(make_multi,
     torch.testing.assert_close(found.sum / found.weight, torch.stack(expected).mean())
 
 
+@pytest.mark.slow
 def test_a_run_of_several_problems_teaches_each_of_its_own(make_multi, train, tiny_problems):
     _, model, run = train("tiny_both", "hidden_size=8,num_heads=1")
     task = make_multi()
@@ -92,6 +93,7 @@ def test_a_run_of_several_problems_teaches_a_run_of_one_of_them(make_multi, trai
     assert_equal(found["tiny_tags"], model.problems["tiny_tags"])
 
 
+@pytest.mark.slow
 def test_each_problem_may_have_teachers_of_its_own(
     make_multi, train, make_estimator, tiny_problems
 ):

@@ -99,6 +99,7 @@ def test_nothing_is_computed_before_a_type_is_chosen():
         precision(activation_dtype="auto")
 
 
+@pytest.mark.slow
 def test_float16_learns_as_float32_does(make_estimator):
     losses = {}
     for name in ("float32", "float16"):

@@ -222,6 +222,7 @@ def test_a_page_says_that_it_is_not_known_which_checkpoint_is_best(folder):
     )
 
 
+@pytest.mark.slow
 def test_pages_are_written_beside_a_thread_that_saves_and_deletes(
     make_estimator, make_task, capsys, monkeypatch
 ):

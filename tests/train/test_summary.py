@@ -183,6 +183,7 @@ def test_event_files_that_cannot_be_begun_end_nothing(tmp_path, capsys, monkeypa
     assert '"loss": 2.0' in (tmp_path / "metrics.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_warning_and_no_traceback(tmp_path):
     code = f"""
 import pathlib, resource, signal

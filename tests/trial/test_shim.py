@@ -46,6 +46,7 @@ def test_a_module_below_is_an_attribute_of_the_one_above():
     assert pedl.frameworks.pytorch.data.DataLoader.__mro__[1] is torch.utils.data.DataLoader
 
 
+@pytest.mark.slow
 def test_another_package_of_that_name_is_hidden(tmp_path):
     (tmp_path / "pedl").mkdir()
     (tmp_path / "pedl" / "__init__.py").write_text("other = True\n")

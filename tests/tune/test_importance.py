@@ -50,6 +50,7 @@ def by_name(found: Importance) -> dict[str, float]:
     return {one.name: one.share for one in found.shares}
 
 
+@pytest.mark.slow
 def test_what_the_metric_is_made_of_has_all_of_the_importance() -> None:
     found = importance_of(searched(lambda hp: abs(math.log10(hp["rate"]) + 2), 80))
     assert found.shares[0].name == "rate"
@@ -108,6 +109,7 @@ def test_constants_have_no_share_and_failed_trials_no_rank() -> None:
     assert not found.told.startswith("80 ")
 
 
+@pytest.mark.slow
 def test_the_same_record_says_the_same() -> None:
     one, other = (importance_of(searched(lambda hp: hp["rate"], 30)) for _ in range(2))
     assert one == other

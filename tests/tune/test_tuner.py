@@ -115,6 +115,7 @@ def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code
     assert search.outline == undisturbed.outline
 
 
+@pytest.mark.slow
 def test_two_tuners_share_a_search(search, undisturbed) -> None:
     hold = search.tell("hold", 0)
     first = search.start()
@@ -179,6 +180,7 @@ def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(se
     assert len(search.starts) == 3
 
 
+@pytest.mark.slow
 def test_divergence_is_a_trials_own_fault(search) -> None:
     for trial in range(3):
         search.tell("diverge", trial)
@@ -188,6 +190,7 @@ def test_divergence_is_a_trials_own_fault(search) -> None:
     assert len(search.starts) == 4  # from the same checkpoint it would diverge again
 
 
+@pytest.mark.slow
 def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
     for trial in range(2):
         search.tell("raise", trial)
