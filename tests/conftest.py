@@ -44,7 +44,8 @@ gc.disable()
 # A file of tests that starts processes or exports models, which takes seconds.
 SLOW_FILE = re.compile(
     r"^(?:import|from) (?:subprocess|(?:torch\.)?multiprocessing|forked|processes|together"
-    r"|t2t_torch\.(?:export|hooks|data\.task))|torch\.export|run_together",
+    r"|t2t_torch\.(?:export|hooks|data\.task))|torch\.export|run_together|phrases: Path"
+    r"|bin import .*exporter",
     re.MULTILINE,
 )
 
@@ -140,6 +141,13 @@ def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(sys.modules):
         if name.split(".")[0] in users:
             del sys.modules[name]
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this run of pytest have."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @pytest.fixture(scope="session")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import io
 import json
+import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import filelock
 import numpy as np
 import onnx
 import onnxruntime
@@ -141,23 +144,29 @@ def _write_run(path: Path, folder: Path, problem_name: str, model: str) -> None:
     run.unlock()
 
 
-_NETWORKS: dict[str, SearchNetworks] = {}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def each_search_once() -> Iterator[None]:
-    """Makes the networks of one search once: it takes seconds."""
+def export_each_search_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Keeps the networks of each search in a folder for all processes: to make them takes seconds."""
     make = targets.export_search
 
     def export_search(model: Any, search: Search, batch_of: Any) -> SearchNetworks:
         weights = float(sum(p.detach().double().abs().sum() for p in model.parameters()))
         key = repr((type(model).__name__, weights, search))
-        if key not in _NETWORKS:
-            _NETWORKS[key] = make(model, search, batch_of)
-        return _NETWORKS[key]
+        file = folder / f"search_{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+        with filelock.FileLock(f"{file}.lock"):
+            if not file.exists():
+                partial = file.with_suffix(".partial")
+                partial.write_bytes(pickle.dumps(make(model, search, batch_of)))
+                partial.replace(file)
+        return pickle.loads(file.read_bytes())
 
+    patch.setattr(targets, "export_search", export_search)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_search_once(shared_folder: Path) -> Iterator[None]:
+    """Makes the networks of one search once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "export_search", export_search)
+        export_each_search_once(patch, shared_folder)
         yield
 
 

@@ -30,9 +30,9 @@ def serve() -> Iterator[Callable[..., Served]]:
 
 
 @pytest.fixture(scope="session")
-def phrases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def phrases(tmp_path_factory: pytest.TempPathFactory, shared_folder: Path) -> Path:
     """An artifact that writes texts."""
-    return write_phrases(tmp_path_factory.mktemp("phrases"))
+    return write_phrases(tmp_path_factory.mktemp("phrases"), shared_folder)
 
 
 @pytest.fixture

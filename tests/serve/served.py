@@ -15,6 +15,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from t2t_torch.features import InputSpec, OutputSpec
@@ -88,7 +89,7 @@ def _written(
     return folder
 
 
-def write_phrases(folder: Path) -> Path:
+def write_phrases(folder: Path, shared_folder: Path) -> Path:
     """Writes an artifact that writes texts: a small model that has learnt nothing."""
     from t2t_torch import registry
     from t2t_torch.bin import exporter
@@ -105,9 +106,9 @@ def write_phrases(folder: Path) -> Path:
         module._write_run(folder / "run", folder, "small_phrases", module.ATTENDING)
         asked = [f"--output_dir={folder / 'run'}", f"--data_dir={folder / 'data'}"]
         asked += [f"--export_dir={folder / 'artifact'}"]
-        search = "beam_size=2,extra_length=4,return_beams=true,write_alignments=true"
-        hparams = f"--decode_hparams={search}"
-        with contextlib.redirect_stdout(io.StringIO()):
+        hparams = f"--decode_hparams={module.SEARCH}"
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+            module.export_each_search_once(patch, shared_folder)
             assert exporter.main([*asked, hparams]) == 0
     finally:
         module._forget_phrases()
