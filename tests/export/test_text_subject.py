@@ -145,7 +145,7 @@ def _write_run(path: Path, folder: Path, problem_name: str, model: str) -> None:
 
 
 def export_each_search_once(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Keeps the networks of each search in a folder for all processes: to make them takes seconds."""
+    """Keeps the networks of each search for all processes, as making them takes seconds."""
     make = targets.export_search
 
     def export_search(model: Any, search: Search, batch_of: Any) -> SearchNetworks:

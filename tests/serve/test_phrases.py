@@ -71,10 +71,10 @@ def test_texts_are_told_in_both_protocols(phrases: Path, serve: Callable[..., Se
     tensor = {"name": "inputs", "shape": [3], "datatype": "BYTES", "data": texts}
     answer = server.post("/v2/models/phrases/infer", {"inputs": [tensor]}).json()
     found = {one["name"]: one for one in answer["outputs"]}
-    assert found["targets"]["shape"] == [3, 2]
-    assert found["targets"]["data"][::2] == [one.text for one in expected]
+    assert found["targets"]["shape"] == [3, 3]
+    assert found["targets"]["data"][::3] == [one.text for one in expected]
     ids = found["targets_ids"]
-    assert ids["shape"][:2] == [3, 2]
+    assert ids["shape"][:2] == [3, 3]
     first = expected[0].hypotheses[0].ids
     assert ids["data"][: len(first)] == list(first)
 
