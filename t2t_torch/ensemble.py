@@ -65,8 +65,8 @@ class Ensemble(nn.Module):
 
     def body(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
         """Returns the states of all models for each target, concatenated on the last axis."""
-        found = [model.body(model.bottom(batch)) for model in self._members]
-        return {name: _joined([one[name] for one in found]) for name in self.modalities}
+        outputs = [model.body(model.bottom(batch)) for model in self._members]
+        return {name: _joined([one[name] for one in outputs]) for name in self.modalities}
 
     def top(self, hidden: Hidden, target: str) -> Tensor:
         """Returns the mean of the logits of all models.
@@ -139,7 +139,7 @@ class Ensemble(nn.Module):
             return steps[0][0], states
         (target,) = self.features.targets.values()
         # Models may pad their logits to different widths.
-        logits = [found[:, : target.vocab_size] for found, _ in steps]
+        logits = [output[:, : target.vocab_size] for output, _ in steps]
         return torch.stack([each.float().log_softmax(-1) for each in logits]).mean(0), states
 
     @property
@@ -163,8 +163,8 @@ class States(NamedTuple):
 
     def watched(self) -> States | None:
         """Returns states that record attention weights; None if a member has no attention."""
-        found = [s.watched() if isinstance(s, Attending) else None for s in self.states]
-        return None if None in found else States(tuple(found))
+        states = [s.watched() if isinstance(s, Attending) else None for s in self.states]
+        return None if None in states else States(tuple(states))
 
     def expand(self, hypotheses: int) -> States:
         """Returns states in which each row is repeated `hypotheses` times."""

@@ -69,9 +69,9 @@ def named_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None:
             raise
-        told = re.search(r"\[errno (\d+)\]", str(error))  # as Arrow writes it
-        number = error.errno or (int(told[1]) if told else errno.EIO)
-        what = os.strerror(number) if error.errno or told else f"{error}. Is the disk full?"
+        match = re.search(r"\[errno (\d+)\]", str(error))  # as Arrow writes it
+        number = error.errno or (int(match[1]) if match else errno.EIO)
+        what = os.strerror(number) if error.errno or match else f"{error}. Is the disk full?"
         raise OSError(number, what, str(path)) from error
 
 

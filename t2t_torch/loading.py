@@ -115,8 +115,8 @@ def _load_of_run(
 def trial_of(path: str | Path) -> str:
     """Returns the name of the trial of a run or of exported weights; empty if there is none."""
     try:
-        told = json.loads((Path(path) / _TASK).read_bytes())
-        return str(told.get("trial", ""))
+        record = json.loads((Path(path) / _TASK).read_bytes())
+        return str(record.get("trial", ""))
     except (OSError, ValueError, AttributeError):
         return ""  # the reader of the file reports the error
 

@@ -50,7 +50,7 @@ class BatchPrediction(NamedTuple):
     def rows(self) -> list[RowPrediction]:
         """Returns the numbers, probability and scores of each example."""
         size = len(self.numbers)
-        columns = [[None] * size if its is None else its.tolist() for its in self]
+        columns = [[None] * size if column is None else column.tolist() for column in self]
         return [RowPrediction(*row) for row in zip(*columns, strict=True)]
 
 
@@ -304,8 +304,8 @@ def modality_of(name: str, feature: Feature, hparams: HParams | None = None) -> 
     """
     for kind in type(feature).__mro__:
         if kind in _SERVING:
-            found = _SERVING[kind]
-            return found if hparams is None else found.chosen(hparams)
+            kind_of_modality = _SERVING[kind]
+            return kind_of_modality if hparams is None else kind_of_modality.chosen(hparams)
     raise HParamsError(
         f"feature {name!r} is a {type(feature).__name__}: it has no modality. Write a subclass of "
         f"Modality with `serves = {type(feature).__name__}`."

@@ -133,12 +133,12 @@ class PrefixState:
 
     def expand(self, hypotheses: int) -> PrefixState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        inputs = [its.repeat_interleave(hypotheses, 0) for its in self.inputs]
+        inputs = [tensor.repeat_interleave(hypotheses, 0) for tensor in self.inputs]
         return PrefixState(self.ids.repeat_interleave(hypotheses, 0), self.names, inputs)
 
     def reorder(self, index: Tensor) -> PrefixState:
         """Returns a state whose row i is row `index[i]` of this state."""
-        inputs = [its.index_select(0, index) for its in self.inputs]
+        inputs = [tensor.index_select(0, index) for tensor in self.inputs]
         return PrefixState(self.ids.index_select(0, index), self.names, inputs)
 
 
@@ -357,7 +357,9 @@ class T2TModel(nn.Module, abc.ABC):
                 "step runs its body over all ids before it (docs/add_a_model.md)",
                 file=sys.stderr,
             )
-        inputs = {name: its for name, its in batch.items() if name not in self.features.targets}
+        inputs = {
+            name: tensor for name, tensor in batch.items() if name not in self.features.targets
+        }
         first = next(iter(batch.values()))
         ids = torch.zeros(first.size(0), 0, dtype=torch.int64, device=first.device)
         return PrefixState(ids, tuple(inputs), list(inputs.values()))

@@ -130,8 +130,10 @@ def objective_of(
       HParamsError: the loss does not fit the target, or an additional term does not fit the loss.
     """
     feature = features.targets[target]
-    asked = by_target("loss", hparams.loss, features)
-    names = asked.get(target, asked.get("", [features.losses.get(target, modality.default_loss)]))
+    requested = by_target("loss", hparams.loss, features)
+    names = requested.get(
+        target, requested.get("", [features.losses.get(target, modality.default_loss)])
+    )
     if len(names) != 1:
         raise HParamsError(f"loss={hparams.loss}: one loss for a target, not {len(names)}.")
     name = names[0]
@@ -170,20 +172,20 @@ def by_target(field: str, text: str, features: Features) -> Mapping[str, list[st
     Raises:
       HParamsError: there is no such target, or it is repeated.
     """
-    found: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
     target = ""
     for part in text.strip().removeprefix("[").removesuffix("]").split(","):
         name, colon, value = (piece.strip() for piece in part.rpartition(":"))
         if colon:
-            if name not in features.targets or name in found:
-                fault = "is named twice" if name in found else "is no target"
+            if name not in features.targets or name in entries:
+                fault = "is named twice" if name in entries else "is no target"
                 raise HParamsError(
                     f"{field}={text}: {name!r} {fault}. Targets: {', '.join(features.targets)}."
                 )
             target = name
         if value:
-            found.setdefault(target, []).append(value)
-    return found
+            entries.setdefault(target, []).append(value)
+    return entries
 
 
 def target_weights(text: str, features: Features) -> dict[str, float]:
@@ -198,37 +200,37 @@ def target_weights(text: str, features: Features) -> dict[str, float]:
     """
     if not text:
         return {}
-    asked = by_target("target_weights", text, features)
-    found = {}
+    requested = by_target("target_weights", text, features)
+    weights = {}
     for target in features.targets:
-        words = asked.get(target, asked.get("", ["1"]))
+        words = requested.get(target, requested.get("", ["1"]))
         try:
-            found[target] = float(*words)
+            weights[target] = float(*words)
         except (TypeError, ValueError):
-            found[target] = -1.0
-    if not all(0 <= weight < math.inf for weight in found.values()) or not any(found.values()):
+            weights[target] = -1.0
+    if not all(0 <= weight < math.inf for weight in weights.values()) or not any(weights.values()):
         raise HParamsError(
             f"target_weights={text}: expected one number from 0 on for each target, not all 0, as "
             f"in [{','.join(f'{name}:1' for name in features.targets)}]."
         )
-    return found
+    return weights
 
 
 def _check_additions(
     target: str, feature: Feature, hparams: HParams, modality: type[Modality]
 ) -> None:
     """Checks that terms that need a distribution have one, and that R-Drop has dropout."""
-    asked = {
+    requested = {
         "confidence_penalty": hparams.confidence_penalty,
         "r_drop_alpha": hparams.r_drop_alpha,
         "distill_from": hparams.distill_from,
     }
     if modality.learns_from_teacher:
-        del asked["distill_from"]
-    asked = {name: value for name, value in asked.items() if value}
-    if asked and not modality.is_distribution:
+        del requested["distill_from"]
+    requested = {name: value for name, value in requested.items() if value}
+    if requested and not modality.is_distribution:
         raise HParamsError(
-            f"{', '.join(asked)}: of probabilities, but target {target!r} is a "
+            f"{', '.join(requested)}: of probabilities, but target {target!r} is a "
             f"{type(feature).__name__}, for which {modality.__name__} finds none. Leave it out."
         )
     rates = [name for name in type(hparams).model_fields if name.endswith("dropout")]
@@ -411,7 +413,7 @@ def target_loss(
     top = functools.partial(model.top, target=target) if model.overrides("top") else None
     extra = ExtraLossInputs(tuple(one.states for one in others), first.mask, taught, top, data)
     loss = modality.training_loss(first.states, batch[target], weights, extra)
-    before = [its for one in passes if (its := one.prepended) is not None]
+    before = [prepended for one in passes if (prepended := one.prepended) is not None]
     if before:  # without distillation
         extra = ExtraLossInputs(tuple(one.states for one in before[1:]), top=top, data=data)
         more = modality.training_loss(before[0].states, before[0].ids, weights, extra)
@@ -471,7 +473,7 @@ class Objective(nn.Module):
             self.scheduled_sampling = ScheduledSampling(hparams)
         self._weights = target_weights(hparams.target_weights, model.features)
         terms = [model.modality(name).objective for name in model.features.targets]
-        self._passes = max((its.passes for its in terms if its is not None), default=1)
+        self._passes = max((term.passes for term in terms if term is not None), default=1)
         self._teacher: tuple[Any, ...] = ()  # a tuple hides it from nn.Module
         if teacher is not None:
             self._teacher = (teacher.eval().requires_grad_(False),)
@@ -507,7 +509,7 @@ class Objective(nn.Module):
             return None
         (teacher,) = self._teacher
         hidden = teacher.body(teacher.bottom(batch))
-        return {name: _taught(teacher, name, its) for name, its in hidden.items()}
+        return {name: _taught(teacher, name, states) for name, states in hidden.items()}
 
     @torch.no_grad()
     def _with_samples(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -532,8 +534,8 @@ def _taught(teacher: T2TModel | Ensemble, target: str, hidden: Hidden) -> Taught
     teaching = teacher.modality(target).teaching
     if teacher.overrides("top"):
         logits = teaching(teacher.top(hidden, target))
-        return Taught(Hidden(logits, hidden.mask), lambda its: its.states)
-    return Taught(hidden, lambda its: teaching(teacher.top(its, target)))
+        return Taught(Hidden(logits, hidden.mask), lambda own: own.states)
+    return Taught(hidden, lambda own: teaching(teacher.top(own, target)))
 
 
 def check_objective(hparams: Any, features: Features) -> None:

@@ -230,11 +230,11 @@ class Params(pydantic.BaseModel):
         who = values.pop(_PROVENANCE, {})
         # If a default has changed since the file was written, the written value is kept.
         defaults = cls().model_dump(mode="json")
-        kept = {
+        changed = {
             k: v for k, v in values.items() if k in who or k not in defaults or v != defaults[k]
         }
-        made = cls.model_validate(kept)
-        made._provenance = {name: who.get(name, "hparams.json") for name in kept}
+        made = cls.model_validate(changed)
+        made._provenance = {name: who.get(name, "hparams.json") for name in changed}
         return made
 
     @classmethod
@@ -353,5 +353,5 @@ def _bounds(field: pydantic.fields.FieldInfo) -> str:
     if typing.get_origin(field.annotation) is Literal:
         return f" ({type_name(field.annotation)})"
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-    told = ", ".join(f"{words[key]} {limit}" for key, limit in limits.items())
-    return f" ({told})" if told else ""
+    listed = ", ".join(f"{words[key]} {limit}" for key, limit in limits.items())
+    return f" ({listed})" if listed else ""

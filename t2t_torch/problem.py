@@ -334,7 +334,7 @@ class Problem(ABC):
         optional = ("keeps_order", *self.optional_setting_names)
         used = [name for name in optional if getattr(self, name)]
         names = (*self.setting_names, *used)
-        found = {"shards": shards, **{name: getattr(self, name) for name in names}}
+        result = {"shards": shards, **{name: getattr(self, name) for name in names}}
         if self.cutters:
-            found["cutters"] = {field: asdict(cut) for field, cut in self.cutters.items()}
-        return found
+            result["cutters"] = {field: asdict(cut) for field, cut in self.cutters.items()}
+        return result

@@ -8,8 +8,8 @@ A name is declared by a decorator, with the same spelling as in tensor2tensor:
     @register_hparams("transformer_base")  # or a literal
     def transformer_base(): ...
 
-A registry folder (`shelf` in the code) is a directory, or a single file, of such declarations.
-It is parsed, not imported: listing takes milliseconds, and looking up a name imports only the file
+A registry folder (`root` in the code) is a directory, or a file, of such declarations.  It
+is parsed, not imported: listing takes milliseconds, and looking up a name imports only the file
 that declares it.  `--t2t_usr_dir` adds a registry folder.  A problem may also be declared in a
 `.json` file, which `declaration/` converts to a class on first use.
 """
@@ -86,14 +86,14 @@ def default_name(name: str, is_class: bool) -> str:
     return camelcase_to_snakecase(name) if is_class else name
 
 
-def sources(shelf: Path) -> Iterator[Path]:
+def sources(root: Path) -> Iterator[Path]:
     """Yields the Python and JSON files of a registry folder, including those of its packages."""
-    if shelf.is_file():
-        yield shelf
-    elif shelf.is_dir():
-        yield from sorted(shelf.glob("*.py"))
-        yield from sorted(path for path in shelf.glob("*.json") if path.is_file())
-        for folder in sorted(shelf.iterdir()):
+    if root.is_file():
+        yield root
+    elif root.is_dir():
+        yield from sorted(root.glob("*.py"))
+        yield from sorted(path for path in root.glob("*.json") if path.is_file())
+        for folder in sorted(root.iterdir()):
             if (folder / "__init__.py").is_file():
                 yield from sources(folder)
 
@@ -186,15 +186,15 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _line_of_problem(source: Path, name: str) -> int:
     """Returns the line of a JSON file with the name of its problem."""
     text = source.read_bytes().decode("utf-8-sig")
-    for found in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
-        if json.loads(found[1]) == name:
-            return text.count("\n", 0, found.start()) + 1
+    for match in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
+        if json.loads(match[1]) == name:
+            return text.count("\n", 0, match.start()) + 1
     return 1  # the key itself is written with escapes
 
 
-def has_python(shelf: Path) -> bool:
+def has_python(root: Path) -> bool:
     """Returns True if a registry folder has Python files."""
-    return shelf.is_file() or any(shelf.glob("*.py")) or any(shelf.glob("*/__init__.py"))
+    return root.is_file() or any(root.glob("*.py")) or any(root.glob("*/__init__.py"))
 
 
 def not_readable(source: Path) -> str | None:
@@ -242,7 +242,7 @@ def _declared_name(
     return kind, default_name(node.name, isinstance(node, ast.ClassDef))
 
 
-def make_importable(shelf: Path) -> None:
+def make_importable(root: Path) -> None:
     """Makes a user's directory importable under its own name.
 
     Its parent is appended to `sys.path`, where it shadows no other package and is also visible to
@@ -251,35 +251,35 @@ def make_importable(shelf: Path) -> None:
     Raises:
       RegistryError: the name is taken by another package, or cannot be imported.
     """
-    name = shelf.stem if shelf.is_file() else shelf.name
+    name = root.stem if root.is_file() else root.name
     if not name or "." in name:
-        raise RegistryError(f"{shelf} cannot be imported: its name needs to be without a dot.")
-    if str(shelf.parent) not in sys.path:
-        sys.path.append(str(shelf.parent))
+        raise RegistryError(f"{root} cannot be imported: its name needs to be without a dot.")
+    if str(root.parent) not in sys.path:
+        sys.path.append(str(root.parent))
         importlib.invalidate_caches()
     spec = importlib.util.find_spec(name)
     places = [*(spec.submodule_search_locations or ()), spec.origin or ""] if spec else []
-    if str(shelf) not in [str(Path(place).resolve()) for place in places if place]:
+    if str(root) not in [str(Path(place).resolve()) for place in places if place]:
         owner = next(filter(None, reversed(places)), "another module")
         raise RegistryError(
-            f"{shelf} cannot be imported: the name {name!r} belongs to {owner}. "
+            f"{root} cannot be imported: the name {name!r} belongs to {owner}. "
             "Rename the directory."
         )
 
 
-def import_source(source: Path, shelf: Path, wanted: str) -> None:
+def import_source(source: Path, root: Path, wanted: str) -> None:
     """Imports a file of a registry folder.
 
     Args:
       source: file to import.
-      shelf: registry folder of the file.
+      root: registry folder of the file.
       wanted: reason of the import, as in "problem 'poetry'", for messages.
 
     Raises:
       RegistryError: a user's file raised; the message ends with the user's part of the traceback.
     """
     ours = source.is_relative_to(PACKAGE)
-    parts = source.relative_to(PACKAGE.parent if ours else shelf.parent).with_suffix("").parts
+    parts = source.relative_to(PACKAGE.parent if ours else root.parent).with_suffix("").parts
     module_name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     try:
         module = importlib.import_module(module_name)
@@ -289,10 +289,10 @@ def import_source(source: Path, shelf: Path, wanted: str) -> None:
         if ours:
             raise  # A defect, or a library that is not installed.
         frames = error.__traceback__
-        while frames and not Path(frames.tb_frame.f_code.co_filename).is_relative_to(shelf):
+        while frames and not Path(frames.tb_frame.f_code.co_filename).is_relative_to(root):
             frames = frames.tb_next
-        told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
-        raise RegistryError(f"looking for {wanted}, importing {source} failed:\n{told}") from error
+        trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        raise RegistryError(f"looking for {wanted}, importing {source} failed:\n{trace}") from error
     if Path(module.__file__ or "").resolve() != source:
         raise RegistryError(
             f"{module_name!r} is {module.__file__}, not {source}. Rename the directory or the file."
@@ -350,7 +350,7 @@ _TITLES = {
     "hook": "hook",
     "reader": "reader",
 }
-_BUILT_IN_SHELVES = {
+_BUILT_IN_FOLDERS = {
     "problem": "problems",
     "model": "models",
     "hparams": "hparams",
@@ -501,12 +501,12 @@ def entries(kind: str) -> list[Entry]:
     """Lists the declarations of one of `KINDS`, sorted by name; imports nothing."""
     if kind not in KINDS:
         raise RegistryError(f"there is no kind {kind!r}; kinds are {', '.join(KINDS)}.")
-    known = {name: place for name, (_, place) in _STATE.things[kind].items()}
+    known = {name: place for name, (_, place) in _STATE.objects[kind].items()}
     known.update(_STATE.index()[kind])
     return [known[name] for name in sorted(known)]
 
 
-def add_shelf(path: str | Path) -> None:
+def add_folder(path: str | Path) -> None:
     """Adds a registry folder: a directory, or a single file.
 
     A directory outside this package is imported as a package under its own name; its files may
@@ -516,23 +516,21 @@ def add_shelf(path: str | Path) -> None:
       RegistryError: there is no such path, its name is taken by another package, a file in it is
         not valid Python, or it declares a name that is already taken.
     """
-    shelf = Path(path).expanduser().resolve()
-    if not shelf.exists():
-        raise RegistryError(
-            f"there is no directory {shelf} to read problems, models and sets from."
-        )
-    if shelf in _STATE.shelves:
+    root = Path(path).expanduser().resolve()
+    if not root.exists():
+        raise RegistryError(f"there is no directory {root} to read problems, models and sets from.")
+    if root in _STATE.roots:
         return
     # A folder with only JSON declarations may have any name.
-    only_json = not has_python(shelf) and any(source.suffix == ".json" for source in sources(shelf))
-    if not shelf.is_relative_to(PACKAGE) and not only_json:
-        make_importable(shelf)
-    _STATE.shelves.append(shelf)
+    only_json = not has_python(root) and any(source.suffix == ".json" for source in sources(root))
+    if not root.is_relative_to(PACKAGE) and not only_json:
+        make_importable(root)
+    _STATE.roots.append(root)
     _STATE.forget_index()
     try:
         _STATE.index()
     except RegistryError:
-        _STATE.shelves.remove(shelf)
+        _STATE.roots.remove(root)
         _STATE.forget_index()
         raise
 
@@ -541,19 +539,19 @@ def import_usr_dir(directory: str | Path) -> None:
     """Adds a user's directory (`--t2t_usr_dir`) as a registry folder; no `__init__.py` needed.
 
     Raises:
-      RegistryError: as `add_shelf`; or `directory` is a file.
+      RegistryError: as `add_folder`; or `directory` is a file.
     """
     folder = Path(directory).expanduser().resolve()
     if folder.is_file():
         raise RegistryError(
             f"{folder} is a file; give its directory: --t2t_usr_dir={folder.parent}"
         )
-    add_shelf(folder)
+    add_folder(folder)
 
 
 def usr_dirs() -> list[str]:
     """Lists the absolute paths of the users' directories, in the order of addition."""
-    return [str(shelf) for shelf in _STATE.shelves if not shelf.is_relative_to(PACKAGE)]
+    return [str(root) for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
 
 
 def help_string() -> str:
@@ -572,9 +570,9 @@ def help_string() -> str:
                 lines.append(f"    * {names[0]}")
             else:
                 lines += [f"    {prefix}:", *(f"      * {name}" for name in names)]
-    users = [shelf for shelf in _STATE.shelves if not shelf.is_relative_to(PACKAGE)]
+    users = [root for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
     faults = [
-        fault for shelf in users for source in sources(shelf) if (fault := not_readable(source))
+        fault for root in users for source in sources(root) if (fault := not_readable(source))
     ]
     if faults:
         lines += ["", "  Not read, for it is not valid:", *(f"    {f}" for f in faults)]
@@ -591,21 +589,21 @@ class _State:
 
     def __init__(self) -> None:
         # Sets and ranges of hyperparameters share a registry folder.
-        self.shelves = [PACKAGE / shelf for shelf in dict.fromkeys(_BUILT_IN_SHELVES.values())]
-        self.things: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
+        self.roots = [PACKAGE / root for root in dict.fromkeys(_BUILT_IN_FOLDERS.values())]
+        self.objects: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self._index: dict[str, dict[str, Entry]] | None = None
 
     def index(self) -> dict[str, dict[str, Entry]]:
         """Returns the declarations by kind and name."""
         if self._index is None:
-            found: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
-            for shelf in self.shelves:
-                for source in sources(shelf):
+            declared: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+            for root in self.roots:
+                for source in sources(root):
                     for entry in declarations(source):
-                        other = found[entry.kind].setdefault(entry.name, entry)
+                        other = declared[entry.kind].setdefault(entry.name, entry)
                         if other is not entry:
                             raise _taken(other, entry)
-            self._index = found
+            self._index = declared
         return self._index
 
     def forget_index(self) -> None:
@@ -616,40 +614,40 @@ class _State:
 _STATE = _State()
 
 
-def _register(kind: str, name: str | None, thing: Any) -> Any:
+def _register(kind: str, name: str | None, obj: Any) -> Any:
     """Registers an object with its location; returns it."""
-    if not callable(thing):
-        raise RegistryError(f"@register_{kind} decorates a class or a function, not {thing!r}.")
-    name = name or default_name(thing.__name__, inspect.isclass(thing))
+    if not callable(obj):
+        raise RegistryError(f"@register_{kind} decorates a class or a function, not {obj!r}.")
+    name = name or default_name(obj.__name__, inspect.isclass(obj))
     if kind == "problem" and name.endswith(("_rev", "_copy")):
         raise RegistryError(f"problem name {name!r} may not end in '_rev' or '_copy'. Rename it.")
-    place = Entry(kind, name, *_place(thing))
+    place = Entry(kind, name, *_place(obj))
     if kind == "ranged_hparams":
-        _check_arguments(name, thing)
+        _check_arguments(name, obj)
     if kind == "hparams":
-        thing = _signing(name, thing)
-    elif kind in ("problem", "model") and inspect.isclass(thing):
-        cast("Any", thing).name = name
-    if name in _STATE.things[kind]:
-        old, old_place = _STATE.things[kind][name]
+        obj = _signing(name, obj)
+    elif kind in ("problem", "model") and inspect.isclass(obj):
+        cast("Any", obj).name = name
+    if name in _STATE.objects[kind]:
+        old, old_place = _STATE.objects[kind][name]
         # The same file, executed again (notebook, reload, spawned process), may register again.
-        if old.__qualname__ != thing.__qualname__ or old_place.path != place.path:
+        if old.__qualname__ != obj.__qualname__ or old_place.path != place.path:
             raise _taken(old_place, place)
-    _STATE.things[kind][name] = thing, place
-    return thing
+    _STATE.objects[kind][name] = obj, place
+    return obj
 
 
-def _place(thing: Any) -> tuple[str, int]:
+def _place(obj: Any) -> tuple[str, int]:
     """Returns the file and line of a class or function."""
-    code = getattr(thing, "__code__", None)
+    code = getattr(obj, "__code__", None)
     if code is not None:
         return str(Path(code.co_filename).resolve()), code.co_firstlineno
-    file = getattr(sys.modules.get(thing.__module__), "__file__", None)
+    file = getattr(sys.modules.get(obj.__module__), "__file__", None)
     try:
-        line = inspect.getsourcelines(thing)[1] if file is None else 1
+        line = inspect.getsourcelines(obj)[1] if file is None else 1
     except (OSError, TypeError):
         line = 1
-    return str(Path(file).resolve()) if file else f"<{thing.__module__}>", line
+    return str(Path(file).resolve()) if file else f"<{obj.__module__}>", line
 
 
 def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
@@ -685,28 +683,28 @@ def _check_arguments(name: str, fill: Callable[..., Any]) -> None:
 
 def _find(kind: str, name: str) -> Any:
     """Returns the object of a name; imports its file if necessary."""
-    if name not in _STATE.index()[kind] and name not in _STATE.things[kind]:
+    if name not in _STATE.index()[kind] and name not in _STATE.objects[kind]:
         _STATE.forget_index()  # A file may have been added since the last look-up.
     declared = _STATE.index()[kind].get(name)
     if declared is not None and declared.path.endswith(".json"):
-        if name in _STATE.things[kind]:
-            raise _taken(declared, _STATE.things[kind][name][1])
+        if name in _STATE.objects[kind]:
+            raise _taken(declared, _STATE.objects[kind][name][1])
         # Not cached: a file that is edited while a notebook runs is read again.
         maker = importlib.import_module("t2t_torch.declaration.problem")
         return maker.problem_class(Path(declared.path))
-    if name not in _STATE.things[kind]:
-        for shelf in _STATE.shelves:
+    if name not in _STATE.objects[kind]:
+        for root in _STATE.roots:
             # A computed name cannot be parsed; importing the user's files may register it.
-            unread = () if declared or shelf.is_relative_to(PACKAGE) else sources(shelf)
+            unread = () if declared or root.is_relative_to(PACKAGE) else sources(root)
             for source in [Path(declared.path)] if declared else unread:
-                if source.is_relative_to(shelf) and source.suffix == ".py":
-                    import_source(source, shelf, f"{_TITLES[kind]} {name!r}")
-    if name not in _STATE.things[kind]:
+                if source.is_relative_to(root) and source.suffix == ".py":
+                    import_source(source, root, f"{_TITLES[kind]} {name!r}")
+    if name not in _STATE.objects[kind]:
         raise RegistryError(_missing(kind, name))
-    thing, place = _STATE.things[kind][name]
+    obj, place = _STATE.objects[kind][name]
     if declared is not None and declared.path != place.path:
         raise _taken(declared, place)
-    return thing
+    return obj
 
 
 def _missing(kind: str, name: str) -> str:
@@ -716,9 +714,9 @@ def _missing(kind: str, name: str) -> str:
     snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 has `--optimizer=Adam`.
     near = [snake] if snake in names else near or [n for n in names if name and name in n][:3]
     other = [_plural(k) for k in KINDS if k != kind and name in list_names(k)]
-    own = PACKAGE / _BUILT_IN_SHELVES[kind]
-    shelves = [s for s in _STATE.shelves if s == own or not s.is_relative_to(PACKAGE)]
-    looked = "\n".join(f"  {shelf}" for shelf in shelves)
+    own = PACKAGE / _BUILT_IN_FOLDERS[kind]
+    roots = [s for s in _STATE.roots if s == own or not s.is_relative_to(PACKAGE)]
+    looked = "\n".join(f"  {root}" for root in roots)
     return (
         f"no {_TITLES[kind]} is named {name!r}."
         + (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
@@ -785,7 +783,7 @@ def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
     Raises:
       UsageError: a folder comes with the run, and the run is not trusted.
     """
-    gone = []
+    missing = []
     for folder in folders:
         if Path(folder).is_dir():
             given = (
@@ -795,5 +793,5 @@ def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
             check_code(run, folder, alternative=given)
             import_usr_dir(folder)
         else:
-            gone.append(folder)
-    return gone
+            missing.append(folder)
+    return missing

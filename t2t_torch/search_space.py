@@ -386,9 +386,9 @@ class RangedHParams:
                 f"{source} sets no range. Give at least one: rhp.set_float(...), set_int, "
                 "set_discrete or set_categorical."
             )
-        faults = [told for name in self._ranges for told in self._faults(hparams, name)]
+        faults = [fault for name in self._ranges for fault in self._faults(hparams, name)]
         if faults:
-            raise HParamsError("\n".join(f"{source}: {told}" for told in faults))
+            raise HParamsError("\n".join(f"{source}: {fault}" for fault in faults))
 
     def _set(self, name: str, made: Kind) -> None:
         if isinstance(made, _Bounded) and made.low > made.high:

@@ -322,8 +322,8 @@ def _check_learning(model: T2TModel, batch: dict[str, Tensor]) -> None:
     model.train()
     losses = []
     for _ in range(20):
-        found = model(batch).losses
-        loss = torch.stack([loss.sum / loss.weight for loss in found.values()]).sum()
+        computed = model(batch).losses
+        loss = torch.stack([loss.sum / loss.weight for loss in computed.values()]).sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

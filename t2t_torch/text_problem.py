@@ -119,8 +119,8 @@ class TextProblem(Problem):
     def kept_vocab_files(self) -> tuple[str, ...]:
         """The vocabulary file, if it belongs to another problem or is the user's word list."""
         borrowed = self.use_vocab_from_other_problem is not None
-        kept = borrowed or self.vocab_type is VocabType.TOKEN
-        return (self.vocab_filename,) if kept and self.vocab_filename is not None else ()
+        is_given = borrowed or self.vocab_type is VocabType.TOKEN
+        return (self.vocab_filename,) if is_given and self.vocab_filename is not None else ()
 
     def texts(self, sample: Mapping[str, Any]) -> Iterator[str]:
         """Yields the texts of a sample; the words of a list are joined to one text."""
@@ -242,7 +242,7 @@ class TextProblem(Problem):
 
     def _vocab_owner(self) -> TextProblem:
         """Returns the problem that owns the vocabulary, following chains of shared ones."""
-        owner, asked = self, [self.name]
+        owner, visited = self, [self.name]
         while owner.use_vocab_from_other_problem is not None:
             other = registry.problem(owner.use_vocab_from_other_problem)
             if not isinstance(other, TextProblem):
@@ -250,10 +250,10 @@ class TextProblem(Problem):
                     f"{owner.name!r} wants the vocabulary of {other.name!r}, which is no "
                     "TextProblem. Name one that is in `use_vocab_from_other_problem`."
                 )
-            asked.append(other.name)
-            if other.name in asked[:-1]:
+            visited.append(other.name)
+            if other.name in visited[:-1]:
                 raise DataError(
-                    f"nobody has the vocabulary of {self.name!r}: {' asks '.join(asked)}. Name a "
+                    f"nobody has the vocabulary of {self.name!r}: {' asks '.join(visited)}. Name a "
                     "problem that has its own in `use_vocab_from_other_problem`."
                 )
             owner = other

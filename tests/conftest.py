@@ -128,13 +128,13 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Takes what users' folders and tests have declared off the registry afterwards."""
-    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    state, roots = registry._STATE, registry._STATE.roots[:]
     monkeypatch.setattr(sys, "path", sys.path[:])
     yield
     users = [Path(folder).name for folder in registry.usr_dirs()]
-    state.shelves[:] = shelves
+    state.roots[:] = roots
     state.forget_index()
-    for things in state.things.values():
+    for things in state.objects.values():
         for name, (_, place) in list(things.items()):
             if not Path(place.path).is_relative_to(PACKAGE):
                 del things[name]

@@ -1,4 +1,4 @@
-"""The rules of the house: floors, the torch line, sizes, names, shelves and docstrings."""
+"""The rules of the house: floors, the torch line, sizes, names, roots and docstrings."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_the_listing_of_the_shelves_is_what_importing_them_registers() -> None:
         }
         registered = {
             name
-            for name, (_, place) in registry._STATE.things[kind].items()
+            for name, (_, place) in registry._STATE.objects[kind].items()
             if Path(place.path).is_relative_to(PACKAGE)
         }
         assert registered == listed

@@ -5,8 +5,8 @@
     t2t-avg-all --model_dir=run --output_dir=avg --steps=8000,9000,10000
     t2t-decoder --output_dir=avg --decode_from_file=in.txt
 
-The output directory is one for t2t-decoder and t2t-trainer --schedule=evaluate.  To train on, begin
-a new run with --warm_start_from.
+The output directory can be used by t2t-decoder and t2t-trainer --schedule=evaluate.  To continue
+training from an average, start a new run with --warm_start_from.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ def _run() -> int:
             try:
                 _average(group, run.path, target.path, is_first=not written)
             except (CheckpointError, OSError, SafetensorError):
-                gone = [one for one in group if not one.path.is_dir()]
-                if not gone or _flag("steps") or _flag("best"):
+                deleted = [one for one in group if not one.path.is_dir()]
+                if not deleted or _flag("steps") or _flag("best"):
                     raise
-                told = ", ".join(str(one.path) for one in gone)
-                print(f"warning: {told} was deleted before it was averaged", file=sys.stderr)
+                paths = ", ".join(str(one.path) for one in deleted)
+                print(f"warning: {paths} was deleted before it was averaged", file=sys.stderr)
                 continue
             written += 1
     finally:
@@ -100,12 +100,11 @@ def _run() -> int:
 
 
 def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: bool) -> None:
-    """Writes the mean of some checkpoints, and tells it.
+    """Writes the mean of some checkpoints and prints its path.
 
     Raises:
-      CheckpointError: one is broken, or a trainer has deleted it.
-      OSError: a trainer has deleted one.
-      SafetensorError: so, too.
+      CheckpointError: a checkpoint is corrupt, or a trainer has deleted it.
+      OSError, SafetensorError: a trainer has deleted a checkpoint.
     """
     from t2t_torch.checkpoint.checkpoint import MANIFEST
     from t2t_torch.checkpoint.directory import CheckpointDirectory
@@ -128,7 +127,7 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
     """Yields the checkpoints of each average.
 
     Raises:
-      CheckpointError: one that was asked for is not there, or broken, or none was evaluated.
+      CheckpointError: a requested checkpoint is missing or corrupt, or none was evaluated.
     """
     if _flag("steps"):
         yield [source.at(int(step)) for step in dict.fromkeys(_flag("steps"))]
@@ -154,9 +153,9 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
 
 
 def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
-    """Copies what makes a run directory: task, hparams, vocabularies; returns what is new there.
+    """Copies task, hparams and vocabularies of a run; returns the files that are new.
 
-    Of a trial it is what says how it was trained, and its code.
+    For a trial, copies its configuration and its code.
     """
     from t2t_torch.files import staged
     from t2t_torch.loading import trial_of

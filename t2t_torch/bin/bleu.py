@@ -4,9 +4,9 @@
     t2t-bleu --translation=out.txt --reference=right.txt --scores=rouge_2,word_error_rate
     t2t-bleu --translations_dir=translations --reference=right.txt --wait_minutes=60
 
-Prints tensor2tensor's BLEU and sacreBLEU's, each with what it was counted with.  Of a folder that
-t2t-translate-all fills, each file is scored as it comes, and TensorBoard is told BLEU_cased and
-BLEU_uncased at the step and the time of its checkpoint.
+Prints the BLEU scores of tensor2tensor and of sacreBLEU with their signatures.  In a folder that
+t2t-translate-all writes to, each new file is scored, and BLEU_cased and BLEU_uncased are written to
+TensorBoard with the step and the time of the checkpoint.
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ def _run() -> int:
             raise UsageError("--translation and --translations_dir: give one of them.")
         shared.require(FLAGS, "reference")
         return _score_folder(Path(_flag("translations_dir")))
-    asked = [f"--{name}" for name in _OF_FOLDER if _flag(name) != FLAGS[name].default]
-    if asked:
-        raise UsageError(f"{', '.join(asked)}: read with --translations_dir alone. Leave it out.")
+    unread = [f"--{name}" for name in _OF_FOLDER if _flag(name) != FLAGS[name].default]
+    if unread:
+        raise UsageError(f"{', '.join(unread)}: read with --translations_dir alone. Leave it out.")
     shared.require(FLAGS, *_SIDES)
     from t2t_torch.metrics import text_scores
 
@@ -112,11 +112,11 @@ def _lines(path: Path) -> list[str]:
 
 
 def _score_folder(folder: Path) -> int:
-    """Scores the files of a folder as they come; returns the exit code.
+    """Scores the files of a folder, also new ones; returns the exit code.
 
     Raises:
-      DataError: a file has not as many lines as the reference.
-      UsageError: the folder is not there, and does not come.
+      DataError: a file and the reference have different numbers of lines.
+      UsageError: the folder does not exist after `--wait_minutes`.
     """
     from t2t_torch.metrics.text_scores import ScoreEvents, score, translations_in
 
@@ -163,12 +163,12 @@ def _score(one: Translation, references: Sequence[str], events: ScoreEvents) -> 
     from t2t_torch.metrics.text_scores import check_counts, score
 
     outputs = _lines(one.path)
-    told = f"{one.path} cannot be scored: --reference={_flag('reference')}"
-    check_counts(len(outputs), len(references), told)
-    found = score(outputs, references, _names(), tokenize=_flag("bleu_tokenize"))
-    events.write(one.step, one.seconds, {name: each.value for name, each in found.items()})
+    subject = f"{one.path} cannot be scored: --reference={_flag('reference')}"
+    check_counts(len(outputs), len(references), subject)
+    scores = score(outputs, references, _names(), tokenize=_flag("bleu_tokenize"))
+    events.write(one.step, one.seconds, {name: each.value for name, each in scores.items()})
     events.note(one.step)
-    for name, each in found.items():
+    for name, each in scores.items():
         print(f"step {one.step:,}  {name} {each.value:.4f}  {each.signature}", flush=True)
 
 

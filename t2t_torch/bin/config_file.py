@@ -44,12 +44,12 @@ _ENDS = ("train_steps", "train_epochs")
 
 
 def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
-    """Returns arguments without the file: those of `--config` first, so that given ones win.
+    """Returns the arguments with those of the `--config` file first; given arguments win.
 
-    A YAML file, and the file of a `--trial`, is an experiment's and stays.
+    A YAML file, or the file of a `--trial`, describes an experiment and is not expanded.
 
     Raises:
-      UsageError: the file cannot be read, or something in it is no flag or of a wrong type.
+      UsageError: the file cannot be read, a key is not a flag, or a value has the wrong type.
     """
     known = list(arguments)
     file = _value_of("config", known)
@@ -68,7 +68,7 @@ def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
 
 
 def _value_of(name: str, arguments: Sequence[str]) -> str:
-    """Returns what the last `--name=value` or `--name value` says; "" if there is none."""
+    """Returns the value of the last `--name=value` or `--name value`; "" if there is none."""
     value = ""
     for index, word in enumerate(arguments):
         bare = word.lstrip("-") if word.startswith("-") else ""
@@ -80,19 +80,19 @@ def _value_of(name: str, arguments: Sequence[str]) -> str:
 
 
 class RunJson:
-    """A file of flags and hyperparameters, checked.
+    """Checked contents of a file of flags and hyperparameters.
 
     Attributes:
-      words: flag -> the arguments that it stands for.
-      hparams: what its object says.
+      words: command-line arguments of each flag.
+      hparams: hyperparameters, if they are an object.
 
     Args:
-      path: the file, for messages.
-      content: what stands in it.
-      values: the flags that there are.
+      path: path of the file, for messages.
+      content: contents of the file.
+      values: the flags of the command.
 
     Raises:
-      UsageError: something is no flag, or of a wrong type; all are named.
+      UsageError: a key is not a flag, or a value has the wrong type; all are reported.
     """
 
     def __init__(self, path: Path, content: Mapping[str, Any], values: flags.FlagValues) -> None:
@@ -122,15 +122,15 @@ class RunJson:
         """Reads a file.
 
         Raises:
-          UsageError: as the class; or it is not there, or is no JSON object.
+          UsageError: as the class; or the file does not exist, or is not a JSON object.
         """
         return cls(path, _content(path), values)
 
     def applied(self, hparams: HParams) -> HParams:
-        """Returns a set changed by the file's object, which signs only what it changes.
+        """Returns hparams changed by the file; only changed fields get it as their source.
 
         Raises:
-          UsageError: a name is unknown, or a value not of its type.
+          UsageError: a name is unknown, or a value has the wrong type.
         """
         changes = {
             name: tuple(value) if isinstance(value, list) else value
@@ -149,7 +149,7 @@ class RunJson:
             raise UsageError(f"{self.path}: hparams: {error}") from None
 
     def warn(self, processes: int) -> None:
-        """Says on stderr if another version wrote the file, or a run of more or fewer processes."""
+        """Warns on stderr if the file is of another version or number of processes."""
         here = {"version": t2t_torch.__version__, "processes": processes}
         for name, value in self._about.items():
             if value != here[name]:
@@ -163,15 +163,13 @@ class RunJson:
 def content_of(
     values: flags.FlagValues, hparams: HParams, known: Mapping[str, Any], *, processes: int
 ) -> dict[str, Any]:
-    """Returns the JSON that reproduces a run.
-
-    `--output_dir` is not in it: it is for the next run to say.
+    """Returns the JSON that reproduces a run, without `--output_dir`.
 
     Args:
       values: the flags.
-      hparams: as they were resolved.
-      known: what is known better than the flags say it: None leaves one out.
-      processes: that train together.
+      hparams: resolved hyperparameters.
+      known: values that replace those of flags; None leaves a flag out.
+      processes: number of training processes.
     """
     content: dict[str, Any] = {"version": t2t_torch.__version__, "processes": processes}
     for name in values:
@@ -185,15 +183,15 @@ def content_of(
 
 
 def written(content: Mapping[str, Any]) -> str:
-    """Returns the file's text."""
+    """Returns the text of the file."""
     return json.dumps(content, indent=2) + "\n"
 
 
 def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) -> dict[str, Any]:
-    """Returns what a run's own file says of some flags; of another version it may know fewer.
+    """Returns the recorded values of some flags of a run; older versions record fewer.
 
     Raises:
-      CheckpointError: it is no JSON object, or a value is of a wrong type.
+      CheckpointError: the file is not a JSON object, or a value has the wrong type.
     """
     path = directory / NAME
     if not path.exists():
@@ -204,19 +202,19 @@ def remembered(directory: Path, names: Iterable[str], values: flags.FlagValues) 
         with contextlib.suppress(OSError):  # `_content` says what is wrong
             run_directory.read_checked(directory, NAME)
         content = _content(path)
-        found = {name: content[name] for name in names if name in content}
-        RunJson(path, found, values)  # checks them
+        recorded = {name: content[name] for name in names if name in content}
+        RunJson(path, recorded, values)  # checks them
     except UsageError as error:
         raise CheckpointError(
             f"{error}\n{run_directory.how_to_restore(directory, NAME)}\nOr delete it and give the "
             "flags again that are not the defaults: it remembers how the run is evaluated and "
             "saved."
         ) from error
-    return found
+    return recorded
 
 
 def argument(values: flags.FlagValues, name: str, value: Any) -> str:
-    """Returns what says a flag's JSON value on the command line."""
+    """Returns the command-line argument for a JSON value of a flag."""
     return " ".join(_words(values[name], name, value) or ())
 
 
@@ -256,7 +254,7 @@ def _unknown(name: str, values: flags.FlagValues) -> str:
 
 
 def _kind(flag: flags.Flag[Any]) -> str:
-    """Says which JSON a flag takes."""
+    """Returns the JSON type of a flag, for messages."""
     if flag.name in OBJECTS:
         return 'an object, {"name": value}, or a string, "name=value,..."'
     if _is_repeated(flag) or isinstance(flag.parser, flags.ListParser):
@@ -268,7 +266,7 @@ def _kind(flag: flags.Flag[Any]) -> str:
 
 
 def _pairs(values: Mapping[str, Any]) -> str:
-    """Writes an object as `--hparams` reads it."""
+    """Formats an object for `--hparams`."""
     from t2t_torch.params import value_text
 
     return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
@@ -279,7 +277,7 @@ def _is_repeated(flag: flags.Flag[Any]) -> bool:
 
 
 def _words(flag: flags.Flag[Any], name: str, value: Any) -> list[str] | None:
-    """Returns the arguments that say a JSON value; None if it is not of the flag's type."""
+    """Returns the arguments for a JSON value; None if it has the wrong type."""
     if value is None:
         return [] if flag.default is None else None
     kind = _kind(flag)
@@ -297,5 +295,5 @@ def _words(flag: flags.Flag[Any], name: str, value: Any) -> list[str] | None:
 
 
 def _same(ours: Any, value: Any) -> bool:
-    """Whether a value is a field's; true is not 1."""
+    """Returns True if a value equals that of a field; true does not equal 1."""
     return bool(ours == value) and isinstance(ours, bool) == isinstance(value, bool)

@@ -1,8 +1,8 @@
-"""Looks at generated data: counts, samples, labels, what is unknown, duplicates, batches.
+"""Inspects generated data: counts, samples, labels, unknown tokens, duplicates, batches.
 
     t2t-data --problem=translate_multi30k_ende --data_dir=data --report=report.html
 
-Reads the shards that t2t-datagen has written, prints what is in them and what is worth a look.
+Reads the shards written by t2t-datagen, prints statistics, and points out likely defects.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def _run() -> int:
 
     problem = registry.problem(_flag("problem"))
     json_file, report = (shared.file_to_write(FLAGS, name) for name in ("json", "report"))
-    census = _census(problem, Path(_flag("data_dir")))
-    sections, found = sections_of(census), findings(census)
-    print(told(f"{census.problem} in {census.data_dir}", sections, found))
+    statistics = _statistics(problem, Path(_flag("data_dir")))
+    sections, remarks = sections_of(statistics), findings(statistics)
+    print(told(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
     if json_file is not None:
-        text = json.dumps({**census.plain(), "findings": found}, ensure_ascii=False)
+        text = json.dumps({**statistics.plain(), "findings": remarks}, ensure_ascii=False)
         _write(json_file, text + "\n")
     if report is not None:
-        plots = draw(census) if can_draw() else None
-        _write(report, page(census, sections, found, plots))
+        plots = draw(statistics) if can_draw() else None
+        _write(report, page(statistics, sections, remarks, plots))
         if plots is None:
             print(INSTALL, file=sys.stderr)
     return 0
@@ -85,7 +85,7 @@ def _write(file: Path, text: str) -> None:
     print(f"\nWritten: {file}")
 
 
-def _census(problem: Problem, data_dir: Path) -> DatasetStatistics:
+def _statistics(problem: Problem, data_dir: Path) -> DatasetStatistics:
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
     from t2t_torch.reports.statistics import Reader
@@ -105,16 +105,18 @@ def _census(problem: Problem, data_dir: Path) -> DatasetStatistics:
     }
     if not any(shards.values()):
         raise DataError(f"The data of {problem.full_name!r} in {data_dir} has no rows.")
-    census = Reader(features, shards).take(problem.full_name, str(data_dir), _flag("num_samples"))
+    statistics = Reader(features, shards).take(
+        problem.full_name, str(data_dir), _flag("num_samples")
+    )
     skipped = {split: manifest.splits[split].skipped for split in shards}
-    census = dataclasses.replace(census, skipped=skipped)
+    statistics = dataclasses.replace(statistics, skipped=skipped)
     if not _flag("hparams_set"):
-        return census
-    return dataclasses.replace(census, buckets=_buckets(problem, features, shards))
+        return statistics
+    return dataclasses.replace(statistics, buckets=_buckets(problem, features, shards))
 
 
 def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) -> BucketTable:
-    """The batches of an epoch of training."""
+    """Returns the batches of a training epoch."""
     from t2t_torch.pipeline.plan import Batching, EpochPlan
     from t2t_torch.pipeline.reader import LengthLimits
     from t2t_torch.reports.column_statistics import bucket_table

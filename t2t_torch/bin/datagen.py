@@ -2,8 +2,8 @@
 
     t2t-datagen --problem=translate_multi30k_ende --data_dir=data --tmp_dir=raw
 
-Raw files are looked for in --tmp_dir and downloaded there if missing.  Data that is there, whole
-and of the same settings, is left alone; several commands at once do not harm each other.
+Missing raw files are downloaded to --tmp_dir.  Existing data with the same settings is kept.
+Several commands may run at the same time.
 
     t2t-datagen --declare=train.csv --declare_to=my_problems/support_tickets.json
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def declare(path: Path, target: Path | None) -> int:
-    """Prints or writes a declaration; prints samples and doubts on stderr.
+    """Prints or writes a declaration; prints samples and uncertain guesses on stderr.
 
     Raises:
       UsageError: `target` exists or cannot be written.
@@ -51,29 +51,31 @@ def declare(path: Path, target: Path | None) -> int:
 
     if target is not None:
         _check_absent(target)
-    found = draft(path)
+    drafted = draft(path)
     if target is not None:
-        _write_new(target, found.text)
-    name, folder = found.content["problem"], found.path.parent
-    told = ["The first rows, as samples:"]
-    told += [f"  {field}: {_shown(value)}" for row in found.samples for field, value in row.items()]
-    told += ["Not sure:", *(f"  - {doubt}" for doubt in found.doubts)] if found.doubts else []
+        _write_new(target, drafted.text)
+    name, folder = drafted.content["problem"], drafted.path.parent
+    lines = ["The first rows, as samples:"]
+    lines += [
+        f"  {field}: {_shown(value)}" for row in drafted.samples for field, value in row.items()
+    ]
+    lines += ["Not sure:", *(f"  - {doubt}" for doubt in drafted.doubts)] if drafted.doubts else []
     usr_dir = folder if target is None else target.parent
     command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
     if usr_dir.resolve() != folder.resolve():
         command.append(f"--tmp_dir={folder}")
-    if found.has_bad_rows:
+    if drafted.has_bad_rows:
         command.append("--on_bad_record=skip")
     if target is None:
-        again = ["t2t-datagen", f"--declare={path}", f"--declare_to={found.path}"]
-        told += ["", f"Save it:  {shlex.join(again)}"]
-        told += ["Look it over, and run:", f"  {shlex.join(command)}"]
-        told += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
+        again = ["t2t-datagen", f"--declare={path}", f"--declare_to={drafted.path}"]
+        lines += ["", f"Save it:  {shlex.join(again)}"]
+        lines += ["Look it over, and run:", f"  {shlex.join(command)}"]
+        lines += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
     else:
-        told += ["", f"Wrote {target}. Look it over, and run:", f"  {shlex.join(command)}", ""]
-    print("\n".join(told), file=sys.stderr)
+        lines += ["", f"Wrote {target}. Look it over, and run:", f"  {shlex.join(command)}", ""]
+    print("\n".join(lines), file=sys.stderr)
     if target is None:
-        print(found.text)
+        print(drafted.text)
     return 0
 
 
@@ -90,7 +92,7 @@ def _check_absent(target: Path) -> None:
 
 
 def _write_new(target: Path, text: str) -> None:
-    """Writes a file that must not exist; makes the folders above it."""
+    """Writes a file that must not exist yet; creates its parent folders."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("x", encoding="utf-8") as file:
@@ -108,7 +110,7 @@ def _write_new(target: Path, text: str) -> None:
 
 
 def _shown(value: object) -> str:
-    """A value on one line, not too long."""
+    """Formats a value on one line, shortened if necessary."""
     text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
 
@@ -126,12 +128,12 @@ _PRODUCTS = 6  # floating point operations for each weight and token: forward, a
 
 
 def next_command(name: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
-    """Returns the command of t2t-trainer, and an estimate of its time on this machine's CPUs.
+    """Returns a command of t2t-trainer, and an estimate of its time on the CPUs of this machine.
 
     Args:
-      name: of the problem, whose data has been generated.
-      data_dir: where its data is; of a mixture, that of its problems.
-      usr_dirs: of the problem.
+      name: name of the problem.
+      data_dir: directory of its data, or of the data of the problems of a mixture.
+      usr_dirs: the user's folders that declare the problem.
     """
     problem = registry.problem(name)
     words = problem.suggested_flags.split()
@@ -160,8 +162,8 @@ def next_command(name: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
     epochs = steps * rows_of_step / max(1, rows)
     return (
         f"  {shlex.join(command)}\n"
-        f"({steps:,} steps, {epochs:,.0f} times the data: roughly {_told(seconds)} on the CPUs of "
-        "this machine. The trainer reports the time left.)"
+        f"({steps:,} steps, {epochs:,.0f} times the data: roughly {_duration(seconds)} on the CPUs "
+        "of this machine. The trainer reports the time left.)"
     )
 
 
@@ -173,7 +175,7 @@ def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
 
 
 def _positions(manifests: Sequence[Manifest]) -> int:
-    """The positions of all training rows, of the longest feature of words or ids."""
+    """Returns the number of positions of all training rows, counting their longest feature."""
     return sum(
         max((entry.tokens[n] for n, f in one.features.items() if f.vocab_size), default=entry.rows)
         for one in manifests
@@ -188,7 +190,7 @@ def _writes_texts(problem: Problem, data_dir: Path) -> bool:
 
 
 def _steps(batches: float, *, writes_texts: bool) -> int:
-    """Steps of some epochs, within bounds, rounded up to two digits."""
+    """Returns the steps of several epochs, within bounds, rounded up to two digits."""
     least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
     steps = min(max(_EPOCHS * batches, least), _MOST_STEPS)
     unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
@@ -196,7 +198,7 @@ def _steps(batches: float, *, writes_texts: bool) -> int:
 
 
 def _shorter_warm_up(steps: int, hparams: HParams) -> str:
-    """Hyperparameters of a warm-up of so many steps to the same learning rate."""
+    """Returns hparams of a shorter warm-up that reaches the same learning rate."""
     changed = f"learning_rate_warmup_steps={steps}"
     if "rsqrt_decay" not in hparams.learning_rate_schedule:
         return changed
@@ -205,7 +207,7 @@ def _shorter_warm_up(steps: int, hparams: HParams) -> str:
 
 
 def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
-    """Floating point operations of a training step for each position, by the set's sizes."""
+    """Estimates the floating point operations per position of a training step."""
     hidden, layers = hparams.hidden_size, max(1, hparams.num_hidden_layers)
     inner = getattr(hparams, "filter_size", None) or 2 * hidden
     sides = 2 if any("inputs" in one.features for one in manifests) else 1
@@ -220,7 +222,7 @@ def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
 
 
 def _speed() -> float:
-    """Floating point operations a second that training may reach, by a product of matrices."""
+    """Measures a matrix product; returns the floating point operations per second of training."""
     import numpy as np
 
     matrix, seconds = np.ones((768, 768), np.float32), []
@@ -231,7 +233,7 @@ def _speed() -> float:
     return _SHARE_OF_PEAK * 2 * len(matrix) ** 3 / max(1e-9, min(seconds))
 
 
-def _told(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
@@ -378,14 +380,14 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
         options |= {"num_processes": _flag("num_concurrent_processes")}
         manifest = generate_data(problem, data_dir, tmp_dir, **options)
     if manifest is not None:
-        _tell(manifest, name, data_dir, start)
+        _report(manifest, name, data_dir, start)
 
 
 def _check_tasks() -> None:
-    """Checks that the flags of tasks and of Ray go together.
+    """Checks the flags of tasks and of Ray.
 
     Raises:
-      UsageError: they do not.
+      UsageError: they contradict each other.
     """
     num_tasks, task_id = _flag("num_tasks"), _flag("task_id")
     if _flag("runner") == "ray":
@@ -404,7 +406,7 @@ def _check_tasks() -> None:
 
 
 def _import(source: str) -> int:
-    """Takes tensor2tensor's data over."""
+    """Imports TFRecord files of tensor2tensor."""
     from t2t_torch.data.import_tfrecords import import_named
 
     shared.require(FLAGS, "problem", "data_dir")
@@ -416,29 +418,29 @@ def _import(source: str) -> int:
         for name in filter(None, map(str.strip, _flag("problem").split(","))):
             start = time.perf_counter()
             manifest = import_named(name, source, data_dir, overwrite=_flag("overwrite"))
-            _tell(manifest, name, data_dir, start)
+            _report(manifest, name, data_dir, start)
     return 0
 
 
-def _tell(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
-    """Prints what a data set holds, and what to do next."""
+def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
+    """Prints a summary of the data and the next command."""
     seconds = time.perf_counter() - start
     print(f"\n{manifest.problem} in {data_dir}, {seconds:.1f} seconds\n")
     print(summary(manifest))
     if any(entry.skipped for entry in manifest.splits.values()):
-        told = ", ".join(f"{entry.skipped:,} of {key}" for key, entry in manifest.splits.items())
-        print(f"\nSkipped: {told}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
+        skipped = ", ".join(f"{entry.skipped:,} of {key}" for key, entry in manifest.splits.items())
+        print(f"\nSkipped: {skipped}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
             print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
-        _tell_scales(name, data_dir)
+        _warn_of_scales(name, data_dir)
     print(f"\nNext:\n{next_command(name, data_dir, _flag('t2t_usr_dir'))}")
 
 
-def _tell_scales(name: str, data_dir: Path) -> None:
-    """Warns of numbers whose scale makes learning hard."""
+def _warn_of_scales(name: str, data_dir: Path) -> None:
+    """Warns about numbers whose scale makes training difficult."""
     from t2t_torch.data.shards import Shards
     from t2t_torch.reports.column_statistics import scale_warnings
 
@@ -449,7 +451,7 @@ def _tell_scales(name: str, data_dir: Path) -> None:
 
 
 def summary(manifest: Manifest) -> str:
-    """A table of what a data set holds: a line for each feature of each split."""
+    """Returns a table with a row for each feature of each split."""
     head = ("split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary")
     lines = [head]
     for split, entry in manifest.splits.items():
@@ -481,20 +483,20 @@ def summary(manifest: Manifest) -> str:
 
 
 def _chosen() -> list[str]:
-    """The problems' names in the order asked; all that there are if none was asked for.
+    """Returns the requested problems in order; all problems by default.
 
-    `x` and `x_rev` share their data, so only the first of them stays.
+    `x` and `x_rev` share their data, so only the first of them is returned.
 
     Raises:
       T2TError: a name is unknown or its file does not import, or no problem is left.
     """
-    asked = [part.strip() for part in (_flag("problem") or "*").split(",") if part.strip()]
-    if not asked:
+    requested = [part.strip() for part in (_flag("problem") or "*").split(",") if part.strip()]
+    if not requested:
         raise UsageError(
             f"--problem={_flag('problem')} names no problem. List all:  t2t-datagen --only_list"
         )
     chosen: dict[str, str] = {}
-    for name in asked:
+    for name in requested:
         for match in _matching(name):
             chosen.setdefault(parse_problem_name(match).base_name, match)
     excluded = {
@@ -513,10 +515,10 @@ def _chosen() -> list[str]:
 
 
 def _matching(name: str) -> list[str]:
-    """The problems of a pattern, or the one of a name, which is looked up here and now.
+    """Returns the problems that match a pattern, or a single name, which is looked up.
 
     Raises:
-      T2TError: there is none, or its file does not import.
+      T2TError: there is no match, or the file of the problem does not import.
     """
     if not any(mark in name for mark in "*?["):
         registry.problem(name)

@@ -1,4 +1,4 @@
-"""Decodes with a trained model: a file, a data set, or what you type.
+"""Decodes with a trained model: a file, a data set, or typed inputs.
 
     t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
     t2t-decoder --output_dir=run --data_dir=data
@@ -6,7 +6,7 @@
     t2t-decoder --output_dir=run --score_file=lines.txt
 
 Problem, model, hyperparameters and vocabularies come from the run directory.
-Of a run of a trial, its validation loader, or arrays:
+For a run of a trial, decodes its validation loader, or arrays:
     t2t-decoder --output_dir=run --decode_to_file=out.npz
     t2t-decoder --output_dir=run --decode_from_file=in.jsonl --decode_to_file=out.jsonl
 """
@@ -126,7 +126,7 @@ def _run() -> int:
 
 
 def _settings() -> str:
-    """Returns `--decode_hparams`, with `--decode_shards` among them."""
+    """Returns `--decode_hparams` including `--decode_shards`."""
     settings: str = _flag("decode_hparams")
     if _flag("decode_shards") == 1:
         return settings
@@ -176,15 +176,15 @@ def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
 
 
 def _runs() -> list[str]:
-    """The run, or the several that answer as one."""
+    """Returns the run directory, or those of an ensemble."""
     return [str(Path(run).expanduser()) for run in _flag("output_dir").split(",")]
 
 
 def _generating(hparams: DecodeHParams) -> Predictor:
-    """Loads a model that writes texts.
+    """Loads a model that generates text.
 
     Raises:
-      UsageError: it gives something else.
+      UsageError: the model has other outputs.
     """
     from t2t_torch.decode.predictor import Predictor
 
@@ -244,7 +244,7 @@ def _decode_file(hparams: DecodeHParams) -> None:
         report = sys.stderr if goes_to_stdout(path) else sys.stdout
         print(f"{decoded}: {path}", file=report)
         best = hparams.replace(return_beams=False, write_beam_scores=False)
-        lines = [one_line(found, best) for found in decoded.predictions]
+        lines = [one_line(prediction, best) for prediction in decoded.predictions]
         names = text_scores.scores_of(predictor.features)
     if references is not None:
         report = sys.stderr if goes_to_stdout(path) else sys.stdout
@@ -260,18 +260,18 @@ def _score_file(hparams: DecodeHParams) -> None:
     source = Path(_flag("score_file"))
     target = Path(_flag("decode_to_file") or f"{source}.scores")
     check_target(target, source)
-    found = evaluation.score_file(_generating(hparams), source, target)
-    total = sum(score.log_probability for score in found)
-    tokens = sum(score.tokens for score in found)
-    told = "0 lines, nothing to score"
-    if found:
+    scores = evaluation.score_file(_generating(hparams), source, target)
+    total = sum(score.log_probability for score in scores)
+    tokens = sum(score.tokens for score in scores)
+    summary = "0 lines, nothing to score"
+    if scores:
         perplexity = math.exp(min(-total / tokens, 700.0))
-        told = (
-            f"{len(found):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, "
+        summary = (
+            f"{len(scores):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, "
             f"perplexity {perplexity:.4f}"
         )
     print(
-        f"{told}: {target}",
+        f"{summary}: {target}",
         file=sys.stderr if goes_to_stdout(target) else sys.stdout,
     )
 
@@ -290,29 +290,29 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
             "  --decode_interactive     what you type\n"
             "  --data_dir=...           the problem's generated data"
         )
-    asked = Path(_flag("decode_to_file")) if _flag("decode_to_file") else None
-    if asked is not None:
-        if is_stream(asked):
+    requested = Path(_flag("decode_to_file")) if _flag("decode_to_file") else None
+    if requested is not None:
+        if is_stream(requested):
             raise UsageError(
-                f"--decode_to_file={asked} is no regular file, and a data set is decoded to three "
-                "files. Give a name that theirs begin with."
+                f"--decode_to_file={requested} is no regular file, and a data set is decoded to "
+                "three files. Give a name that theirs begin with."
             )
-        check_target(asked)
+        check_target(requested)
     predictor = _generating(hparams)
     split = Split.TEST if _flag("eval_use_test_set") else Split.EVAL
     shared.verify_data(FLAGS, predictor.problem, split)
     step = predictor.run.step if predictor.run else 0
     default = Path(_runs()[0], "decodes", f"{split.value}-{step}")
-    base = asked or default
+    base = requested or default
     decoded, targets = files.decode_dataset(
         predictor, Path(_flag("data_dir")), split, base, hparams
     )
     print(f"{decoded}: {decodes_name(base, predictor, hparams, shard_of(hparams))}")
     best = hparams.replace(return_beams=False, write_beam_scores=False, identity_output=False)
-    outputs = [one_line(found, best) for found in decoded.predictions]
+    outputs = [one_line(prediction, best) for prediction in decoded.predictions]
     right = sum(output == target for output, target in zip(outputs, targets, strict=True))
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
-    if mended := sum(found.hypotheses[0].mended for found in decoded.predictions):
+    if mended := sum(prediction.hypotheses[0].mended for prediction in decoded.predictions):
         print(f"mended, as they were no trees over the words: {mended:,}")
     print(text_scores.table(outputs, targets, text_scores.scores_of(predictor.features)))
 
@@ -343,7 +343,7 @@ def _decode_trial() -> int:
     """Decodes with a run of a trial; returns the exit code.
 
     Raises:
-      UsageError: a flag is for problems only, or the suffix of a file is unknown.
+      UsageError: a flag applies only to problems, or the suffix of a file is unknown.
     """
     shared.check_is_of_trial(FLAGS, _DECODE_FLAGS_OF_PROBLEMS)
     from t2t_torch.distributed.process_group import World
@@ -352,18 +352,18 @@ def _decode_trial() -> int:
     from t2t_torch.trial.predictor import OpenedRun
 
     run_dir = Path(_flag("output_dir")).expanduser()
-    given, asked = _flag("decode_from_file"), _flag("decode_to_file")
+    given, output = _flag("decode_from_file"), _flag("decode_to_file")
     source = Path(given) if given else None
-    if asked:
-        check_files(source, Path(asked))
-        check_target(Path(asked), *([source] if source else []))
+    if output:
+        check_files(source, Path(output))
+        check_target(Path(output), *([source] if source else []))
     elif source:
         check_files(source, source)
     opened = OpenedRun.of(run_dir, World(0, 1, device()))
     decoder = TrialDecoder(opened, _flag("checkpoint_path"))
     step = decoder.predictor.chosen.step
-    if asked:
-        target = Path(asked)
+    if output:
+        target = Path(output)
     elif source:
         target = source.with_name(f"{source.stem}.{opened.task.name}.{step}{source.suffix}")
     else:

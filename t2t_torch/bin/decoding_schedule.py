@@ -1,4 +1,4 @@
-"""What `t2t-trainer`'s schedules decode: in the leader, while the others listen for signals."""
+"""Decoding during `t2t-trainer`: in the leader, while the other processes wait for signals."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
     from t2t_torch.train.stopping import StopRequest
 
 
-_DONE, _GOES_ON, _FAILED, _GONE = range(4)
+_DONE, _GOES_ON, _FAILED, _DELETED = range(4)
 
 
 class DecodingSchedule:
-    """Decodes as the flags say, and tells the scores.
+    """Decodes checkpoints as set by flags, and reports the scores.
 
     Attributes:
-      scores: the names of what a decoding is told by, after `check`.
+      scores: names of the scores, available after `check`.
 
     Args:
-      directory: of the run.
-      problem: what it learns.
+      directory: the run directory.
+      problem: problem of the run.
       world: the processes.
-      stop: asked before each batch.
+      stop: stop request, checked before each batch.
 
     Raises:
-      DataError: what is named cannot be read.
-      HParamsError: `--decode_hparams` cannot be.
-      UsageError: `--decode_to_file` cannot be written; or there are several problems, and
-        `--decode_problem` names none of them.
+      DataError: an input file cannot be read.
+      HParamsError: `--decode_hparams` is invalid.
+      UsageError: `--decode_to_file` cannot be written; or the run has several problems, and
+        `--decode_problem` is not one of them.
     """
 
     def __init__(
@@ -79,15 +79,15 @@ class DecodingSchedule:
         if world.leads:
             self._decoder.check()
 
-    def check(self, learnt: LearningTask) -> None:
-        """Checks before training that there will be something to decode; finds `scores`.
+    def check(self, trained: LearningTask) -> None:
+        """Checks before training that there are inputs to decode; sets `scores`.
 
         Raises:
-          HParamsError: it will give labels, and hparams are set that only models of texts read.
-          UsageError: the model will give labels, and no file of inputs is named; or the data has no
+          HParamsError: the model predicts labels, and decoding hparams for text are set.
+          UsageError: the model predicts labels, and there is no file of inputs; or the data has no
             inputs.
         """
-        task = learnt.tasks[self._problem or learnt.name]
+        task = trained.tasks[self._problem or trained.name]
         if self._decoder.has_references:
             self.scores = score_names(task.features)
         targets, schedule = task.features.targets, flag("schedule")
@@ -109,48 +109,48 @@ class DecodingSchedule:
             )
 
     def of(self, estimator: Estimator) -> Decode:
-        """Returns what an `Experiment` calls."""
+        """Returns the decoding function of an `Experiment`."""
 
         def decode(checkpoint: Checkpoint, split: Split | None) -> Mapping[str, float]:
             if not self._world.leads:
                 self._listen(checkpoint)
-                estimator.is_asked_to_stop()
+                estimator.is_stop_requested()
                 return {}
             try:
                 made = self._decode(estimator, checkpoint, split)
             except DeletedError:
-                self._world.from_leader(_GONE)
+                self._world.from_leader(_DELETED)
                 raise
             except _StoppedError:
                 self._world.from_leader(_DONE)
-                estimator.is_asked_to_stop()
+                estimator.is_stop_requested()
                 return {}
             except BaseException:
                 self._world.from_leader(_FAILED)
                 raise
             self._world.from_leader(_DONE)
-            self._tell(estimator, checkpoint.step, made)
-            estimator.is_asked_to_stop()
+            self._report(estimator, checkpoint.step, made)
+            estimator.is_stop_requested()
             return made.scores
 
         return decode
 
     def _decode(self, estimator: Estimator, checkpoint: Checkpoint, split: Split | None) -> Decodes:
         made: list[Decodes] = []
-        if estimator.checkpoints.is_gone_while(
+        if estimator.checkpoints.deleted_during(
             lambda one: made.append(self._decoder(one, split, poll=self._poll)), checkpoint
         ):
             raise _deleted(checkpoint)
         return made[0]
 
     def _poll(self) -> None:
-        """Asks all processes for a signal, those that listen too."""
+        """Checks for a signal in all processes."""
         self._world.from_leader(_GOES_ON)
         if self._world.maximum(self._stop.signal):
             raise _StoppedError
 
     def _listen(self, checkpoint: Checkpoint) -> None:
-        """Answers the leader while it decodes.
+        """Waits for the leader while it decodes.
 
         Raises:
           DeletedError: as in the leader.
@@ -159,13 +159,13 @@ class DecodingSchedule:
             word = self._world.from_leader(_DONE)
             if word == _FAILED:
                 raise SystemExit(1)  # the leader says why
-            if word == _GONE:
+            if word == _DELETED:
                 raise _deleted(checkpoint)
             if word == _DONE:
                 return
             self._world.maximum(self._stop.signal)
 
-    def _tell(self, estimator: Estimator, step: int, made: Decodes) -> None:
+    def _report(self, estimator: Estimator, step: int, made: Decodes) -> None:
         estimator.say(f"step {step}  decoded to {made.target}")
         for name, signature in zip(made.scores, made.signatures, strict=True):
             estimator.say(f"  {name.partition('/')[2]} {made.scores[name]:.4f}  {signature}")
@@ -177,24 +177,25 @@ class DecodingSchedule:
 
 
 def _decoded_problem(problem: Problem) -> str | None:
-    """Returns which of several problems is decoded; None if there is one.
+    """Returns the problem to decode of a run of several; None for a run of one problem.
 
     Raises:
-      UsageError: `--decode_problem` does not say it, or names what is not learnt.
+      UsageError: `--decode_problem` is missing, or not a problem of the run.
     """
-    asked: str | None = flag("decode_problem")
+    requested: str | None = flag("decode_problem")
     if isinstance(problem, MultiProblem):
-        if not asked:
+        if not requested:
             raise UsageError(
                 f"--schedule={flag('schedule')} decodes one problem, and '{problem.full_name}' is "
                 f"of several. Say which: --decode_problem= one of "
                 f"{', '.join(problem.problem_names)}."
             )
-        problem.component(asked)
-        return asked
-    if asked and asked != problem.full_name:
+        problem.component(requested)
+        return requested
+    if requested and requested != problem.full_name:
         raise UsageError(
-            f"--decode_problem={asked}: the run learns '{problem.full_name}' alone. Leave it out."
+            f"--decode_problem={requested}: the run learns '{problem.full_name}' alone. Leave it "
+            "out."
         )
     return None
 
@@ -204,4 +205,4 @@ def _deleted(checkpoint: Checkpoint) -> DeletedError:
 
 
 class _StoppedError(Exception):
-    """A signal has come while a checkpoint was decoded."""
+    """A signal arrived during decoding."""

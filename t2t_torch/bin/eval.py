@@ -1,12 +1,12 @@
-"""Evaluates a checkpoint of a run, and leaves the run as it is.
+"""Evaluates a checkpoint of a run without changing the run.
 
     t2t-eval --output_dir=run --data_dir=data
     t2t-eval --output_dir=run --data_dir=data --checkpoint_path=best --eval_use_test_set
     t2t-eval --output_dir=run --data_dir=data --checkpoint_path=6000 --output_json=eval.json
     t2t-eval --output_dir=run --data_dir=data --output=eval    # eval/results.json, eval/rows.tsv
 
-Problem, model, hyperparameters and vocabularies come from the run directory; of a run that keeps an
-average of its weights, the average is evaluated.  Of a trial, its validation loader:
+Problem, model, hyperparameters and vocabularies come from the run directory.  If the run keeps an
+average of its weights, the average is evaluated.  For a trial, evaluates its validation loader:
     t2t-eval --output_dir=run_of_a_trial
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.eval ...
 """
@@ -130,8 +130,8 @@ def _run() -> int:
                 return 128 + estimator.signal
             leads = world.leads
     if leads:  # the others have gone: what follows may take long
-        found = (record.problem, record.model, checkpoint.step, split)
-        results = _results(*found, str(checkpoint.path), metrics)
+        about = (record.problem, record.model, checkpoint.step, split)
+        results = _results(*about, str(checkpoint.path), metrics)
         _report(results, target)
         if files is not None:
             run = (_flag("output_dir"), str(checkpoint.path))
@@ -143,21 +143,21 @@ def _run() -> int:
 
 def _evaluate_trial() -> int:
     target = shared.file_to_write(FLAGS, "output_json")
-    found = _evaluated_trial()
-    if found.signal:
-        return 128 + found.signal
-    if found.leads:
-        checkpoint = found.checkpoint
-        about = (found.trial, found.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
-        _report(_results(*about, found.metrics), target)
+    result = _evaluated_trial()
+    if result.signal:
+        return 128 + result.signal
+    if result.leads:
+        checkpoint = result.checkpoint
+        about = (result.trial, result.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
+        _report(_results(*about, result.metrics), target)
     return 0
 
 
 def _files() -> tuple[Files | None, DecodeHParams]:
-    """Returns what `--output` names, None without it, and how texts are decoded.
+    """Returns the files of `--output`, or None, and the decoding hparams.
 
     Raises:
-      UsageError: it cannot be written, or not all rows are evaluated.
+      UsageError: a file cannot be written, or not all rows are evaluated.
     """
     from t2t_torch.decode.evaluation import Files
     from t2t_torch.decode.hparam import parse_decode_hparams
@@ -180,10 +180,10 @@ def _files() -> tuple[Files | None, DecodeHParams]:
 
 
 def _make_ready(task: LearningTask, decoding: DecodeHParams) -> None:
-    """Adds what tables of labels are made of, and what `--eval_metrics` names.
+    """Adds the metrics of label tables and of `--eval_metrics` to a task.
 
     Raises:
-      HParamsError: `--decode_hparams` sets what the rows of `--output` do not read.
+      HParamsError: `--decode_hparams` contains settings that the rows of `--output` do not use.
     """
     from t2t_torch.decode.evaluation import check_rows, label_metrics
     from t2t_torch.train.experiment import add_metrics
@@ -201,15 +201,15 @@ def _write(
     how: DecodeHParams,
     dtype: str | None = None,
 ) -> None:
-    """Writes the results, and the rows.
+    """Writes the results and the rows.
 
     Args:
-      files: where to.
-      results: as they were told.
-      run: what `decode.loading.load` takes: a run directory or several, and a checkpoint.
-      problems: of a run of several.
-      how: texts are decoded.
-      dtype: in which the metrics were computed; None: as the run was trained.
+      files: files to write.
+      results: reported results.
+      run: arguments of `decode.loading.load`: a run directory or several, and a checkpoint.
+      problems: problems of a run of several.
+      how: decoding hparams.
+      dtype: number type of the evaluation; None: that of training.
     """
     from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
     from t2t_torch.decode.loading import load
@@ -219,8 +219,8 @@ def _write(
     write_results(files.results, results)  # rows may take long
     results["confusion"] = {}
     for problem in problems or (None,):
-        asked = problem or (None if isinstance(run[0], str) else _flag("problem"))
-        predictor = load(*run, problem=asked, hparams=how, device=device)
+        part = problem or (None if isinstance(run[0], str) else _flag("problem"))
+        predictor = load(*run, problem=part, hparams=how, device=device)
         rows = EvaluatedRows(predictor, data_dir, split, how, activation_dtype=dtype)
         path = files.rows_of(problem)
         count = write_rows(path, rows)
@@ -233,7 +233,7 @@ def _write(
 
 
 def _evaluate_ensemble() -> int:
-    """Evaluates several runs as one, in this process."""
+    """Evaluates several runs as an ensemble, in this process."""
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
     from t2t_torch.decode.loading import registered
 
@@ -263,8 +263,8 @@ def _evaluate_ensemble() -> int:
     )
     problem = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
     step = _flag("checkpoint_path") or "newest"
-    found = (problem, f"{len(runs)} runs as one", step, split)
-    results = _results(*found, ", ".join(runs), metrics)
+    about = (problem, f"{len(runs)} runs as one", step, split)
+    results = _results(*about, ", ".join(runs), metrics)
     _report(results, target)
     if files is not None:
         _write(files, results, (runs, _flag("checkpoint_path")), (), decoding)
@@ -298,7 +298,7 @@ def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
     """Restores the newest checkpoint, the best one, or that of a step or a folder.
 
     Raises:
-      CheckpointError: there is none, or it is broken.
+      CheckpointError: there is none, or it is corrupt.
     """
     from t2t_torch.decode.loading import find_checkpoint
 
@@ -324,7 +324,7 @@ def _results(
     checkpoint: str,
     metrics: Mapping[str, float],
 ) -> dict[str, Any]:
-    """Returns what is told; JSON has no NaN, which becomes null."""
+    """Returns the results as JSON values; NaN becomes null, because JSON has no NaN."""
     from t2t_torch.decode.evaluation import label_tables
 
     tables, plain = label_tables(metrics)
@@ -372,15 +372,15 @@ _EVAL_FLAGS_OF_PROBLEMS = (
 
 
 class EvaluatedTrial(NamedTuple):
-    """Results of a trial's evaluation.
+    """Results of the evaluation of a trial.
 
     Attributes:
-      trial: the name of its class.
-      model: the name of its model's class.
-      checkpoint: that was evaluated.
-      metrics: those that are numbers; empty if a signal has ended it.
-      signal: the number of one that has ended it, or 0.
-      leads: whether this process tells it.
+      trial: class name of the trial.
+      model: class name of the model.
+      checkpoint: evaluated checkpoint.
+      metrics: scalar metrics; empty after a signal.
+      signal: number of the signal that ended the evaluation, or 0.
+      leads: True if this process prints the results.
     """
 
     trial: str
@@ -392,10 +392,10 @@ class EvaluatedTrial(NamedTuple):
 
 
 def _evaluated_trial() -> EvaluatedTrial:
-    """Evaluates a checkpoint on the trial's validation loader.
+    """Evaluates a checkpoint on the validation loader of the trial.
 
     Raises:
-      UsageError: a flag is for problems only.
+      UsageError: a flag applies only to problems.
     """
     shared.check_is_of_trial(FLAGS, _EVAL_FLAGS_OF_PROBLEMS)
     from t2t_torch.distributed.process_group import join_world

@@ -1,4 +1,4 @@
-"""Exports a run to one ONNX graph, from text to answers, and checks that it answers as the run.
+"""Exports a run to one ONNX graph, from raw inputs to predictions, and verifies it.
 
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact
     t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --checkpoint=average:8
@@ -7,9 +7,9 @@
     t2t-exporter --output_dir=run --export_dir=weights --format=safetensors
     t2t-exporter --output_dir=run_of_a_trial --export_dir=artifact
 
-Rows of the dev split, of a trial those of its validation loader, are answered by the model and by
-the artifact.  If they do not agree nothing
-is written.  In Python t2t_torch.load("artifact") answers, with onnxruntime and without torch.
+The outputs of the model and of the artifact are compared on rows of the dev split, or of the
+validation loader of a trial.  If they differ, nothing is written.  In Python,
+t2t_torch.load("artifact") loads it with onnxruntime and without torch.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _run() -> int:
 
 
 def _exporter(request: Request, *, is_trial: bool) -> type[Exporter]:
-    """Returns the exporter of a format; raises UsageError if a trial has no such format."""
+    """Returns the exporter of a format; raises UsageError if trials do not support it."""
     if is_trial:
         from t2t_torch.trial import exporter as trial
 
@@ -152,7 +152,7 @@ def _exporter(request: Request, *, is_trial: bool) -> type[Exporter]:
 
 
 def _check_of_trial() -> None:
-    """Raises UsageError if a flag is given that means nothing for a trial."""
+    """Raises UsageError if a flag is given that does not apply to a trial."""
     if FLAGS["data_dir"].present:
         raise UsageError(
             "--data_dir is for a run of a problem: a trial's artifact is verified on its own "
@@ -163,7 +163,7 @@ def _check_of_trial() -> None:
 
 
 def _check_flags() -> None:
-    """Checks that a form reads the flags that are given, and is given those that it needs."""
+    """Raises UsageError if the format does not use a given flag, or needs a missing one."""
     form = _flag("format")
     if FLAGS["decode_hparams"].present and form != "onnx":
         raise UsageError(

@@ -1,10 +1,11 @@
 """Shared by all commands: common flags, `--help` and error reporting.
 
-Each command has its own `FlagValues`, so several commands can run in one process:
+Each command has its own `CommandFlags`, so several commands can run in one process:
 
-    FLAGS = flags.FlagValues()
-    shared.define(FLAGS, "problem", "data_dir", "t2t_usr_dir", "registry_help")
-    flags.DEFINE_integer("train_steps", 250000, "Steps in all.", flag_values=FLAGS)
+    class BakingOptions(Settings):
+        loaves: int = hp(2, "Loaves in the oven.", low=1)
+
+    FLAGS = shared.CommandFlags("t2t-baker", BakingOptions, common=("problem", "data_dir"))
 
     def main(argv: Sequence[str] | None = None) -> int:
         return shared.run_main(_run, FLAGS, __doc__, argv)
@@ -82,7 +83,7 @@ _LIBRARIES = (
 
 
 class CommonOptions(Settings):
-    """Flags that several commands share; `run_main` handles those from `t2t_usr_dir` on."""
+    """Flags that several commands share; `run_main` executes those from `t2t_usr_dir` on."""
 
     problem: str | None = hp(
         None, "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help."
@@ -166,17 +167,17 @@ _TENSOR2TENSORS = {
 
 
 class CommandFlags(flags.FlagValues):
-    """The flags of a command, made from the fields of settings classes.
+    """The flags of a command, created from the fields of settings classes.
 
-    A field's type, bounds and choices are those of its flag.  A name that ends in `_` loses it.
+    A flag has the type, bounds and choices of its field.  A trailing `_` of the name is dropped.
 
     Args:
-      command: the command's name.
-      *settings: classes whose fields are flags.
-      common: names of `CommonOptions` that are flags too, and come first; the field of the same
-        name of a class in `settings` replaces one.  Every command has `--config`,
-        `--config_schema` and `--verbosity`.
-      without: fields of `settings` that are no flags.
+      command: name of the command.
+      *settings: classes whose fields become flags.
+      common: names of `CommonOptions` that become flags too, and come first; a field of the same
+        name in `settings` replaces one.  Every command has `--config`, `--config_schema` and
+        `--verbosity`.
+      without: fields of `settings` that do not become flags.
 
     Raises:
       ValueError: `CommonOptions` has no field of a name in `common`.
@@ -209,7 +210,7 @@ class CommandFlags(flags.FlagValues):
         self.__dict__["command"], self.__dict__["fields"] = command, fields
 
     def value_of(self, name: str) -> Any:
-        """Returns a flag's value."""
+        """Returns the value of a flag."""
         return self[name].value
 
     def json_schema(self) -> dict[str, Any]:
@@ -234,8 +235,8 @@ class CommandFlags(flags.FlagValues):
         made = create_model(self.__dict__["command"], __config__={"extra": "forbid"}, **fields)
         schema = made.model_json_schema()
         properties = {
-            name.removesuffix("_"): {key: value for key, value in kept.items() if key != "title"}
-            for name, kept in schema["properties"].items()
+            name.removesuffix("_"): {key: value for key, value in field.items() if key != "title"}
+            for name, field in schema["properties"].items()
         }
         for name in config_file.OBJECTS & properties.keys():
             properties[name]["type"] = [properties[name]["type"], "object"]
@@ -268,15 +269,15 @@ def _flag_of(name: str, field: Setting) -> flags.Flag[Any]:
 
 
 def require(values: flags.FlagValues, *names: str) -> None:
-    """Checks that flags were given.
+    """Checks that flags are given.
 
     Raises:
-      UsageError: flags are missing; names all of them with their meanings.
+      UsageError: flags are missing; lists all of them with their meanings.
     """
     missing = [name for name in names if not values[name].value]
     if missing:
-        told = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
-        raise UsageError(f"missing flags:\n{told}")
+        listed = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
+        raise UsageError(f"missing flags:\n{listed}")
 
 
 def file_to_write(values: flags.FlagValues, name: str) -> Path | None:
@@ -383,12 +384,12 @@ def run_main(
         if values["config_schema"].value:
             print(json.dumps(values.json_schema(), indent=2))
             return 0
-        code = _answer(main, values)
+        code = _execute(main, values)
         sys.stdout.flush()
         return code
     except T2TError as error:
         print(f"error: {error}", file=sys.stderr)
-        _tell_torchrun(f"error: {error}")
+        _write_error_file(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
@@ -405,8 +406,8 @@ def run_main(
         return EXIT_CODE
 
 
-def _tell_torchrun(message: str) -> None:
-    """Writes an error message to the file that torchrun reads and prints at its end."""
+def _write_error_file(message: str) -> None:
+    """Writes an error message to the file that torchrun prints when it ends."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if not file:
         return
@@ -416,19 +417,19 @@ def _tell_torchrun(message: str) -> None:
         Path(file).write_text(json.dumps(content), encoding="utf-8")
 
 
-def _answer(main: Callable[[], int | None], values: flags.FlagValues) -> int:
+def _execute(main: Callable[[], int | None], values: flags.FlagValues) -> int:
     """Imports the users' folders; lists all names or runs the command; returns the exit code."""
     _start_logging(values["verbosity"].value or 0)
-    asked_for_names = "registry_help" in values and values["registry_help"].value
+    lists_names = "registry_help" in values and values["registry_help"].value
     try:
         if "t2t_usr_dir" in values:
             for directory in values["t2t_usr_dir"].value or ():
                 registry.import_usr_dir(directory)
     finally:  # A user's file that cannot be read does not hide the other names.
-        if asked_for_names:
+        if lists_names:
             print(registry.help_string(), end="")
     with trusting("trust_code" in values and bool(values["trust_code"].value)):
-        return 0 if asked_for_names else main() or 0
+        return 0 if lists_names else main() or 0
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
@@ -441,7 +442,7 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
         hint = _flag_hint(values, error.flagname, arguments)
         raise UsageError(f"unknown flag --{error.flagname}.{hint} All flags: --help") from None
     except (flags.Error, ValueError) as error:
-        raise UsageError(_told(values, str(error))) from None
+        raise UsageError(_with_expected_values(values, str(error))) from None
     for name in values:
         _check_size(name, values[name])
     if rest:
@@ -486,8 +487,8 @@ def _field_of(flag: str, name: str, hparams_set: str) -> str:
     return meant if meant in kind.model_fields else ""
 
 
-def _told(values: flags.FlagValues, message: str) -> str:
-    """Adds to absl's error message which values the flag accepts."""
+def _with_expected_values(values: flags.FlagValues, message: str) -> str:
+    """Adds the accepted values of the flag to an error message of absl."""
     match = re.match(r"flag --(\w+)=", message)
     if match is None or match[1] not in values or "should be one of" in message:
         return message
@@ -530,15 +531,16 @@ _LARGE = 2**30  # bytes: larger than the tensors of a step
 
 
 def keep_freed_memory() -> bool:
-    """Makes this process keep what it frees, up to a gigabyte, instead of returning it each time.
+    """Makes this process keep up to a gigabyte of freed memory instead of returning it each time.
 
-    By default glibc gives a large tensor back to the kernel, and the next step pays for every page
-    again.  What that costs depends on the machine and on how large the tensors are: a training step
-    of `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without, one that makes
-    all logits 0.56 s and 0.90 s (docs/benchmarks.md).  Without glibc nothing changes.
+    By default glibc returns large tensors to the kernel, and the next step pays for every page
+    again.  The cost depends on the machine and on the size of the tensors: a training step of
+    `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without this setting; a
+    step that computes all logits 0.56 s and 0.90 s (docs/benchmarks.md).  Without glibc nothing
+    changes.
 
     Returns:
-      Whether the C library took both settings.
+      True if the C library accepted both settings.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -564,12 +566,12 @@ def check_is_of_run(
     Args:
       values: the flags.
       task: the record of the run.
-      run: its directory, for errors.
+      run: the run directory, for errors.
       names: the flags to check.
       of_several: True if `--problem` may be one of several problems of the run; `load` checks it.
 
     Raises:
-      UsageError: the run is of another one.
+      UsageError: a flag differs from the run.
     """
     for name in names:
         requested, here = values[name].value, getattr(task, name)
@@ -591,14 +593,14 @@ def _is_of_several(problem: str) -> bool:
 
 
 def check_is_of_trial(values: CommandFlags, of_problems: tuple[str, ...]) -> None:
-    """Checks that no flag is given that a run of a trial does not read.
+    """Checks that no flag is given that a run of a trial does not use.
 
     Args:
       values: the flags.
-      of_problems: names of flags that only runs of problems read.
+      of_problems: names of flags that only apply to runs of problems.
 
     Raises:
-      UsageError: one is given; names all of them.
+      UsageError: such flags are given; lists all of them.
     """
     named = [f"--{name}" for name in of_problems if values[name].present]
     if "," in str(values["output_dir"].value):
@@ -618,11 +620,11 @@ POLL_SECONDS = 10.0
 
 
 class OfAStep(Protocol):
-    """What was made at a step of training."""
+    """An object that belongs to a training step, such as a checkpoint."""
 
     @property
     def step(self) -> int:
-        """Optimizer steps done."""
+        """Number of completed optimizer steps."""
 
 
 S = TypeVar("S", bound=OfAStep)
@@ -635,22 +637,22 @@ def follow(
     clock: Callable[[], float] | None = None,
     pause: Callable[[float], None] | None = None,
 ) -> Iterator[S]:
-    """Yields what there is, the fewest steps first, and what comes, until nothing comes any more.
+    """Yields objects in the order of their steps, also new ones, until no more appear.
 
     Args:
-      list_now: returns what there is; of each step one is taken.
-      wait_minutes: how long to wait for another one; 0: do not.
+      list_now: returns the existing objects; one per step is yielded.
+      wait_minutes: time to wait for another one; 0: do not wait.
       clock: returns seconds.
       pause: waits for seconds.
     """
     clock, pause = clock or time.monotonic, pause or time.sleep
-    seen: set[int] = set()
+    done: set[int] = set()
     came_at = clock()
     while True:
         for one in sorted(list_now(), key=lambda one: one.step):
-            if one.step in seen:
+            if one.step in done:
                 continue
-            seen.add(one.step)
+            done.add(one.step)
             yield one
             came_at = clock()  # what was done with it takes its time, too
         left = wait_minutes * 60 - (clock() - came_at)
@@ -662,14 +664,14 @@ def follow(
 def follow_checkpoints(
     directory: CheckpointDirectory, min_steps: int, wait_minutes: float
 ) -> Iterator[Checkpoint]:
-    """Yields the whole checkpoints as they come, until none came for some minutes.
+    """Yields complete checkpoints, also new ones, until none appears for some minutes.
 
-    A broken one is told of and left out; one that a trainer deletes meanwhile is let go.
+    Corrupt checkpoints are skipped with a warning; deleted ones are skipped.
 
     Args:
-      directory: of a run; a trainer may be at work in it.
-      min_steps: those of fewer are left out.
-      wait_minutes: how long to wait for another one; 0: do not.
+      directory: checkpoints of a run, which may be training.
+      min_steps: checkpoints with fewer steps are skipped.
+      wait_minutes: time to wait for another one; 0: do not wait.
     """
 
     def list_now() -> list[Checkpoint]:
@@ -686,7 +688,7 @@ def follow_checkpoints(
 
 
 def time_of(checkpoint: Checkpoint) -> int:
-    """Returns when a checkpoint was written, in nanoseconds."""
+    """Returns the time at which a checkpoint was written, in nanoseconds."""
     from t2t_torch.checkpoint.checkpoint import MANIFEST
 
     return (checkpoint.path / MANIFEST).stat().st_mtime_ns

@@ -1,13 +1,13 @@
-"""Measures how long answers take: an artifact, and beside it PyTorch.
+"""Measures the latency of an artifact, and of the PyTorch model for comparison.
 
     t2t-latency --artifact=artifact --inputs=sentences.txt
     t2t-latency --artifact=artifact --output_dir=run --data_dir=data
     t2t-latency --artifact=artifact --output_dir=run --data_dir=data --batch_size=32 --rows=320
 
-Requests follow one another, fifty to one and then to the other, so both meet the same machine.  It
-prints the 50th, 90th and 99th percentile from input to answer, in milliseconds; and those of the
-processor's time, in which nothing is that other programs do on the machine.  Of a model that writes
-texts PyTorch searches as the artifact does, with the same beam, penalty and lengths.
+Requests are sent one after the other, alternating between the models every fifty requests, so that
+the load of the machine affects both.  Prints the 50th, 90th and 99th percentile of the latency in
+milliseconds, and of the CPU time, which other programs do not affect.  For a model that generates
+text, PyTorch searches with the same beam, length penalty and lengths as the artifact.
 """
 
 from __future__ import annotations
@@ -104,22 +104,22 @@ def _run() -> int:
     inputs = _inputs(artifact, predictor)
     for name, answerer in answerers.items():
         _check_answers(name, answerer, inputs)
-    found = measure(
+    measured = measure(
         answerers,
         inputs,
         batch_size=_flag("batch_size"),
         warm_up=_flag("warm_up"),
         passes=_flag("passes"),
     )
-    _report(found, len(inputs), figures)
+    _report(measured, len(inputs), figures)
     return 0
 
 
 def _eager(run: str, artifact: Artifact) -> LabelPredictor | Predictor:
-    """Loads a run's model, to compute in float32 with so many threads as the artifact does.
+    """Loads the model of a run in float32, with the same number of threads as the artifact.
 
     Raises:
-      UsageError: it is of another problem than the artifact.
+      UsageError: its problem differs from that of the artifact.
     """
     import torch
 
@@ -148,25 +148,25 @@ def _inputs(artifact: Artifact, predictor: LabelPredictor | Predictor | None) ->
     from t2t_torch.decode.predictor import Predictor
 
     if _flag("inputs"):
-        found = _read(Path(_flag("inputs")))
+        inputs = _read(Path(_flag("inputs")))
     elif predictor is not None and _flag("data_dir"):
-        found = _rows(predictor, Path(_flag("data_dir")))
+        inputs = _rows(predictor, Path(_flag("data_dir")))
     else:
         from t2t_torch.runtime.signature import EXAMPLES
 
-        found = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
-    found = found[: _flag("rows")]
+        inputs = [json.loads(line)["input"] for line in read_lines(artifact.path / EXAMPLES)]
+    inputs = inputs[: _flag("rows")]
     if not isinstance(predictor, Predictor):
-        return found
+        return inputs
     # A text is all that an input is; a graph's field may have another name than the model's.
-    return [next(iter(one.values())) if isinstance(one, dict) else one for one in found]
+    return [next(iter(one.values())) if isinstance(one, dict) else one for one in inputs]
 
 
 def _check_answers(name: str, answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> None:
-    """Puts all inputs once, in large batches.
+    """Runs all inputs once, in large batches.
 
     Raises:
-      DataError: one is refused; says where it stands.
+      DataError: an input is rejected; says which one.
     """
     from t2t_torch.runtime.prediction import InputError
 
@@ -187,7 +187,7 @@ def _check_answers(name: str, answerer: Callable[[Sequence[Any]], Any], inputs: 
 
 
 def _first_refused(answerer: Callable[[Sequence[Any]], Any], inputs: list[Any]) -> tuple[int, str]:
-    """Returns the number of the first input that is none, and why; raises if there is no such."""
+    """Returns the number of the first rejected input, and the reason."""
     for number, one in enumerate(inputs):
         try:
             answerer([one])
@@ -200,13 +200,13 @@ def _read(path: Path) -> list[Any]:
     lines = list(read_lines(path))
     if path.suffix != ".jsonl":
         return lines
-    found = []
+    values = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(json.loads(line))
+            values.append(json.loads(line))
         except ValueError as error:
             raise DataError(f"{path}:{number} is no JSON: {error}.") from None
-    return found
+    return values
 
 
 def _rows(predictor: LabelPredictor | Predictor, data_dir: Path) -> list[Any]:
@@ -238,30 +238,35 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def _report(found: Mapping[str, Latency], inputs: int, file: Path | None) -> None:
+def _report(measured: Mapping[str, Latency], inputs: int, file: Path | None) -> None:
     settings = {
         "inputs": inputs,
         **{name: _flag(name) for name in ("passes", "warm_up", "batch_size", "threads")},
         "machine": f"{os.cpu_count()} cores of {_processor()}, {platform.system()}",
     }
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items()))
-    first = next(iter(found.values()))
+    first = next(iter(measured.values()))
     print(f"{'ms':<18}{'p50':>9}{'p90':>9}{'p99':>9}{'mean':>9}{'longest':>9}{'a second':>10}")
-    for name, its in found.items():
-        times = "".join(f"{one:>9.2f}" for one in its[:5])
-        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[:3], first[:3], strict=True))
-        beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
-        print(f"{name:<18}{times}{its.per_second:>10.0f}{beside}")
+    for name, latency in measured.items():
+        times = "".join(f"{one:>9.2f}" for one in latency[:5])
+        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(latency[:3], first[:3], strict=True))
+        relative = "" if latency is first else f"   {ratios} of {next(iter(measured))}"
+        print(f"{name:<18}{times}{latency.per_second:>10.0f}{relative}")
     if _flag("threads") == 1:  # of several, the others' are not known
         print("of the processor's time")
-        for name, its in found.items():
-            times = "".join(f"{one:>9.2f}" for one in its[-3:])
-            ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(its[-3:], first[-3:], strict=True))
-            beside = "" if its is first else f"   {ratios} of {next(iter(found))}"
-            print(f"{name:<18}{times}{beside}")
+        for name, latency in measured.items():
+            times = "".join(f"{one:>9.2f}" for one in latency[-3:])
+            ratios = ", ".join(
+                f"{a / b:.2f}" for a, b in zip(latency[-3:], first[-3:], strict=True)
+            )
+            relative = "" if latency is first else f"   {ratios} of {next(iter(measured))}"
+            print(f"{name:<18}{times}{relative}")
     if file is not None:
-        told = {"settings": settings, "found": {n: its._asdict() for n, its in found.items()}}
-        file.write_text(json.dumps(told, indent=2) + "\n", "utf-8")
+        content = {
+            "settings": settings,
+            "found": {n: latency._asdict() for n, latency in measured.items()},
+        }
+        file.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

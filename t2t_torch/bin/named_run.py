@@ -1,4 +1,4 @@
-"""What the flags of `t2t-trainer` name: the run, its hyperparameters, and its JSON."""
+"""The run, hyperparameters and `config.json` that the flags of `t2t-trainer` select."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ OF_A_BEGINNING = ("random_seed", "warm_start_from", "warm_start_patterns")
 
 
 def recall(directory: RunDirectory) -> list[str]:
-    """Gives flags that are silent the values with which the run was begun; returns which.
+    """Sets flags that were not given to the values recorded in the run; returns the changed ones.
 
-    What only reads takes over what says which checkpoint is best.  A run that was killed before its
-    first checkpoint begins again, with the same seed and the same initial weights.
+    Schedules that do not train only take the flags of the monitored metric.  A run that was killed
+    before its first checkpoint starts again with the same seed and initial weights.
     """
     names = list(REMEMBERED) if trains() else [n for n in REMEMBERED if n.startswith("eval_early")]
     if trains() and not directory.has_checkpoints:
         names += OF_A_BEGINNING
     if given("train_steps"):
         names = [name for name in names if name != "train_epochs"]
-    found = config_file.remembered(directory.path, names, FLAGS)
+    recorded = config_file.remembered(directory.path, names, FLAGS)
     changed = []
-    for name, value in found.items():
+    for name, value in recorded.items():
         if not given(name) and value != flag(name):
             FLAGS[name].value = value
             changed.append(config_file.argument(FLAGS, name, value))
@@ -50,11 +50,11 @@ def recall(directory: RunDirectory) -> list[str]:
 
 
 def record(directory: RunDirectory) -> TaskRecord:
-    """Returns what the flags name, and where they are silent, what the run directory holds.
+    """Returns the record of the run: values of flags, or those of the run directory.
 
     Raises:
-      CheckpointError: the run that is there is one of another problem or model.
-      UsageError: flags are missing, or a folder of the user's is gone.
+      CheckpointError: the existing run has another problem or model.
+      UsageError: flags are missing, or a folder of the user no longer exists.
     """
     from t2t_torch.train.run_directory import TaskRecord
 
@@ -63,7 +63,7 @@ def record(directory: RunDirectory) -> TaskRecord:
     if directory.exists or directory.has_checkpoints:
         known = directory.task()
         steps = known.train_steps
-        names = {name: asked or getattr(known, name) for name, asked in names.items()}
+        names = {name: requested or getattr(known, name) for name, requested in names.items()}
         open_usr_dirs(known, names)
     else:
         shared.require(FLAGS, *names)
@@ -84,35 +84,35 @@ def record(directory: RunDirectory) -> TaskRecord:
 
 
 def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
-    """Imports the folders that a run was begun with; one that was moved may be given anew.
+    """Imports the users' folders of a run; a folder that was moved may be given again.
 
     Raises:
-      UsageError: one is gone, and none that is given declares what is named.
+      UsageError: a folder no longer exists, and the given ones do not declare its names.
     """
-    gone = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
+    missing = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
     new = [folder for folder in registry.usr_dirs() if folder not in known.usr_dirs]
     for folder in known.usr_dirs:
-        if folder not in gone and folder not in registry.usr_dirs():
+        if folder not in missing and folder not in registry.usr_dirs():
             registry.import_usr_dir(folder)
-    if not gone:
+    if not missing:
         return
     try:
         registry.problem(names["problem"])
         registry.model(names["model"])
     except RegistryError as error:
         raise UsageError(
-            f"the run was begun with --t2t_usr_dir={gone[0]}, which is not there any more: {error} "
-            "Say where it is now with --t2t_usr_dir."
+            f"the run was begun with --t2t_usr_dir={missing[0]}, which is not there any more: "
+            f"{error} Say where it is now with --t2t_usr_dir."
         ) from error
     instead = f"; {', '.join(new)} is used" if new else " and is not needed"
-    print(f"--t2t_usr_dir={', '.join(gone)} is not there any more{instead}", file=sys.stderr)
+    print(f"--t2t_usr_dir={', '.join(missing)} is not there any more{instead}", file=sys.stderr)
 
 
 def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
-    """Returns the named set, or that of the run if none is named, changed as the flags say.
+    """Returns the named set, or the hparams of the run if no set is named, changed by the flags.
 
-    First comes the object of `--config`, then `--hparams`, then each `--hp` and `--teacher`.  What
-    only evaluates takes the run's if its own set is named, too.
+    Changes are applied in this order: the object of `--config`, `--hparams`, each `--hp`, and
+    `--teacher`.  Schedules that do not train use the hparams of the run if its own set is named.
     """
     own = not flag("hparams_set")
     if directory.exists and not own and not trains():
@@ -132,7 +132,7 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
 
 
 def changed(known: HParams) -> HParams:
-    """Returns hyperparameters changed as the flags say."""
+    """Returns hyperparameters changed by the flags."""
     if flag("config"):
         known = config_file.RunJson.read(Path(flag("config")), FLAGS).applied(known)
     known = known.parse(flag("hparams"))
@@ -146,11 +146,11 @@ def changed(known: HParams) -> HParams:
 
 
 def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> dict[str, Any]:
-    """Returns the JSON that reproduces what the flags name."""
+    """Returns the JSON that reproduces the run."""
     seed = flag("random_seed")
     if seed is None:
-        begun = config_file.remembered(directory.path, ["random_seed"], FLAGS)
-        seed = begun.get("random_seed", DEFAULT_SEED)
+        recorded = config_file.remembered(directory.path, ["random_seed"], FLAGS)
+        seed = recorded.get("random_seed", DEFAULT_SEED)
     known = {
         "problem": named.problem,
         "model": named.model,
@@ -165,42 +165,42 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
 
 
 def processes() -> int:
-    """Returns how many processes train together, as torchrun says."""
+    """Returns the number of training processes, as set by torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def check_warm_start(directory: RunDirectory) -> None:
-    """Checks that `--warm_start_from` is not given to a run that was begun without it.
+    """Checks that `--warm_start_from` is not given to a run that started without it.
 
     Raises:
-      CheckpointError: it was; or with another one.
+      CheckpointError: the run started without it, or from another one.
     """
-    asked = flag("warm_start_from")
-    if not asked or not directory.has_checkpoints:
+    requested = flag("warm_start_from")
+    if not requested or not directory.has_checkpoints:
         return
     name = "warm_start_from"
-    begun = config_file.remembered(directory.path, [name], FLAGS).get(name, "")
-    if Path(asked).absolute() != Path(begun or "/").absolute():
+    recorded = config_file.remembered(directory.path, [name], FLAGS).get(name, "")
+    if Path(requested).absolute() != Path(recorded or "/").absolute():
         raise CheckpointError(
             f"'{directory.path}' has checkpoints, and was begun "
-            + (f"with --warm_start_from={begun}" if begun else "without --warm_start_from")
-            + f", not with {asked}: weights are taken over at the beginning alone. Leave it out to "
-            "go on, or train in another --output_dir."
+            + (f"with --warm_start_from={recorded}" if recorded else "without --warm_start_from")
+            + f", not with {requested}: weights are taken over at the beginning alone. Leave it "
+            "out to go on, or train in another --output_dir."
         )
 
 
 def exit_code(estimator: Estimator) -> int:
-    """Returns the command's exit code; after a signal it says where the run goes on."""
+    """Returns the exit code of the command; prints where the run resumes after a signal."""
     if not estimator.signal:
         return 0
     if estimator.world.leads and trains():
-        _tell_saved(estimator)
+        _print_saved(estimator)
     code: int = flag("signal_exit_code") or 128 + estimator.signal
     return code
 
 
-def _tell_saved(estimator: Estimator) -> None:
-    """Says after a signal where the run goes on."""
+def _print_saved(estimator: Estimator) -> None:
+    """Prints the newest checkpoint after a signal."""
     steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
     if steps:
         done = "training has finished" if estimator.is_done else "run the same command to go on"

@@ -1,4 +1,4 @@
-"""The search that the flags of `t2t-tuner` ask for: what is trained, searched, and how."""
+"""The search set by the flags of `t2t-tuner`: target, search space and plan."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ _OF_ONE_START = (
 
 
 def given(name: str) -> bool:
-    """Whether a flag was given, on the command line or at the search's beginning."""
+    """Returns True if a flag was given, now or when the search started."""
     return bool(FLAGS[name].present) or FLAGS[name].value != FLAGS[name].default
 
 
@@ -149,13 +149,13 @@ def study_name(output_dir: Path) -> str:
 
 
 def recall(output_dir: Path) -> dict[str, int]:
-    """Gives flags that are silent the values with which the search was begun.
+    """Sets flags that were not given to the values with which the search started.
 
     Returns:
-      What `remember` was given: lengths as they were written -> optimizer steps.
+      Optimizer steps by length, as given to `remember`.
 
     Raises:
-      CheckpointError: what is remembered cannot be read, or the search is kept elsewhere.
+      CheckpointError: the recorded flags cannot be read, or the search is stored elsewhere.
     """
     file = output_dir / NAME
     try:
@@ -179,10 +179,10 @@ def recall(output_dir: Path) -> dict[str, int]:
 
 
 def _check_study_name(output_dir: Path, known: str) -> None:
-    """Checks that it is the same search of the storage: its runs are here.
+    """Checks that the flags name the search whose runs are in this folder.
 
     Raises:
-      CheckpointError: it is not.
+      CheckpointError: they name another one.
     """
     if FLAGS["study_name"].present and flag("study_name") != known:
         raise CheckpointError(
@@ -192,15 +192,15 @@ def _check_study_name(output_dir: Path, known: str) -> None:
 
 
 def _check_storage(output_dir: Path, known: str) -> None:
-    """Checks that a search is looked for where it is kept: else it would begin again.
+    """Checks that the storage is that of the search, which would start again in another one.
 
     Raises:
-      CheckpointError: it is not, or only a URL with its password can say so.
+      CheckpointError: it is another one, or its URL needs a password.
     """
-    asked = without_password(flag("storage") or "")
+    requested = without_password(flag("storage") or "")
     if not FLAGS["storage"].present and "***" not in known:
         return
-    if asked != known:
+    if requested != known:
         where = f"at --storage={known}" if known else "in its own journal, without --storage"
         raise CheckpointError(
             f"the search of {output_dir} is kept {where}. Say so, with the password if it has one; "
@@ -209,11 +209,11 @@ def _check_storage(output_dir: Path, known: str) -> None:
 
 
 def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
-    """Writes down the flags, for who goes on with the search; a password is not written down.
+    """Records the flags for resuming the search, without passwords.
 
     Args:
-      output_dir: of the search.
-      steps_of: lengths that loaders were asked for, as they were written -> optimizer steps.
+      output_dir: directory of the search.
+      steps_of: optimizer steps of lengths that depend on data loaders, by length.
     """
     # The folder may be moved, and have another name then.
     known = {**_to_remember(), "study_name": study_name(output_dir), _STEPS_OF: dict(steps_of)}
@@ -223,7 +223,7 @@ def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
 
 
 def command(output_dir: Path) -> str:
-    """Returns the command that begins this search, as a shell takes it."""
+    """Returns the shell command that starts this search."""
     known = _to_remember()
     if known.get("study_name") == output_dir.name:
         del known["study_name"]
@@ -232,7 +232,7 @@ def command(output_dir: Path) -> str:
 
 
 def _to_remember() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name in FLAGS:
         if name in _OF_ONE_START or not given(name):
             continue
@@ -241,12 +241,12 @@ def _to_remember() -> dict[str, Any]:
             value = without_password(value)
         if name in _PATHS:
             value = list(map(absolute, value)) if isinstance(value, list) else absolute(value)
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def absolute(path: str) -> str:
-    """Returns a path, or a `path:Class`, as it is from anywhere; a module's name as it is."""
+    """Returns the absolute path of a path or `path:Class`; module names are unchanged."""
     head, colon, name = path.rpartition(":")
     if colon and not Path(path).exists() and Path(head).exists():
         return f"{os.path.abspath(head)}:{name}"  # noqa: PTH100 -- links stay what they are
@@ -265,15 +265,15 @@ _DEFAULT_SEED = 1
 _EVALUATIONS = 10  # of a whole training, besides those at the rungs
 
 
-class AskedSearch(NamedTuple):
-    """What the flags ask for.
+class RequestedSearch(NamedTuple):
+    """The search set by the flags.
 
     Attributes:
-      plan: how is searched.
-      space: what is searched.
-      subject: what is trained.
-      max_restarts: of a training that breaks.
-      steps_of: a length that the trial's loaders were asked for, as it is written -> its steps.
+      plan: plan of the search.
+      space: search space.
+      subject: what a trial trains.
+      max_restarts: maximum number of restarts of a failing training.
+      steps_of: optimizer steps of lengths that depend on data loaders, by length.
     """
 
     plan: SearchPlan
@@ -283,15 +283,15 @@ class AskedSearch(NamedTuple):
     steps_of: Mapping[str, int]
 
 
-def asked_search(known_steps: Mapping[str, int]) -> AskedSearch:
-    """Returns the search that the flags ask for.
+def requested_search(known_steps: Mapping[str, int]) -> RequestedSearch:
+    """Returns the search set by the flags.
 
     Args:
-      known_steps: `AskedSearch.steps_of` of the search's beginning.
+      known_steps: recorded `RequestedSearch.steps_of` of a resumed search.
 
     Raises:
-      UsageError: flags are missing or do not go together.
-      HParamsError: the ranges do not fit.
+      UsageError: flags are missing or contradict each other.
+      HParamsError: the ranges are invalid.
     """
     if flag("trial"):
         return _of_trial(known_steps)
@@ -300,7 +300,7 @@ def asked_search(known_steps: Mapping[str, int]) -> AskedSearch:
     return _of_problem()
 
 
-def _of_problem() -> AskedSearch:
+def _of_problem() -> RequestedSearch:
     from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
 
     shared.require(FLAGS, "problem", "model", "hparams_set", "data_dir", "train_steps")
@@ -338,12 +338,12 @@ def _of_problem() -> AskedSearch:
         usr_dirs=tuple(registry.usr_dirs()),
         more=(*more, *_passed_on()),
     )
-    return _asked(
+    return _search_of(
         space, subject, {"metric": metric, "lower_is_better": less, "length": length}, default
     )
 
 
-def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
+def _of_trial(known_steps: Mapping[str, int]) -> RequestedSearch:
     shared.require(FLAGS, "config")
     not_of_trials = "problem model hparams_set hparams hparams_range ranges data_dir".split()
     if wrong := [name for name in not_of_trials if flag(name)]:
@@ -369,7 +369,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
     length = flag("train_steps")
     if length is None:
         length, steps_of = _length(config, path, space, known_steps)
-    found = {
+    settings = {
         "metric": metric,
         "lower_is_better": searcher.smaller_is_better if less is None else less,
         "length": length,
@@ -398,36 +398,36 @@ def _of_trial(known_steps: Mapping[str, int]) -> AskedSearch:
         usr_dirs=tuple(registry.usr_dirs()),
         more=(*more, *_passed_on()),
     )
-    asked = _asked(space, subject, found, None)
+    requested = _search_of(space, subject, settings, None)
     restarts = flag("max_restarts")
     most = config.max_restarts if restarts is None else restarts
-    return asked._replace(max_restarts=most, steps_of=steps_of)
+    return requested._replace(max_restarts=most, steps_of=steps_of)
 
 
-def _asked(
-    space: Space, subject: SearchTarget, found: dict[str, Any], default: Mapping[str, Any] | None
-) -> AskedSearch:
-    """Joins what was found with what the flags say, which are stronger."""
+def _search_of(
+    space: Space, subject: SearchTarget, settings: dict[str, Any], default: Mapping[str, Any] | None
+) -> RequestedSearch:
+    """Combines the settings of an experiment with those of flags, which win."""
     for name in ("searcher", "max_trials", "divisor", "max_rungs", "mode", "seed"):
         if flag(name) is not None:
-            found[name] = flag(name)
+            settings[name] = flag(name)
     if flag("bracket_rungs"):
-        found["bracket_rungs"] = tuple(
+        settings["bracket_rungs"] = tuple(
             _whole("bracket_rungs", one) for one in flag("bracket_rungs")
         )
-    found = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **found}
-    _check_read(found)
-    if found["searcher"] == "single" or not flag("default_first"):
+    settings = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **settings}
+    _check_read(settings)
+    if settings["searcher"] == "single" or not flag("default_first"):
         default = None
-    if found["searcher"] != "single" and not space.searched:
+    if settings["searcher"] != "single" and not space.searched:
         raise UsageError(
             f"there is nothing to search: {', '.join(space.kinds) or 'no hyperparameter'} is "
             "constant. Give a range, or train it: t2t-trainer."
         )
-    found["max_trials"] = _max_trials(found, space, has_default=default is not None)
+    settings["max_trials"] = _max_trials(settings, space, has_default=default is not None)
     restarts = flag("max_restarts")
-    return AskedSearch(
-        SearchPlan(**found, default=default),
+    return RequestedSearch(
+        SearchPlan(**settings, default=default),
         space,
         subject,
         DEFAULT_MAX_RESTARTS if restarts is None else restarts,
@@ -435,19 +435,19 @@ def _asked(
     )
 
 
-def _check_read(found: Mapping[str, Any]) -> None:
-    """Refuses flags of this command line that nothing in this search reads.
+def _check_read(settings: Mapping[str, Any]) -> None:
+    """Checks that this search uses all given flags.
 
     Raises:
-      UsageError: some were given; all are told.
+      UsageError: some are not used; all are reported.
     """
-    searcher = found["searcher"]
+    searcher = settings["searcher"]
     faults = []
     if searcher not in WITH_RUNGS:
         for name in ("mode", "divisor", "max_rungs", "bracket_rungs"):
             if FLAGS[name].present:
                 faults.append(f"--{name}: of rungs, and --searcher={searcher} has none.")
-    elif found.get("bracket_rungs"):
+    elif settings.get("bracket_rungs"):
         for name in ("mode", "max_rungs"):
             if FLAGS[name].present:
                 faults.append(f"--{name}: bracket_rungs, which are given, say how many rungs.")
@@ -462,14 +462,14 @@ def _check_read(found: Mapping[str, Any]) -> None:
         raise UsageError("\n".join([*faults, "Leave it out."]))
 
 
-def _max_trials(found: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
-    asked: int | None = found.get("max_trials")
-    if found["searcher"] == "single":
+def _max_trials(settings: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
+    requested: int | None = settings.get("max_trials")
+    if settings["searcher"] == "single":
         return 1
-    if found["searcher"] == "grid":
+    if settings["searcher"] == "grid":
         size = space.grid_size() + int(has_default)
-        return size if asked is None else min(asked, size)
-    return DEFAULT_MAX_TRIALS if asked is None else asked
+        return size if requested is None else min(requested, size)
+    return DEFAULT_MAX_TRIALS if requested is None else requested
 
 
 def _problem_space(hparams: HParams) -> Space:
@@ -496,19 +496,19 @@ def _problem_space(hparams: HParams) -> Space:
 def _length(
     config: ExperimentConfig, path: Path, space: Space, known_steps: Mapping[str, int]
 ) -> tuple[int, dict[str, int]]:
-    """Returns the optimizer steps of a whole training; its loaders are asked if they know.
+    """Returns the optimizer steps of a whole training, from the trial's data loaders if needed.
 
     Args:
       config: the experiment.
-      path: of its file.
-      space: what is searched.
-      known_steps: lengths as they are written -> steps that loaders have told already.
+      path: file of the experiment.
+      space: search space.
+      known_steps: optimizer steps of known lengths.
 
     Returns:
-      The steps, and what loaders have told of them: empty if they were not needed.
+      The steps, and those by length if data loaders were used, else none.
 
     Raises:
-      UsageError: the experiment does not say it, or it depends on what is searched.
+      UsageError: the experiment has no length, or it depends on the search space.
     """
     length = config.searcher.length
     if length is None:

@@ -1,12 +1,12 @@
-"""Serves models: answers over HTTP, and a page to try them.
+"""Serves models over HTTP, with a web page to try them.
 
     t2t-server --artifact=artifact
     t2t-server --artifact=flights=artifact --artifact=tags=models/tags --host=0.0.0.0
     t2t-server --output_dir=run
 
-It speaks the Open Inference Protocol v2, and plain JSON at /predict.  A folder whose sub-folders
-are called 1, 2 ... holds versions.  Artifacts need no torch.  SIGTERM lets it answer what it has
-begun.
+Implements the Open Inference Protocol v2, and plain JSON at /predict.  In a folder with sub-folders
+1, 2 ..., each is a version of the model.  Artifacts need no torch.  On SIGTERM, requests in
+progress are completed.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     t2t-trainer --problem=translate_multi30k_ende --model=transformer \\
         --hparams_set=transformer_small --data_dir=data --output_dir=run --train_steps=10000
 
-Run again with the same --output_dir to go on; problem, model, hparams, --train_steps and how it is
-evaluated and saved then come from there.  --config=run.json holds any of it; run/config.json is
-what reproduces a run.
+Run it again with the same --output_dir to resume; problem, model, hparams, --train_steps and the
+settings of evaluations and checkpoints are then those of the run.  --config=run.json contains any
+of them; run/config.json reproduces a run.
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ...
 SIGTERM, SIGINT or SIGUSR1 saves and stops with exit code 128 + the signal's number, or
 --signal_exit_code (under torchrun the exit code is torchrun's, 1).
@@ -62,7 +62,7 @@ def _run() -> int:
         return autotune()
     from t2t_torch.bin import trial_run  # which --help does not need
 
-    if trial_run.is_asked():
+    if trial_run.is_requested():
         check_flags()
         with EarlyExit(flag("signal_exit_code")) as early:
             return trial_run.run(early)
@@ -79,10 +79,10 @@ def _run() -> int:
 
 
 def _check_no_trial() -> None:
-    """Refuses what only a trial or a search reads.
+    """Checks that no flag of trials or searches is given.
 
     Raises:
-      UsageError: it is given, and there is neither.
+      UsageError: such a flag is given without a trial or a search.
     """
     names = [name for name in named_run.OF_TRIALS if chosen(name)]
     if names:
@@ -112,7 +112,7 @@ def _prepare(early: EarlyExit) -> int:
         return 0
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
-        _tell(directory, recalled)
+        _print_sources(directory, recalled)
     return _run_schedule(directory, record, hparams, early)
 
 
@@ -120,7 +120,7 @@ def _nowhere() -> Path:
     return Path(flag("data_dir") or ".", "no-output-dir")
 
 
-def _tell(directory: RunDirectory, recalled: Sequence[str]) -> None:
+def _print_sources(directory: RunDirectory, recalled: Sequence[str]) -> None:
     if flag("config"):
         config_file.RunJson.read(Path(flag("config")), FLAGS).warn(named_run.processes())
     if recalled:
@@ -176,7 +176,7 @@ def _run_schedule(
 
 
 def _dry_run() -> int:
-    """Tells what the same command would do without --dry_run."""
+    """Prints what the same command would do without --dry_run."""
     shared.require(FLAGS, "data_dir")
     if flag("generate_data"):
         raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
@@ -212,7 +212,7 @@ def _dry_run() -> int:
 def _task(
     directory: RunDirectory, record: TaskRecord, hparams: HParams, world: World
 ) -> LearningTask:
-    """Joins what the flags name, in a run directory that is claimed if the schedule trains."""
+    """Creates the task; claims the run directory if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.train.experiment import add_metrics
     from t2t_torch.train.multi_task import task_of
@@ -269,7 +269,7 @@ def _claim(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> Non
 
 
 def _check_evaluated(manifests: Sequence[Manifest], data_dir: Path) -> None:
-    """Checks what is first read after many steps: the split that is evaluated."""
+    """Checks the evaluated split, which training reads only after many steps."""
     for manifest in manifests:
         manifest.split(eval_split(), data_dir)
         manifest.verify(data_dir, [eval_split()])

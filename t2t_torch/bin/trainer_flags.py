@@ -1,4 +1,4 @@
-"""The flags of `t2t-trainer`, those that do not go together, and the `RunConfig` they make."""
+"""Flags of `t2t-trainer`, checks of their combinations, and the resulting `RunConfig`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from t2t_torch.train.run_config import DECODING, IN_TURNS, SCHEDULES, TRAINING, 
 
 
 class TrainerOptions(Settings):
-    """Flags of `t2t-trainer` that are no fields of `RunConfig`."""
+    """Flags of `t2t-trainer` that are not fields of `RunConfig`."""
 
     schedule: str = hp(
         next(iter(SCHEDULES)),
@@ -126,32 +126,32 @@ flag = FLAGS.value_of
 
 
 def given(name: str) -> bool:
-    """Whether a flag was given, on the command line or in `--config`."""
+    """Returns True if a flag was given, on the command line or in `--config`."""
     return FLAGS[name].present > 0
 
 
 def chosen(name: str) -> bool:
-    """Whether a flag was given another value than it has by itself, as a whole file also does."""
+    """Returns True if a flag was given a value other than its default."""
     return given(name) and flag(name) != FLAGS[name].default
 
 
 def trains() -> bool:
-    """Whether the schedule trains."""
+    """Returns True if the schedule trains."""
     return flag("schedule") in TRAINING
 
 
 def eval_split() -> Split:
-    """Returns what the schedule evaluates or decodes."""
+    """Returns the split that the schedule evaluates or decodes."""
     if flag("schedule").endswith("_on_train_data"):
         return Split.TRAIN
     return Split.TEST if flag("eval_use_test_set") else Split.EVAL
 
 
 def run_config(train_steps: int) -> RunConfig:
-    """Returns what the flags say.
+    """Returns the settings of the run.
 
     Args:
-      train_steps: steps at which the run ends: the flag's or the run directory's; 0 if epochs do.
+      train_steps: steps at which the run ends, from the flag or the run; 0 if epochs decide.
     """
     values = {name: flag(name) for name in RunConfig.declared() if name in FLAGS}
     del values["train_steps"]
@@ -161,12 +161,12 @@ def run_config(train_steps: int) -> RunConfig:
 
 
 def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
-    """Returns arguments without shorthands and without the file of `--config`.
+    """Returns arguments with `--config` and the short forms of hyperparameters expanded.
 
-    `--hp_name=value` and `--hp_name value`, tensor2tensor's, become `--hp=name=value`.
+    `--hp_name=value` and `--hp_name value`, as in tensor2tensor, become `--hp=name=value`.
 
     Raises:
-      UsageError: as `config_file.expanded`; or a shorthand has no value.
+      UsageError: as `config_file.expanded`; or a short form has no value.
     """
     return config_file.expanded(values, _without_shorthands(arguments))
 
@@ -202,10 +202,10 @@ _OF_TRAINING = (
 
 
 def check_flags() -> None:
-    """Checks the flags that were given against each other.
+    """Checks the given flags against each other.
 
     Raises:
-      UsageError: some contradict each other, or one would be read by nothing; all are told.
+      UsageError: flags contradict each other, or one has no effect; all are reported.
     """
     faults = [*_of_length(), *_of_rules(), *_of_schedule(), *_of_decoding(), *_of_place()]
     if faults:
@@ -227,7 +227,7 @@ def _of_length() -> Iterator[str]:
 
 
 def _of_rules() -> Iterator[str]:
-    """Yields what is wrong with early stopping, and with the rate that falls at a plateau."""
+    """Yields errors in the settings of early stopping and learning-rate plateaus."""
     stops = flag("eval_early_stopping_steps") > 0
     falls = flag("reduce_lr_on_plateau_factor") < 1
     if flag("reduce_lr_on_plateau_factor") == 0:
@@ -265,16 +265,16 @@ def _of_schedule() -> Iterator[str]:
 
 def _of_decoding() -> Iterator[str]:
     schedule = flag("schedule")
-    asked = [name for name in _OF_DECODING if chosen(name)]
+    given_names = [name for name in _OF_DECODING if chosen(name)]
     if schedule not in DECODING:
-        for name in asked:
+        for name in given_names:
             yield f"--{name} is for decoding, which --schedule={schedule} does not do."
         return
     if schedule.endswith("_from_file") and not flag("decode_from_file"):
         yield f"--schedule={schedule} needs --decode_from_file."
     if schedule.endswith("_data"):
         for name in ("decode_from_file", "decode_reference"):
-            if name in asked:
+            if name in given_names:
                 yield f"--{name}: --schedule={schedule} decodes the generated data."
     elif flag("decode_reference") and not flag("decode_from_file"):
         yield "--decode_reference belongs to --decode_from_file; data has its own targets."

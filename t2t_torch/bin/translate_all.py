@@ -1,12 +1,11 @@
-"""Decodes a file with every checkpoint of a run, also with those that a trainer still writes.
+"""Decodes a file with every checkpoint of a run, also with those of a running training.
 
     t2t-translate-all --model_dir=run --source=in.txt --translations_dir=translations
     t2t-translate-all --model_dir=run --source=in.txt --wait_minutes=60
     t2t-bleu --translations_dir=translations --reference=right.txt
 
-Each makes a file <problem>-<step> with the time of the checkpoint.  What is there already is not
-decoded again, and a command that was ended goes on where it was.  A directory of t2t-avg-all is one
-that checkpoints are taken from, too.
+Writes a file <problem>-<step> with the time of each checkpoint.  Existing files are not decoded
+again, so an interrupted command resumes.  --model_dir may also be a directory of t2t-avg-all.
 """
 
 from __future__ import annotations
@@ -90,15 +89,15 @@ def _run() -> int:
         problem=name if name != task.problem else None,
     )
     decoder.check()
-    directory, seen = CheckpointDirectory(run.path), 0
+    directory, decoded = CheckpointDirectory(run.path), 0
     for checkpoint in shared.follow_checkpoints(
         directory, _flag("min_steps"), _flag("wait_minutes")
     ):
-        if not seen:
+        if not decoded:
             _describe(description, made_of, run.path)
         _decode(decoder, directory, checkpoint, folder / f"{name}-{checkpoint.step}")
-        seen += 1
-    if not seen:
+        decoded += 1
+    if not decoded:
         there = [checkpoint.step for checkpoint in directory.list()]
         raise CheckpointError(
             f"'{run.path}' has no whole checkpoint of step {_flag('min_steps'):,} or later: "
@@ -108,11 +107,11 @@ def _run() -> int:
 
 
 def _hparams() -> DecodeHParams:
-    """Returns how to decode.
+    """Returns the decoding hparams.
 
     Raises:
-      HParamsError: a setting cannot be.
-      UsageError: one is given twice, or is none of this command.
+      HParamsError: a setting is invalid.
+      UsageError: a setting is given twice, or does not apply to this command.
     """
     from t2t_torch.decode.hparam import parse_decode_hparams
 
@@ -131,7 +130,7 @@ def _hparams() -> DecodeHParams:
 
 
 def _made_of(source: Path, run: Path, hparams: DecodeHParams) -> dict[str, Any]:
-    """Returns what all files of a folder are made of: the run, the inputs, the settings.
+    """Returns the description of a folder's files: the run, the inputs, the settings.
 
     Raises:
       DataError: the source cannot be read.
@@ -151,11 +150,11 @@ def _made_of(source: Path, run: Path, hparams: DecodeHParams) -> dict[str, Any]:
 
 
 def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
-    """Checks that what a folder holds is made of the same, if it holds something.
+    """Checks that an existing folder has the same description.
 
     Raises:
-      DataError: what says it is damaged.
-      UsageError: it is made of something else.
+      DataError: the description is damaged.
+      UsageError: the descriptions differ.
     """
     try:
         there = json.loads(file.read_text(encoding="utf-8"))
@@ -172,7 +171,7 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
 
 
 def _describe(file: Path, made_of: Mapping[str, Any], run: Path) -> None:
-    """Writes what the files of a folder are made of, with the time at which training began."""
+    """Writes the description of a folder's files, with the time at which training started."""
     from t2t_torch.files import staged
     from t2t_torch.metrics.text_scores import start_of
 
@@ -181,14 +180,14 @@ def _describe(file: Path, made_of: Mapping[str, Any], run: Path) -> None:
         return
     with staged(file) as temporary:
         temporary.write_text(json.dumps(made_of, indent=2) + "\n", encoding="utf-8")
-        began = start_of(run)
-        os.utime(temporary, (began, began))
+        started = start_of(run)
+        os.utime(temporary, (started, started))
 
 
 def _decode(
     decoder: CheckpointDecoder, directory: CheckpointDirectory, checkpoint: Checkpoint, out: Path
 ) -> None:
-    """Decodes with a checkpoint, unless that was done; tells what was made."""
+    """Decodes with a checkpoint unless its file exists; prints the result."""
     from t2t_torch.files import sync
 
     if out.exists():
@@ -201,7 +200,7 @@ def _decode(
         target.replace(out)
         sync(out.parent)
 
-    if directory.is_gone_while(decode, checkpoint):
+    if directory.deleted_during(decode, checkpoint):
         print(f"warning: {checkpoint.path} was deleted before it was decoded", file=sys.stderr)
         return
     print(f"{out} decoded", flush=True)

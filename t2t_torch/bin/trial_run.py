@@ -1,4 +1,4 @@
-"""`t2t-trainer --trial=...`: a user's `PyTorchTrial`, trained by a schedule."""
+"""`t2t-trainer --trial=...`: training of a user's `PyTorchTrial`."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ FROM_CONFIG = (
 """Flags whose values a configuration has, where the command does not."""
 
 
-def told_of(config: ExperimentConfig) -> list[str]:
-    """Says of what a configuration asks for how it is followed here, where that is not plain."""
+def messages_of(config: ExperimentConfig) -> list[str]:
+    """Returns messages about settings of an experiment that work differently here."""
     lines = []
     if config.ignored:
         lines.append(f"ignored here, for a cluster alone:  {', '.join(config.ignored)}")
@@ -60,7 +60,7 @@ def told_of(config: ExperimentConfig) -> list[str]:
             f"goes on from them; the newest {max(config.save_trial_latest, 1)} of them are kept"
             + (f", and that of the best {metric}" if (metric := config.searcher.metric) else "")
         )
-    lines += [*_kept_otherwise(config), *_started_otherwise(config)]
+    lines += [*_retention_messages(config), *_process_messages(config)]
     if config.perform_initial_validation and flag("schedule") == "train":
         lines.append("perform_initial_validation:  --schedule=train evaluates nothing")
     wanted = config.optimizations
@@ -72,8 +72,8 @@ def told_of(config: ExperimentConfig) -> list[str]:
     return lines
 
 
-def _started_otherwise(config: ExperimentConfig) -> list[str]:
-    """Says if there are not as many processes as are asked for."""
+def _process_messages(config: ExperimentConfig) -> list[str]:
+    """Returns a message if the number of processes differs from the requested one."""
     slots, processes = config.resources.slots_per_trial, named_run.processes()
     wanted = config.resources
     if (wanted.optimized_parallel or wanted.distributed) and processes == 1 and trains():
@@ -83,8 +83,8 @@ def _started_otherwise(config: ExperimentConfig) -> list[str]:
             f"resources.{name} true:  here it is 1 process; several, one for each GPU, by torchrun "
             f"--nproc-per-node={count} -m t2t_torch.bin.trainer ..."
         ]
-    asked = "slots_per_trial" in (config.written.get("resources") or {})
-    if not asked or slots == processes or not trains():
+    requested = "slots_per_trial" in (config.written.get("resources") or {})
+    if not requested or slots == processes or not trains():
         return []
     here = "1 process" if processes == 1 else f"{processes} processes"
     way = f"torchrun --nproc-per-node={slots} -m t2t_torch.bin.trainer ..."
@@ -92,8 +92,8 @@ def _started_otherwise(config: ExperimentConfig) -> list[str]:
     return [f"resources.slots_per_trial {slots}:  here it is {here}; {slots} by {way}"]
 
 
-def _kept_otherwise(config: ExperimentConfig) -> list[str]:
-    """Says which checkpoints are kept where it is not what is written."""
+def _retention_messages(config: ExperimentConfig) -> list[str]:
+    """Returns messages if other checkpoints are kept than the experiment requests."""
     lines = []
     if config.save_experiment_best:
         lines.append(
@@ -111,16 +111,16 @@ def _kept_otherwise(config: ExperimentConfig) -> list[str]:
 def run_config_of(
     task: TrialTask, config: ExperimentConfig, directory: RunDirectory, world: World
 ) -> RunConfig:
-    """Returns what flags and configuration say of the run; flags win.
+    """Returns the settings of the run, from flags and the experiment; flags win.
 
     Args:
-      task: of the trial; `--global_batch_size` changes how many batches make a step of it.
-      config: of the experiment.
-      directory: of the run; one that goes on without a configuration is what it was.
+      task: task of the trial; `--global_batch_size` changes its batches per step.
+      config: the experiment.
+      directory: the run directory; a run resumed without a configuration keeps its settings.
       world: the processes.
 
     Raises:
-      ConfigError: nothing says how long to train.
+      ConfigError: the length of training is unknown.
       UsageError: no whole number of batches makes `--global_batch_size`.
     """
     source: TrialTrainBatches = task.train_batches(
@@ -139,11 +139,11 @@ def run_config_of(
         aggregation_frequency=task.hparams.optimizer_multistep_accumulate_steps or 1,
     )
     goes_on = (directory.path / config_file.NAME).exists() and not flag("config")
-    told = {} if goes_on else _told_by(config, scale)
+    values = {} if goes_on else _from_config(config, scale)
     if config.searcher.source_checkpoint:
-        told["warm_start_from"] = config.searcher.source_checkpoint
-    told["train_steps"] = _steps(config, scale, directory, goes_on=goes_on)
-    for name, value in told.items():
+        values["warm_start_from"] = config.searcher.source_checkpoint
+    values["train_steps"] = _steps(config, scale, directory, goes_on=goes_on)
+    for name, value in values.items():
         if name == "train_steps" or not given(name):
             FLAGS[name].value = value
     _watch(task)
@@ -151,9 +151,9 @@ def run_config_of(
 
 
 def _watch(task: TrialTask) -> None:
-    """Lets evaluations be refused that lack the metric of a flag which something waits for.
+    """Makes evaluations fail if they lack the monitored metric and something depends on it.
 
-    Where nothing does, its default is the name of no metric of the trial's, and of no use.
+    The default of the flag is not a metric of most trials, so otherwise it is ignored.
     """
     name = "eval_early_stopping_metric"
     waits = flag("eval_early_stopping_steps") or flag("keep_checkpoint_best")
@@ -164,10 +164,10 @@ def _watch(task: TrialTask) -> None:
 def _steps(
     config: ExperimentConfig, scale: Scale, directory: RunDirectory, *, goes_on: bool
 ) -> int:
-    """Returns the steps at which the run ends: the flag's, the run's, the configuration's.
+    """Returns the steps at which the run ends: from the flag, the run or the experiment.
 
     Raises:
-      ConfigError: nothing says how long to train.
+      ConfigError: none of them sets it.
     """
     steps = flag("train_steps") if given("train_steps") else 0
     if not steps and goes_on:
@@ -184,28 +184,28 @@ def _steps(
     return steps or 1
 
 
-def _told_by(config: ExperimentConfig, scale: Scale) -> dict[str, Any]:
-    """Returns what a configuration says of how a run is evaluated and saved, by `FROM_CONFIG`."""
+def _from_config(config: ExperimentConfig, scale: Scale) -> dict[str, Any]:
+    """Returns the values of the flags in `FROM_CONFIG` that an experiment sets."""
     periods = {
         "local_eval_frequency": ("min_validation_period", config.min_validation_period),
         "save_checkpoints_steps": ("min_checkpoint_period", config.min_checkpoint_period),
     }
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: scale.period(period, key) if period else 0 for name, (key, period) in periods.items()
     }
     newest = max(config.save_trial_latest, 1)
-    told["keep_checkpoint_max"] = 0 if config.checkpoint_policy == "all" else newest
+    values["keep_checkpoint_max"] = 0 if config.checkpoint_policy == "all" else newest
     rated = bool(config.searcher.metric) and config.checkpoint_policy != "none"
-    told["keep_checkpoint_best"] = config.save_trial_best if rated else 0
-    told["eval_steps"] = 0
+    values["keep_checkpoint_best"] = config.save_trial_best if rated else 0
+    values["eval_steps"] = 0
     if config.searcher.metric:
-        told["eval_early_stopping_metric"] = config.searcher.metric
-        told["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
-    return told
+        values["eval_early_stopping_metric"] = config.searcher.metric
+        values["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
+    return values
 
 
 def _accumulate(records_per_batch: float, world: World) -> int:
-    """Returns the batches of a step in each process that make `--global_batch_size`.
+    """Returns the batches per step and process that make `--global_batch_size`.
 
     Raises:
       UsageError: no whole number does.
@@ -239,8 +239,8 @@ INVALID_HP = 3
 """Exit code of a trial that says that its hyperparameters cannot be trained."""
 
 
-def is_asked() -> bool:
-    """Whether the flags name a trial, or a run of one."""
+def is_requested() -> bool:
+    """Returns True if the flags name a trial, or the run of one."""
     if flag("trial"):
         return True
     directory = RunDirectory(flag("output_dir") or "")
@@ -262,7 +262,7 @@ def _run(early: EarlyExit) -> int:
     lines = _recall(directory)
     record, config = _named(directory)
     if os.environ.get("RANK", "0") == "0":
-        for line in [*lines, *told_of(config)]:
+        for line in [*lines, *messages_of(config)]:
             print(line, file=sys.stderr)
     pytorch_trial.name_run(Path(flag("output_dir")) if flag("output_dir") else None)
     if flag("test_mode"):
@@ -271,23 +271,23 @@ def _run(early: EarlyExit) -> int:
 
 
 def _recall(directory: RunDirectory) -> list[str]:
-    """Gives flags that are silent the values with which the run was begun; tells of it.
+    """Sets flags that were not given to the values recorded in the run; returns a message.
 
-    A configuration that is given anew is stronger.
+    A given configuration wins.
     """
     recalled = named_run.recall(directory)
     if flag("config"):
         own = tuple(f"--{name}" for name in FROM_CONFIG)
-        recalled = [told for told in recalled if told.partition("=")[0] not in own]
+        recalled = [argument for argument in recalled if argument.partition("=")[0] not in own]
     file = directory.path / config_file.NAME
     return [f"as in {file}:  {' '.join(recalled)}"] if recalled else []
 
 
 def _check_flags() -> None:
-    """Checks flags against what a trial is.
+    """Checks that the given flags apply to a trial.
 
     Raises:
-      UsageError: one means nothing for a trial; all are told.
+      UsageError: some do not; all are reported.
     """
     faults = [
         f"--{name} is for a problem, and this is a trial: leave it out."
@@ -310,7 +310,7 @@ def _check_flags() -> None:
 
 
 def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
-    """Returns what the flags name, and where they are silent, what the run directory holds."""
+    """Returns the record of the run and the experiment, from flags and the run directory."""
     known = RunRecord.read(directory.path) if directory.exists else None
     changes = parse_changes(flag("hparams"), flag("hp"))
     if flag("config"):
@@ -337,10 +337,10 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
 
 
 def _class_of(entrypoint: str, place: Path) -> str:
-    """Returns the class that an entrypoint names, of which the trial's folder has the module.
+    """Returns the class of an entrypoint whose module is in the folder of the trial.
 
     Raises:
-      ConfigError: it has none, or no class is named.
+      ConfigError: there is no such module, or the entrypoint names no class.
     """
     module, colon, name = entrypoint.partition(":")
     if not (colon and module and name):
@@ -365,7 +365,7 @@ def _class_of(entrypoint: str, place: Path) -> str:
 
 
 def _absolute(spec: str) -> str:
-    """Returns a trial's place as it is found from everywhere; a module's name stays."""
+    """Returns the absolute path of a trial; module names are unchanged."""
     place, colon, name = spec.partition(":")
     return f"{Path(place).resolve()}{colon}{name}" if Path(place).exists() else spec
 
@@ -373,11 +373,10 @@ def _absolute(spec: str) -> str:
 def _with_restarts(
     directory: RunDirectory, record: RunRecord, config: ExperimentConfig, early: EarlyExit
 ) -> int:
-    """Trains; a failure of the trial's own code begins again from the newest checkpoint.
+    """Trains; after an error in the trial's code, restarts from the newest checkpoint.
 
-    The same failure at the same step ends the run: it would come again.  So does one of the device,
-    which this process cannot use any more.  Under torchrun it is for torchrun to start the
-    processes again, all of them.
+    The run ends if the same error occurs at the same step, or if a device has failed, which this
+    process cannot use any more.  Under torchrun, torchrun restarts all processes.
     """
     most = config.max_restarts if flag("max_restarts") is None else flag("max_restarts")
     if named_run.processes() > 1 or not trains():
@@ -391,11 +390,11 @@ def _with_restarts(
             raise
         except Exception as error:
             step = estimators[0].state.step if estimators else 0
-            told = f"step {step}: {type(error).__name__}: {error}"
-            if restarts >= most or told == before or _is_of_device(error):
+            failure = f"step {step}: {type(error).__name__}: {error}"
+            if restarts >= most or failure == before or _is_of_device(error):
                 raise
             traceback.print_exc()
-            before, restarts = told, restarts + 1
+            before, restarts = failure, restarts + 1
             print(
                 f"restart {restarts} of {most} (max_restarts), from the newest checkpoint",
                 file=sys.stderr,
@@ -406,7 +405,7 @@ def _with_restarts(
 
 
 def _is_of_device(error: Exception) -> bool:
-    """Whether an accelerator has failed: nothing more can be computed there in this process."""
+    """Returns True if an accelerator failed: this process cannot use it any more."""
     import torch
 
     kind = getattr(torch, "AcceleratorError", None)  # of torch 2.8 and later
@@ -436,16 +435,18 @@ def _train(
             task = prepare(
                 record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout()
             )
-            told = run_config_of(task, config, directory, world)
+            settings = run_config_of(task, config, directory, world)
             if given("warm_start_from"):
                 named_run.check_warm_start(directory)
             if not directory.has_checkpoints:  # those know the seed themselves
-                told = told.replace(random_seed=seed)
+                settings = settings.replace(random_seed=seed)
             with world.leader_first() as leads:
                 if leads and trains():
-                    _claim(directory, record, task, told, seed)
-            hooks = chosen_hooks(told, task.hparams)
-            with Estimator(task, directory, told, world=world, stop=stop, hooks=hooks) as estimator:
+                    _claim(directory, record, task, settings, seed)
+            hooks = chosen_hooks(settings, task.hparams)
+            with Estimator(
+                task, directory, settings, world=world, stop=stop, hooks=hooks
+            ) as estimator:
                 made.append(estimator)
                 _run_schedule(estimator, Experiment(estimator), config)
             return named_run.exit_code(estimator)
@@ -462,7 +463,9 @@ def _run_schedule(estimator: Estimator, experiment: Any, config: ExperimentConfi
 
 
 def _validate_first(estimator: Estimator, config: ExperimentConfig) -> None:
-    """Validates before the first step if asked to; tries it if it would first come at the end."""
+    """Validates before the first step if requested; tests validation if it would first run at
+    the end.
+    """
     from t2t_torch.trial.preparation import rehearse
 
     turn, last = estimator.config.local_eval_frequency, estimator.train_steps
@@ -477,25 +480,27 @@ def _timeout() -> float:
 
 
 def _seed(directory: RunDirectory, config: ExperimentConfig) -> int:
-    """Returns the seed: the flag's, the run's, the configuration's, in this order."""
+    """Returns the seed: of the flag, the run, or the experiment, in this order."""
     if flag("random_seed") is not None:
         return int(flag("random_seed"))
-    begun = config_file.remembered(directory.path, ["random_seed"], FLAGS)
-    return int(begun.get("random_seed", config.reproducibility.experiment_seed))
+    recorded = config_file.remembered(directory.path, ["random_seed"], FLAGS)
+    return int(recorded.get("random_seed", config.reproducibility.experiment_seed))
 
 
 def _claim(
     directory: RunDirectory, record: RunRecord, task: TrialTask, config: RunConfig, seed: int
 ) -> None:
-    """Makes this the run directory of the trial, as soon as training has begun."""
+    """Claims the run directory for the trial; its files are written when training starts."""
     known = TaskRecord(
         trial=task.definition.trial_class.__name__,
         usr_dirs=tuple(registry.usr_dirs()),
         train_steps=config.train_steps,
         version=t2t_torch.__version__,
     )
-    told = {"train_steps": config.train_steps, "random_seed": seed, "trial": record.trial}
-    settings = config_file.content_of(FLAGS, task.hparams, told, processes=named_run.processes())
+    known_values = {"train_steps": config.train_steps, "random_seed": seed, "trial": record.trial}
+    settings = config_file.content_of(
+        FLAGS, task.hparams, known_values, processes=named_run.processes()
+    )
     del settings["hparams"]
     files = {NAME: record.text, config_file.NAME: config_file.written(settings)}
     directory.claim_files(known, files)
@@ -503,13 +508,13 @@ def _claim(
 
 
 def _test(record: RunRecord, config: ExperimentConfig) -> int:
-    """Takes one batch through everything, and prints its shapes."""
+    """Runs one batch through training and validation, and prints its shapes."""
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.trial.preparation import prepare, tested
 
     with join_world(use_gpu=flag("worker_gpu") > 0) as world:
-        asked = flag("random_seed")
-        seed = config.reproducibility.experiment_seed if asked is None else int(asked)
+        requested = flag("random_seed")
+        seed = config.reproducibility.experiment_seed if requested is None else int(requested)
         task = prepare(record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout())
         for line in tested(task, seed=seed, device=world.device):
             print(line, flush=True)

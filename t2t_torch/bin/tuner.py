@@ -1,14 +1,14 @@
-"""Searches hyperparameters: trains many, stops what falls behind, tells what is best.
+"""Hyperparameter search: trains many trials, stops bad ones early, reports the best.
 
     t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
         --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \\
         --metric=loss --max_trials=16 --train_steps=400 --parallel=2
     t2t-tuner --trial=my_trial --config=experiment.yaml --output_dir=search
 
-Each trial is a run of t2t-trainer in trials/<number>, the best one's directory is also best/.  What
-was found is told at the end, in search.html, and beside it ready to paste.
-Run again with the same --output_dir to go on: after kill -9, too, the search is the same.  Started
-twice, also on other machines (--storage), tuners share it.
+Each trial is a run of t2t-trainer in trials/<number>; best/ is the directory of the best one.  The
+results are printed at the end, and written to search.html and to files ready to use.
+Run it again with the same --output_dir to resume, also after kill -9.  Several tuners, also on
+other machines (--storage), share a search.
 SIGTERM or SIGINT lets the trainings save, and exits with 128 + the signal's number.
 """
 
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin import search_flags
-from t2t_torch.bin.search_flags import FLAGS, asked_search, flag
+from t2t_torch.bin.search_flags import FLAGS, flag, requested_search
 from t2t_torch.bin.trainer_flags import FLAGS as TRAINER_FLAGS
 from t2t_torch.bin.trainer_flags import chosen, given
 from t2t_torch.bin.trainer_flags import flag as trainer_flag
@@ -55,33 +55,33 @@ def _run() -> int:
         registry.import_usr_dir(folder)
     if flag("report_only"):
         return _report_only(output_dir)
-    asked = asked_search(known_steps)
+    request = requested_search(known_steps)
     output_dir.mkdir(parents=True, exist_ok=True)
     search = _opened(output_dir)
-    asked.subject.check_data()
-    search.begin(asked.plan, asked.space, asked.subject.identity())
+    request.subject.check_data()
+    search.begin(request.plan, request.space, request.subject.identity())
     from t2t_torch.tune.shared_search import claim_runs
     from t2t_torch.tune.study import Heartbeat
     from t2t_torch.tune.tuner import check_any_value
 
     if (old := claim_runs(output_dir, search.id)) is not None:
         print(f"runs of another search are now in {old}", file=sys.stderr)
-    search_flags.remember(output_dir, asked.steps_of)
+    search_flags.remember(output_dir, request.steps_of)
     with (
         StopRequest() as stop,
-        Heartbeat(output_dir, search.ledger, beats=bool(flag("storage"))) as presence,
+        Heartbeat(output_dir, search.ledger, beats=bool(flag("storage"))) as heartbeat,
     ):
-        found = _tune(output_dir, search, presence, asked.subject, asked.max_restarts, stop)
-    if found.over and not stop:
-        check_any_value(found)
+        result = _tune(output_dir, search, heartbeat, request.subject, request.max_restarts, stop)
+    if result.over and not stop:
+        check_any_value(result)
     return 128 + stop.signal if stop else 0
 
 
 def _opened(output_dir: Path) -> SharedSearch:
-    """Opens the search that is kept for this folder, or a place for one.
+    """Opens the search of this folder, or creates an empty one.
 
     Raises:
-      DataError: --report_only, and there is none.
+      DataError: --report_only, and there is no search.
     """
     from t2t_torch.tune.shared_search import NONE_BEGUN, SharedSearch
     from t2t_torch.tune.study import JOURNAL, TrialHistory, open_storage
@@ -98,7 +98,7 @@ def _opened(output_dir: Path) -> SharedSearch:
 def _tune(
     output_dir: Path,
     search: SharedSearch,
-    presence: Heartbeat,
+    heartbeat: Heartbeat,
     subject: SearchTarget,
     max_restarts: int,
     stop: StopRequest,
@@ -127,23 +127,23 @@ def _tune(
             publish(search.ledger, search.searcher)
             write_text(output_dir / PAGE, search_page(record()))
 
-    tuner = Tuner(search, subject, presence, config, stop=stop, tell=progress.tell, show=show)
+    tuner = Tuner(search, subject, heartbeat, config, stop=stop, tell=progress.tell, show=show)
     try:
         tuner.run()
     finally:
         search.sync()
-        found = record()
-        progress.end(search.searcher, found)
+        result = record()
+        progress.end(search.searcher, result)
         publish(search.ledger, search.searcher)
-        _tell(search, found)
-    return found
+        _report(search, result)
+    return result
 
 
-def _tell(search: SharedSearch, found: SearchRecord) -> None:
-    """Writes and prints what was found, and why it is not more."""
+def _report(search: SharedSearch, result: SearchRecord) -> None:
+    """Writes and prints the results, and why the search ended early."""
     from t2t_torch.tune.tuner import write_outcome
 
-    for line in write_outcome(found, search.whereabouts):
+    for line in write_outcome(result, search.whereabouts):
         print(line)
     if why := search.searcher.why_early:
         print(f"The search is over: {why}.")
@@ -157,7 +157,7 @@ def _report_only(output_dir: Path) -> int:
     search = _opened(output_dir)
     search.sync()
     command = search_flags.command(output_dir)
-    _tell(search, record_of(search, output_dir, command=command, trial=flag("trial") or ""))
+    _report(search, record_of(search, output_dir, command=command, trial=flag("trial") or ""))
     return 0
 
 
@@ -188,10 +188,10 @@ _OTHERS = (
 
 
 def autotune() -> int:
-    """Runs the search that the flags name; returns the command's exit code.
+    """Runs the search set by the flags; returns the exit code of the command.
 
     Raises:
-      UsageError: a flag is given that a search does not read.
+      UsageError: a flag is given that a search does not use.
     """
     read = {*_SAME, *_NAMED, *_OTHERS}
     strange = [name for name in TRAINER_FLAGS if name not in read and chosen(name)]
@@ -204,7 +204,7 @@ def autotune() -> int:
         raise UsageError(
             f"--schedule={trainer_flag('schedule')}: a search trains and evaluates in turns."
         )
-    words = [f"--{name}={_said(name)}" for name in _SAME if given(name)]
+    words = [f"--{name}={_text_of(name)}" for name in _SAME if given(name)]
     words += [f"--{other}={trainer_flag(name)}" for name, other in _NAMED.items() if given(name)]
     if not given("autotune_max_trials"):
         words.append(f"--max_trials={trainer_flag('autotune_max_trials')}")
@@ -215,6 +215,6 @@ def autotune() -> int:
     return main(words)
 
 
-def _said(name: str) -> str:
+def _text_of(name: str) -> str:
     value = trainer_flag(name)
     return ",".join(value) if isinstance(value, list) else str(value)

@@ -301,10 +301,10 @@ class Checkpoint:
         Raises:
           CheckpointError: it is missing.
         """
-        found = tensors_at(self.path, "model")
-        if found is None:
+        stored = tensors_at(self.path, "model")
+        if stored is None:
             raise CheckpointError(f"{self.path}: {MODEL} is missing")
-        return found
+        return stored
 
     @property
     def average(self) -> Path | None:
@@ -377,8 +377,8 @@ class Checkpoint:
         Raises:
           CheckpointError: the file is damaged.
         """
-        found = tensors_at(self.path, "task")
-        return read_tensors(found) if found else {}
+        stored = tensors_at(self.path, "task")
+        return read_tensors(stored) if stored else {}
 
     @classmethod
     def write(
@@ -489,9 +489,9 @@ def _written(path: Path, contents: Mapping[str, Iterable[bytes | memoryview]]) -
 
 
 def _verify_file(file: Path, size: int, sha256: str) -> None:
-    found = file.stat().st_size
-    if found != size:
-        raise CheckpointError(f"{file} has {found} bytes; expected {size}")
+    actual = file.stat().st_size
+    if actual != size:
+        raise CheckpointError(f"{file} has {actual} bytes; expected {size}")
     if sha256_of(file) != sha256:
         raise CheckpointError(f"{file} was altered: its sha256 is not the manifest's")
 

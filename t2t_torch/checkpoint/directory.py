@@ -91,11 +91,11 @@ class Retention:
             return []
         there = {checkpoint.step for checkpoint in checkpoints}
         best = [step for step in ranked if step in there][: max(self.best, 1)]
-        kept = {written.step, *best, *self._of_hours(checkpoints)}
+        retained = {written.step, *best, *self._of_hours(checkpoints)}
         return [
             checkpoint
             for checkpoint in checkpoints[: -self.last]
-            if checkpoint.step not in kept
+            if checkpoint.step not in retained
             and not (self.every and checkpoint.step % self.every == 0)
         ]
 
@@ -379,7 +379,9 @@ class CheckpointDirectory:
         self._ratings = Ratings(self.path)
         retention = Retention(keep, keep_best, keep_every, keep_every_n_hours)
         self._deletion = Deletion(retention, self._ratings)
-        self._told: set[Path] = set()  # corrupt ones that could not be renamed, already reported
+        self._reported: set[Path] = (
+            set()
+        )  # corrupt ones that could not be renamed, already reported
         self._peers: ProcessGroup | None = None
 
     def list(self) -> list[Checkpoint]:
@@ -409,7 +411,7 @@ class CheckpointDirectory:
                     + "\nNothing was overwritten. Restore one from a backup, or train in another "
                     "--output_dir."
                 )
-            if newest is not None and not self.is_gone_while(self._check_vocabularies, newest):
+            if newest is not None and not self.deleted_during(self._check_vocabularies, newest):
                 return newest
             if newest is None:
                 return None
@@ -446,7 +448,7 @@ class CheckpointDirectory:
         """
         for _ in range(_SCANS):
             newest = self.newest()
-            if newest is None or not self.is_gone_while(read, newest):
+            if newest is None or not self.deleted_during(read, newest):
                 return newest
         raise self._too_fast()
 
@@ -460,11 +462,11 @@ class CheckpointDirectory:
           CheckpointError: as `read_newest`.
         """
         best = self.best()
-        if best is not None and not self.is_gone_while(read, best):
+        if best is not None and not self.deleted_during(read, best):
             return best
         return self.read_newest(read)
 
-    def is_gone_while(self, read: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> bool:
+    def deleted_during(self, read: Callable[[Checkpoint], object], checkpoint: Checkpoint) -> bool:
         """Calls `read`; returns whether it failed because the checkpoint was deleted."""
         try:
             read(checkpoint)
@@ -481,11 +483,11 @@ class CheckpointDirectory:
         )
 
     def _report(self, checkpoint: Checkpoint, fault: CheckpointError, *, repair: bool) -> None:
-        if checkpoint.path in self._told and not repair:
+        if checkpoint.path in self._reported and not repair:
             return
         done = "ignored"
         if not repair:
-            self._told.add(checkpoint.path)
+            self._reported.add(checkpoint.path)
         else:
             aside = free_name(checkpoint.path.with_name(f"{checkpoint.path.name}.corrupt"))
             checkpoint.path.rename(aside)
@@ -540,11 +542,11 @@ class CheckpointDirectory:
         Raises:
           CheckpointError: `best.json` is damaged, or all evaluated checkpoints are corrupt.
         """
-        found: MutableSequence[Checkpoint] = []
+        chosen: MutableSequence[Checkpoint] = []
         faults = []
         for step in self._ratings.ranked():
             checkpoint = Checkpoint(step, self.path / f"ckpt-{step}")
-            if len(found) == count or not checkpoint.path.is_dir():
+            if len(chosen) == count or not checkpoint.path.is_dir():
                 continue
             try:
                 checkpoint.verify()
@@ -553,14 +555,14 @@ class CheckpointDirectory:
                     faults.append(str(fault))
                     self._report(checkpoint, fault, repair=False)
                 continue
-            if not self.is_gone_while(self._check_vocabularies, checkpoint):
-                found.append(checkpoint)
-        if faults and not found:
+            if not self.deleted_during(self._check_vocabularies, checkpoint):
+                chosen.append(checkpoint)
+        if faults and not chosen:
             raise CheckpointError(
                 f"every checkpoint of '{self.path}' that was evaluated is broken:\n  "
                 + "\n  ".join(faults)
             )
-        return found
+        return chosen
 
     def join(self, peers: ProcessGroup) -> None:
         """Sets the group of processes for sharded saves."""
@@ -644,15 +646,15 @@ class CheckpointDirectory:
                 self._deletion.before(final, others, error)
             self.wait(seconds)
         if any(self._of_all(lambda: self._patience.is_replaced, snapshot)):
-            mend = "It is not tried again, as that of a later step is to be written"
+            remedy = "It is not tried again, as that of a later step is to be written"
         elif seconds is None:
-            mend = "Make room on the disk, or mend it"
+            remedy = "Make room on the disk, or mend it"
         else:
             return
         steps = ", ".join(f"{one.step}" for one in self.list() if one != final)
         there = f"there are those of the steps {steps}" if steps else "there is no other yet"
         raise SaveError(
-            f"cannot write the checkpoint {final.path}: {error}. {mend}; {there}."
+            f"cannot write the checkpoint {final.path}: {error}. {remedy}; {there}."
         ) from error
 
     def _of_all(self, ask: Callable[[], Any], snapshot: Snapshot) -> Sequence[Any]:
@@ -661,14 +663,16 @@ class CheckpointDirectory:
 
     def _write(self, final: Checkpoint, snapshot: Snapshot) -> None:
         if snapshot.share is not None:
-            write_share(snapshot, final, lambda: self._begun(final), self._all_peers())
+            write_share(snapshot, final, lambda: self._staged_folder(final), self._all_peers())
             return
-        staged = self._begun(final)
+        staged = self._staged_folder(final)
         if staged is None:
             return
         try:
-            said = Explanations.of(self.path)
-            Checkpoint.write(staged, snapshot, copies=said.copies, vocabularies=said.vocabularies)
+            metadata = Explanations.of(self.path)
+            Checkpoint.write(
+                staged, snapshot, copies=metadata.copies, vocabularies=metadata.vocabularies
+            )
             rename(staged, final.path)
         except Exception:
             shutil.rmtree(staged, ignore_errors=True)
@@ -679,7 +683,7 @@ class CheckpointDirectory:
             raise ValueError("a share is saved without the others: call `join` first")
         return self._peers
 
-    def _begun(self, final: Checkpoint) -> Path | None:
+    def _staged_folder(self, final: Checkpoint) -> Path | None:
         """Returns an unused temporary path; None if a valid checkpoint exists.
 
         Renames a corrupt one, and deletes the remains of an earlier save.
@@ -699,5 +703,5 @@ class _VanishedError(Exception):
     """A checkpoint was deleted during verification."""
 
 
-def _warn(told: str) -> None:
-    print(f"warning: {told}", file=sys.stderr, flush=True)
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)

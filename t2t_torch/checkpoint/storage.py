@@ -146,8 +146,8 @@ class Explanations:
         """Reads the metadata of a run directory."""
         files = [run / name for name in _COPIES]
         copies = {file.name: file.read_bytes() for file in files if file.exists()}
-        found = [file for pattern in _VOCABULARIES for file in sorted(run.glob(pattern))]
-        return cls(copies, {file.name: sha256_of(file) for file in found})
+        vocabularies = [file for pattern in _VOCABULARIES for file in sorted(run.glob(pattern))]
+        return cls(copies, {file.name: sha256_of(file) for file in vocabularies})
 
 
 def step_of(path: Path) -> int | None:

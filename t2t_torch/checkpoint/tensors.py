@@ -132,13 +132,14 @@ class TensorSlice:
             return None, tensors
         mesh = divided[0].device_mesh
         rank = mesh.get_local_rank()
-        found = {kind: _parts(named, leads=rank == 0) for kind, named in tensors.items()}
+        by_kind = {kind: _parts(named, leads=rank == 0) for kind, named in tensors.items()}
         offsets = {
             kind: {name: offset for name, (offset, _) in parts.items()}
-            for kind, parts in found.items()
+            for kind, parts in by_kind.items()
         }
         own = {
-            kind: {name: part for name, (_, part) in parts.items()} for kind, parts in found.items()
+            kind: {name: part for name, (_, part) in parts.items()}
+            for kind, parts in by_kind.items()
         }
         return cls(rank, mesh.size(), offsets), own
 
@@ -239,7 +240,7 @@ class StoredTensors:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._reader = _Reader(path)
-        with _told(path):
+        with _explaining_errors(path):
             self._metadata = self._reader.read_metadata()
         self.kinds: dict[str, Kind] = {}
         for name, stored in self._metadata.state_dict_metadata.items():
@@ -267,14 +268,14 @@ class StoredTensors:
         if not self.path.is_dir() and not any(
             is_divided_as(kind.shape, like.get(name)) for name, kind in self.kinds.items()
         ):
-            with _told(self.path):
+            with _explaining_errors(self.path):
                 return safetensors.torch.load_file(self.path)
-        found = {
+        tensors = {
             name: place_for(kind.shape, kind.dtype, like.get(name))
             for name, kind in self.kinds.items()
         }
-        self.fill(found)
-        return found
+        self.fill(tensors)
+        return tensors
 
     def get(self, name: str) -> Tensor:
         """Returns one full tensor."""
@@ -294,7 +295,7 @@ class StoredTensors:
           CheckpointError: a tensor is missing, or a file is damaged.
         """
         planner = DefaultLoadPlanner(flatten_state_dict=False)
-        with _told(self.path):
+        with _explaining_errors(self.path):
             planner.set_up_planner(dict(tensors), self._metadata, is_coordinator=True)
             plan = self._reader.prepare_local_plan(planner.create_local_plan())
             (plan,) = planner.create_global_plan([plan])
@@ -385,7 +386,7 @@ def _size(parts: list[ChunkStorageMetadata]) -> torch.Size:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explaining_errors(path: Path) -> Iterator[None]:
     """Converts errors from a damaged file to CheckpointError."""
     try:
         yield
@@ -435,8 +436,8 @@ _STATELESS = "parameters_without_state"
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Returns parameters and buffers without copying; shared ones under their first name."""
-    kept = set(first_names(model).values())
-    return {name: tensor for name, tensor in model.state_dict().items() if name in kept}
+    names = set(first_names(model).values())
+    return {name: tensor for name, tensor in model.state_dict().items() if name in names}
 
 
 def read_tensors(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
@@ -547,7 +548,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
 
 def first_names(model: nn.Module) -> dict[str, str]:
     """Returns for every name of the state dict the first name of the same tensor."""
-    seen: dict[tuple[object, ...], str] = {}
+    known: dict[tuple[object, ...], str] = {}
     names = {}
     tensors = model.state_dict()
     parameters = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
@@ -558,7 +559,7 @@ def first_names(model: nn.Module) -> dict[str, str]:
             same = (parameters[name],)
         elif tensor.numel():
             same = (tensor.data_ptr(), tensor.shape, tensor.stride())
-        names[name] = seen.setdefault(same, name)
+        names[name] = known.setdefault(same, name)
     return names
 
 
@@ -577,11 +578,11 @@ def _optimizer_tensors(optimizer: torch.optim.Optimizer, names: list[str]) -> di
     whole = optimizer.state_dict()
     state: Mapping[object, object] = whole["state"]
     kind = type(optimizer).__name__
-    besides = sorted(map(str, set(whole) - {"state", "param_groups"}))
-    besides += [str(key) for key in state if not isinstance(key, int)]
-    if besides:
+    others = sorted(map(str, set(whole) - {"state", "param_groups"}))
+    others += [str(key) for key in state if not isinstance(key, int)]
+    if others:
         raise CheckpointError(
-            f"{kind} keeps {', '.join(besides)} beside the slots of its parameters; only those "
+            f"{kind} keeps {', '.join(others)} beside the slots of its parameters; only those "
             "can be stored. Keep it in the state of a parameter."
         )
     tensors = {}

@@ -102,22 +102,22 @@ def warm_start(
     if average is not None:
         tensors |= read_tensors(average)
     renames, taken = _parsed(patterns)
-    found = _renamed(tensors, renames)
+    renamed = _renamed(tensors, renames)
     here = model.state_dict()
     loaded, left_out, skipped, mismatched, used = [], [], [], [], set()
     for name, aliases in _aliases(model).items():
-        known = next((alias for alias in aliases if alias in found), None)
+        known = next((alias for alias in aliases if alias in renamed), None)
         if known is not None:
             used.add(known)
         if not taken(aliases):
             left_out.append(name)
         elif known is None:
             skipped.append(name)
-        elif not _fits(found[known], here[name]):
-            mismatched.append((name, tuple(found[known].shape), tuple(here[name].shape)))
+        elif not _fits(renamed[known], here[name]):
+            mismatched.append((name, tuple(renamed[known].shape), tuple(here[name].shape)))
         else:
             with torch.no_grad():
-                here[name].copy_(found[known])
+                here[name].copy_(renamed[known])
             loaded.append(name)
     report = WarmStartReport(
         source=Path(source),
@@ -125,7 +125,7 @@ def warm_start(
         left_out=tuple(left_out),
         skipped=tuple(skipped),
         mismatched=tuple(mismatched),
-        unused=tuple(sorted(set(found) - used)),
+        unused=tuple(sorted(set(renamed) - used)),
         share=_share(model, loaded),
     )
     if not loaded:
@@ -148,11 +148,11 @@ class _Taken:
         self._wanted, self._unwanted = wanted, unwanted
 
     def __call__(self, names: Sequence[str]) -> bool:
-        wanted = not self._wanted or _found(self._wanted, names)
-        return wanted and not _found(self._unwanted, names)
+        wanted = not self._wanted or _any_match(self._wanted, names)
+        return wanted and not _any_match(self._unwanted, names)
 
 
-def _found(patterns: Sequence[re.Pattern[str]], names: Sequence[str]) -> bool:
+def _any_match(patterns: Sequence[re.Pattern[str]], names: Sequence[str]) -> bool:
     return any(pattern.search(name) for pattern in patterns for name in names)
 
 
@@ -177,7 +177,7 @@ def _parsed(patterns: Sequence[str]) -> tuple[list[tuple[re.Pattern[str], str]],
 def _renamed(
     tensors: Mapping[str, Tensor], renames: Sequence[tuple[re.Pattern[str], str]]
 ) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     origin: dict[str, str] = {}
     for old, tensor in tensors.items():
         name = old
@@ -188,12 +188,12 @@ def _renamed(
                 raise UsageError(
                     f"--warm_start_patterns: '{pattern.pattern}{_RENAMES}{new}': {error}"
                 ) from None
-        if name in found:
+        if name in renamed:
             raise UsageError(
                 f"--warm_start_patterns: {origin[name]} and {old} would both be called {name}."
             )
-        found[name], origin[name] = tensor, old
-    return found
+        renamed[name], origin[name] = tensor, old
+    return renamed
 
 
 def _files(source: Path) -> tuple[Path, Path | None]:
@@ -276,8 +276,8 @@ def average_checkpoints(checkpoints: Sequence[Checkpoint], out: CheckpointDirect
         checkpoint.verify()
     weights = _mean([checkpoint.weights for checkpoint in ordered])
     state = newest.trainer_state()
-    kept = newest.task_tensors()
-    return out.save(Snapshot(state, weights, slots=None, task=kept, averaged_steps=steps))
+    task_tensors = newest.task_tensors()
+    return out.save(Snapshot(state, weights, slots=None, task=task_tensors, averaged_steps=steps))
 
 
 def _mean(paths: Sequence[Path]) -> dict[str, Tensor]:

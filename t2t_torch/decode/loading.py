@@ -265,7 +265,7 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
         return newest.step
     chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
-    if directory.is_gone_while(read, chosen):
+    if directory.deleted_during(read, chosen):
         raise CheckpointError(
             f"'{chosen.path}' was deleted while it was read. Decode another of "
             f"{[one.step for one in directory.list()]} (--checkpoint_path)."

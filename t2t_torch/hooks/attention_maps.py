@@ -84,7 +84,7 @@ class AttentionMaps(Hook):
                 first = _sentence(itertools.islice(batches, _SEARCHED), one.features)
                 self._sentences[one.name, split] = first
         with applied, estimator.precision.autocast(), torch.no_grad():
-            found = [
+            attention = [
                 _weights(
                     one.model.eval(),
                     one.task.batches.to_device(
@@ -95,7 +95,7 @@ class AttentionMaps(Hook):
             ]
         if not estimator.world.leads:
             return
-        for one, weights in zip(drawn, found, strict=True):
+        for one, weights in zip(drawn, attention, strict=True):
             _draw(estimator, one, self._sentences[one.name, split], weights)
 
 
@@ -125,12 +125,12 @@ def _drawn(estimator: Estimator) -> list[_Drawn]:
 
 
 def _draw(
-    estimator: Estimator, drawn: _Drawn, sentence: Batch, found: Mapping[str, Tensor]
+    estimator: Estimator, drawn: _Drawn, sentence: Batch, attention: Mapping[str, Tensor]
 ) -> None:
     """Draws the weights of each layer, [N, T, S], with the tokens of a sentence."""
     features, step = drawn.features, estimator.state.step
     lengths = _axes(sentence, features)
-    for layer, weights in found.items():
+    for layer, weights in attention.items():
         name = f"{drawn.name}/{layer}" if drawn.name else layer
         queries, keys = (_axis(size, lengths) for size in weights.shape[1:])
         read = [_START, *keys.tokens[:-1]] if keys.name in features.targets else keys.tokens
@@ -217,7 +217,7 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
 
     The hops of attention pooling are the rows of one map.
     """
-    found: dict[str, Tensor] = {}
+    attention: dict[str, Tensor] = {}
 
     def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -231,7 +231,7 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
-        found[name] = scores.softmax(-1)[0]
+        attention[name] = scores.softmax(-1)[0]
 
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():
@@ -245,8 +245,10 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
             if isinstance(module, MaskedSoftmax):
                 short = name.removesuffix(".weights")
                 handle = module.register_forward_hook(
-                    lambda _, given, weights, short=short: found.__setitem__(short, weights.float())
+                    lambda _, given, weights, short=short: attention.__setitem__(
+                        short, weights.float()
+                    )
                 )
                 handles.callback(handle.remove)
         model(batch)
-    return found
+    return attention

@@ -80,8 +80,8 @@ class ConfusionMatrix(Hook):
             labels = list(feature.labels)
             if estimator.world.leads:
                 right = counts.diagonal().sum() / max(1, counts.sum())
-                told = f"{right:.1%} of {number(int(counts.sum()))} are right"
-                title = f"{name} of {split.value}, step {step:,}: {told}"
+                summary = f"{right:.1%} of {number(int(counts.sum()))} are right"
+                title = f"{name} of {split.value}, step {step:,}: {summary}"
                 figure = _figure(*_most_confused(counts, labels), title)
                 estimator.summary.figure(f"confusion_matrix/{name}", figure, step)
 
@@ -101,23 +101,23 @@ class ConfusionMatrix(Hook):
             if name not in batch:  # belongs to another of several problems
                 continue
             right = batch[name].cpu()
-            said = output.logits[name].argmax(-1).cpu()
+            predicted = output.logits[name].argmax(-1).cpu()
             there = right >= 0
             classes = round(len(counts) ** 0.5)
-            pairs = right[there] * classes + said[there]
+            pairs = right[there] * classes + predicted[there]
             counts += torch.bincount(pairs, minlength=len(counts))
 
 
 def _targets(estimator: Estimator) -> dict[str, Feature]:
     features = getattr(estimator.task, "features", None)
     targets = features.targets if features is not None else {}
-    found = {name: one for name, one in targets.items() if one.classifies}
-    if not found:
+    classified = {name: one for name, one in targets.items() if one.classifies}
+    if not classified:
         raise UsageError(
             f"--hooks=confusion_matrix: no target of {estimator.task.name!r} is a class or a tag. "
             "Leave the hook out."
         )
-    return found
+    return classified
 
 
 def _most_confused(counts: Counts, labels: list[str]) -> tuple[Counts, list[str]]:
@@ -125,12 +125,12 @@ def _most_confused(counts: Counts, labels: list[str]) -> tuple[Counts, list[str]
     if len(labels) <= _MOST:
         return counts, labels
     errors = counts.sum(0) + counts.sum(1) - 2 * counts.diagonal()
-    kept = np.sort(np.argsort(-errors, kind="stable")[: _MOST - 1])
+    classes = np.sort(np.argsort(-errors, kind="stable")[: _MOST - 1])
     place = np.full(len(labels), _MOST - 1)
-    place[kept] = np.arange(_MOST - 1)
+    place[classes] = np.arange(_MOST - 1)
     folded = np.zeros((_MOST, _MOST), np.int64)
     np.add.at(folded, (place[:, None], place[None, :]), counts)
-    return folded, [*(labels[one] for one in kept), _OTHERS]
+    return folded, [*(labels[one] for one in classes), _OTHERS]
 
 
 def _figure(counts: Counts, labels: list[str], title: str) -> Figure:

@@ -55,9 +55,9 @@ class Profile(Hook):
         self._profiler.step()
         if estimator.state.step - self._first == _SKIPPED + _WARM_UP + _RECORDED:
             assert estimator.run is not None
-            estimator.run.tally.stop_clock()  # excludes the seconds of writing from training time
+            estimator.run.meter.stop_clock()  # excludes the seconds of writing from training time
             self._finish(estimator, _RECORDED)
-            estimator.run.tally.start_clock()
+            estimator.run.meter.start_clock()
 
     def end(self, estimator: Estimator) -> None:
         """Writes the recorded steps if the run ended early."""

@@ -91,18 +91,18 @@ def dump(
     """
     folder = directory / "crash" / f"step-{step + 1}-rank{rank}"
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    results = []
     for number, batch in batches:
         named = run.task.batches.tensors(batch).items()
         tensors = {name: tensor.cpu().contiguous() for name, tensor in named}
         safetensors.torch.save_file(tensors, folder / f"batch-{number}.safetensors")
-        found.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
-    told = {"step": step + 1, "rank": rank, "seed": seed, "batches": found}
-    (folder / "crash.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        results.append({"batch": number, **_rows(run, number), **_faults(run, seed, number, batch)})
+    report = {"step": step + 1, "rank": rank, "seed": seed, "batches": results}
+    (folder / "crash.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     numbers = ", ".join(str(number) for number, _ in batches)
     return NotFiniteError(
         f"the loss or its gradient is not finite at step {step + 1}, as in the {skipped - 1} steps "
-        f"before (--max_consecutive_nonfinite). {_first_fault(found)}None of them moved the "
+        f"before (--max_consecutive_nonfinite). {_first_fault(results)}None of them moved the "
         f"weights; the checkpoints are whole. Batch {numbers} and where numbers went bad are in "
         f"{folder}. Try a smaller learning rate, a longer learning_rate_warmup_steps, "
         "clip_grad_norm=1.0, or activation_dtype=float32. If that does not help the weights may "
@@ -110,12 +110,12 @@ def dump(
     )
 
 
-def _first_fault(found: Sequence[Mapping[str, Any]]) -> str:
+def _first_fault(results: Sequence[Mapping[str, Any]]) -> str:
     """Returns a description of the first module with values that are not finite, if known."""
-    for batch in found:
-        for key, told in _FAULTS.items():
+    for batch in results:
+        for key, words in _FAULTS.items():
             if batch.get(key):
-                return f"First {told} {batch[key][0]}. "
+                return f"First {words} {batch[key][0]}. "
     return ""
 
 

@@ -55,7 +55,7 @@ def load_teachers(
       CheckpointError: there is no run, or no complete checkpoint.
       HParamsError: a run has none of the problems, or its ids have other meanings.
     """
-    found: dict[str, list[T2TModel]] = {}
+    teachers_of: dict[str, list[T2TModel]] = {}
     for one in _paths(path):
         run = _Run.of(one)
         taught = {name: name for name in problems if name in run.problems}
@@ -63,12 +63,12 @@ def load_teachers(
             taught = dict(zip(problems, run.problems, strict=True))
         if not taught:
             raise _no_problem_of(run, problems)
-        for name, its in taught.items():
-            run.check(its, *problems[name], vocab_dir, hparams)
+        for name, source in taught.items():
+            run.check(source, *problems[name], vocab_dir, hparams)
         models = run.models()
-        for name, its in taught.items():
-            found.setdefault(name, []).append(models[its])
-    return {name: _as_one(teachers) for name, teachers in found.items()}
+        for name, source in taught.items():
+            teachers_of.setdefault(name, []).append(models[source])
+    return {name: _as_one(teachers) for name, teachers in teachers_of.items()}
 
 
 class _Run(NamedTuple):
@@ -173,9 +173,9 @@ def _other_features(
             )
             continue
         for name, feature in here.items():
-            found, expected = _told(there[name], its_hparams), _told(feature, hparams)
-            if found != expected:
-                faults.append(f"its {name} is {found}, not {expected}")
+            actual, expected = _describe(there[name], its_hparams), _describe(feature, hparams)
+            if actual != expected:
+                faults.append(f"its {name} is {actual}, not {expected}")
             elif there[name].labels != feature.labels:
                 faults.append(f"its {name} has other labels, or in another order")
             elif meanings(theirs, name) != meanings(ours, name):
@@ -183,7 +183,7 @@ def _other_features(
     return faults
 
 
-def _told(feature: Feature, hparams: HParams) -> str:
+def _describe(feature: Feature, hparams: HParams) -> str:
     size = padded_size(feature, hparams) if feature.vocab_size else 0
     scale = scale_of(feature)
     return (

@@ -79,7 +79,7 @@ class TrainState:
       accumulate: micro-batches per step in this process.
       precision: number type of the network's computation.
       average: running mean of the weights, if enabled.
-      tally: statistics of the steps since the last report.
+      meter: statistics of the steps since the last report.
       device: device of the model.
       processes: number of training processes.
       recent: (completed steps, batches) of the last two steps; values on a GPU are read one step
@@ -101,7 +101,7 @@ class TrainState:
     accumulate: int
     precision: Precision
     average: WeightAverage | None
-    tally: TrainMeter
+    meter: TrainMeter
     device: torch.device
     processes: int
     recent: collections.deque[tuple[int, NumberedBatches]] = dataclasses.field(
@@ -164,7 +164,7 @@ class TrainState:
             accumulate=state.batches_per_step // world.size,
             precision=precision,
             average=WeightAverage.of(hparams, model),
-            tally=TrainMeter(world.device, state),
+            meter=TrainMeter(world.device, state),
             device=world.device,
             processes=world.size,
         )
@@ -187,8 +187,8 @@ class TrainState:
 
     def snapshot(self, state: TrainerState) -> Snapshot:
         """Copies the run's state; for a sharded model, the shard of this process."""
-        kept = self.task.state.tensors()
-        return Snapshot.take(self.model, self.optimizer, state, self.average, kept)
+        tensors = self.task.state.tensors()
+        return Snapshot.take(self.model, self.optimizer, state, self.average, tensors)
 
     def next_batches(self) -> NumberedBatches:
         """Returns this process's micro-batches of the next step, with global batch numbers."""
@@ -254,7 +254,7 @@ def train_step(
 
     state.step += 1
     state.batches_consumed += state.batches_per_step
-    run.tally.add(totals, norm)
+    run.meter.add(totals, norm)
     return totals, norm
 
 
@@ -517,7 +517,7 @@ class Estimator:
         """
         run, state, config = self.begin(), self.state, self.config
         run.network.train()
-        run.tally.start_clock()
+        run.meter.start_clock()
         started, before = time.monotonic(), state.seconds
         while state.step < until and not self._must_stop():
             train_step(run, state, self.world, run.next_batches(), self._before_update)
@@ -530,11 +530,11 @@ class Estimator:
                 self._report(run)
             if any(map(self._due, (config.local_eval_frequency, config.save_checkpoints_steps))):
                 self.save()
-        run.tally.stop_clock()
+        run.meter.stop_clock()
         ends = self.signal != 0 or self.is_done
         if state.step and (must_save or ends or self.saving.step != state.step):
             self.save(must_succeed=must_save or ends)
-        if run.tally.steps and self.is_done:
+        if run.meter.steps and self.is_done:
             self._report(run)  # the last steps, fewer than log_step_count_steps
 
     @torch.no_grad()
@@ -567,14 +567,14 @@ class Estimator:
                 if counts:
                     evaluator.update(output, on_device)
         evaluator.synchronize(self.world)
-        if self.is_asked_to_stop():
+        if self.is_stop_requested():
             return {}
         results, arrays = evaluator.result(), evaluator.arrays()
         self.summary.write(_reported(split), self.state.step, results, arrays)
         names = short_names([name for name in results if "_per_label/" not in name])
-        told = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
+        metrics = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
         part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
-        self.say(f"step {self.state.step}  {_reported(split)}:  {told}{part}")
+        self.say(f"step {self.state.step}  {_reported(split)}:  {metrics}{part}")
         for hook in self.hooks:
             hook.after_evaluation(self, split, results)
         return results
@@ -698,17 +698,17 @@ class Estimator:
             newest = self.newest_checkpoint()
             if newest is None or newest.step <= beyond:
                 return None
-            gone = self.checkpoints.is_gone_while(self.restore, newest)
-            if not self.world.maximum(int(gone)):
+            deleted = self.checkpoints.deleted_during(self.restore, newest)
+            if not self.world.maximum(int(deleted)):
                 return newest
 
     def take_position(self, checkpoint: Checkpoint) -> bool:
         """Restores the step of a checkpoint without its weights; False if it was deleted."""
         read: list[TrainerState] = []
-        gone = self.checkpoints.is_gone_while(
+        deleted = self.checkpoints.deleted_during(
             lambda one: read.append(one.trainer_state()), checkpoint
         )
-        if self.world.maximum(int(gone)):
+        if self.world.maximum(int(deleted)):
             return False
         (self.state,) = read
         return True
@@ -733,7 +733,7 @@ class Estimator:
                 "schedule's"
             )
 
-    def is_asked_to_stop(self) -> bool:
+    def is_stop_requested(self) -> bool:
         """True if any process has received a signal; synchronizes all processes."""
         self.signal = self.world.maximum(self._stop.signal)
         return self.signal != 0
@@ -756,7 +756,7 @@ class Estimator:
         if agreed_to_fail:
             with self.world.leader_first() as leads:
                 if leads:
-                    self.saving.tell_failure()
+                    self.saving.report_failures()
         self._out_of_time |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
@@ -768,8 +768,8 @@ class Estimator:
 
     def _check_skipped(self, run: TrainState) -> None:
         """Ends the run after too many consecutive steps that are not finite."""
-        skipped = run.tally.skipped_in_a_row()
-        step, batches = run.recent[0 if run.tally.is_late else -1]
+        skipped = run.meter.skipped_in_a_row()
+        step, batches = run.recent[0 if run.meter.is_late else -1]
         if skipped:
             self.say(f"step {step + 1}: the loss or its gradient is not finite; skipped")
         if skipped and skipped >= self.config.max_consecutive_nonfinite:
@@ -778,7 +778,7 @@ class Estimator:
             )
 
     def _report(self, run: TrainState) -> None:
-        report = run.tally.read()
+        report = run.meter.read()
         report["learning_rate"] = max(group["lr"] for group in run.optimizer.param_groups)
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds

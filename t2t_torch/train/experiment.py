@@ -126,7 +126,7 @@ class Experiment:
         splits = {"": None, "train": Split.TRAIN, "eval": self.config.eval_split}
         split = splits[plan.data]
         if plan.repeats:
-            self._for_each_checkpoint(lambda seen: act(split, seen))
+            self._for_each_checkpoint(lambda last: act(split, last))
         elif act(split, -1) < 0:
             raise CheckpointError(
                 f"'{self.estimator.directory.path}' has no checkpoint to "
@@ -187,12 +187,12 @@ class Experiment:
 
         It is None if a run is monitored by decoding scores and this process only evaluates.
         """
-        asked = self.config.eval_early_stopping_metric.removeprefix("decode/")
+        requested = self.config.eval_early_stopping_metric.removeprefix("decode/")
         less = self.config.eval_early_stopping_metric_minimize
         names = self.estimator.task.evaluator().names()
         if names is None:
             return Watched(self.config.eval_early_stopping_metric, less is not False)
-        if not plan.trains and asked in SCORES and asked not in short_names(names).values():
+        if not plan.trains and requested in SCORES and requested not in short_names(names).values():
             return None
         if plan.decodes:
             names += self._scores
@@ -225,28 +225,28 @@ class Experiment:
             return {}
         return self._decoder()(Checkpoint(estimator.state.step, checkpoint), None)
 
-    def _evaluate_newest(self, split: Split | None, seen: int) -> int:
+    def _evaluate_newest(self, split: Split | None, last: int) -> int:
         """Evaluates the newest checkpoint if it is beyond a step; returns the last step seen."""
-        newest = self.estimator.restore_newest(beyond=seen)
+        newest = self.estimator.restore_newest(beyond=last)
         if newest is None:
-            return seen
+            return last
         metrics = self.estimator.evaluate(split)
         if split is None and not self.estimator.signal:
             self._rate(newest.step, metrics)
         return newest.step
 
-    def _decode_newest(self, split: Split | None, seen: int) -> int:
+    def _decode_newest(self, split: Split | None, last: int) -> int:
         """Decodes with the newest checkpoint if it is beyond a step; returns the last step seen."""
         estimator, decode = self.estimator, self._decoder()
         newest = estimator.newest_checkpoint()
-        if newest is None or newest.step <= seen:
-            return seen
+        if newest is None or newest.step <= last:
+            return last
         if not estimator.take_position(newest):
-            return seen
+            return last
         try:
             decode(newest, split)
         except DeletedError:
-            return seen
+            return last
         return newest.step
 
     def _decoder(self) -> Decode:
@@ -254,17 +254,17 @@ class Experiment:
             raise UsageError("this experiment was given nothing that decodes.")
         return self._decode
 
-    def _for_each_checkpoint(self, look: Callable[[int], int]) -> None:
-        """Calls `look` with the last step seen whenever there may be a newer checkpoint.
+    def _for_each_checkpoint(self, read: Callable[[int], int]) -> None:
+        """Calls `read` with the last step seen whenever there may be a newer checkpoint.
 
         Args:
-          look: returns the step of the checkpoint that it read, or its argument.
+          read: returns the step of the checkpoint that it read, or its argument.
         """
-        estimator, seen, waited = self.estimator, -1, 0.0
-        while not estimator.is_asked_to_stop() and not self._is_last(seen):
-            found = look(seen) if self._has_newer(seen) else seen
-            if found > seen:
-                seen, waited = found, 0.0
+        estimator, last, waited = self.estimator, -1, 0.0
+        while not estimator.is_stop_requested() and not self._is_last(last):
+            step = read(last) if self._has_newer(last) else last
+            if step > last:
+                last, waited = step, 0.0
             elif waited >= self.config.eval_timeout_mins * 60.0:
                 estimator.say(f"no new checkpoint for {self.config.eval_timeout_mins} minutes")
                 return
@@ -272,15 +272,15 @@ class Experiment:
                 self._wait(POLL_SECONDS)
                 waited += POLL_SECONDS
 
-    def _has_newer(self, seen: int) -> bool:
+    def _has_newer(self, last: int) -> bool:
         """Returns True if the leader finds a folder of a later step; does not check its files."""
         steps = [checkpoint.step for checkpoint in self.estimator.checkpoints.list()]
-        return self.estimator.world.from_leader(int(bool(steps) and max(steps) > seen)) > 0
+        return self.estimator.world.from_leader(int(bool(steps) and max(steps) > last)) > 0
 
-    def _is_last(self, seen: int) -> bool:
+    def _is_last(self, step: int) -> bool:
         """Returns True if the run ended at this step, as its directory records."""
         steps, ended = self.config.train_steps, self.estimator.directory.ended_at()
-        last = 0 < steps <= seen or (ended is not None and 0 <= ended <= seen)
+        last = 0 < steps <= step or (ended is not None and 0 <= ended <= step)
         return self.estimator.world.from_leader(int(last)) > 0
 
     def _note_end(self) -> None:
@@ -372,16 +372,16 @@ def add_metrics(
       UsageError: a metric fits none of the targets.
       RegistryError: a metric does not exist.
     """
-    asked = list(dict.fromkeys(names))
+    requested = list(dict.fromkeys(names))
     fitting: set[str] = set()
     for one in task.tasks.values():
         more = {}
         for target, feature in one.features.targets.items():
-            found = [name for name in asked if is_metric_of(name, feature)]
-            fitting.update(found)
-            more[target] = [*found, *(also(feature) if also is not None else ())]
+            suitable = [name for name in requested if is_metric_of(name, feature)]
+            fitting.update(suitable)
+            more[target] = [*suitable, *(also(feature) if also is not None else ())]
         one.more_metrics = more
-    missing = [name for name in asked if name not in fitting]
+    missing = [name for name in requested if name not in fitting]
     if missing:
         raise UsageError(
             f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "

@@ -62,17 +62,17 @@ def memory_for(task: Task) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TypeError, MemoryError) as error:
-        told = str(error).rpartition("DefaultCPUAllocator: ")[2].partition("\n")[0]
+        message = str(error).rpartition("DefaultCPUAllocator: ")[2].partition("\n")[0]
         if not (
             isinstance(error, MemoryError)  # often without a message
             or is_out_of_memory(error)
-            or any(overflow in told for overflow in _OVERFLOWS)
+            or any(overflow in message for overflow in _OVERFLOWS)
         ):
             raise
         raise HParamsError(
             f"the model of {task.name} needs more memory than this machine has"
-            f"{f' ({told})' if told else ''}. Reduce {_largest_setting(task)}; then --dry_run "
-            "prints how much memory a run needs."
+            f"{f' ({message})' if message else ''}. Reduce {_largest_setting(task)}; then "
+            "--dry_run prints how much memory a run needs."
         ) from error
 
 
@@ -160,7 +160,7 @@ class Footprint:
         measured_rows = max(1, min(rows, int(rows * _MOST_WORK / max(work, 1))))
         part = {name: values[:measured_rows] for name, values in batch.items()}
         with Precision.of(task.hparams, torch.device("cpu")).autocast():
-            kept = _kept_by_forward(objective.train(), part)
+            activations = _saved_for_backward(objective.train(), part)
         optimizer = task.optimizer(model)
         for parameter in parameters:
             parameter.grad = torch.zeros_like(parameter)
@@ -175,27 +175,27 @@ class Footprint:
             weights=sum(map(_bytes, [*model.parameters(), *model.buffers()])),
             gradients=sum(map(_bytes, parameters)),
             optimizer=sum(map(_bytes, state)),
-            activations=kept * rows // measured_rows,
+            activations=activations * rows // measured_rows,
             rows=rows,
             measured_rows=measured_rows,
         )
 
 
-def _kept_by_forward(model: nn.Module, batch: Batch) -> int:
+def _saved_for_backward(model: nn.Module, batch: Batch) -> int:
     """Returns the bytes of the tensors kept for the backward pass, without the parameters."""
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, tuple[int, Tensor]] = {}  # holds the tensors, so addresses stay unique
+    saved: dict[int, tuple[int, Tensor]] = {}  # holds the tensors, so addresses stay unique
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes(), tensor
+            saved[storage.data_ptr()] = storage.nbytes(), tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         loss = total_loss(model(batch))
     assert loss.sum.requires_grad
-    return sum(size for size, _ in kept.values())
+    return sum(size for size, _ in saved.values())
 
 
 def _bytes(tensor: Tensor) -> int:

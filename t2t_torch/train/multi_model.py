@@ -67,17 +67,17 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
     faults: dict[tuple[str, str], str] = {}
     for problem, model in models.items():
         for tensor, names in _tied(model):
-            found, why = None, ""
+            match, why = None, ""
             for name in names:
                 if wanted(name):
-                    found, fault = _of_others(pool, models, problem, name, tensor)
+                    match, fault = _of_others(pool, models, problem, name, tensor)
                     why = why or fault
-                    if found is not None:
+                    if match is not None:
                         break
-            if found is not None:
+            if match is not None:
                 for name in names:
-                    _put(model, name, found.tensor)
-                owners[id(found.tensor)].append(problem)
+                    _put(model, name, match.tensor)
+                owners[id(match.tensor)].append(problem)
                 continue
             owners[id(tensor)] = [problem]
             for name in names:
@@ -161,18 +161,19 @@ def _of_others(
         candidates = [
             other
             for other in pool.values()
-            if (its := _feature_of(models[other.problem].features, other.name))
-            and other.name.replace(f".{its}.", ".", 1) == name.replace(f".{feature}.", ".", 1)
+            if (other_feature := _feature_of(models[other.problem].features, other.name))
+            and other.name.replace(f".{other_feature}.", ".", 1)
+            == name.replace(f".{feature}.", ".", 1)
         ]
     why = ""
     for other in candidates:
         if other.tensor.shape != tensor.shape:
             why = why or f" (of {other.problem} it is {list(other.tensor.shape)})"
             continue
-        its = _feature_of(models[other.problem].features, other.name)
-        if feature and its:
+        other_feature = _feature_of(models[other.problem].features, other.name)
+        if feature and other_feature:
             theirs = models[other.problem].features
-            if meanings(theirs, its) != meanings(features, feature):
+            if meanings(theirs, other_feature) != meanings(features, feature):
                 why = why or f" (of {other.problem} the ids mean other things)"
                 continue
         return other, ""
@@ -203,7 +204,7 @@ def _parts(
     faults: Mapping[tuple[str, str], str],
 ) -> list[Part]:
     """Returns the parts of the models; those shared by all come first."""
-    found: dict[tuple[str, tuple[str, ...], str], int] = {}
+    sizes: dict[tuple[str, tuple[str, ...], str], int] = {}
     seen: set[int] = set()
     for problem, model in models.items():
         for tensor, names in _tied(model):
@@ -215,8 +216,8 @@ def _parts(
             part = ".".join(names[0].split(".")[:depth])
             why = next((faults[problem, name] for name in names if (problem, name) in faults), "")
             key = part, who, why
-            found[key] = found.get(key, 0) + tensor.numel()
-    parts = [Part(name, who, numbers, why) for (name, who, why), numbers in found.items()]
+            sizes[key] = sizes.get(key, 0) + tensor.numel()
+    parts = [Part(name, who, numbers, why) for (name, who, why), numbers in sizes.items()]
     return sorted(parts, key=lambda part: -len(part.problems))
 
 
@@ -337,7 +338,7 @@ def problem_weights(text: str, problems: Sequence[str]) -> dict[str, float]:
     Raises:
       HParamsError: a name is not a problem's, a weight is not a number >= 0, or all weights are 0.
     """
-    found = dict.fromkeys(problems, 1.0)
+    weights = dict.fromkeys(problems, 1.0)
     pieces = text.strip().removeprefix("[").removesuffix("]")
     for piece in filter(None, (one.strip() for one in pieces.split(","))):
         name, _, written = piece.rpartition(":")
@@ -345,12 +346,12 @@ def problem_weights(text: str, problems: Sequence[str]) -> dict[str, float]:
             weight = float(written)
         except ValueError:
             weight = -1.0
-        if name not in found or not 0 <= weight < float("inf"):
+        if name not in weights or not 0 <= weight < float("inf"):
             raise HParamsError(
                 f"multiproblem_weights={text}: {piece!r} should be one of {', '.join(problems)}, a "
                 "colon and a number from 0 on."
             )
-        found[name] = weight
-    if not any(found.values()):
+        weights[name] = weight
+    if not any(weights.values()):
         raise HParamsError(f"multiproblem_weights={text} leaves nothing to train. Weigh one by 1.")
-    return found
+    return weights

@@ -268,7 +268,7 @@ class MultiEvaluation:
     def update(self, output: Output, batch: Batch) -> None:
         """Adds a batch of one problem."""
         problem = split_member(next(iter(batch)))[0]
-        logits = {split_member(name)[1]: found for name, found in output.logits.items()}
+        logits = {split_member(name)[1]: values for name, values in output.logits.items()}
         losses = {split_member(name)[1]: loss for name, loss in output.losses.items()}
         own = output._replace(logits=logits, losses=losses)
         self._parts[problem].update(own, own_batch(batch))
@@ -289,15 +289,15 @@ class MultiEvaluation:
         return {"loss": loss, **results, self._sum: total}
 
 
-def _selected(problem: str, names: list[str], asked: str) -> str:
+def _selected(problem: str, names: list[str], requested: str) -> str:
     """Returns the full name of the metric that is added to the sum."""
     known = [name for name in names if name.startswith(f"metrics-{problem}/")]
-    if not asked and known:
+    if not requested and known:
         return known[0]
-    wanted = f"metrics-{problem}/{asked}"
+    wanted = f"metrics-{problem}/{requested}"
     if wanted not in known:
         raise UsageError(
-            f"{problem!r} has no metric {asked!r} to select by. It has: "
+            f"{problem!r} has no metric {requested!r} to select by. It has: "
             f"{', '.join(name.partition('/')[2] for name in known) or 'none'}."
         )
     return wanted

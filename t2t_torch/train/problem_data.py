@@ -73,7 +73,7 @@ class ProblemData:
             self._schedule = MixingSchedule.parse(text, len(parts))
             # Their columns may differ, for example those of X and X_rev.
             self._parts = [(part, part.features(data_dir)) for part in parts]
-            check_alike({part.full_name: its for part, its in self._parts})
+            check_alike({part.full_name: own for part, own in self._parts})
             check_vocabularies(parts, data_dir)
         self._warned: set[Split] = set()
 
@@ -185,11 +185,11 @@ def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
     Raises:
       DataError: the data was generated with other cutters.
     """
-    there, asked = (
+    stored, requested = (
         {"cutters": settings.get("cutters", {})}
         for settings in (manifest.settings, json.loads(json.dumps(problem.settings())))
     )
-    if faults := different_settings(there, asked):
+    if faults := different_settings(stored, requested):
         raise DataError(
             f"the texts of {problem.dataset_name!r} in {data_dir} were cut into words in another "
             "way than those of whoever asks the model would be:\n  "
@@ -207,13 +207,13 @@ def check_alike(features: Mapping[str, Features]) -> None:
     Raises:
       DataError: a problem has other features; the message lists both.
     """
-    told = {name: _told(its) for name, its in features.items()}
-    first = next(iter(told))
-    for name, its in told.items():
-        if its != told[first]:
+    descriptions = {name: _describe(own) for name, own in features.items()}
+    first = next(iter(descriptions))
+    for name, own in descriptions.items():
+        if own != descriptions[first]:
             raise DataError(
-                f"a mixture is of problems with the same features, but {first} has {told[first]} "
-                f"and {name} has {its}."
+                f"a mixture is of problems with the same features, but {first} has "
+                f"{descriptions[first]} and {name} has {own}."
             )
 
 
@@ -228,8 +228,8 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
         for part in problems
     }
     first = next(iter(hashes))
-    for name, its in hashes.items():
-        if its != hashes[first]:
+    for name, own in hashes.items():
+        if own != hashes[first]:
             raise DataError(
                 f"the ids of {name} mean other things than those of {first}: their vocabulary "
                 f"files in {data_dir} differ. Let one use the other's (its class attribute "
@@ -243,10 +243,10 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
             )
 
 
-def _told(features: Features) -> str:
+def _describe(features: Features) -> str:
     parts = {"inputs": features.inputs, "targets": features.targets, "notes": features.notes}
     return "; ".join(
-        f"{role}: {', '.join(f'{name} ({_kind(its)})' for name, its in group.items())}"
+        f"{role}: {', '.join(f'{name} ({_kind(feature)})' for name, feature in group.items())}"
         for role, group in parts.items()
         if group
     )

@@ -127,12 +127,12 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
     text, features = hparams.class_weights, model.features
     if not text:
         return
-    asked = by_target("class_weights", text, features)
-    everywhere = asked.get("", [])
+    requested = by_target("class_weights", text, features)
+    everywhere = requested.get("", [])
     chosen = {
-        target: asked.get(target, everywhere)
+        target: requested.get(target, everywhere)
         for target, feature in features.targets.items()
-        if target in asked or (everywhere and isinstance(feature, _WITH_CLASSES))
+        if target in requested or (everywhere and isinstance(feature, _WITH_CLASSES))
     }
     if not chosen:
         raise HParamsError(f"class_weights={text}: no target has classes. Leave it out.")
@@ -231,8 +231,8 @@ def set_singletons(model: nn.Module, data: ProblemData) -> None:
     """Marks words with a single training occurrence in a model's embedding tables; does nothing
     without `singleton_dropout`.
     """
-    learner: Any = model
-    if not learner.hparams.singleton_dropout:
+    trained: Any = model
+    if not trained.hparams.singleton_dropout:
         return
     for table, names in texts_by_table(model):
         if table.unknown is not None:
@@ -262,8 +262,8 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
       HParamsError: a vocabulary is not one of words, or the vectors have another width.
       DataError: the file cannot be read, or has no word of a vocabulary.
     """
-    learner: Any = model
-    hparams, features = learner.hparams, learner.features
+    trained: Any = model
+    hparams, features = trained.hparams, trained.features
     if not hparams.pretrained_embeddings:
         return []
     path = Path(hparams.pretrained_embeddings).expanduser()
@@ -283,8 +283,8 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
     vectors = read_vectors(path, wanted)
     again = f", {vectors.duplicates:,} doubles left out" if vectors.duplicates else ""
     pieces = f", {vectors.composed:,} more from pieces of words" if vectors.composed else ""
-    told = f"{vectors.in_file:,} of width {vectors.width}{again}{pieces}"
-    lines = [f"word vectors: {path}, {told}"]
+    size = f"{vectors.in_file:,} of width {vectors.width}{again}{pieces}"
+    lines = [f"word vectors: {path}, {size}"]
     for name, (table, names) in tables.items():
         rows, lowered = _rows(words[name], vectors)
         if not (rows >= 0).any():
@@ -294,7 +294,7 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
             )
         _fill(table, rows, vectors)
         counts = count_ids(data, names, len(table.weight))[NUM_RESERVED:][: len(rows)]
-        lines.append("  " + _told(names, rows, lowered, counts))
+        lines.append("  " + _coverage(names, rows, lowered, counts))
     return lines
 
 
@@ -334,20 +334,22 @@ def _rows(words: tuple[str, ...], vectors: WordVectors) -> tuple[np.ndarray, np.
 def _fill(table: Embedding, rows: np.ndarray, vectors: WordVectors) -> None:
     """Sets a table such that the embedding of a word equals its vector in the file."""
     values = torch.from_numpy(vectors.values[rows[rows >= 0]]) / table.scale
-    found = torch.zeros(len(table.weight), dtype=torch.bool)
-    found[NUM_RESERVED : NUM_RESERVED + len(rows)] = torch.from_numpy(rows >= 0)
+    has_vector = torch.zeros(len(table.weight), dtype=torch.bool)
+    has_vector[NUM_RESERVED : NUM_RESERVED + len(rows)] = torch.from_numpy(rows >= 0)
     weight = table.weight.detach().cpu().clone()
-    drawn = weight[~found]
-    weight[~found] = drawn * (values.std(correction=0) / drawn.std(correction=0))
-    weight[found] = values
+    drawn = weight[~has_vector]
+    weight[~has_vector] = drawn * (values.std(correction=0) / drawn.std(correction=0))
+    weight[has_vector] = values
     table.weight.copy_(weight)
 
 
-def _told(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: np.ndarray) -> str:
+def _coverage(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: np.ndarray) -> str:
     """Formats how many words, and occurrences of words in the training data, have a vector."""
     there = rows >= 0
-    seen = int(counts.sum())
-    share = f", {counts[there].sum() / seen:.1%} of the training words" if seen else ""
+    occurrences = int(counts.sum())
+    share = (
+        f", {counts[there].sum() / occurrences:.1%} of the training words" if occurrences else ""
+    )
     return (
         f"{', '.join(names)}: {there.sum():,} of {len(rows):,} words of the vocabulary have one "
         f"({there.mean():.1%}: {there.sum() - lowered.sum():,} as written, {lowered.sum():,} in "
@@ -595,9 +597,9 @@ class ProblemTask(LearningTask):
     def objective(self, model: nn.Module) -> nn.Module:
         """Freezes parameters and sets class weights as hparams require; returns the objective."""
         freeze(model, self.hparams)
-        learner: Any = model
-        self.weigh_classes(learner)
-        return Objective(learner, self._teachers(model).get(self.problem.full_name))
+        trained: Any = model
+        self.weigh_classes(trained)
+        return Objective(trained, self._teachers(model).get(self.problem.full_name))
 
     def weigh_classes(self, model: T2TModel) -> None:
         """Sets the class weights and the rare words that hparams require."""

@@ -341,9 +341,9 @@ def changed_fields(
         listed = ", ".join(
             f"{name} was {changes[name][0]}, is {changes[name][1]}" for name in refused
         )
-        mend = ",".join(f"{name}={changes[name][0]}" for name in refused)
-        go_on = f"Go on with --hparams={mend}, or train in another --output_dir."
-        leave = f"Leave {', '.join(refused)} as trained (--hparams={mend}, or nothing)."
+        restored = ",".join(f"{name}={changes[name][0]}" for name in refused)
+        go_on = f"Go on with --hparams={restored}, or train in another --output_dir."
+        leave = f"Leave {', '.join(refused)} as trained (--hparams={restored}, or nothing)."
         raise CheckpointError(
             f"this output_dir was begun with other hparams: {listed}. {go_on if trains else leave}"
         )
@@ -386,7 +386,7 @@ def same_position(
 
     if state.batches_per_step != batches_per_step:
         fitting, rest = divmod(state.batches_per_step, processes)
-        mend = (
+        remedy = (
             accumulate.format(fitting)
             if not rest
             else f"a number of processes that divides {state.batches_per_step}"
@@ -394,7 +394,7 @@ def same_position(
         return (
             f"a step of {checkpoint} is {state.batches_per_step} batches; here it is "
             f"{batches_per_step} ({processes} processes, {batches_per_step // processes} each). "
-            f"Go on with {mend}."
+            f"Go on with {remedy}."
         )
     version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
     streams, before = (STREAMS_MARK in known for known in (version, made_by))
@@ -424,13 +424,13 @@ def _why_another(version: str, streams: bool) -> str:
     """Returns the settings that determine the order of a plan, as possible changes."""
     if version.startswith("trial"):
         return "The trial's data, its training loader or its sampler, or --random_seed changed."
-    asked = (
+    settings = (
         "stream_length, stream_rows or --random_seed changed"
         if streams
         else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
         "the mixing_schedule of a mixture changed"
     )
-    return f"The shards in --data_dir were generated anew with another result, or {asked}."
+    return f"The shards in --data_dir were generated anew with another result, or {settings}."
 
 
 def new_position(

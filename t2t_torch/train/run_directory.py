@@ -136,14 +136,14 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
         run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}}
     )
     yield
-    found = {**before, **new}
+    updated = {**before, **new}
     for folder in folders:
-        if not any(name.startswith(folder) for name in found):
+        if not any(name.startswith(folder) for name in updated):
             files = (file for file in sorted((run / folder).rglob("*")) if file.is_file())
             for file in (file for file in files if file.parent.name != "__pycache__"):
                 digest = hashlib.sha256(file.read_bytes()).hexdigest()
-                found[file.relative_to(run).as_posix()] = [digest]
-    _write_checksums(run, found)
+                updated[file.relative_to(run).as_posix()] = [digest]
+    _write_checksums(run, updated)
 
 
 def _sums_of(run: Path) -> Sums:
@@ -336,13 +336,13 @@ class RunDirectory:
         return bool(checkpoint_folders(self.path) or folders_set_aside(self.path))
 
     def _restoring(self, file: Path) -> str:
-        told = how_to_restore(self.path, file.name)
-        if not (self.exists or " cp " in told):
-            told += (
+        remedy = how_to_restore(self.path, file.name)
+        if not (self.exists or " cp " in remedy):
+            remedy += (
                 " If an Estimator made this run in Python, make the same Estimator again and call "
                 "its begin(): it writes the file."
             )
-        return told
+        return remedy
 
     def _read(self, file: Path) -> str:
         try:
@@ -375,10 +375,10 @@ class RunDirectory:
                 f"that run: t2t-trainer --output_dir={self.path}"
             )
         for what in ("problem", "model"):
-            here, asked = getattr(known, what), getattr(task, what)
-            if here != asked:
+            here, requested = getattr(known, what), getattr(task, what)
+            if here != requested:
                 raise CheckpointError(
-                    f"'{self.path}' holds a run of {what} '{here}', not '{asked}'. "
+                    f"'{self.path}' holds a run of {what} '{here}', not '{requested}'. "
                     f"Use another --output_dir, or --{what}={here} to go on with that run."
                 )
 
@@ -664,9 +664,9 @@ class MetricsFile:
 
         Requires the lock of the old file: nothing is written to the new one after it has its name.
         """
-        kept = [_line(report) for report in (*filter(wanted, self.read()), *more)]
+        lines = [_line(report) for report in (*filter(wanted, self.read()), *more)]
         with staged(self.path) as temporary:
-            temporary.write_bytes(b"".join(kept))
+            temporary.write_bytes(b"".join(lines))
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[BinaryIO]:

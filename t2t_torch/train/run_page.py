@@ -142,18 +142,18 @@ def show_samples(
     """
     summary.text("decodes", as_markdown(samples), step)
     if summary.leads:
-        told = {"step": step, "samples": [sample._asdict() for sample in samples]}
+        content = {"step": step, "samples": [sample._asdict() for sample in samples]}
         with summary.surviving(SAMPLES_NAME), staged(directory / SAMPLES_NAME) as temporary:
-            temporary.write_text(json.dumps(told, ensure_ascii=False), encoding="utf-8")
+            temporary.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
 
 
 def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
     """Returns the step of the newest samples and the samples; an empty list if there are none."""
     try:
-        told = json.loads((directory / SAMPLES_NAME).read_text(encoding="utf-8"))
+        content = json.loads((directory / SAMPLES_NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return 0, []
-    return told["step"], [DecodeSample(**sample) for sample in told["samples"]]
+    return content["step"], [DecodeSample(**sample) for sample in content["samples"]]
 
 
 def as_markdown(samples: Sequence[DecodeSample]) -> str:
@@ -209,8 +209,8 @@ def run_page(directory: Path) -> str:
         heading=f"The trial {trial}" if trial else f"{task['problem']} learnt by {task['model']}",
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
-        note=f"As of {_told_time(time.time())}.  Written anew while the run goes on.",
-        found=tuple(_found(reports)),
+        note=f"As of {_time_text(time.time())}.  Written anew while the run goes on.",
+        found=tuple(_warnings(reports)),
         writer="t2t-trainer",
     )
     return document(head, sections, plots)
@@ -256,7 +256,7 @@ def _curves(plots: Mapping[str, str], resumed: Sequence[int], unit: str) -> Sect
     )
     if resumed:
         meaning += "  Dotted lines: where training was gone on with."
-    titles = {name: told.replace("_", " ") for name, told in short_names(plots).items()}
+    titles = {name: short.replace("_", " ") for name, short in short_names(plots).items()}
     titles["tokens_per_second"] = f"{unit} per second"
     blocks: list[Block] = [Plot(name, titles[name]) for name in plots]
     return Section("curves", "Curves", meaning, blocks or [Note("No report yet.")])
@@ -273,23 +273,23 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
             points = [point for point in splits[split] if math.isfinite(point[1])]
             if points:
                 best = _best(name, points)
-                told = [number(points[-1][1]), number(points[-1][0]), "", ""]
+                cells = [number(points[-1][1]), number(points[-1][0]), "", ""]
                 if best is not None:
-                    told[2:] = [number(best[1]), number(best[0])]
-                rows.append([split, names[name], *told])
+                    cells[2:] = [number(best[1]), number(best[0])]
+                rows.append([split, names[name], *cells])
     head = ("split", "metric", "last", "at step", "best", "at step")
     blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
     # No verification: it would read whole checkpoints in the training thread.
-    kept = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
+    steps = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
     try:
-        best_ones = [step for step in Ratings(directory).ranked() if step in kept]
+        best_ones = [step for step in Ratings(directory).ranked() if step in steps]
     except CheckpointError as error:
         best_ones = []
         blocks.append(Note(str(error)))
     if best_ones:
         blocks.append(Note(f"Best checkpoint: ckpt-{best_ones[0]}."))
-    told_steps = ", ".join(f"{step:,}" for step in kept) or "none"
-    blocks.append(Note(f"Checkpoints kept, by step: {told_steps}."))
+    listed = ", ".join(f"{step:,}" for step in steps) or "none"
+    blocks.append(Note(f"Checkpoints kept, by step: {listed}."))
     return Section("evaluations", "Evaluations", "Best: of all evaluations so far.", blocks)
 
 
@@ -364,7 +364,7 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
     rows = [
-        [_told_time(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
+        [_time_text(one["time"]), number(one["step"]), number(one["processes"]), one["device"],
          one["precision"], one["torch"], one["t2t_torch"], one["host"]]
         for one in starts[-_MOST_STARTS:]
     ]  # fmt: skip
@@ -373,8 +373,8 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
     if starts:
         last = starts[-1]
         blocks.append(Note(f"Command: {last['command']}"))
-        told = f"Python {last['python']} on {last['system']}; {last['threads']} threads"
-        blocks.append(Note(f"Last environment: {told} a process."))
+        environment = f"Python {last['python']} on {last['system']}; {last['threads']} threads"
+        blocks.append(Note(f"Last environment: {environment} a process."))
     if len(starts) > _MOST_STARTS:
         blocks.append(Note(f"{len(starts) - _MOST_STARTS} earlier ones are in starts.jsonl."))
     return Section("starts", "Starts", "Each time that training was begun or gone on with.", blocks)
@@ -401,14 +401,14 @@ def _tiles(
             yield tqdm.format_interval(report["seconds"]), "trained"
 
 
-def _found(reports: Sequence[Report]) -> Iterator[str]:
+def _warnings(reports: Sequence[Report]) -> Iterator[str]:
     """Yields the warnings."""
     train = [report for report in reports if report["split"] == _TRAIN]
     if train:
         skipped = int(train[-1].get("skipped_steps") or 0)
         if skipped:
-            told = counted(skipped, "step")
-            yield f"{told} moved nothing: the loss or its gradient was not finite."
+            steps = counted(skipped, "step")
+            yield f"{steps} moved nothing: the loss or its gradient was not finite."
         failures = int(train[-1].get("checkpoint_failures") or 0)
         if failures:
             yield f"{counted(failures, 'checkpoint')} could not be written since the last start."
@@ -426,7 +426,7 @@ def _found(reports: Sequence[Report]) -> Iterator[str]:
             )
 
 
-def _told_time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
 
 
@@ -451,7 +451,7 @@ class RunReport(Hook):
 
     def __init__(self) -> None:
         self._written_at = 0.0
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def begin(self, estimator: Estimator) -> None:
         """Records the start."""
@@ -493,7 +493,9 @@ class RunReport(Hook):
         self._written_at = time.monotonic()
 
     def _warn(self, directory: Path, error: Exception) -> None:
-        told = f"{type(error).__name__}: {error}"
-        if told not in self._told:
-            print(f"WARNING: {directory / REPORT_NAME} cannot be written: {told}", file=sys.stderr)
-        self._told.add(told)
+        message = f"{type(error).__name__}: {error}"
+        if message not in self._reported:
+            print(
+                f"WARNING: {directory / REPORT_NAME} cannot be written: {message}", file=sys.stderr
+            )
+        self._reported.add(message)

@@ -81,7 +81,7 @@ class Saver:
         """
         if not self._failures:
             return None
-        return self._told(self._failures.pop(0))
+        return self._as_save_error(self._failures.pop(0))
 
     def wait(self) -> None:
         """Waits until the last save has ended.
@@ -94,7 +94,7 @@ class Saver:
         if error is not None:
             if error in self._failures:
                 self._failures.remove(error)
-            raise self._told(error)
+            raise self._as_save_error(error)
 
     def close(self, *, warn: bool = True) -> None:
         """Waits for the current save, but not for a failing disk to recover.
@@ -123,7 +123,7 @@ class Saver:
             self._failures.append(error)
 
     @staticmethod
-    def _told(error: Exception) -> SaveError:
+    def _as_save_error(error: Exception) -> SaveError:
         if not isinstance(error, SaveError):
             raise error
         return error
@@ -159,7 +159,7 @@ class Saving:
         self._config = config
         self._world = world
         self._at = time.monotonic()
-        self._asked = False
+        self._is_requested = False
         self._fatal: SaveError | None = None  # the error that ends the run
 
     def is_due(self) -> bool:
@@ -168,9 +168,9 @@ class Saving:
         Processes agree on a save one step later, so a repeated True would save twice.
         """
         every = self._config.save_checkpoints_secs
-        if self._asked or not 0 < every <= time.monotonic() - self._at:
+        if self._is_requested or not 0 < every <= time.monotonic() - self._at:
             return False
-        self._asked = True
+        self._is_requested = True
         return True
 
     def save(
@@ -189,7 +189,7 @@ class Saving:
             it.
         """
         share_buffers(run.model, self._world.size)
-        run.tally.note(state)
+        run.meter.note(state)
         state.loss_scale, state.loss_scale_steps = run.precision.state()
         state.task = run.task.state.save(self._world)
         state.hooks = {type(hook).__name__: hook.state() for hook in hooks}
@@ -199,7 +199,7 @@ class Saving:
             else:
                 self._save_whole(run, state, must_succeed=must_succeed)
         self._at = time.monotonic()
-        self._asked = False
+        self._is_requested = False
         self.step = state.step
 
     def _save_whole(self, run: TrainState, state: TrainerState, *, must_succeed: bool) -> None:
@@ -243,10 +243,10 @@ class Saving:
         """Reports failures before the next save; a failure does not end a run at its last save.
 
         Raises:
-          SaveError: see `tell_failure`.
+          SaveError: see `report_failures`.
         """
         if not must_succeed:
-            self.tell_failure()
+            self.report_failures()
         elif self.has_failed():
             self._warn(self._fatal)
             self._fatal = None
@@ -258,9 +258,9 @@ class Saving:
           SaveError: it failed, and `config.on_save_error` is "fail".
         """
         self._saver.settle()
-        self.tell_failure()
+        self.report_failures()
 
-    def tell_failure(self) -> None:
+    def report_failures(self) -> None:
         """Warns about saves that failed since the last call.
 
         Raises:
@@ -270,7 +270,7 @@ class Saving:
             raise self._fatal
 
     def has_failed(self) -> bool:
-        """Warns like `tell_failure`; returns True if the run must end, instead of raising."""
+        """Warns like `report_failures`; returns True if the run must end, instead of raising."""
         while (error := self._saver.failure()) is not None:
             self._note(error)
         return self._fatal is not None

@@ -39,14 +39,14 @@ def short_names(names: Iterable[str]) -> dict[str, str]:
     short = {name: short_name(name) for name in names}
     counts = collections.Counter(short.values())
     return {
-        name: told
-        if counts[told] == 1
+        name: short_form
+        if counts[short_form] == 1
         else name.removeprefix("metrics-").replace("/targets/", "/", 1)
-        for name, told in short.items()
+        for name, short_form in short.items()
     }
 
 
-def full_name(asked: str, names: Iterable[str]) -> str:
+def full_name(requested: str, names: Iterable[str]) -> str:
     """Returns the full name of the metric with a full or short name.
 
     The problem and the target may precede the name of a unique metric.
@@ -55,19 +55,19 @@ def full_name(asked: str, names: Iterable[str]) -> str:
       UsageError: no metric or several metrics have this name.
     """
     known = list(names)
-    if asked in known:
-        return asked
-    meant = [name for name, told in short_names(known).items() if told == asked]
-    if not meant and "/" in asked:
-        parts = asked.split("/")
-        meant = [name for name in known if _has_in_order(name, parts)]
-    if len(meant) == 1:
-        return meant[0]
+    if requested in known:
+        return requested
+    matches = [name for name, short in short_names(known).items() if short == requested]
+    if not matches and "/" in requested:
+        parts = requested.split("/")
+        matches = [name for name in known if _has_in_order(name, parts)]
+    if len(matches) == 1:
+        return matches[0]
     shown = sorted(short_names(known).values())
-    hint = did_you_mean(asked, shown, form="{}")
+    hint = did_you_mean(requested, shown, form="{}")
     raise UsageError(
-        f"--eval_early_stopping_metric={asked}: evaluations have no such metric.{hint} They have: "
-        f"{', '.join(shown)}."
+        f"--eval_early_stopping_metric={requested}: evaluations have no such metric.{hint} They "
+        f"have: {', '.join(shown)}."
     )
 
 
@@ -276,8 +276,8 @@ class EarlyExit:
             cls._active = None
 
     def _watch(self) -> None:
-        while (told := os.read(self._read, 1)) != _END:
-            number = told[0]
+        while (received := os.read(self._read, 1)) != _END:
+            number = received[0]
             if number in SIGNALS:
                 name = signal.Signals(number).name
                 with contextlib.suppress(OSError):

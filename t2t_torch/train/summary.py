@@ -155,9 +155,9 @@ class Summary:
             return
         from torch.utils.tensorboard.summary import hparams
 
-        told = {k: v if type(v) in (int, float) else str(v) for k, v in values.items()}
+        shown = {k: v if type(v) in (int, float) else str(v) for k, v in values.items()}
         # Without the experiment's part, TensorBoard lists the values of the runs.
-        _, session, _ = hparams(told, {})  # type: ignore[no-untyped-call]
+        _, session, _ = hparams(shown, {})  # type: ignore[no-untyped-call]
         with self.surviving(_EVENTS), self._writing("") as writer:
             file_writer: Any = writer.file_writer
             file_writer.add_summary(session, 0)
@@ -173,8 +173,8 @@ class Summary:
             yield
         except OSError as error:
             if not self._has_warned:
-                told = f"WARNING: {what} in {self._directory} cannot be written: {error}."
-                print(f"{told} Training goes on; reports are missing.", file=sys.stderr)
+                warning = f"WARNING: {what} in {self._directory} cannot be written: {error}."
+                print(f"{warning} Training goes on; reports are missing.", file=sys.stderr)
             self._has_warned = True
 
     def close(self) -> None:
@@ -269,8 +269,8 @@ def banner(
     yield f"step: {state.batches_per_step} batches, {size_of_step(data, state, unit)}"
     sizes = [(p.numel(), p.requires_grad) for p in run.model.parameters()]
     frozen = sum(size for size, trained in sizes if not trained)
-    told = f", {frozen:,} of them frozen" if frozen else ""
-    yield f"model: {sum(size for size, _ in sizes):,} parameters{told}"
+    frozen_part = f", {frozen:,} of them frozen" if frozen else ""
+    yield f"model: {sum(size for size, _ in sizes):,} parameters{frozen_part}"
     yield from getattr(run.model, "banner", ())
     yield f"trained with: {', '.join(_trained_with(run))}"
     if task.hparams.shard_weights and run.processes == 1:

@@ -359,7 +359,7 @@ def test_a_signal_at_the_last_step_does_not_ask_for_the_command_again(capsys, tm
         checkpoints = SimpleNamespace(list=lambda: [SimpleNamespace(step=160)])
         directory = SimpleNamespace(path=tmp_path)
         run: Any = SimpleNamespace(checkpoints=checkpoints, directory=directory, is_done=is_done)
-        named_run._tell_saved(run)
+        named_run._print_saved(run)
         return capsys.readouterr().err
 
     assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to go on\n"

@@ -57,7 +57,7 @@ def parsed(monkeypatch):
 
     def parse(arguments):
         found = []
-        monkeypatch.setattr(tuner, "_run", lambda: found.append(search_flags.asked_search({})))
+        monkeypatch.setattr(tuner, "_run", lambda: found.append(search_flags.requested_search({})))
         assert tuner.main(arguments) == 0
         return found[0]
 
@@ -226,7 +226,7 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         return 10 * len(asked)
 
     def run() -> None:
-        search = search_flags.asked_search(search_flags.recall(output_dir))
+        search = search_flags.requested_search(search_flags.recall(output_dir))
         search_flags.remember(output_dir, search.steps_of)
         found.append(search.plan.length)
 

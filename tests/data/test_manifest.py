@@ -31,7 +31,7 @@ def test_a_command_that_is_told_runs_as_it_is(tmp_path: Path):
     assert command[0] == "t2t-datagen"
     raw = f"--tmp_dir={tmp_path}"
     arguments = [raw if word.startswith("--tmp_dir=") else word for word in command[1:]]
-    registry._STATE.shelves.remove(usr_dir)
+    registry._STATE.roots.remove(usr_dir)
     registry._STATE.forget_index()
     assert datagen.main(arguments) == 0
     assert sum(split.rows for split in Manifest.load(data_dir, "mine").splits.values()) == 40

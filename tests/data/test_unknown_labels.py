@@ -43,7 +43,7 @@ def test_they_are_counted_by_one_process_and_by_several_tasks(tmp_path, monkeypa
 def test_the_summary_tells_them(tmp_path, monkeypatch, capsys):
     manifest = generate_data(Kinds(), tmp_path / "data", tmp_path, progress=False)
     monkeypatch.setattr(datagen, "next_command", lambda *_: "t2t-trainer")
-    datagen._tell(manifest, "kinds", tmp_path / "data", 0.0)
+    datagen._report(manifest, "kinds", tmp_path / "data", 0.0)
     told = capsys.readouterr().out
     assert "dev: 4 labels of 'targets' are none of those that training has." in told
     assert "train: " not in told

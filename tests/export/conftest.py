@@ -57,14 +57,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     Nothing was learnt: the weights are as they were drawn.  Step 2 is the best.
     """
     folder = tmp_path_factory.mktemp("made")
-    state, shelves = registry._STATE, registry._STATE.shelves[:]
+    state, roots = registry._STATE, registry._STATE.roots[:]
     registry.import_usr_dir(shelf_of(folder))
     problem = registry.problem("small_requests")
     generate_data(problem, folder / "data", folder, num_processes=1, progress=False)
     _write_run(folder / "run", folder)
-    state.shelves[:] = shelves
+    state.roots[:] = roots
     state.forget_index()
-    del state.things["problem"]["small_requests"]
+    del state.objects["problem"]["small_requests"]
     for name in [name for name in sys.modules if name.split(".")[0] == "requests_shelf"]:
         del sys.modules[name]
     yield folder

@@ -113,10 +113,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def _forget_phrases() -> None:
     """Makes the registry as if nothing had opened the folder of phrases."""
     state = registry._STATE
-    state.shelves[:] = [shelf for shelf in state.shelves if shelf.name != "phrases_shelf"]
+    state.roots[:] = [folder for folder in state.roots if folder.name != "phrases_shelf"]
     state.forget_index()
     for name in ("small_phrases", "small_story"):
-        state.things["problem"].pop(name, None)
+        state.objects["problem"].pop(name, None)
     sys.path[:] = [path for path in sys.path if not Path(path, "phrases_shelf").is_dir()]
     for name in [name for name in sys.modules if name.split(".")[0] == "phrases_shelf"]:
         del sys.modules[name]

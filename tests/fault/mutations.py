@@ -139,7 +139,7 @@ def from_scratch_over_a_broken_run(patch: Patch) -> None:
 def signals_seen_while_training_alone(patch: Patch) -> None:
     """8: evaluations and decodes do not look whether a signal has come."""
     patch.setattr(StopRequest, "__bool__", lambda self: False)
-    patch.setattr(Estimator, "is_asked_to_stop", lambda self: False)
+    patch.setattr(Estimator, "is_stop_requested", lambda self: False)
 
 
 def signals_not_agreed(patch: Patch) -> None:

@@ -55,14 +55,14 @@ def test_training_goes_on_while_a_checkpoint_is_written(make_estimator, monkeypa
     monkeypatch.setattr(Checkpoint, "write", write_after_a_step)
     run = make_estimator(local_eval_frequency=2)
     run.begin()
-    add = run.run.tally.add
+    add = run.run.meter.add
 
     def added(*arguments):
         if run.state.step >= 3:
             stepped.set()
         return add(*arguments)
 
-    monkeypatch.setattr(run.run.tally, "add", added)
+    monkeypatch.setattr(run.run.meter, "add", added)
     run.train(3)
     assert steps == [3]
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 3]

@@ -315,11 +315,11 @@ def test_extreme_scales_of_numbers_are_told():
 
 
 def test_datagen_warns_of_them(data, raw, tmp_path, capsys):
-    datagen._tell_scales("flat_prices", data)
+    datagen._warn_of_scales("flat_prices", data)
     assert not capsys.readouterr().out
     (data / MOMENTS).unlink()  # the numbers are taken for raw ones, of a usual scale
     with pytest.raises(DataError, match="damaged"):
-        datagen._tell_scales("flat_prices", data)
+        datagen._warn_of_scales("flat_prices", data)
 
 
 @pytest.mark.slow

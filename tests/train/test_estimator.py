@@ -518,7 +518,7 @@ def test_epochs_are_steps_and_seconds_end_a_run(make_estimator):
     run.begin()
     assert run.train_steps == 2 * BATCHES_PER_EPOCH
     timed = make_estimator("seconds", train_seconds=1)
-    timed.begin().tally.start_clock()
+    timed.begin().meter.start_clock()
     timed.state.seconds = 5.0
     timed.train(50)
     assert timed.is_done

@@ -452,7 +452,7 @@ def test_a_signal_while_decoding_ends_a_schedule_without_more_training(make_esti
 
     def decode(checkpoint, split):
         stop.signal = signal.SIGTERM
-        estimator.is_asked_to_stop()
+        estimator.is_stop_requested()
         return {}
 
     Experiment(estimator, decode=decode).run("train_eval_and_decode")

@@ -21,6 +21,6 @@ def test_gradients_are_divided_by_the_weight_of_the_step(weight, expected):
 
 @pytest.mark.parametrize(("loss", "weight", "expected"), [(0.5, 0.25, 2.0), (0.0, 0.0, 0.0)])
 def test_the_reported_loss_is_a_mean_over_the_weights(loss, weight, expected):
-    tally = TrainMeter(torch.device("cpu"))
-    tally.add(torch.tensor([loss, weight, 3.0, 3.0]).double(), torch.tensor(1.0))
-    assert tally.read()["loss"] == pytest.approx(expected)
+    meter = TrainMeter(torch.device("cpu"))
+    meter.add(torch.tensor([loss, weight, 3.0, 3.0]).double(), torch.tensor(1.0))
+    assert meter.read()["loss"] == pytest.approx(expected)

@@ -518,7 +518,7 @@ def test_an_epoch_ends_also_with_a_step_that_is_skipped(made, write, when, rate)
     code = code.replace("- labels) ** 2).mean()", "- labels) ** 2).mean() / (batch_idx != 2)")
     estimator = made(write(code))
     estimator.train(3)
-    assert (rates(estimator), estimator.run.tally.skipped()) == ([rate], 1)
+    assert (rates(estimator), estimator.run.meter.skipped()) == ([rate], 1)
 
 
 def test_a_stream_is_counted_once_over_all_evaluations(made, write):
