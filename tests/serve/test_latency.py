@@ -71,6 +71,9 @@ def test_nothing_to_measure_is_refused(inputs, settings):
 
 
 def test_a_place_for_the_figures_is_looked_for_before_all_else(tmp_path, capsys):
-    for path in (tmp_path / "none" / "figures.json", tmp_path):
+    faults = {tmp_path / "none" / "figures.json": "there is no folder", tmp_path: "is a folder"}
+    for path, fault in faults.items():
         assert latency.main([f"--artifact={tmp_path / 'none'}", f"--json={path}"]) == 2
-        assert f"--json={path} cannot be written" in capsys.readouterr().err
+        printed = capsys.readouterr().err
+        assert f"--json={path}" in printed
+        assert fault in printed
