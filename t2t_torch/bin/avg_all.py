@@ -33,11 +33,11 @@ class AveragingOptions(Settings):
     output_dir: str | None = hp(
         None, "Where the averages are written; not the run's own.", path=True
     )
-    n: int = hp(8, "Checkpoints of an average: each and those before it.")
-    best: int = hp(0, "One average of so many best checkpoints, as evaluations found.")
+    n: int = hp(8, "Checkpoints of an average: each and those before it.", low=1)
+    best: int = hp(0, "One average of so many best checkpoints, as evaluations found.", low=0)
     steps: tuple[str, ...] = hp((), "One average of the checkpoints of these steps.")
-    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.")
-    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.")
+    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.", low=0)
+    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.", low=0)
 
 
 FLAGS = shared.CommandFlags(
@@ -57,9 +57,6 @@ def _run() -> int:
     shared.require(FLAGS, "model_dir", "output_dir")
     if _flag("best") and _flag("steps"):
         raise UsageError("--best and --steps: give one of them.")
-    for name, least in (("n", 1), ("best", 0), ("min_steps", 0), ("wait_minutes", 0)):
-        if _flag(name) < least:
-            raise UsageError(f"--{name}={_flag(name)}: expected {least} or more.")
     if any(not step.isdecimal() for step in _flag("steps")):
         raise UsageError(f"--steps={','.join(_flag('steps'))}: expected numbers of steps.")
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.train.task import Task
+    from t2t_torch.trial.task import TrialTask
 
 
 class EvaluationOptions(Settings):
@@ -114,24 +116,20 @@ def _run() -> int:
     shared.check_is_of_run(FLAGS, record, directory.path, of_several=False)
     target = shared.file_to_write(FLAGS, "output_json")
     files, decoding = _files()
-    from t2t_torch.distributed.process_group import join_world
-    from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.stopping import StopRequest
 
-    split = _split()
-    config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
-    with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
+    def open_run(world: World) -> tuple[RunDirectory, LearningTask]:
         task = _task(directory, world)
         _make_ready(task, decoding)
-        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
-            checkpoint = _restored(estimator, _flag("checkpoint_path"))
-            metrics = estimator.evaluate()
-            if estimator.signal:
-                return 128 + estimator.signal
-            leads = world.leads
-    if leads:  # the others have gone: what follows may take long
+        return directory, task
+
+    split = _split()
+    evaluated = _evaluated(open_run, split)
+    if evaluated.signal:
+        return 128 + evaluated.signal
+    if evaluated.leads:  # the other processes have ended: the rows may take long
+        checkpoint, task = evaluated.checkpoint, evaluated.task
         about = (record.problem, record.model, checkpoint.step, split)
-        results = _results(*about, str(checkpoint.path), metrics)
+        results = _results(*about, str(checkpoint.path), evaluated.metrics)
         _report(results, target)
         if files is not None:
             run = (_flag("output_dir"), str(checkpoint.path))
@@ -141,16 +139,67 @@ def _run() -> int:
     return 0
 
 
+_FLAGS_OF_PROBLEMS = (
+    *("data_dir", "problem", "model", "hparams_set", "hparams", "eval_metrics"),
+    *("eval_use_test_set", "output", "decode_hparams"),
+)
+
+
 def _evaluate_trial() -> int:
+    """Evaluates a run of a trial on its validation loader; returns the exit code."""
+    from t2t_torch.trial.predictor import open_task
+
     target = shared.file_to_write(FLAGS, "output_json")
-    result = _evaluated_trial()
-    if result.signal:
-        return 128 + result.signal
-    if result.leads:
-        checkpoint = result.checkpoint
-        about = (result.trial, result.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
-        _report(_results(*about, result.metrics), target)
+    shared.check_is_of_trial(FLAGS, _FLAGS_OF_PROBLEMS)
+
+    def open_run(world: World) -> tuple[RunDirectory, TrialTask]:
+        directory, _, task = open_task(Path(_flag("output_dir")), world)
+        return directory, task
+
+    evaluated = _evaluated(open_run, Split.EVAL)
+    if evaluated.signal:
+        return 128 + evaluated.signal
+    if evaluated.leads:
+        task, checkpoint = evaluated.task, evaluated.checkpoint
+        about = (task.name, evaluated.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
+        _report(_results(*about, evaluated.metrics), target)
     return 0
+
+
+class Evaluated(NamedTuple):
+    """Results of an evaluation.
+
+    Attributes:
+      task: the evaluated task.
+      model: class name of the model.
+      checkpoint: evaluated checkpoint.
+      metrics: scalar metrics; empty after a signal.
+      signal: number of the signal that ended the evaluation, or 0.
+      leads: True if this process prints the results.
+    """
+
+    task: Any
+    model: str
+    checkpoint: Checkpoint
+    metrics: dict[str, float]
+    signal: int
+    leads: bool
+
+
+def _evaluated(open_run: Callable[[World], tuple[RunDirectory, Task]], split: Split) -> Evaluated:
+    """Evaluates a checkpoint of a run on a split, in all processes."""
+    from t2t_torch.distributed.process_group import join_world
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.stopping import StopRequest
+
+    config = RunConfig(eval_steps=_flag("eval_steps"), eval_split=split)
+    with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
+        directory, task = open_run(world)
+        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
+            checkpoint = _restored(estimator, _flag("checkpoint_path"))
+            metrics = dict(estimator.evaluate())
+            model = type(estimator.model).__name__
+            return Evaluated(task, model, checkpoint, metrics, estimator.signal, world.leads)
 
 
 def _files() -> tuple[Files | None, DecodeHParams]:
@@ -360,60 +409,6 @@ def _report(results: dict[str, Any], target: Path | None) -> None:
     if target is not None:
         write_results(target, results)
         print(f"written to {target}")
-
-
-# `t2t-eval` of a run of a trial.
-
-
-_EVAL_FLAGS_OF_PROBLEMS = (
-    *("data_dir", "problem", "model", "hparams_set", "hparams", "eval_metrics"),
-    *("eval_use_test_set", "output", "decode_hparams"),
-)
-
-
-class EvaluatedTrial(NamedTuple):
-    """Results of the evaluation of a trial.
-
-    Attributes:
-      trial: class name of the trial.
-      model: class name of the model.
-      checkpoint: evaluated checkpoint.
-      metrics: scalar metrics; empty after a signal.
-      signal: number of the signal that ended the evaluation, or 0.
-      leads: True if this process prints the results.
-    """
-
-    trial: str
-    model: str
-    checkpoint: Checkpoint
-    metrics: dict[str, float]
-    signal: int
-    leads: bool
-
-
-def _evaluated_trial() -> EvaluatedTrial:
-    """Evaluates a checkpoint on the validation loader of the trial.
-
-    Raises:
-      UsageError: a flag applies only to problems.
-    """
-    shared.check_is_of_trial(FLAGS, _EVAL_FLAGS_OF_PROBLEMS)
-    from t2t_torch.distributed.process_group import join_world
-    from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.run_config import RunConfig
-    from t2t_torch.train.stopping import StopRequest
-    from t2t_torch.trial.predictor import open_task
-
-    config = RunConfig(eval_steps=_flag("eval_steps"))
-    with join_world(use_gpu=_flag("worker_gpu") > 0) as world, StopRequest() as stop:
-        directory, _, task = open_task(Path(_flag("output_dir")), world)
-        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
-            checkpoint = _restored(estimator, _flag("checkpoint_path"))
-            metrics = dict(estimator.evaluate())
-            model = type(estimator.model).__name__
-            return EvaluatedTrial(
-                task.name, model, checkpoint, metrics, estimator.signal or 0, world.leads
-            )
 
 
 if __name__ == "__main__":

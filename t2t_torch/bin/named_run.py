@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from t2t_torch.bin import flags as shared
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.train.run_config import DEFAULT_SEED
+from t2t_torch.train.stopping import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
+    from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -167,6 +170,22 @@ def config_of(directory: RunDirectory, named: TaskRecord, resolved: HParams) -> 
 def processes() -> int:
     """Returns the number of training processes, as set by torchrun."""
     return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+@contextlib.contextmanager
+def training(directory: RunDirectory, early: EarlyExit) -> Iterator[tuple[World, StopRequest]]:
+    """Joins the processes and takes over signals; unlocks the run directory at the end."""
+    from t2t_torch.distributed.process_group import join_world
+
+    shared.keep_freed_memory()
+    with (
+        join_world(use_gpu=flag("worker_gpu") > 0) as world,
+        early.gives_way_to(StopRequest()) as stop,
+    ):
+        try:
+            yield world, stop
+        finally:
+            directory.unlock()
 
 
 def check_warm_start(directory: RunDirectory) -> None:

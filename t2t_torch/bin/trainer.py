@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 from t2t_torch import registry
 from t2t_torch.bin import config_file, named_run, trainer_flags
 from t2t_torch.bin import flags as shared
-from t2t_torch.bin.flags import keep_freed_memory
 from t2t_torch.bin.trainer_flags import (
     FLAGS,
     check_flags,
@@ -34,7 +33,7 @@ from t2t_torch.bin.trainer_flags import (
 )
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_config import DECODING, check_patience
-from t2t_torch.train.stopping import EarlyExit, StopRequest
+from t2t_torch.train.stopping import EarlyExit
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -139,40 +138,28 @@ def _run_schedule(
     # torch takes seconds to import: everything before is answered without it.
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
     from t2t_torch.distributed.precision import resolve
-    from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment, chosen_hooks
     from t2t_torch.train.problem_task import with_architecture
 
-    keep_freed_memory()
     before = directory.hparams(type(hparams)) if directory.exists else None
-    with (
-        join_world(use_gpu=flag("worker_gpu") > 0) as world,
-        early.gives_way_to(StopRequest()) as stop,
-    ):
-        try:
-            decoding = None
-            if flag("schedule") in DECODING:
-                problem = registry.problem(record.problem)
-                decoding = DecodingSchedule(directory, problem, world, stop)
-            hparams = with_architecture(resolve(hparams, world, before), before)
-            task = _task(directory, record, hparams, world)
-            config = run_config(record.train_steps)
-            hooks = chosen_hooks(config, hparams)
-            with Estimator(
-                task, directory, config, world=world, stop=stop, hooks=hooks
-            ) as estimator:
-                if decoding is None:
-                    experiment = Experiment(estimator)
-                else:
-                    decoding.check(task)
-                    experiment = Experiment(
-                        estimator, decode=decoding.of(estimator), scores=decoding.scores
-                    )
-                experiment.run(flag("schedule"))
-            return named_run.exit_code(estimator)
-        finally:
-            directory.unlock()
+    with named_run.training(directory, early) as (world, stop):
+        decoding = None
+        if flag("schedule") in DECODING:
+            problem = registry.problem(record.problem)
+            decoding = DecodingSchedule(directory, problem, world, stop)
+        hparams = with_architecture(resolve(hparams, world, before), before)
+        task = _task(directory, record, hparams, world)
+        config = run_config(record.train_steps)
+        hooks = chosen_hooks(config, hparams)
+        with Estimator(task, directory, config, world=world, stop=stop, hooks=hooks) as estimator:
+            experiment = Experiment(estimator)
+            if decoding is not None:
+                decoding.check(task)
+                decode = decoding.of(estimator)
+                experiment = Experiment(estimator, decode=decode, scores=decoding.scores)
+            experiment.run(flag("schedule"))
+        return named_run.exit_code(estimator)
 
 
 def _dry_run() -> int:

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import config_file, named_run
-from t2t_torch.bin.flags import keep_freed_memory
 from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
 from t2t_torch.errors import ConfigError, T2TError, UsageError
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.train.stopping import EarlyExit, StopRequest
+from t2t_torch.train.stopping import EarlyExit
 from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.pytorch_trial import InvalidHP
@@ -420,38 +419,26 @@ def _train(
     made: list[Estimator],
 ) -> int:
     # torch takes seconds to import: everything before is answered without it.
-    from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment, chosen_hooks
     from t2t_torch.trial.preparation import prepare
 
-    keep_freed_memory()
-    with (
-        join_world(use_gpu=flag("worker_gpu") > 0) as world,
-        early.gives_way_to(StopRequest()) as stop,
-    ):
-        try:
-            seed = _seed(directory, config)
-            task = prepare(
-                record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout()
-            )
-            settings = run_config_of(task, config, directory, world)
-            if given("warm_start_from"):
-                named_run.check_warm_start(directory)
-            if not directory.has_checkpoints:  # those know the seed themselves
-                settings = settings.replace(random_seed=seed)
-            with world.leader_first() as leads:
-                if leads and trains():
-                    _claim(directory, record, task, settings, seed)
-            hooks = chosen_hooks(settings, task.hparams)
-            with Estimator(
-                task, directory, settings, world=world, stop=stop, hooks=hooks
-            ) as estimator:
-                made.append(estimator)
-                _run_schedule(estimator, Experiment(estimator), config)
-            return named_run.exit_code(estimator)
-        finally:
-            directory.unlock()
+    with named_run.training(directory, early) as (world, stop):
+        seed = _seed(directory, config)
+        task = prepare(record.trial, config, record.hparams, world, seed=seed, timeout_s=_timeout())
+        settings = run_config_of(task, config, directory, world)
+        if given("warm_start_from"):
+            named_run.check_warm_start(directory)
+        if not directory.has_checkpoints:  # checkpoints contain the seed
+            settings = settings.replace(random_seed=seed)
+        with world.leader_first() as leads:
+            if leads and trains():
+                _claim(directory, record, task, settings, seed)
+        hooks = chosen_hooks(settings, task.hparams)
+        with Estimator(task, directory, settings, world=world, stop=stop, hooks=hooks) as estimator:
+            made.append(estimator)
+            _run_schedule(estimator, Experiment(estimator), config)
+        return named_run.exit_code(estimator)
 
 
 def _run_schedule(estimator: Estimator, experiment: Any, config: ExperimentConfig) -> None:

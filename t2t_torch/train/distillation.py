@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -56,19 +56,25 @@ def load_teachers(
       HParamsError: a run has none of the problems, or its ids have other meanings.
     """
     teachers_of: dict[str, list[T2TModel]] = {}
-    for one in _paths(path):
-        run = _Run.of(one)
+    for one in path.removeprefix("[").removesuffix("]").split(","):
+        run = _Run.of(one.strip())
         taught = {name: name for name in problems if name in run.problems}
         if len(problems) == 1 and not run.is_of_several:
             taught = dict(zip(problems, run.problems, strict=True))
         if not taught:
-            raise _no_problem_of(run, problems)
+            raise HParamsError(
+                f"distill_from={run.path} is a run of {', '.join(run.problems)} and cannot teach "
+                f"{' or '.join(problems)}. Name a run of what is to be learnt."
+            )
         for name, source in taught.items():
             run.check(source, *problems[name], vocab_dir, hparams)
         models = run.models()
         for name, source in taught.items():
             teachers_of.setdefault(name, []).append(models[source])
-    return {name: _as_one(teachers) for name, teachers in teachers_of.items()}
+    return {
+        name: teachers[0] if len(teachers) == 1 else Ensemble(teachers)
+        for name, teachers in teachers_of.items()
+    }
 
 
 class _Run(NamedTuple):
@@ -128,21 +134,6 @@ class _Run(NamedTuple):
         whole = multi_model(made, self.hparams) if self.is_of_several else only
         _load(whole, self.directory.path, self.step)
         return made
-
-
-def _paths(path: str) -> list[str]:
-    return [one.strip() for one in path.removeprefix("[").removesuffix("]").split(",")]
-
-
-def _as_one(teachers: Sequence[T2TModel]) -> T2TModel | Ensemble:
-    return teachers[0] if len(teachers) == 1 else Ensemble(teachers)
-
-
-def _no_problem_of(run: _Run, problems: Iterable[str]) -> HParamsError:
-    return HParamsError(
-        f"distill_from={run.path} is a run of {', '.join(run.problems)} and cannot teach "
-        f"{' or '.join(problems)}. Name a run of what is to be learnt."
-    )
 
 
 def _load(teacher: nn.Module, run: Path, step: int | None) -> None:

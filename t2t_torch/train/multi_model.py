@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
@@ -219,12 +218,6 @@ def _parts(
             sizes[key] = sizes.get(key, 0) + tensor.numel()
     parts = [Part(name, who, numbers, why) for (name, who, why), numbers in sizes.items()]
     return sorted(parts, key=lambda part: -len(part.problems))
-
-
-@torch.no_grad()
-def shared_numbers(parts: Sequence[Part]) -> int:
-    """Returns the number of weights shared by several problems."""
-    return sum(part.numbers for part in parts if len(part.problems) > 1)
 
 
 class MultiModel(nn.Module):

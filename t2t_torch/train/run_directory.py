@@ -687,15 +687,20 @@ def _line(report: Mapping[str, Any]) -> bytes:
     return json.dumps(report).encode() + b"\n"
 
 
-def _report(line: bytes) -> dict[str, Any] | None:
-    """Returns the report in a line; None if it is incomplete."""
+def report_of(line: bytes) -> dict[str, Any] | None:
+    """Returns the JSON object with a step in a line; None if it is incomplete."""
     try:
         report = json.loads(line)
-    except ValueError:
+    except ValueError:  # after a full disk
         return None
-    if not isinstance(report, dict) or not isinstance(report.get("step"), int):
-        return None
-    return report if isinstance(report.get("split"), str) else None
+    is_report = isinstance(report, dict) and isinstance(report.get("step"), int)
+    return report if is_report else None
+
+
+def _report(line: bytes) -> dict[str, Any] | None:
+    """Returns the report of a split in a line; None if it is incomplete."""
+    report = report_of(line)
+    return report if report and isinstance(report.get("split"), str) else None
 
 
 def _is_torn(file: BinaryIO) -> bool:

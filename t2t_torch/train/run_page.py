@@ -24,7 +24,7 @@ from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import Head, document
 from t2t_torch.reports.plots import Curve, Point, chart
 from t2t_torch.reports.section import Block, Note, Picture, Plot, Section, Table, counted, number
-from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.train.run_directory import MetricsFile, report_of
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
 from t2t_torch.train.task import Hook, reported_hparams
@@ -70,18 +70,10 @@ def add_start(directory: Path, estimator: Estimator) -> None:
 def starts_of(directory: Path) -> list[dict[str, Any]]:
     """Returns the recorded starts in order; incomplete lines are skipped."""
     try:
-        lines = (directory / STARTS_NAME).read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = (directory / STARTS_NAME).read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    starts = []
-    for line in lines:
-        try:
-            start = json.loads(line)
-        except ValueError:  # after a full disk
-            continue
-        if isinstance(start, dict) and isinstance(start.get("step"), int):
-            starts.append(start)
-    return starts
+    return [start for line in lines if (start := report_of(line)) is not None]
 
 
 # Sample sentences and their decodes, to read during training.

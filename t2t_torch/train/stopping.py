@@ -13,9 +13,9 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch.errors import UsageError, did_you_mean
 
@@ -222,8 +222,12 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        _restore(self._previous)
+
+
+def _restore(handlers: Mapping[int, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 class EarlyExit:
@@ -255,8 +259,7 @@ class EarlyExit:
         """Restores the previous signal handlers; a second call does nothing."""
         if not self._previous:
             return
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
+        _restore(self._previous)
         self._previous = {}
         EarlyExit._active = None
         signal.set_wakeup_fd(self._wakeup_before)
@@ -270,8 +273,7 @@ class EarlyExit:
         """Restores the handlers in a forked process, whose signals must not end its parent."""
         if cls._active is not None:
             signal.set_wakeup_fd(cls._active._wakeup_before)
-            for number, handler in cls._active._previous.items():
-                signal.signal(number, handler)  # type: ignore[arg-type]
+            _restore(cls._active._previous)
             cls._active._previous = {}
             cls._active = None
 
