@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LossHParams(Params):
-    """Loss: what is trained on; see docs/losses.md."""
+    """Loss: training losses, class weights, distillation; see docs/losses.md."""
 
     loss: str = hp(
         "",
@@ -36,55 +36,55 @@ class LossHParams(Params):
     )
     class_weights: str = hp(
         "",
-        "How much each class counts, training only: [0.5,2] in the order of the ids, or balanced "
+        "Weight of each class in the training loss: [0.5,2] in the order of the ids, or balanced "
         "or sqrt_balanced from the training data's counts; [intent:balanced] for one of several "
-        "targets.  Empty: all the same.",
+        "targets.  Empty: equal weights.",
     )
     target_weights: str = hp(
         "",
-        "What the loss of each target is multiplied by, training only: [intent:0.2,slots:0.5].  "
-        "Those that are not named, and all if empty: 1.",
+        "Factor on the training loss of each target: [intent:0.2,slots:0.5].  Other targets: 1.",
     )
-    focal_gamma: float = hp(2.0, "Loss focal: what is known already counts less.", low=0)
+    focal_gamma: float = hp(
+        2.0, "Loss focal: exponent that reduces the weight of easy examples.", low=0
+    )
     focal_alpha: float = hp(
         0.25,
-        "Loss focal of several labels: weight of one that is there, 1 less it of one that is not.",
+        "Loss focal of several labels: weight of positive labels; 1 - alpha of negative ones.",
         low=0,
         high=1,
     )
     loss_margin: float = hp(
-        1.0, "Losses hinge and margin_ranking: by how much the right score has to lead.", above=0
+        1.0, "Losses hinge and margin_ranking: required margin of the correct score.", above=0
     )
     distill_from: str = hp(
         "",
-        "Run directory, or a checkpoint's, of a teacher to imitate; several with commas in [] are "
-        "one teacher, of several problems each of its own.  Empty: none.",
+        "Run directory or checkpoint of a teacher for distillation; several in [] with commas form "
+        "an ensemble, or teach different problems.  Empty: none.",
     )
     distill_weight: float = hp(
-        0.5, "Share of the teacher in the training loss, the rest is the data's.", low=0, high=1
+        0.5, "Weight of the teacher in the training loss; the data has the rest.", low=0, high=1
     )
     distill_temperature: float = hp(
-        1.0, "Teacher's and student's scores are divided by this for each other.", above=0
+        1.0, "Divisor of the teacher's and the student's logits in distillation.", above=0
     )
 
 
 class MultiProblemHParams(Params):
-    """Several problems: what they share, and how much each counts; see docs/several_problems.md."""
+    """Several problems: shared weights and loss weights; see docs/several_problems.md."""
 
     multiproblem_shared: tuple[str, ...] = hp(
         (),
-        "Regular expressions: problems share the weights in whose name one is found.  Empty: all "
-        "but what belongs to a target.",
+        "Regular expressions: weights with a matching name are shared.  Empty: all weights except "
+        "those of targets.",
     )
     multiproblem_weights: str = hp(
         "",
-        "What the loss of each problem is multiplied by, training only: [name:0.5,other:2].  Those "
-        "that are not named, and all if empty: 1.",
+        "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1.",
     )
 
 
 class TagHParams(Params):
-    """Tags: how a label for each word is chosen."""
+    """Tags: prediction of a label for each word."""
 
     tag_decoder: Literal["softmax", "crf"] = hp(
         "softmax",
@@ -93,18 +93,18 @@ class TagHParams(Params):
     )
     tag_constraints: Literal["none", "decode", "train"] = hp(
         "none",
-        "Of tags named as IOB2 or IOBES.  decode: guesses are sequences in which I-X follows B-X "
-        "or I-X; train: a CRF's loss leaves out all others, too.",
+        "For tags named as in IOB2 or IOBES.  decode: only valid sequences are predicted, in which "
+        "I-X follows B-X or I-X; train: the loss of a CRF excludes invalid ones, too.",
     )
 
 
 class SamplingHParams(Params):
-    """Sampling: which rows, and of several problems which of them, training batches are of."""
+    """Sampling: rows and problems of the training batches."""
 
     mixing_schedule: str = hp(
         "",
-        "Which problem a batch is of: round_robin, by_size, shares as 0.7 0.3, or by step, as "
-        "linear @0 1 0 @1000 0 1.  Empty: as the problem says.",
+        "Problem of each batch: round_robin, by_size, proportions such as 0.7 0.3, or by step, "
+        "such as linear @0 1 0 @1000 0 1.  Empty: that of the problem.",
     )
     bagging_share: float = hp(
         0.0,
@@ -113,11 +113,13 @@ class SamplingHParams(Params):
         low=0,
         high=10,
     )
-    bagging_seed: int = hp(0, "Seed of that draw: one of each model of an ensemble.", low=0)
+    bagging_seed: int = hp(
+        0, "Seed of that draw; use another one for each model of an ensemble.", low=0
+    )
 
 
 class ScheduledSamplingHParams(Params):
-    """Scheduled sampling: the model reads some of its own guesses while it is trained."""
+    """Scheduled sampling: training inputs that are the model's own predictions."""
 
     scheduled_sampling_prob: float = hp(
         0.0, "Factor on the share of targets that are replaced; 1 is all of it.", low=0, high=1
@@ -143,7 +145,7 @@ class ScheduledSamplingHParams(Params):
 
 
 class InputHParams(Params):
-    """Inputs: the vectors of words and of their characters; see docs/tokens.md."""
+    """Inputs: vectors of words and characters; see docs/tokens.md."""
 
     pretrained_embeddings: str = hp(
         "",
@@ -172,7 +174,7 @@ class InputHParams(Params):
         (), "Filters of each kind.  Empty: as many of each as fill the width of the result."
     )
     character_activation: Literal["none", "relu", "tanh"] = hp(
-        "none", "What is taken of each filter's greatest value."
+        "none", "Activation function of the maximum of each filter."
     )
     character_highway_layers: int = hp(
         0, "Highway layers over the filters of a word.", low=0, high=10_000
@@ -250,24 +252,23 @@ class OptimizationHParams(Params):
         low=0,
     )
     freeze: tuple[str, ...] = hp(
-        (), "Regular expressions; weights in whose name one is found are not trained."
+        (), "Regular expressions; weights with a matching name are not trained."
     )
     unfreeze_schedule: tuple[str, ...] = hp(
         (),
-        "pattern=step: weights in whose name the pattern is found are not trained before so many "
-        "steps are done; the first that is found counts.",
+        "pattern=step: weights with a matching name are not trained before that step; the first "
+        "matching pattern counts.",
     )
     ema_decay: float = hp(
         0.0,
-        "Part of the moving average of the weights that a step keeps; it is what is evaluated and "
-        "decoded.  0: no average.",
+        "Decay per step of the moving average of the weights, which is evaluated and decoded.  "
+        "0: no average.",
         low=0,
         below=1,
     )
     swa_start_step: int = hp(
         0,
-        "Step whose weights are the first of their plain mean, which is what is evaluated and "
-        "decoded.  0: no mean.",
+        "First step of the mean of the weights, which is evaluated and decoded.  0: no mean.",
         low=0,
     )
     swa_patience: int = hp(
@@ -312,8 +313,8 @@ class OptimizationHParams(Params):
     )
     learning_rate_scales: tuple[str, ...] = hp(
         (),
-        "pattern=factor: weights in whose name the pattern is found learn at the rate times the "
-        "factor; the first that is found counts.",
+        "pattern=factor: factor on the learning rate of weights with a matching name; the first "
+        "matching pattern counts.",
     )
     learning_rate_layer_decay: float = hp(
         1.0,
@@ -343,7 +344,7 @@ __all__ = [
 
 
 class DataHParams(SamplingHParams):
-    """Data: how examples become batches."""
+    """Data: batching of examples."""
 
     batch_size: int = hp(
         4096,
@@ -413,7 +414,7 @@ class DataHParams(SamplingHParams):
 
 
 class ModelHParams(Params):
-    """Model: sizes, and what goes round every layer."""
+    """Model: sizes, normalization and residual connections."""
 
     hidden_size: int = hp(64, "H, the width of every layer's output.", low=1)
     num_hidden_layers: int = hp(4, "Layers in a stack.", low=0, high=10_000)
@@ -441,7 +442,7 @@ class ModelHParams(Params):
 
 
 class RegularizationHParams(Params):
-    """Regularization: what keeps a model from learning by heart."""
+    """Regularization: dropout, label smoothing and other means against overfitting."""
 
     layer_prepostprocess_dropout: float = hp(
         0.1, "Probability of zeroing a sublayer's output, and an embedding.", low=0, below=1
@@ -453,7 +454,7 @@ class RegularizationHParams(Params):
         0.1, "Probability spread over the wrong ids; training only.", low=0, below=1
     )
     confidence_penalty: float = hp(
-        0.0, "Factor on the entropy of the guesses, taken off the training loss.", low=0
+        0.0, "Factor on the entropy of the predictions, subtracted from the training loss.", low=0
     )
     r_drop_alpha: float = hp(
         0.0,
@@ -467,7 +468,7 @@ class RegularizationHParams(Params):
 
 
 class PrecisionHParams(Params):
-    """Precision and speed: the type of number that the model computes with, and how it is run."""
+    """Precision and speed: number types, compilation, memory and sharding."""
 
     activation_dtype: Literal["float32", "bfloat16", "float16", "auto"] = hp(
         "float32",
@@ -477,11 +478,11 @@ class PrecisionHParams(Params):
     )
     mixed_precision_optimizer_loss_scaler: Literal["exponential", "none"] = hp(
         "exponential",
-        "float16: what the loss is multiplied by.  exponential: doubled after every 2000 good "
-        "steps, halved by a bad one, which is skipped.  none: 1.",
+        "float16: factor on the loss.  exponential: doubled after every 2000 finite steps, halved "
+        "by one that is not finite, which is skipped.  none: 1.",
     )
     mixed_precision_optimizer_init_loss_scale: float = hp(
-        2.0**15, "float16: what the mean loss of a batch is multiplied by at first.", low=1
+        2.0**15, "float16: initial factor on the mean loss of a batch.", low=1
     )
     float32_matmul_precision: Literal["highest", "high", "medium"] = hp(
         "highest",
@@ -506,7 +507,7 @@ class PrecisionHParams(Params):
 
 
 class ReportHParams(Params):
-    """Reports: what a run tells besides its losses and metrics."""
+    """Reports: additional summaries of a run."""
 
     summarize_grads: bool = hp(
         False, "TensorBoard gets histograms of the gradients at each report; hook histograms."
@@ -529,7 +530,7 @@ class HParams(
     ModelHParams,
     DataHParams,
 ):
-    """What every model has."""
+    """Hyperparameters of every model."""
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of the output of an input's bottom, for this model."""
