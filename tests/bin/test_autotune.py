@@ -10,9 +10,9 @@ from t2t_torch.bin import trainer, tuner
 @pytest.fixture
 def asked(monkeypatch):
     """What the tuner is given."""
-    found = []
-    monkeypatch.setattr(tuner, "main", lambda argv: found.append(argv) or 0)
-    return found
+    result = []
+    monkeypatch.setattr(tuner, "main", lambda argv: result.append(argv) or 0)
+    return result
 
 
 NAMED = ["--problem=dates_to_iso", "--model=transformer", "--hparams_set=transformer_tiny"]

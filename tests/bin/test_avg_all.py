@@ -100,9 +100,9 @@ def test_a_broken_checkpoint_is_left_out_and_the_one_before_taken(damaged, tmp_p
     assert average(damaged, tmp_path / "avg", "--n=3") == 0
     assert [one.step for one in CheckpointDirectory(tmp_path / "avg").list()] == [8]
     assert_is_mean(damaged, tmp_path / "avg", 8, [2, 4, 8])
-    told = capsys.readouterr()
-    assert told.err.count("broken checkpoint left out: ") == 1
-    assert "the mean of steps 2, 4, 8" in told.out
+    printed = capsys.readouterr()
+    assert printed.err.count("broken checkpoint left out: ") == 1
+    assert "the mean of steps 2, 4, 8" in printed.out
 
 
 def test_a_run_whose_hparams_were_altered_is_not_averaged(run, tmp_path, capsys):

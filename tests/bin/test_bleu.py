@@ -45,10 +45,10 @@ def score(reference: Path, *flags: str) -> int:
 
 def curves(folder: Path) -> dict[str, list[tuple[int, float, float]]]:
     """By tag, (step, time, value) of each event."""
-    found = EventAccumulator(str(folder)).Reload()
+    result = EventAccumulator(str(folder)).Reload()
     return {
-        tag: [(one.step, one.wall_time, round(one.value, 2)) for one in found.Scalars(tag)]
-        for tag in found.Tags()["scalars"]
+        tag: [(one.step, one.wall_time, round(one.value, 2)) for one in result.Scalars(tag)]
+        for tag in result.Tags()["scalars"]
     }
 
 
@@ -56,13 +56,13 @@ def test_each_file_of_a_folder_is_an_event_at_its_step_and_time(
     folder: Path, reference: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert score(reference, f"--translations_dir={folder}") == 0
-    found = curves(folder)
-    assert found["BLEU_uncased"][2:] == [(200, 1200.0, 100.0), (300, 1300.0, 100.0)]
-    assert [one[:2] for one in found["BLEU_cased"]] == [
+    result = curves(folder)
+    assert result["BLEU_uncased"][2:] == [(200, 1200.0, 100.0), (300, 1300.0, 100.0)]
+    assert [one[:2] for one in result["BLEU_cased"]] == [
         *((0, 1000.0), (100, 1100.0), (200, 1200.0), (300, 1300.0))
     ]
-    assert [one[2] for one in found["bleu"]] == [0.0, 7.1, 100.0, 0.0]
-    assert set(found) == {"BLEU_cased", "BLEU_uncased", "bleu", "bleu_uncased"}
+    assert [one[2] for one in result["bleu"]] == [0.0, 7.1, 100.0, 0.0]
+    assert set(result) == {"BLEU_cased", "BLEU_uncased", "bleu", "bleu_uncased"}
     assert (folder / "last_evaluated_step.txt").read_text() == "300\n"
     out = capsys.readouterr().out
     assert "step 200  t2t_bleu 100.0000  t2t-bleu|nrefs:1|case:mixed" in out
@@ -76,8 +76,8 @@ def test_what_was_scored_is_not_scored_again(
     add(folder, 400, REFERENCE)
     capsys.readouterr()
     assert score(reference, *flags, "--bleu_variant=cased") == 0
-    told = capsys.readouterr().out
-    assert "step 400" in told and "step 300" not in told
+    printed = capsys.readouterr().out
+    assert "step 400" in printed and "step 300" not in printed
     assert [one[0] for one in curves(tmp_path / "events")["BLEU_cased"]] == [0, 100, 200, 300, 400]
     assert score(reference, *flags) == 0
     assert "no translation of step 401 or later" in capsys.readouterr().out
@@ -89,9 +89,9 @@ def test_a_score_of_zero_is_told_or_not_as_is_asked(folder: Path, reference: Pat
     flags = [f"--translations_dir={folder}", "--scores=chrf"]
     assert score(reference, *flags, "--noreport_zero", "--tag_suffix=_a") == 0
     assert score(reference, *flags, "--report_zero", "--min_steps=200", "--tag_suffix=_b") == 0
-    found = curves(folder)
-    assert [one[0] for one in found["chrf_a"]] == [100, 200, 300]
-    assert [one[0] for one in found["chrf_b"]] == [0, 200, 300]
+    result = curves(folder)
+    assert [one[0] for one in result["chrf_a"]] == [100, 200, 300]
+    assert [one[0] for one in result["chrf_b"]] == [0, 200, 300]
 
 
 def test_files_that_come_are_scored_until_none_comes(
@@ -153,8 +153,8 @@ def test_a_file_of_fewer_lines_is_told_and_what_came_before_it_is_scored(
 ) -> None:
     add(folder, 300, "one line\n")
     assert score(reference, f"--translations_dir={folder}") == 2
-    told = f"a_problem-300 cannot be scored: --reference={reference} has 2 lines, but there are 1"
-    assert told in capsys.readouterr().err
+    text = f"a_problem-300 cannot be scored: --reference={reference} has 2 lines, but there are 1"
+    assert text in capsys.readouterr().err
     assert (folder / "last_evaluated_step.txt").read_text() == "200\n"
 
 

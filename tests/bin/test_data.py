@@ -116,10 +116,10 @@ class TwoTogether(MixtureProblem):
 
 @pytest.mark.usefixtures("own_registry")
 def test_of_a_mixture_the_problems_are_named_that_have_data(folder, tmp_path, capsys):
-    shelf = tmp_path / "mixtures"
-    shelf.mkdir()
-    (shelf / "two.py").write_text(MIXTURE)
-    command = ["--problem=two_together", f"--data_dir={folder}", f"--t2t_usr_dir={shelf}"]
+    root = tmp_path / "mixtures"
+    root.mkdir()
+    (root / "two.py").write_text(MIXTURE)
+    command = ["--problem=two_together", f"--data_dir={folder}", f"--t2t_usr_dir={root}"]
     assert data.main(command) == 2
     assert "problems that it mixes: dates_to_iso, dates_to_iso_rev." in capsys.readouterr().err
 
@@ -159,9 +159,9 @@ def test_what_is_known_of_multi30k_is_found(shared_data, tmp_path, capsys):
     content = json.loads(figures.read_text("utf-8"))
     train = content["repeats"]["train"]
     assert (train["rows"], train["inputs"]) == (3, 9)
-    found = {(one["split"], one["other"]): one for one in content["overlaps"]}
-    assert (found["dev", "train"]["rows"], found["dev", "train"]["inputs"]) == (0, 1)
-    assert found["test", "train"]["inputs"] == found["test", "dev"]["inputs"] == 0
+    result = {(one["split"], one["other"]): one for one in content["overlaps"]}
+    assert (result["dev", "train"]["rows"], result["dev", "train"]["inputs"]) == (0, 1)
+    assert result["test", "train"]["inputs"] == result["test", "dev"]["inputs"] == 0
     assert (
         "1 row of dev (0.10 %) has inputs that are in train with other" in capsys.readouterr().out
     )

@@ -110,11 +110,11 @@ def finish(process):
 
 def run_killed_at(tmp_path, step, arguments):
     """Runs the command as `KILLED_AT` says; returns its exit code and what it has told."""
-    program, told = tmp_path / "killed_at.py", tmp_path / f"told-{step}"
+    program, text = tmp_path / "killed_at.py", tmp_path / f"told-{step}"
     program.write_text(KILLED_AT)
-    process = forked.start_program([program, str(step), *arguments], told)
+    process = forked.start_program([program, str(step), *arguments], text)
     process.join(600)
-    return process.exitcode, told.read_text()
+    return process.exitcode, text.read_text()
 
 
 def arguments(tmp_path, usr_dir, name="data"):
@@ -167,9 +167,9 @@ def test_runs_of_several_workers_killed_at_random_instants_make_the_same_bytes(
 ):
     command = [*MODULE, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=3"]
     draw, killed = random.Random(together), 0
-    begun = time.monotonic()
+    started = time.monotonic()
     assert finish(start(*command, "--max_cases=9"))[0] == 0
-    usual = time.monotonic() - begun
+    usual = time.monotonic() - started
     for _ in range(6):
         shutil.rmtree(tmp_path / "data")
         running = [start(*command) for _ in range(together)]
@@ -459,10 +459,14 @@ def test_the_next_command_has_the_model_the_steps_and_an_estimate(
 ):
     (tmp_path / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 50, "utf-8")
     (tmp_path / "dev.jsonl").write_text(f"{json.dumps(row)}\n", "utf-8")
-    said = {"problem": "mine", "kind": kind, "files": {"train": "train.jsonl", "eval": "dev.jsonl"}}
+    content = {
+        "problem": "mine",
+        "kind": kind,
+        "files": {"train": "train.jsonl", "eval": "dev.jsonl"},
+    }
     if kind in ("text2class", "text2text", "text2self", "textpair2real"):
-        said["vocab_type"] = "character"
-    (tmp_path / "mine.json").write_text(json.dumps(said), "utf-8")
+        content["vocab_type"] = "character"
+    (tmp_path / "mine.json").write_text(json.dumps(content), "utf-8")
     data = tmp_path / "data"
     assert datagen.main([f"--t2t_usr_dir={tmp_path}", "--problem=mine", f"--data_dir={data}"]) == 0
     following = capsys.readouterr().out.split("Next:")[1]

@@ -33,14 +33,14 @@ def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
     capsys,
 ):
     command = arguments(tmp_path, usr_dir)
-    told = []
+    lines = []
     for number in (3, 0, 2, 1):
         assert datagen.main([*command, *task(number, 4)]) == 0
-        told.append(capsys.readouterr().out)
-    assert told[0] == "fragile: task 3 of 4 done; missing: 0, 1, 2\n"
-    assert told[1] == "fragile: task 0 of 4 done; missing: 1, 2\n"
-    assert told[3].startswith("fragile: task 1 of 4 done; missing: none\n\nfragile in ")
-    assert "t2t-trainer --problem=fragile" in told[3]
+        lines.append(capsys.readouterr().out)
+    assert lines[0] == "fragile: task 3 of 4 done; missing: 0, 1, 2\n"
+    assert lines[1] == "fragile: task 0 of 4 done; missing: 1, 2\n"
+    assert lines[3].startswith("fragile: task 1 of 4 done; missing: none\n\nfragile in ")
+    assert "t2t-trainer --problem=fragile" in lines[3]
     assert files(tmp_path / "data") == clean
 
 

@@ -66,13 +66,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
 
 def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
     assert exporter.main([*flags, "--quantize=int8"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[0] == f"{tmp_path / 'artifact'}: text_cnn of topics, step 7"
-    assert "4.0 MiB, of these model.onnx 3.0" in told[1]
-    assert "3 rows (2 of the dev split, 1 made up)" in told[2] and "within 2.5e-07" in told[2]
-    assert "accuracy 0.9000 -> 0.8990" in told[3]
-    assert "2.00 -> 1.00 ms an input" in told[4]
-    assert "onnxruntime-extensions" in told[5]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"{tmp_path / 'artifact'}: text_cnn of topics, step 7"
+    assert "4.0 MiB, of these model.onnx 3.0" in printed[1]
+    assert "3 rows (2 of the dev split, 1 made up)" in printed[2] and "within 2.5e-07" in printed[2]
+    assert "accuracy 0.9000 -> 0.8990" in printed[3]
+    assert "2.00 -> 1.00 ms an input" in printed[4]
+    assert "onnxruntime-extensions" in printed[5]
     assert exporter.main(flags) == 0
     assert "int8" not in capsys.readouterr().out
 
@@ -188,8 +188,8 @@ def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, cap
     )
     without_data = [flag for flag in flags if "data_dir" not in flag]
     assert exporter.main([*without_data, "--format=safetensors"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert told[1:5] == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[1:5] == [
         "  member    a: text_cnn, step 7",
         "  member    b: text_cnn, step 8",
         "  size      2.0 MiB, of these model.safetensors 2.0",

@@ -62,10 +62,10 @@ def test_it_is_refused_and_nothing_is_begun(arguments, capsys, tmp_path, flags, 
 
 def test_all_conflicts_are_told_at_once(arguments, capsys):
     assert trainer.main(arguments(train_epochs=2, warm_start_patterns="x", worker_gpu=2)) == 2
-    told = capsys.readouterr().err
-    assert "--train_epochs" in told
-    assert "--warm_start_patterns" in told
-    assert "torchrun --nproc-per-node=2" in told
+    printed = capsys.readouterr().err
+    assert "--train_epochs" in printed
+    assert "--warm_start_patterns" in printed
+    assert "torchrun --nproc-per-node=2" in printed
 
 
 def test_a_value_that_is_the_default_conflicts_with_nothing(arguments):
@@ -98,5 +98,5 @@ def test_a_flag_wins_over_the_other_end_of_a_file(arguments, tmp_path, capsys):
 @pytest.mark.parametrize("value", ["0.5", "300"])
 def test_a_value_that_does_not_fit_is_told_with_what_the_flag_takes(arguments, capsys, value):
     assert trainer.main(arguments(signal_exit_code=value)) == 2
-    told = capsys.readouterr().err
-    assert "Expected an integer in the range [0, 255]. --signal_exit_code: Exit code" in told
+    printed = capsys.readouterr().err
+    assert "Expected an integer in the range [0, 255]. --signal_exit_code: Exit code" in printed

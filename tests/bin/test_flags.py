@@ -92,11 +92,13 @@ def test_help_shows_what_the_command_does_and_every_flag(
     command: Command, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.run("--problem=rye", flag) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("Bakes bread.\n\n    bake --problem=rye\n")
-    assert all(f"  --{name}" in told for name in [*SHARED, "train_steps", "profile", "verbosity"])
-    assert "Steps in all. (default: 250)" in told
-    assert "models and sets; may be given repeatedly.\n" in told
+    printed = capsys.readouterr().out
+    assert printed.startswith("Bakes bread.\n\n    bake --problem=rye\n")
+    assert all(
+        f"  --{name}" in printed for name in [*SHARED, "train_steps", "profile", "verbosity"]
+    )
+    assert "Steps in all. (default: 250)" in printed
+    assert "models and sets; may be given repeatedly.\n" in printed
 
 
 @pytest.mark.parametrize(
@@ -207,9 +209,9 @@ def test_registry_help_lists_the_users_names_too(
     folder.mkdir()
     (folder / "rye.py").write_text("@register_problem\nclass RyeBread: pass\n")
     assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 0
-    told = capsys.readouterr().out
-    assert "    * rye_bread\n" in told
-    assert "      * transformer_base\n" in told
+    printed = capsys.readouterr().out
+    assert "    * rye_bread\n" in printed
+    assert "      * transformer_base\n" in printed
 
 
 def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
@@ -219,9 +221,9 @@ def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
     folder.mkdir()
     (folder / "rye.py").write_text("@register_problem\nclass (:\n")
     assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 2
-    told = capsys.readouterr()
-    assert "      * transformer_base\n" in told.out
-    assert f"{folder / 'rye.py'}:2 is not valid Python" in told.err
+    printed = capsys.readouterr()
+    assert "      * transformer_base\n" in printed.out
+    assert f"{folder / 'rye.py'}:2 is not valid Python" in printed.err
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
@@ -236,9 +238,9 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     assert left.stdout and left.stderr
     left.stdout.readline()
     left.stdout.close()
-    told = left.stderr.read()
+    text = left.stderr.read()
     left.stderr.close()
-    assert (left.wait(), told) == (0, b"")
+    assert (left.wait(), text) == (0, b"")
 
 
 def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
@@ -246,8 +248,8 @@ def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
     assert trainer.main(["--data_dir=nowhere", "--train_steps=x"]) == 2
     failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(file))
-    told = str(ChildFailedError("trainer", {0: failure}))
-    assert "error: flag --train_steps=x" in told
+    text = str(ChildFailedError("trainer", {0: failure}))
+    assert "error: flag --train_steps=x" in text
 
 
 def test_information_of_other_libraries_is_not_logged(command: Command) -> None:
@@ -275,11 +277,11 @@ import t2t_torch.bin.flags
 def test_a_setting_of_a_set_and_of_decoding_is_no_flag(capsys) -> None:
     flagged = ["--hparams_set=transformer_tiny", "--num_heads=8", "--problem=x", "--output_dir=y"]
     assert trainer.main(flagged) == 2
-    told = capsys.readouterr().err
-    assert "'num_heads' is a hyperparameter: --hparams=num_heads=8 All flags" in told
+    printed = capsys.readouterr().err
+    assert "'num_heads' is a hyperparameter: --hparams=num_heads=8 All flags" in printed
     assert decoder.main(["--num_beams=4", "--output_dir=y"]) == 2
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert (
         "Did you mean 'beam_size'? It is a setting of decoding: --decode_hparams=beam_size=4"
-        in told
+        in printed
     )

@@ -44,9 +44,9 @@ def test_figures_are_printed_and_written(asked, capsys, tmp_path: Path) -> None:
     assert latency.main([*both, *flags, *_FEW]) == 0
     once_checked_once_measured = 2
     assert sorted(asked) == sorted(["one", "two"] * 2 * once_checked_once_measured)
-    told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith("inputs 2, passes 1, warm up 0, batch size 1, threads 1, machine ")
-    assert [line[:20].split("  ")[0] for line in told[1:]] == [
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("inputs 2, passes 1, warm up 0, batch size 1, threads 1, machine ")
+    assert [line[:20].split("  ")[0] for line in printed[1:]] == [
         "ms",
         "artifact",
         "artifact int8, other",
@@ -54,10 +54,10 @@ def test_figures_are_printed_and_written(asked, capsys, tmp_path: Path) -> None:
         "artifact",
         "artifact int8, other",
     ]
-    assert told[6].endswith(" of artifact") and "of" not in told[5]
-    assert told[3].endswith(" of artifact")
-    found = json.loads((tmp_path / "found.json").read_text("utf-8"))
-    assert found["found"]["artifact"]["requests"] == 2
+    assert printed[6].endswith(" of artifact") and "of" not in printed[5]
+    assert printed[3].endswith(" of artifact")
+    result = json.loads((tmp_path / "found.json").read_text("utf-8"))
+    assert result["found"]["artifact"]["requests"] == 2
 
 
 def test_only_a_line_end_ends_an_input(asked, tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_an_input_that_is_refused_is_told_with_its_line(
     (tmp_path / "inputs.txt").write_text("one\ntwo\nbad\nfour\n", encoding="utf-8")
     flags = ["--artifact=whole", f"--inputs={tmp_path / 'inputs.txt'}", *_FEW]
     assert latency.main(flags) == 2
-    told = capsys.readouterr().err
-    assert "inputs.txt:3: the artifact does not answer 'bad': it is bad. Leave it out" in told
+    printed = capsys.readouterr().err
+    assert "inputs.txt:3: the artifact does not answer 'bad': it is bad. Leave it out" in printed
     (tmp_path / "inputs.txt").write_text("one\ntwo\nthree\nnone\n", encoding="utf-8")
     assert latency.main(flags) == 2
     assert "inputs.txt:4: the artifact does not answer 'none': is none." in capsys.readouterr().err

@@ -71,9 +71,9 @@ def test_a_hyperparameter_that_is_far_too_large_is_refused_by_name(setting):
 @pytest.mark.parametrize("setting", ["hidden_size", "filter_size"])
 def test_a_model_that_no_memory_holds_is_refused_and_not_a_traceback(setting, arguments, capsys):
     assert trainer.main(arguments(hparams=f"{setting}=2000000000,batch_size=256")) == 2
-    told = capsys.readouterr().err
-    assert "needs more memory than this machine has" in told
-    assert f"Reduce {setting}=2000000000, for example to {setting}=200000000;" in told
+    printed = capsys.readouterr().err
+    assert "needs more memory than this machine has" in printed
+    assert f"Reduce {setting}=2000000000, for example to {setting}=200000000;" in printed
 
 
 def test_a_dry_run_of_a_model_that_no_memory_holds_is_refused_too(arguments, capsys):

@@ -49,8 +49,8 @@ def ask(tmp_path: Path) -> Callable[..., str]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("folder", ["data", "."])
 def test_data_is_not_generated_into_the_folder_of_another(ask, tmp_path, folder) -> None:
-    told = ask("datagen", f"--problem={PROBLEM}", f"--data_dir={tmp_path / folder}")
-    assert (str(tmp_path / folder) in told, "Permission denied" in told) == (True, True), told
+    text = ask("datagen", f"--problem={PROBLEM}", f"--data_dir={tmp_path / folder}")
+    assert (str(tmp_path / folder) in text, "Permission denied" in text) == (True, True), text
 
 
 @pytest.mark.slow
@@ -58,8 +58,8 @@ def test_a_run_is_not_written_into_the_folder_of_another(ask, tmp_path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     problem = registry.problem(PROBLEM)
     generate_data(problem, data, tmp_path, num_processes=1, max_cases=160, progress=False)
-    told = ask(*TRAINER, f"--output_dir={run}", f"--data_dir={data}")
-    assert f"--output_dir={run} cannot be made or written to: Permission denied" in told
+    text = ask(*TRAINER, f"--output_dir={run}", f"--data_dir={data}")
+    assert f"--output_dir={run} cannot be made or written to: Permission denied" in text
 
 
 @pytest.mark.slow
@@ -70,12 +70,12 @@ def test_what_may_not_be_read_is_named(ask, tmp_path) -> None:
     writable = tmp_path / "writable"
     writable.mkdir()
     os.chown(writable, _NOBODY, _NOBODY)
-    told = ask(*TRAINER, f"--output_dir={writable}", f"--data_dir={data}")
-    assert f"{data}/{PROBLEM}.json: Permission denied" in told
-    told = ask(
+    text = ask(*TRAINER, f"--output_dir={writable}", f"--data_dir={data}")
+    assert f"{data}/{PROBLEM}.json: Permission denied" in text
+    text = ask(
         "exporter", f"--output_dir={run}", f"--data_dir={data}", f"--export_dir={writable}/a"
     )
-    assert str(run) in told
+    assert str(run) in text
     assert not any(writable.glob("a*"))
-    told = ask("server", f"--output_dir={run}", "--port=0")
-    assert str(run) in told
+    text = ask("server", f"--output_dir={run}", "--port=0")
+    assert str(run) in text

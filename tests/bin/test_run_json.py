@@ -74,10 +74,10 @@ def test_what_needs_no_training_needs_no_torch(arguments, flags):
         "import sys; from t2t_torch.bin.trainer import main\n"
         f"main({[*arguments(), *flags]}); assert 'torch' not in sys.modules"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 0, found.stderr
+    assert result.returncode == 0, result.stderr
 
 
 def test_flags_win_over_the_file(arguments, tmp_path, write):
@@ -152,9 +152,9 @@ def test_a_file_that_is_not_there_is_named(arguments, capsys):
 def test_a_file_of_another_version_or_size_of_run_is_warned_of(arguments, capsys, write):
     config = write({"version": "0.0.1", "processes": 8})
     assert trainer.main([*arguments(train_steps=1), config]) == 0
-    told = capsys.readouterr().err
-    assert "is of version 0.0.1, here it is" in told
-    assert "is of processes 8, here it is 1" in told
+    printed = capsys.readouterr().err
+    assert "is of version 0.0.1, here it is" in printed
+    assert "is of processes 8, here it is 1" in printed
 
 
 @pytest.mark.parametrize("form", [["--hp_hidden_size=8"], ["--hp_hidden_size", "8"]])
@@ -182,9 +182,9 @@ def test_help_hparams_shows_what_the_file_changes(capsys, write):
 def test_a_run_that_goes_on_is_evaluated_and_saved_as_it_was_begun(arguments, tmp_path, capsys):
     assert trainer.main(arguments(train_steps=2, local_eval_frequency=1)) == 0
     assert trainer.main(arguments(**{**SILENT, "train_steps": 4})) == 0
-    told = capsys.readouterr().err
-    assert f"as in {tmp_path}/run/config.json:  " in told
-    assert "--local_eval_frequency=1" in told
+    printed = capsys.readouterr().err
+    assert f"as in {tmp_path}/run/config.json:  " in printed
+    assert "--local_eval_frequency=1" in printed
     assert (tmp_path / "run" / "ckpt-3").is_dir()
     assert config_of(tmp_path / "run")["local_eval_frequency"] == 1
     capsys.readouterr()

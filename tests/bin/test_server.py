@@ -102,5 +102,5 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)
     assert server.main(["--artifact=a"]) == 2
-    told = capsys.readouterr().err
-    assert missing in told and "pip install '.[serve]'" in told
+    printed = capsys.readouterr().err
+    assert missing in printed and "pip install '.[serve]'" in printed

@@ -63,8 +63,8 @@ def test_a_type_of_number_that_was_probed_for_is_kept_with_the_run(
         monkeypatch.setattr(Probe, "of", lambda *_, found=probe: found)
         assert trainer.main(auto) == 0
         auto = [flag.replace("train_steps=2", "train_steps=3") for flag in auto]
-        kept = json.loads((tmp_path / "run" / "hparams.json").read_text())
-        assert kept["activation_dtype"] == "bfloat16"
+        retained = json.loads((tmp_path / "run" / "hparams.json").read_text())
+        assert retained["activation_dtype"] == "bfloat16"
     assert (tmp_path / "run" / "ckpt-3").is_dir()
     assert "activation_dtype:" not in capsys.readouterr().err
 
@@ -96,9 +96,9 @@ def test_an_evaluation_of_nothing_is_found_before_the_first_step(
     """Of training nothing is left either, but that would be found later."""
     hparams = "batch_size=256,max_length=1,eval_drop_long_sequences=True"
     code = trainer.main([*arguments(hparams=hparams), *flags])
-    told = capsys.readouterr().err
-    assert code == 2, told
-    assert f"{PROBLEM}, split dev: none of the" in told
+    printed = capsys.readouterr().err
+    assert code == 2, printed
+    assert f"{PROBLEM}, split dev: none of the" in printed
     assert not list((tmp_path / "run").glob("ckpt-*"))
 
 
@@ -133,13 +133,13 @@ def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_
     small = [f"--output_dir={tmp_path}/run", "--worker_gpu=0", "--schedule=train"]
     assert trainer.main([*begin, *small, "--train_steps=1"]) == 0
     there.rename(here)
-    code, told = run(*small, "--train_steps=2")
+    code, text = run(*small, "--train_steps=2")
     assert code == 2
-    assert f"was begun with --t2t_usr_dir={there}, which is not there any more" in told
-    assert "Say where it is now with --t2t_usr_dir." in told
-    code, told = run(*small, "--train_steps=2", f"--t2t_usr_dir={here}")
-    assert code == 0, told
-    assert f"--t2t_usr_dir={there} is not there any more; {here} is used" in told
+    assert f"was begun with --t2t_usr_dir={there}, which is not there any more" in text
+    assert "Say where it is now with --t2t_usr_dir." in text
+    code, text = run(*small, "--train_steps=2", f"--t2t_usr_dir={here}")
+    assert code == 0, text
+    assert f"--t2t_usr_dir={there} is not there any more; {here} is used" in text
     assert RunDirectory(tmp_path / "run").task().usr_dirs == (str(here),)
 
 
@@ -252,11 +252,11 @@ def test_help_answers_without_torch():
         "import sys; from t2t_torch.bin.trainer import main; main(['--help']); "
         "assert 'torch' not in sys.modules"
     )
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert found.returncode == 0, found.stderr
-    assert "--train_steps" in found.stdout
+    assert result.returncode == 0, result.stderr
+    assert "--train_steps" in result.stdout
 
 
 def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal(
@@ -304,9 +304,9 @@ def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
     measured = {"seconds", "best_value", "plateau_value", "since_report"}
     assert states[0].model_dump(exclude=measured) == states[1].model_dump(exclude=measured)
     assert (states[0].batches_consumed, states[0].batches_per_step) == (18, 2)
-    expected, found = weights(tmp_path / "one", 9), weights(tmp_path / "two", 9)
+    expected, result = weights(tmp_path / "one", 9), weights(tmp_path / "two", 9)
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=1e-5, msg=name)
+        torch.testing.assert_close(result[name], expected[name], rtol=0, atol=1e-5, msg=name)
     for name in ("loss", "grad_norm", "padding_fraction"):
         values = [[line[name] for line in report(run, "train")] for run in ("one", "two")]
         assert values[1] == pytest.approx(values[0], rel=1e-4)

@@ -67,8 +67,8 @@ def test_two_processes_stop_early_and_decode_together(arguments, tmp_path):
     children = processes.start_world(folder, 2, processes.run_trainer, arguments(**flags))
     for child in children:
         assert child.wait() == 0, child.said
-    told = children[0].said
-    assert "step 2: stopped early: bleu has not improved by 1000" in told
+    text = children[0].said
+    assert "step 2: stopped early: bleu has not improved by 1000" in text
     assert [line["step"] for line in reports(tmp_path / "run", "decode")] == [1, 2]
     assert len(list((tmp_path / "run" / "decodes").glob("dev-2.*.decodes"))) == 1
 
@@ -79,9 +79,9 @@ def test_epochs_are_counted_in_steps_of_the_data_and_remembered(arguments, tmp_p
     assert state.batches_consumed == state.epoch_batches > 3
     capsys.readouterr()
     assert trainer.main(arguments(train_steps=None, schedule="train")) == 0
-    told = capsys.readouterr().err
-    assert "--train_epochs=1" in told
-    assert f"is at step {state.step} already" in told
+    printed = capsys.readouterr().err
+    assert "--train_epochs=1" in printed
+    assert f"is at step {state.step} already" in printed
     assert RunDirectory(tmp_path / "run").task().train_steps == 0
 
 
@@ -202,12 +202,12 @@ def test_waiting_for_checkpoints_ends_at_a_signal_with_the_code_that_is_asked_fo
 
 def evaluated(run):
     """Step -> what each evaluation of its checkpoint found, without times."""
-    found = {}
+    result = {}
     for line in (run / "metrics.jsonl").read_text().splitlines():
         values = {k: v for k, v in json.loads(line).items() if k not in ("time", "seconds")}
         if values.pop("split") == "dev":
-            found.setdefault(values.pop("step"), []).append(values)
-    return found
+            result.setdefault(values.pop("step"), []).append(values)
+    return result
 
 
 @pytest.mark.slow
@@ -239,9 +239,9 @@ def test_continuous_eval_that_is_killed_finds_what_single_evaluations_find(argum
             child.kill()
     (aside / "ended.json").rename(run / "ended.json")
     assert trainer.main(arguments(train_steps=3, schedule="continuous_eval")) == 0
-    found, expected = evaluated(run), evaluated(whole)
-    assert found.keys() == expected.keys() == {1, 2, 3}
-    for step, values in found.items():
+    result, expected = evaluated(run), evaluated(whole)
+    assert result.keys() == expected.keys() == {1, 2, 3}
+    for step, values in result.items():
         assert all(one == expected[step][0] for one in values)
     ratings = json.loads((run / "best.json").read_text())["values"]
     assert ratings["3"] == expected[3][0]["loss"]

@@ -81,8 +81,8 @@ def test_each_checkpoint_is_decoded_as_the_decoder_would(
     right = tmp_path / "right.txt"
     right.write_text("2020-05-01\n" * 3)
     assert bleu.main([f"--translations_dir={folder}", f"--reference={right}"]) == 0
-    told = capsys.readouterr().out
-    assert "step 3  t2t_bleu " in told and "step 7  t2t_bleu " in told
+    printed = capsys.readouterr().out
+    assert "step 3  t2t_bleu " in printed and "step 7  t2t_bleu " in printed
 
 
 def test_what_is_there_is_not_decoded_again_and_what_was_ended_goes_on(

@@ -55,10 +55,10 @@ def _row(number: int) -> Any:
 def test_the_validation_loader_is_decoded(run: Path, capsys: Any) -> None:
     assert decoder.main([f"--output_dir={run}"]) == 0
     assert "25 records of the validation loader, step 3" in capsys.readouterr().out
-    with np.load(run / "decodes" / "validation-3.npz") as found:
-        assert {name: found[name].shape for name in found} == {"y": (25, 2), "both.0": (25,)}
+    with np.load(run / "decodes" / "validation-3.npz") as result:
+        assert {name: result[name].shape for name in result} == {"y": (25, 2), "both.0": (25,)}
         expected = [_row(n).sum() + _row(n)[0] for n in range(25)]
-        np.testing.assert_allclose(found["both.0"], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result["both.0"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_files_of_arrays_and_of_lines_are_decoded(run: Path, tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_files_of_arrays_and_of_lines_are_decoded(run: Path, tmp_path: Path) -> 
         out = tmp_path / f"{kind}.jsonl"
         flags = [f"--output_dir={run}", f"--decode_from_file={tmp_path / 'in'}.{kind}"]
         assert decoder.main([*flags, f"--decode_to_file={out}", "--checkpoint_path=best"]) == 0
-        found = [json.loads(line) for line in out.read_text().splitlines()]
+        result = [json.loads(line) for line in out.read_text().splitlines()]
         expected = t2t_torch.load(run, "best")([{"x": row, "rest": (row[1], None)} for row in rows])
-        for one, other in zip(found, expected, strict=True):
+        for one, other in zip(result, expected, strict=True):
             np.testing.assert_allclose(one["y"], other["y"], rtol=1e-5)
             np.testing.assert_allclose(one["both"][0], other["both"][0], rtol=1e-5)
     assert decoder.main([f"--output_dir={run}", f"--decode_from_file={tmp_path}/in.jsonl"]) == 0
@@ -118,11 +118,11 @@ def test_a_checkpoint_is_evaluated(run: Path, tmp_path: Path, capsys: Any) -> No
     flags = [f"--output_dir={run}", "--worker_gpu=0", f"--output_json={target}"]
     assert eval_command.main([*flags, "--checkpoint_path=best"]) == 0
     assert "SmallTrial, dev, step 2" in capsys.readouterr().out
-    told = json.loads(target.read_text())
-    assert (told["problem"], told["model"], told["step"]) == ("SmallTrial", "Model", 2)
+    text = json.loads(target.read_text())
+    assert (text["problem"], text["model"], text["step"]) == ("SmallTrial", "Model", 2)
     sizes = [range(8), range(8, 16), range(16, 24), range(24, 25)]
     means = [np.mean([_row(n).sum() + _row(n)[0] for n in numbers]) for numbers in sizes]
-    assert told["metrics"]["both"] == pytest.approx(np.mean(means), rel=1e-4)
+    assert text["metrics"]["both"] == pytest.approx(np.mean(means), rel=1e-4)
     assert not (run / "metrics.jsonl").exists()
 
 
@@ -178,12 +178,12 @@ def test_what_is_for_problems_is_refused_by_name(
 ) -> None:
     (run / "in").write_text("a\n")
     assert command.main([flag.format(run=run) for flag in flags]) == 2
-    told = capsys.readouterr().err
-    assert "trial" in told and "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert "trial" in printed and "Traceback" not in printed
     if command in (decoder, eval_command):
-        assert flags[-1].split("=")[0] in told or "several runs" in told
+        assert flags[-1].split("=")[0] in printed or "several runs" in printed
     else:
-        assert "t2t-exporter and then" in told
+        assert "t2t-exporter and then" in printed
 
 
 def test_latency_tells_that_a_trial_is_no_model_of_labels(run: Path, capsys: Any) -> None:

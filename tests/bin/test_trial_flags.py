@@ -97,8 +97,8 @@ def run(tmp_path, capsys):
         }
         capsys.readouterr()
         done = trainer.main([f"--{name}={it}" for name, it in values.items() if it is not None])
-        said = capsys.readouterr()
-        return done, said.err + said.out
+        content = capsys.readouterr()
+        return done, content.err + content.out
 
     return command
 
@@ -115,8 +115,8 @@ def steps_of(folder):
 def test_a_flag_that_says_its_default_is_stronger_than_the_configuration(run, tmp_path):
     config = {"min_validation_period": {"batches": 2}, "min_checkpoint_period": {"batches": 1}}
     flags = {"local_eval_frequency": 1000, "keep_checkpoint_max": 20, "save_checkpoints_steps": 0}
-    done, said = run(config=config, **flags)
-    assert done == 0, said
+    done, content = run(config=config, **flags)
+    assert done == 0, content
     assert evaluated(tmp_path / "run") == [8]
     assert steps_of(tmp_path / "run") == [8]
 
@@ -124,13 +124,13 @@ def test_a_flag_that_says_its_default_is_stronger_than_the_configuration(run, tm
 def test_weights_to_begin_with_are_refused_by_a_run_that_was_begun(run, tmp_path):
     assert run(output_dir=tmp_path / "other")[0] == 0
     assert run(pause_at_step=2)[0] == 0
-    done, said = run(warm_start_from=tmp_path / "other")
+    done, content = run(warm_start_from=tmp_path / "other")
     assert done == 2
-    assert "was begun without --warm_start_from" in said
+    assert "was begun without --warm_start_from" in content
     searcher = {**CONFIG["searcher"], "source_checkpoint": str(tmp_path / "other")}
-    done, said = run(config={"searcher": searcher})
+    done, content = run(config={"searcher": searcher})
     assert done == 2
-    assert "searcher.source_checkpoint: nothing -> " in said
+    assert "searcher.source_checkpoint: nothing -> " in content
     first = {"warm_start_from": tmp_path / "other", "output_dir": tmp_path / "begun"}
     assert run(**first, pause_at_step=2)[0] == 0
     assert run(**first)[0] == 0
@@ -140,39 +140,39 @@ def test_weights_to_begin_with_are_refused_by_a_run_that_was_begun(run, tmp_path
 @pytest.mark.parametrize("more", [{}, {"eval_early_stopping_steps": 2}])
 def test_a_metric_to_watch_that_no_evaluation_has_is_refused(run, tmp_path, more):
     config = {"min_validation_period": {"batches": 2}}
-    done, said = run(config=config, eval_early_stopping_metric="errr", **more)
+    done, content = run(config=config, eval_early_stopping_metric="errr", **more)
     assert done == 2
-    assert "--eval_early_stopping_metric is 'errr'" in said
-    assert "returned these numbers: error" in said
+    assert "--eval_early_stopping_metric is 'errr'" in content
+    assert "returned these numbers: error" in content
 
 
 def test_a_rule_that_waits_for_the_default_metric_is_refused_if_there_is_none(run, tmp_path):
     searcher = {"name": "single", "max_length": {"batches": 8}}
-    done, said = run(config={"searcher": searcher}, eval_early_stopping_steps=2)
+    done, content = run(config={"searcher": searcher}, eval_early_stopping_steps=2)
     assert done == 2
-    assert "--eval_early_stopping_metric is 'loss'" in said
+    assert "--eval_early_stopping_metric is 'loss'" in content
     assert run(config={"searcher": searcher}, output_dir=tmp_path / "without")[0] == 0
 
 
 @pytest.mark.parametrize("metrics", ['{"accuracy": 1.0}', "None", '{"error": "low"}'])
 def test_what_is_wrong_in_an_evaluation_is_found_before_training(run, tmp_path, metrics):
-    done, said = run(metrics=metrics, log_step_count_steps=1)
+    done, content = run(metrics=metrics, log_step_count_steps=1)
     assert done == 2
-    assert "error: " in said
-    assert TRIED not in said
+    assert "error: " in content
+    assert TRIED not in content
     assert not steps_of(tmp_path / "run")
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
 def test_a_try_of_the_evaluation_moves_nothing(run, tmp_path):
-    done, said = run(before=MOVES, local_eval_frequency=0)
-    assert done == 0, said
-    assert TRIED in said
+    done, content = run(before=MOVES, local_eval_frequency=0)
+    assert done == 0, content
+    assert TRIED in content
     assert evaluated(tmp_path / "run") == [8]
     # `train` evaluates nothing, and tries nothing.
-    done, said = run(schedule="train", output_dir=tmp_path / "whole")
-    assert done == 0, said
-    assert TRIED not in said
+    done, content = run(schedule="train", output_dir=tmp_path / "whole")
+    assert done == 0, content
+    assert TRIED not in content
     for file in ("model", "optimizer"):
         one, two = (
             load_file(tmp_path / name / "ckpt-8" / f"{file}.safetensors")
@@ -192,9 +192,9 @@ def test_a_try_of_the_evaluation_moves_nothing(run, tmp_path):
     [{"local_eval_frequency": 4}, {"config": {"perform_initial_validation": True}}],
 )
 def test_an_evaluation_that_comes_soon_is_not_tried(run, how):
-    done, said = run(**how)
-    assert done == 0, said
-    assert TRIED not in said
+    done, content = run(**how)
+    assert done == 0, content
+    assert TRIED not in content
 
 
 TOLD = {
@@ -223,19 +223,21 @@ TOLD = {
 
 @pytest.mark.parametrize("what", TOLD)
 def test_what_is_not_followed_to_the_letter_is_told(run, what):
-    config, told = TOLD[what]
-    done, said = run(config=config, train_steps=1)
-    assert done == 0, said
-    assert told in said
+    config, text = TOLD[what]
+    done, content = run(config=config, train_steps=1)
+    assert done == 0, content
+    assert text in content
 
 
 def test_what_needs_no_words_gets_none(run):
-    done, said = run(config={"resources": {"slots_per_trial": 1}}, train_steps=1)
+    done, content = run(config={"resources": {"slots_per_trial": 1}}, train_steps=1)
     assert done == 0
-    assert "slots_per_trial" not in said
-    done, said = run(config={"perform_initial_validation": True}, schedule="train", train_steps=2)
+    assert "slots_per_trial" not in content
+    done, content = run(
+        config={"perform_initial_validation": True}, schedule="train", train_steps=2
+    )
     assert done == 0
-    assert "perform_initial_validation:  --schedule=train evaluates nothing" in said
+    assert "perform_initial_validation:  --schedule=train evaluates nothing" in content
 
 
 @pytest.mark.parametrize("entrypoint", ["line:LineTrial", "code.line:LineTrial"])
@@ -252,9 +254,9 @@ def test_an_entrypoint_names_the_trial(run, entrypoint):
     ],
 )
 def test_an_entrypoint_that_is_not_there_is_refused(run, entrypoint, fault):
-    done, said = run(config={"entrypoint": entrypoint})
+    done, content = run(config={"entrypoint": entrypoint})
     assert done == 2
-    assert fault in said
+    assert fault in content
 
 
 def test_entrypoints_name_the_class_and_the_functions(run, tmp_path):
@@ -273,26 +275,26 @@ def test_entrypoints_name_the_class_and_the_functions(run, tmp_path):
     }
     data = {"rows": 24, "place": str(tmp_path)}
     config = {"entrypoints": places, "data": data}
-    done, said = run(config=config, train_steps=1)
-    assert done == 0, said
-    assert "data: 8 of 8 examples" in said
+    done, content = run(config=config, train_steps=1)
+    assert done == 0, content
+    assert "data: 8 of 8 examples" in content
     assert load(tmp_path / "run").batch(torch.zeros(3, 1)).shape == (3, 1)
     places["data_loaders_function"] = "own:many"
-    done, said = run(config=config, train_steps=2)
+    done, content = run(config=config, train_steps=2)
     assert done == 2
-    assert "'own:many': own has no function many" in said
+    assert "'own:many': own has no function many" in content
     places["data_loaders_function"] = "there:many"
     assert "there is no module there" in run(config=config, train_steps=2)[1]
 
 
 def test_a_run_goes_on_where_its_data_was_moved_and_not_with_other_data(run, tmp_path):
     assert run(pause_at_step=3)[0] == 0
-    done, said = run(config={"data": {"rows": 24, "path": "there"}}, pause_at_step=5)
-    assert done == 0, said
-    assert 'changed since the checkpoint:  data.path: nothing -> "there"' in said
-    done, said = run(config={"data": {"rows": 32}})
+    done, content = run(config={"data": {"rows": 24, "path": "there"}}, pause_at_step=5)
+    assert done == 0, content
+    assert 'changed since the checkpoint:  data.path: nothing -> "there"' in content
+    done, content = run(config={"data": {"rows": 32}})
     assert done == 2
-    assert "The trial's data, its training loader or its sampler" in said
+    assert "The trial's data, its training loader or its sampler" in content
     assert steps_of(tmp_path / "run")[-1] == 5
 
 

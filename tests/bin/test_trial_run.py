@@ -92,8 +92,8 @@ def run(tmp_path, capsys):
         arguments = [f"--{name}={value}" for name, value in values.items() if name not in without]
         capsys.readouterr()
         done = trainer.main(arguments)
-        said = capsys.readouterr()
-        return done, said.err + said.out
+        content = capsys.readouterr()
+        return done, content.err + content.out
 
     return command
 
@@ -119,8 +119,8 @@ def assert_same(one, other, step=12):
 
 
 def test_a_run_leaves_all_that_going_on_needs(run, tmp_path):
-    code, said = run()
-    assert code == 0, said
+    code, content = run()
+    assert code == 0, content
     folder = tmp_path / "run"
     assert json.loads((folder / "task.json").read_text())["trial"] == "LineTrial"
     assert json.loads((folder / "experiment.json").read_text())["hparams"] == {
@@ -273,19 +273,19 @@ ERRORS = {
 @pytest.mark.parametrize("fault", ERRORS)
 def test_what_a_trial_does_wrong_is_told_without_a_traceback(run, fault):
     code, expected = ERRORS[fault]
-    done, said = run(*code, train_steps=12, max_consecutive_nonfinite=2)
-    assert done == (4 if fault == "losses: not finite" else 2), said
-    assert "Traceback" not in said
-    assert "restart" not in said
-    assert expected in said[said.rindex("error: ") :]
+    done, content = run(*code, train_steps=12, max_consecutive_nonfinite=2)
+    assert done == (4 if fault == "losses: not finite" else 2), content
+    assert "Traceback" not in content
+    assert "restart" not in content
+    assert expected in content[content.rindex("error: ") :]
 
 
 def test_what_download_data_raises_is_told_with_its_own_traceback(run):
     raising = DOWNLOAD.format("raise ValueError('no network')")
-    done, said = run("class LineTrial", raising)
+    done, content = run("class LineTrial", raising)
     assert done == 2
-    assert "ValueError: no network" in said
-    assert "in download_data" in said
+    assert "ValueError: no network" in content
+    assert "in download_data" in content
 
 
 def test_what_the_optimizer_leaves_out_is_warned_of(run, caplog):
@@ -297,7 +297,7 @@ def test_what_the_optimizer_leaves_out_is_warned_of(run, caplog):
 
 def test_a_leaf_of_an_unknown_type_is_warned_of_once(run, caplog):
     with caplog.at_level(logging.WARNING):
-        code, said = run(
+        code, content = run(
             "TensorDataset(x, 2 * x)",
             "[(x[i], 2 * x[i]) for i in range(24)]",
             LOADER,
@@ -308,7 +308,7 @@ def test_a_leaf_of_an_unknown_type_is_warned_of_once(run, caplog):
             METHOD,
             f"{METHOD}\n        labels = labels[0] if isinstance(labels, tuple) else labels",
         )
-    assert code == 0, said
+    assert code == 0, content
     assert caplog.text.count("A batch holds a Odd") == 1
 
 
@@ -323,10 +323,10 @@ WHERE = {
 @pytest.mark.parametrize("place", WHERE)
 def test_impossible_hyperparameters_have_an_exit_code_of_their_own(run, place):
     old, new = WHERE[place]
-    done, said = run(old, new.format("raise pedl.InvalidHP('hidden must divide 3')"))
-    assert done == 3, said
-    assert "hidden must divide 3" in said
-    assert "Traceback" not in said
+    done, content = run(old, new.format("raise pedl.InvalidHP('hidden must divide 3')"))
+    assert done == 3, content
+    assert "hidden must divide 3" in content
+    assert "Traceback" not in content
 
 
 FAILS = """return self.fail(((predictions - labels) ** 2).mean())
@@ -348,22 +348,22 @@ def failing(at, error="RuntimeError('once')"):
 def test_a_trial_that_fails_once_goes_on_and_ends_as_one_that_did_not(run, tmp_path, at):
     marker = tmp_path / "marker"
     config = {"data": {"marker": str(marker)}, "min_checkpoint_period": {"batches": 3}}
-    done, said = run(*failing(at), config=config)
-    assert done == 0, said
-    assert "RuntimeError: once" in said
-    assert "restart 1 of 5 (max_restarts), from the newest checkpoint" in said
+    done, content = run(*failing(at), config=config)
+    assert done == 0, content
+    assert "RuntimeError: once" in content
+    assert "restart 1 of 5 (max_restarts), from the newest checkpoint" in content
     assert marker.exists()
     assert run(*failing(at), config=config, output_dir=tmp_path / "whole")[0] == 0
     assert_same(tmp_path / "run", tmp_path / "whole")
     for split in ("train", "dev"):
-        told = [
+        lines = [
             [
                 (line["step"], line.get("loss"), line.get("error"))
                 for line in lines_of(folder, split)
             ]
             for folder in (tmp_path / "run", tmp_path / "whole")
         ]
-        assert told[0] == told[1]
+        assert lines[0] == lines[1]
 
 
 def test_one_that_fails_the_same_way_again_ends_with_its_traceback(run, tmp_path, capsys):
@@ -392,28 +392,28 @@ def test_without_restarts_the_first_failure_ends_it(run, tmp_path, capsys, confi
 
 
 def test_test_mode_shows_the_shapes_and_leaves_nothing(run, tmp_path):
-    done, said = run(test_mode="true", without=["output_dir"])
-    assert done == 0, said
+    done, content = run(test_mode="true", without=["output_dir"])
+    assert done == 0, content
     for line in ("0: float32 [4, 1]", "1: float32 [4, 1]", "error:", "written, read back, equal"):
-        assert line in said
+        assert line in content
     assert not (tmp_path / "run").exists()
 
 
 def test_test_mode_of_loaders_with_workers_ends(run):
     """Workers held the thread that waits for signals, and the lock of the directory."""
     loaders = ("batch_size=4, shuffle=True", "batch_size=4, shuffle=True, num_workers=1")
-    done, said = run(*loaders, test_mode="true", without=["output_dir"])
-    assert done == 0, said
-    assert "written, read back, equal" in said
+    done, content = run(*loaders, test_mode="true", without=["output_dir"])
+    assert done == 0, content
+    assert "written, read back, equal" in content
 
 
 @pytest.mark.parametrize("fault", ["losses: no loss", "validation_metrics: empty"])
 def test_test_mode_finds_what_is_wrong(run, fault):
     code, expected = ERRORS[fault]
-    done, said = run(*code, test_mode="true", without=["output_dir"])
+    done, content = run(*code, test_mode="true", without=["output_dir"])
     assert done == 2
-    assert expected in said
-    assert "Traceback" not in said
+    assert expected in content
+    assert "Traceback" not in content
 
 
 RANGE = {
@@ -422,29 +422,29 @@ RANGE = {
 
 
 def test_a_range_without_a_value_is_refused(run):
-    done, said = run(config=RANGE)
+    done, content = run(config=RANGE)
     assert done == 2
-    assert "hyperparameters.lr: a range, and one training needs one value" in said
+    assert "hyperparameters.lr: a range, and one training needs one value" in content
 
 
 def test_values_are_given_by_their_dotted_names(run, tmp_path):
-    done, said = run(
+    done, content = run(
         "nn.Linear(4, 1)",
         "nn.Linear(5, 1)",
         config=RANGE,
         hparams="lr=1e-2,net.hidden=5",
         train_steps=1,
     )
-    assert done == 0, said
+    assert done == 0, content
     known = json.loads((tmp_path / "run" / "experiment.json").read_text())
     assert known["hparams"] == {"lr": 0.01, "net": {"hidden": 5}}
     assert tensors(tmp_path / "run", 1)["model.safetensors/0.weight"].shape == (5, 1)
 
 
 def test_an_unknown_hyperparameter_is_refused(run):
-    done, said = run(hparams="net.hiddens=5")
+    done, content = run(hparams="net.hiddens=5")
     assert done == 2
-    assert "Did you mean 'net.hidden'" in said
+    assert "Did you mean 'net.hidden'" in content
 
 
 FLAGS = {
@@ -458,16 +458,16 @@ FLAGS = {
 
 
 def test_all_flags_of_problems_are_refused_together(run):
-    done, said = run(**FLAGS)
+    done, content = run(**FLAGS)
     assert done == 2
     for name in FLAGS:
-        assert f"--{name}" in said
+        assert f"--{name}" in content
 
 
 def test_nothing_that_says_how_long_to_train_is_refused(run):
-    done, said = run(config={"searcher": {"name": "single"}})
+    done, content = run(config={"searcher": {"name": "single"}})
     assert done == 2
-    assert "nothing says how long to train" in said
+    assert "nothing says how long to train" in content
 
 
 ALONE = ("trial", "config", "log_step_count_steps")
@@ -484,8 +484,8 @@ SETTINGS = {"train_steps": 9, "local_eval_frequency": 4, "hparams": "lr=0.05", "
 def test_a_paused_run_goes_on_with_nothing_but_its_directory(run, tmp_path, flags):
     assert run(**flags, pause_at_step=5)[0] == 0
     assert steps_of(tmp_path / "run")[-1] == 5
-    done, said = run(without=ALONE)
-    assert done == 0, said
+    done, content = run(without=ALONE)
+    assert done == 0, content
     assert run(**flags, output_dir=tmp_path / "whole")[0] == 0
     assert_same(tmp_path / "run", tmp_path / "whole", flags.get("train_steps", 12))
     evaluated = [{line["step"] for line in lines_of(tmp_path / n, "dev")} for n in ("run", "whole")]
@@ -494,8 +494,8 @@ def test_a_paused_run_goes_on_with_nothing_but_its_directory(run, tmp_path, flag
 
 def test_a_range_keeps_its_value_when_a_run_goes_on_with_its_configuration(run, tmp_path):
     assert run(config=RANGE, hparams="lr=0.2", pause_at_step=5)[0] == 0
-    done, said = run(config=RANGE)
-    assert done == 0, said
+    done, content = run(config=RANGE)
+    assert done == 0, content
     assert steps_of(tmp_path / "run")[-1] == 12
 
 
@@ -504,32 +504,32 @@ def test_a_range_keeps_its_value_when_a_run_goes_on_with_its_configuration(run, 
 )
 def test_other_hyperparameters_are_refused(run, again):
     assert run(pause_at_step=5)[0] == 0
-    done, said = run(**again)
+    done, content = run(**again)
     assert done == 2
-    assert "hyperparameters.lr: 0.1 -> 0.2" in said
-    assert "Traceback" not in said
+    assert "hyperparameters.lr: 0.1 -> 0.2" in content
+    assert "Traceback" not in content
 
 
 def test_another_length_is_told_and_followed(run, tmp_path):
     assert run()[0] == 0
     searcher = {**CONFIG["searcher"], "max_length": {"batches": 15}}
-    done, said = run(config={"searcher": searcher})
-    assert done == 0, said
-    assert "changed since the checkpoint:  searcher.max_length.batches: 12 -> 15" in said
+    done, content = run(config={"searcher": searcher})
+    assert done == 0, content
+    assert "changed since the checkpoint:  searcher.max_length.batches: 12 -> 15" in content
     assert steps_of(tmp_path / "run")[-1] == 15
 
 
 def test_the_configuration_is_stronger_than_what_the_run_was_begun_with(run, tmp_path):
     assert run(local_eval_frequency=3, train_steps=6, eval_steps=1)[0] == 0
-    done, said = run(config={"min_validation_period": {"batches": 4}})
-    assert done == 0, said
-    assert "--local_eval_frequency" not in said
+    done, content = run(config={"min_validation_period": {"batches": 4}})
+    assert done == 0, content
+    assert "--local_eval_frequency" not in content
     assert [line["step"] for line in lines_of(tmp_path / "run", "dev")] == [3, 6, 8, 12]
 
 
 def test_a_validation_before_the_first_step(run, tmp_path):
-    done, said = run(config={"perform_initial_validation": True})
-    assert done == 0, said
+    done, content = run(config={"perform_initial_validation": True})
+    assert done == 0, content
     assert [line["step"] for line in lines_of(tmp_path / "run", "dev")] == [0, 6, 12]
     assert run(output_dir=tmp_path / "without")[0] == 0
     assert_same(tmp_path / "run", tmp_path / "without")
@@ -537,9 +537,9 @@ def test_a_validation_before_the_first_step(run, tmp_path):
 
 def test_a_validation_before_the_first_step_is_told_once_after_a_restart(run, tmp_path):
     config = {"perform_initial_validation": True, "data": {"marker": str(tmp_path / "marker")}}
-    done, said = run(*failing(2), config=config)
-    assert done == 0, said
-    assert "restart 1" in said
+    done, content = run(*failing(2), config=config)
+    assert done == 0, content
+    assert "restart 1" in content
     assert [line["step"] for line in lines_of(tmp_path / "run", "dev")] == [0, 6, 12]
 
 
@@ -552,42 +552,44 @@ def test_checkpoints_between_validations(run, tmp_path):
 def test_the_best_and_the_newest_are_kept(run, tmp_path):
     config = {"min_validation_period": {"batches": 2}, "save_trial_latest": 2}
     assert run(config=config)[0] == 0
-    kept = steps_of(tmp_path / "run")
-    assert kept[-2:] == [10, 12]
+    retained = steps_of(tmp_path / "run")
+    assert retained[-2:] == [10, 12]
     errors = {line["step"]: line["error"] for line in lines_of(tmp_path / "run", "dev")}
-    assert min(errors, key=errors.get) in kept
-    assert len(kept) <= 3
+    assert min(errors, key=errors.get) in retained
+    assert len(retained) <= 3
 
 
 def test_a_policy_of_no_checkpoints_is_told_as_what_happens(run, tmp_path):
-    done, said = run(config={"checkpoint_policy": "none", "min_validation_period": {"batches": 2}})
+    done, content = run(
+        config={"checkpoint_policy": "none", "min_validation_period": {"batches": 2}}
+    )
     assert done == 0
-    assert "checkpoint_policy none:  checkpoints are written all the same" in said
+    assert "checkpoint_policy none:  checkpoints are written all the same" in content
     assert steps_of(tmp_path / "run")[-1] == 12
     assert len(steps_of(tmp_path / "run")) <= 2
 
 
 def test_half_precision_is_told_as_what_happens(run, tmp_path):
     config = {"optimizations": {"mixed_precision": "O2"}}
-    done, said = run(config=config, train_steps=2)
-    assert done == 0, said
-    assert "mixed_precision O2:  O1, O2 and O3 are one here" in said
+    done, content = run(config=config, train_steps=2)
+    assert done == 0, content
+    assert "mixed_precision O2:  O1, O2 and O3 are one here" in content
     state = json.loads((tmp_path / "run" / "ckpt-2" / "trainer.json").read_text())
     assert state["loss_scale"] >= 2.0**13  # halved where it was too large
 
 
 def test_a_global_batch_is_made_of_batches_of_the_loader(run, tmp_path):
     searcher = {**CONFIG["searcher"], "max_length": {"records": 96}}
-    done, said = run(config={"searcher": searcher}, global_batch_size=12)
-    assert done == 0, said
+    done, content = run(config={"searcher": searcher}, global_batch_size=12)
+    assert done == 0, content
     state = json.loads((tmp_path / "run" / "ckpt-8" / "trainer.json").read_text())
     assert (state["batches_per_step"], state["batches_consumed"]) == (3, 24)
 
 
 def test_a_global_batch_that_cannot_be_made_is_refused(run):
-    done, said = run(global_batch_size=10)
+    done, content = run(global_batch_size=10)
     assert done == 2
-    assert "--global_batch_size=10: 1 process makes 4 in a step, with batches of 4" in said
+    assert "--global_batch_size=10: 1 process makes 4 in a step, with batches of 4" in content
 
 
 def test_the_seed_is_the_configurations_unless_a_flag_says_another(run, tmp_path):
@@ -614,10 +616,10 @@ def test_a_file_of_a_trials_run_that_was_altered_is_refused_by_name(run, tmp_pat
     assert run(pause_at_step=5)[0] == 0
     file = tmp_path / "run" / name
     file.write_text(file.read_text().replace(" 1", " 2").replace('"0.', '"1.'))
-    done, said = run(without=ALONE)
+    done, content = run(without=ALONE)
     assert done == 2
-    assert f"{file} was altered since t2t-trainer wrote it" in said
-    assert f"cp {tmp_path}/run/ckpt-5/{name} {file}" in said
+    assert f"{file} was altered since t2t-trainer wrote it" in content
+    assert f"cp {tmp_path}/run/ckpt-5/{name} {file}" in content
 
 
 def test_a_runs_own_code_that_was_altered_is_not_loaded(run, tmp_path):
@@ -637,13 +639,13 @@ def test_a_runs_own_code_that_was_altered_is_not_loaded(run, tmp_path):
 @pytest.mark.parametrize("schedule", ["evaluate", "test", "train"])
 def test_each_schedule_of_a_trial_does_what_it_says(run, tmp_path, schedule):
     assert run(pause_at_step=6)[0] == 0
-    done, said = run(without=ALONE, schedule=schedule)
-    assert done == 0, said
+    done, content = run(without=ALONE, schedule=schedule)
+    assert done == 0, content
     assert steps_of(tmp_path / "run")[-1] == {"evaluate": 6, "test": 7, "train": 12}[schedule]
 
 
 def test_a_run_that_is_done_says_so(run):
     assert run()[0] == 0
-    done, said = run()
+    done, content = run()
     assert done == 0
-    assert "nothing to train" in said
+    assert "nothing to train" in content

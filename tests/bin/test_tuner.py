@@ -56,37 +56,37 @@ def parsed(monkeypatch):
     """Returns the search that flags ask for; nothing is trained."""
 
     def parse(arguments):
-        found = []
-        monkeypatch.setattr(tuner, "_run", lambda: found.append(search_flags.requested_search({})))
+        result = []
+        monkeypatch.setattr(tuner, "_run", lambda: result.append(search_flags.requested_search({})))
         assert tuner.main(arguments) == 0
-        return found[0]
+        return result[0]
 
     return parse
 
 
 def test_data_that_is_not_there_is_told_before_the_first_trial(arguments, capsys, tmp_path) -> None:
-    told = refused(arguments(), capsys)
-    assert f"No data of 'dates_to_iso' in {tmp_path}" in told
-    assert "t2t-datagen --problem=dates_to_iso" in told
+    text = refused(arguments(), capsys)
+    assert f"No data of 'dates_to_iso' in {tmp_path}" in text
+    assert "t2t-datagen --problem=dates_to_iso" in text
     assert not (tmp_path / "search" / "trials").exists()
 
 
 def refused(arguments, capsys) -> str:
     assert tuner.main(arguments) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("error: ")
-    assert "Traceback" not in told
-    return told
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: ")
+    assert "Traceback" not in printed
+    return printed
 
 
 def test_a_problem_is_searched_with_asha_around_its_set(arguments, parsed) -> None:
-    asked = parsed(arguments(hparams="attention_dropout=0.05"))
-    plan = asked.plan
+    requested = parsed(arguments(hparams="attention_dropout=0.05"))
+    plan = requested.plan
     assert (plan.searcher, plan.metric, plan.lower_is_better) == ("adaptive_asha", "loss", True)
     assert (plan.length, plan.max_trials, plan.seed) == (100, 16, 1)
     assert plan.default["attention_dropout"] == 0.05
-    assert plan.default.keys() == asked.space.kinds.keys()
-    trainer = asked.subject.arguments({"attention_dropout": 0.1, "norm": True})
+    assert plan.default.keys() == requested.space.kinds.keys()
+    trainer = requested.subject.arguments({"attention_dropout": 0.1, "norm": True})
     assert trainer.index("--hparams=attention_dropout=0.05") < trainer.index(
         "--hp=attention_dropout=0.1"
     )
@@ -100,8 +100,8 @@ def test_ranges_come_from_a_file_too(arguments, parsed, tmp_path) -> None:
         "attention_dropout: {type: double, minval: 0, maxval: 0.5}\n"
         "learning_rate_constant: {type: log, minval: -2, maxval: 0}\n"
     )
-    asked = parsed(arguments(hparams_range=None, ranges=file))
-    assert asked.space.kinds == {
+    requested = parsed(arguments(hparams_range=None, ranges=file))
+    assert requested.space.kinds == {
         "attention_dropout": Double(0.0, 0.5),
         "learning_rate_constant": LogDouble(-2.0, 0.0),
     }
@@ -111,20 +111,20 @@ def test_an_experiment_says_all_of_a_trials_search(parsed, tmp_path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(EXPERIMENT)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={tmp_path}/search"]
-    asked = parsed(flags)
-    plan = asked.plan
+    requested = parsed(flags)
+    plan = requested.plan
     assert (plan.searcher, plan.metric, plan.lower_is_better) == ("random", "error", False)
     assert (plan.length, plan.max_trials, plan.max_concurrent, plan.seed) == (150, 7, 2, 11)
     assert plan.default is None
-    assert asked.max_restarts == 1
+    assert requested.max_restarts == 1
     values = {"rate": 0.01, "net.width": 8, "net.depth": 2}
-    trainer = asked.subject.arguments(values)
+    trainer = requested.subject.arguments(values)
     assert [one for one in trainer if one.startswith("--hp")] == [
         "--hp=rate=0.01",
         "--hp=net.width=8",
         "--hp=net.depth=2",
     ]
-    assert asked.space.nested(values) == {"rate": 0.01, "net": {"width": 8, "depth": 2}}
+    assert requested.space.nested(values) == {"rate": 0.01, "net": {"width": 8, "depth": 2}}
     # The flags are stronger.
     plan = parsed([*flags, "--searcher=single", "--metric_minimize", "--train_steps=9"]).plan
     assert (plan.searcher, plan.max_trials, plan.length) == ("single", 1, 9)
@@ -188,8 +188,8 @@ def test_bad_ranges_are_refused(arguments, capsys, tmp_path, written: str, told:
 
 
 def test_a_file_of_ranges_that_is_not_there_is_told(arguments, capsys, tmp_path) -> None:
-    told = refused(arguments(hparams_range=None, ranges=tmp_path / "no.yaml"), capsys)
-    assert "no.yaml" in told
+    text = refused(arguments(hparams_range=None, ranges=tmp_path / "no.yaml"), capsys)
+    assert "no.yaml" in text
 
 
 @pytest.mark.parametrize(
@@ -219,16 +219,16 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
     file = tmp_path / "experiment.yaml"
     output_dir = tmp_path / "search"
     output_dir.mkdir()
-    found, asked = [], []
+    result, requested = [], []
 
     def whole_length(*arguments) -> int:
-        asked.append(arguments)
-        return 10 * len(asked)
+        requested.append(arguments)
+        return 10 * len(requested)
 
     def run() -> None:
         search = search_flags.requested_search(search_flags.recall(output_dir))
         search_flags.remember(output_dir, search.steps_of)
-        found.append(search.plan.length)
+        result.append(search.plan.length)
 
     monkeypatch.setattr(config, "whole_length", whole_length)
     monkeypatch.setattr(tuner, "_run", run)
@@ -237,8 +237,8 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         written = EXPERIMENT.replace("max_steps: 3", f"max_length: {{epochs: {length}}}")
         file.write_text(written)
         assert tuner.main(arguments) == 0
-    assert found == [10, 10, 20, 20]
-    assert len(asked) == 2
+    assert result == [10, 10, 20, 20]
+    assert len(requested) == 2
 
 
 def test_a_trial_needs_its_experiment(capsys, tmp_path) -> None:
@@ -280,8 +280,8 @@ def test_another_name_is_another_search(capsys, monkeypatch, tmp_path) -> None:
     assert "study_name" not in search_flags.command(output_dir)
     moved = output_dir.rename(tmp_path / "moved")
     monkeypatch.setattr(tuner, "_run", lambda: search_flags.recall(moved) and None)
-    told = refused([f"--output_dir={moved}", "--study_name=moved"], capsys)
-    assert "is --study_name=search" in told
+    text = refused([f"--output_dir={moved}", "--study_name=moved"], capsys)
+    assert "is --study_name=search" in text
     assert tuner.main([f"--output_dir={moved}"]) == 0
     assert search_flags.study_name(moved) == "search"
 

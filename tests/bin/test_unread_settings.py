@@ -28,10 +28,10 @@ def test_so_is_one_of_a_file_or_of_a_flag_of_its_own(arguments, capsys, tmp_path
 
 
 def test_a_run_goes_on_with_what_it_was_begun_with_and_takes_no_more(arguments, capsys):
-    begun = f"{SMALL},learning_rate_schedule=cyclic,learning_rate_decay_steps=2".replace(
+    started = f"{SMALL},learning_rate_schedule=cyclic,learning_rate_decay_steps=2".replace(
         "learning_rate_warmup_steps=4,", ""
     )
-    assert trainer.main(arguments(hparams=begun)) == 0
+    assert trainer.main(arguments(hparams=started)) == 0
     # The next schedule reads no decay_steps, which the run remembers.
     go_on = {"hparams_set": None, "train_steps": 4}
     assert trainer.main(arguments(hparams="learning_rate_schedule=constant", **go_on)) == 0

@@ -39,8 +39,8 @@ def test_bit_rot_is_found_when_asked_for(arguments, rotten, tmp_path, capsys, co
     main = {"eval": evaluation.main, "decoder": decoder.main}.get(command, trainer.main)
     capsys.readouterr()
     assert main(flags[command]) == 2
-    told = capsys.readouterr().err
-    assert f"The data of '{PROBLEM}' is damaged" in told
+    printed = capsys.readouterr().err
+    assert f"The data of '{PROBLEM}' is damaged" in printed
     split = "train" if main is trainer.main else "dev"
-    assert f"{PROBLEM}-{split}-00000" in told
-    assert ("-train-" in told) == (main is trainer.main)
+    assert f"{PROBLEM}-{split}-00000" in printed
+    assert ("-train-" in printed) == (main is trainer.main)

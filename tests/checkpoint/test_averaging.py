@@ -124,9 +124,9 @@ def test_the_running_mean_of_a_run_stands_in_for_its_weights_when_asked(
 def test_a_mean_that_has_not_begun_is_no_file_and_changes_nothing(tmp_path, snapshot, tied, mean):
     checkpoint = CheckpointDirectory(tmp_path).save(snapshot(1, mean({})))
     assert not (checkpoint.path / "average.safetensors").exists()
-    kept = mean({"a": torch.ones(1)})
-    checkpoint.load_average(kept)
-    assert kept.held.keys() == {"a"}
+    retained = mean({"a": torch.ones(1)})
+    checkpoint.load_average(retained)
+    assert retained.held.keys() == {"a"}
     checkpoint.load_model(tied(), averaged=True)
 
 

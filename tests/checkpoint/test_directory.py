@@ -61,12 +61,12 @@ def test_a_disk_that_writes_something_else_is_found_out_before_the_checkpoint_ha
 
 
 def test_a_failure_is_told_at_once_and_when_it_is_tried_again(tmp_path, save, disk, capsys):
-    told = []
+    lines = []
     disk.left = 3
-    save(tmp_path, [7], wait=lambda seconds: told.append(capsys.readouterr().err))
+    save(tmp_path, [7], wait=lambda seconds: lines.append(capsys.readouterr().err))
     start, end = "warning: the checkpoint ckpt-7 is not written yet: ", "; trying again in"
-    assert all(line.startswith(start + str(FULL) + end) for line in told)
-    assert [line.rpartition(" in ")[2] for line in told] == ["1 s\n", "5 s\n", "25 s\n"]
+    assert all(line.startswith(start + str(FULL) + end) for line in lines)
+    assert [line.rpartition(" in ")[2] for line in lines] == ["1 s\n", "5 s\n", "25 s\n"]
 
 
 def test_the_error_says_which_checkpoints_there_are(tmp_path, save, disk):

@@ -41,17 +41,17 @@ def hurry(patience, signal):
     [(give_up, [None] * 4), (replace, [None] * 4), (hurry, [1.0, 3.0, None, None])],
 )
 def test_a_pause_under_way_ends_when_there_is_a_reason(shorten, expected):
-    signal, asked = [], threading.Event()
+    signal, requested = [], threading.Event()
 
     def is_hurried():
-        found = bool(signal)
-        asked.set()
-        return found
+        result = bool(signal)
+        requested.set()
+        return result
 
     patience = RetryPolicy(is_hurried)
     waiting = threading.Thread(target=patience.wait, args=(600.0,))
     waiting.start()
-    assert asked.wait(30)  # else the pause might begin after the reason
+    assert requested.wait(30)  # else the pause might begin after the reason
     shorten(patience, signal)
     waiting.join(30)
     assert not waiting.is_alive()

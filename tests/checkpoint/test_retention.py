@@ -86,8 +86,8 @@ def test_a_broken_one_is_not_counted_to_its_hours(tmp_path, snapshot):
     hours = [1, 2, 2.5, 3]
     directory = train(snapshot, tmp_path, [None] * 3, hours=hours, keep_every_n_hours=2.0)
     (tmp_path / "ckpt-2" / "trainer.json").write_text("")
-    kept = CheckpointDirectory(tmp_path, keep=1, keep_every_n_hours=2.0)
-    kept.save(snapshot(4, seconds=3 * 3600.0))
+    retained = CheckpointDirectory(tmp_path, keep=1, keep_every_n_hours=2.0)
+    retained.save(snapshot(4, seconds=3 * 3600.0))
     assert steps_of(directory) == [3, 4]
 
 
@@ -141,9 +141,9 @@ def test_values_of_another_metric_are_forgotten_though_more_of_both_is_better(tm
 def test_values_of_a_file_that_names_no_metric_are_kept(tmp_path, snapshot):
     directory = train(snapshot, tmp_path, [1, 2])
     file = tmp_path / "best.json"
-    said = json.loads(file.read_text())
-    del said["metric"], said["sha256"]
-    file.write_text(json.dumps(said))
+    content = json.loads(file.read_text())
+    del content["metric"], content["sha256"]
+    file.write_text(json.dumps(content))
     directory.rate(2, 3.0, lower_is_better=True, metric="loss")
     assert [one.step for one in directory.best_ones(9)] == [1, 2]
 

@@ -94,15 +94,15 @@ def shares(trained, mean):
     """Makes the snapshots of all processes of a run that is divided."""
 
     def make(step=1, size=2):
-        found = []
+        result = []
         for rank in range(size):
             model, optimizer = trained(ROWS)
             with process(rank, size) as mesh:
                 optimizer = divide(model, optimizer, mesh)
                 average = mean({n: p.detach() + 1 for n, p in model.named_parameters()})
                 state = TrainerState(step=step)
-                found.append(Snapshot.take(model, optimizer, state, average))
-        return found
+                result.append(Snapshot.take(model, optimizer, state, average))
+        return result
 
     return make
 
@@ -215,9 +215,9 @@ def test_any_number_of_processes_load_their_parts(shares, trained, mean, tmp_pat
             ):
                 same({"": ours.to_local()}, {"": theirs.to_local()})
                 for slot, value in slots.state[theirs].items():
-                    found = optimizer.state[ours][slot]
-                    assert isinstance(found, DTensor) == isinstance(value, DTensor)
-                    pair = [t.to_local() if isinstance(t, DTensor) else t for t in (found, value)]
+                    result = optimizer.state[ours][slot]
+                    assert isinstance(result, DTensor) == isinstance(value, DTensor)
+                    pair = [t.to_local() if isinstance(t, DTensor) else t for t in (result, value)]
                     same({"": pair[0]}, {"": pair[1]})
                 same({"": average.held[name].to_local()}, {"": theirs.to_local() + 1})
 
@@ -226,12 +226,12 @@ def test_torchs_own_reader_reads_the_parts(shares, trained, tmp_path):
     checkpoint = saved(tmp_path, shares())
     expected = trained(ROWS)[0].state_dict()
     del expected["softmax.weight"]  # the table's other name
-    found = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
+    result = {name: torch.zeros_like(tensor) for name, tensor in expected.items()}
     with pytest.warns(UserWarning, match="single process"):
         load_with_torch(
-            found, storage_reader=HuggingFaceStorageReader(str(checkpoint.path / "model"))
+            result, storage_reader=HuggingFaceStorageReader(str(checkpoint.path / "model"))
         )
-    same(found, dict(expected))
+    same(result, dict(expected))
 
 
 @pytest.fixture
@@ -378,8 +378,8 @@ def test_parts_are_averaged_and_begun_with(shares, trained, tied, tmp_path):
     model = tied(ROWS)
     average.load_model(model)
     same(dict(model.state_dict()), dict(expected.state_dict()))
-    begun = tied(ROWS)
-    report = warm_start(begun, tmp_path)
+    started = tied(ROWS)
+    report = warm_start(started, tmp_path)
     assert not report.skipped
     assert not report.unused
-    same({"": begun.middle.weight.detach()}, {"": expected.middle.weight.detach() + 1})
+    same({"": started.middle.weight.detach()}, {"": expected.middle.weight.detach() + 1})

@@ -20,9 +20,9 @@ def test_every_type_is_read_back_bit_by_bit(tmp_path, dtype):
     raw = torch.randint(0, 2, (6, 16), dtype=torch.uint8, generator=torch.Generator())
     tensor = raw.view(dtype) if dtype != torch.bool else raw.bool()
     file = written(tmp_path / "t", {"a": tensor})
-    found = load_file(file)["a"]
-    assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
-    assert found.view(torch.uint8).equal(tensor.view(torch.uint8))
+    result = load_file(file)["a"]
+    assert (result.dtype, result.shape) == (tensor.dtype, tensor.shape)
+    assert result.view(torch.uint8).equal(tensor.view(torch.uint8))
 
 
 def test_scalars_empty_ones_and_mixed_types_keep_name_shape_and_metadata(tmp_path):
@@ -34,11 +34,11 @@ def test_scalars_empty_ones_and_mixed_types_keep_name_shape_and_metadata(tmp_pat
         "matrix": torch.arange(6.0).reshape(2, 3),
     }
     file = written(tmp_path / "t", tensors, {"said": "so"})
-    found = load_file(file)
-    assert found.keys() == tensors.keys()
+    result = load_file(file)
+    assert result.keys() == tensors.keys()
     for name, tensor in tensors.items():
-        assert found[name].equal(tensor), name
-        assert found[name].dtype == tensor.dtype
+        assert result[name].equal(tensor), name
+        assert result[name].dtype == tensor.dtype
     with safetensors.safe_open(file, framework="pt") as opened:
         assert opened.metadata() == {"said": "so"}
 

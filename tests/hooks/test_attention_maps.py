@@ -29,14 +29,14 @@ def drawn(monkeypatch):
     """What `heat_maps` is given, by title."""
     from matplotlib.figure import Figure
 
-    found = {}
+    result = {}
 
     def draw(matrices, *, title, **kwargs):
-        found[title] = {"matrices": matrices, **kwargs}
+        result[title] = {"matrices": matrices, **kwargs}
         return Figure()
 
     monkeypatch.setattr(attention_maps, "heat_maps", draw)
-    return found
+    return result
 
 
 @pytest.mark.slow
@@ -44,9 +44,9 @@ def test_each_layer_has_a_figure_at_each_evaluation(train):
     folder = train(hooks=("attention_maps",))
     files = {path.stem for path in (folder / "figures" / "attention").glob("*.png")}
     assert files == LAYERS
-    found = EventAccumulator(str(folder / "eval"), size_guidance={"images": 0}).Reload()
+    result = EventAccumulator(str(folder / "eval"), size_guidance={"images": 0}).Reload()
     for layer in LAYERS:
-        assert [one.step for one in found.Images(f"attention/{layer}")] == [2, 4]
+        assert [one.step for one in result.Images(f"attention/{layer}")] == [2, 4]
 
 
 def test_rows_and_columns_are_the_tokens_of_one_sentence(train, drawn):
@@ -87,9 +87,9 @@ def test_the_hops_of_a_pooling_are_the_rows_of_one_map():
     model, x = Model().eval(), torch.randn(1, 5, 8)
     with torch.no_grad():
         expected = model(x).weights
-        found = attention_maps._weights(model, x)
-    assert found.keys() == {"attention"}
-    assert torch.equal(found["attention"], expected)
+        result = attention_maps._weights(model, x)
+    assert result.keys() == {"attention"}
+    assert torch.equal(result["attention"], expected)
     assert (expected.sum(-1) - 1).abs().max() < 1e-6
 
 
@@ -110,18 +110,18 @@ def test_the_weights_are_those_that_the_layer_mixes_by(causal, furthest):
     torch.manual_seed(0)
     model, x = Model().eval(), torch.randn(1, 5, 8)
     with torch.no_grad():
-        found = attention_maps._weights(model, x)
+        result = attention_maps._weights(model, x)
         own, other = model(x)
         v = model.own._project(x)[2]
-        mixed = found["own"] @ v[0]  # [N, T, D]
+        mixed = result["own"] @ v[0]  # [N, T, D]
         if furthest:
-            mixed = mixed + model.own.relative.mixed(found["own"], distances(5, 5, x.device))
+            mixed = mixed + model.own.relative.mixed(result["own"], distances(5, 5, x.device))
         joined = mixed.transpose(0, 1).flatten(1)  # [T, N * D]
         torch.testing.assert_close(model.own.output(joined), own[0])
         v = model.other.remember(x[:, :3])[1]
-        mixed = (found["other"] @ v[0]).transpose(0, 1).flatten(1)
+        mixed = (result["other"] @ v[0]).transpose(0, 1).flatten(1)
         torch.testing.assert_close(model.other.output(mixed), other[0])
-    assert not found["other"][..., 2].any()
+    assert not result["other"][..., 2].any()
     assert not any(module._forward_pre_hooks for module in model.modules()), "all are taken off"
 
 
@@ -161,11 +161,11 @@ def test_the_weights_are_the_averages_where_there_is_an_average(make_run, drawn)
             @contextlib.contextmanager
             def applied(self, model):
                 """Weights of nothing: every head looks everywhere alike."""
-                kept = {name: value.clone() for name, value in model.state_dict().items()}
+                retained = {name: value.clone() for name, value in model.state_dict().items()}
                 for parameter in model.parameters():
                     parameter.zero_()
                 yield
-                model.load_state_dict(kept)
+                model.load_state_dict(retained)
 
         object.__setattr__(estimator.run, "average", Average())
         estimator.evaluate()

@@ -62,14 +62,14 @@ def estimator(tmp_path):
 @pytest.fixture
 def drawn(monkeypatch):
     """What `heat_maps` is given, by the target."""
-    found = {}
+    result = {}
 
     def draw(matrices, *, title, **kwargs):
-        found[title.split()[0]] = {"matrices": matrices, "title": title, **kwargs}
+        result[title.split()[0]] = {"matrices": matrices, "title": title, **kwargs}
         return plots.heat_maps(matrices, title=title, **kwargs)
 
     monkeypatch.setattr(confusion_matrix, "heat_maps", draw)
-    return found
+    return result
 
 
 BATCHES = [

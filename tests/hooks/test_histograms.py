@@ -29,17 +29,17 @@ def test_histograms_are_of_what_was_asked_for(train, settings, kinds):
 
 def test_each_weight_has_a_histogram_and_a_norm_at_each_report(train):
     folder = train("summarize_vars=True")
-    found = events(folder)
+    result = events(folder)
     weights = CheckpointDirectory(folder).newest().path / "model.safetensors"
     import safetensors.torch
 
     names = set(safetensors.torch.load_file(weights))
-    told = {tag.removeprefix("weights/") for tag in found.Tags()["histograms"]}
-    assert names <= told
+    text = {tag.removeprefix("weights/") for tag in result.Tags()["histograms"]}
+    assert names <= text
     for name in names:
-        assert [one.step for one in found.Histograms(f"weights/{name}")] == [2, 4]
-    norms = {tag for tag in found.Tags()["scalars"] if tag.startswith("weights_norm/")}
-    assert len(norms) == len(told)
+        assert [one.step for one in result.Histograms(f"weights/{name}")] == [2, 4]
+    norms = {tag for tag in result.Tags()["scalars"] if tag.startswith("weights_norm/")}
+    assert len(norms) == len(text)
 
 
 def test_the_gradients_are_those_that_the_optimizer_gets(make_run):
@@ -47,10 +47,10 @@ def test_the_gradients_are_those_that_the_optimizer_gets(make_run):
     with make_run(f"summarize_grads=True,clip_grad_norm={limit}") as estimator:
         estimator.train(2)
         folder = estimator.directory.path
-    found = events(folder)
+    result = events(folder)
     norms = [
-        found.Scalars(tag)[0].value
-        for tag in found.Tags()["scalars"]
+        result.Scalars(tag)[0].value
+        for tag in result.Tags()["scalars"]
         if tag.startswith("gradients_norm/")
     ]
     assert len(norms) == len(list(estimator.model.parameters()))

@@ -20,9 +20,9 @@ def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
     assert any(row.startswith("aten::mm ") for row in rows)
     spent = [float(row[60:].split()[0]) for row in rows]
     assert spent == sorted(spent, reverse=True)
-    told = capsys.readouterr().err
-    assert table in told
-    assert "17.pt.trace.json" in told
+    printed = capsys.readouterr().err
+    assert table in printed
+    assert "17.pt.trace.json" in printed
 
 
 @pytest.mark.slow
@@ -30,9 +30,9 @@ def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
 @pytest.mark.parametrize(("steps", "recorded"), [(14, "profile of 2 steps"), (12, "")])
 def test_a_run_that_is_shorter_records_what_it_has(train, capsys, steps, recorded):
     folder = train(train_steps=steps, **SETTINGS) / "profile"
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     if recorded:
         assert (folder / f"{steps}.txt").read_text().startswith(recorded)
     else:
-        assert "nothing was recorded: that takes 17 steps" in told
+        assert "nothing was recorded: that takes 17 steps" in printed
         assert not folder.exists()

@@ -47,10 +47,10 @@ def counted(told):
 
 def test_it_watches_a_run_and_a_resumed_run_goes_on_with_what_it_remembers(trainer, tmp_path):
     flags = (f"--t2t_usr_dir={USR_DIR}", "--hooks=loudest_parameter")
-    code, told = trainer(*flags, "--train_steps=2")
-    assert (code, counted(told)) == (0, [1, 2])
-    code, told = trainer(*flags, "--train_steps=4")
-    assert (code, counted(told)) == (0, [3, 4])
+    code, text = trainer(*flags, "--train_steps=2")
+    assert (code, counted(text)) == (0, [1, 2])
+    code, text = trainer(*flags, "--train_steps=4")
+    assert (code, counted(text)) == (0, [3, 4])
     state = CheckpointDirectory(tmp_path / "run").newest().trainer_state()
     assert sum(state.hooks["LoudestParameter"].values()) == 4
     assert (tmp_path / "run" / "report.html").exists()
@@ -65,9 +65,9 @@ def test_hooks_are_listed_with_the_users_own(capsys, own_registry):
 
 
 def test_a_hook_that_nobody_knows_is_refused_with_the_nearest_name(trainer, tmp_path):
-    code, told = trainer("--hooks=attention_map", "--train_steps=2")
+    code, text = trainer("--hooks=attention_map", "--train_steps=2")
     assert code == 2
-    assert "no hook is named 'attention_map'. Did you mean 'attention_maps'?" in told
+    assert "no hook is named 'attention_map'. Did you mean 'attention_maps'?" in text
     assert not (tmp_path / "run").exists()
 
 
@@ -77,10 +77,10 @@ def test_what_is_no_hook_is_refused_before_the_first_step(trainer, tmp_path):
     (folder / "no_hook.py").write_text(
         "from t2t_torch.registry import register_hook\n@register_hook\nclass NoHook: pass\n"
     )
-    code, told = trainer(f"--t2t_usr_dir={folder}", "--hooks=no_hook", "--train_steps=2")
+    code, text = trainer(f"--t2t_usr_dir={folder}", "--hooks=no_hook", "--train_steps=2")
     assert code == 2
-    assert f"--hooks=no_hook: NoHook in {folder / 'no_hook.py'} " in told
-    assert "is no Hook. Register a subclass of" in told
+    assert f"--hooks=no_hook: NoHook in {folder / 'no_hook.py'} " in text
+    assert "is no Hook. Register a subclass of" in text
 
 
 @pytest.mark.slow

@@ -105,15 +105,15 @@ def labelled(made, folder="run", more="", steps=2):
 
 def test_the_states_are_those_of_the_language_model_frozen(made, tmp_path, capsys):
     teacher = language_model(made)
-    asked = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
-    run = labelled(made, more=asked)
+    requested = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
+    run = labelled(made, more=requested)
     assert f"contextual vectors: lstm_lm of {tmp_path / 'lm'}, step 3, 6" in capsys.readouterr().err
     bottom = run.model.train().modalities["inputs"].bottom
     weights = teacher.model.state_dict()
-    found = bottom.context.model.state_dict()
-    assert found and all(torch.equal(found[name], weights[name]) for name in found)
+    result = bottom.context.model.state_dict()
+    assert result and all(torch.equal(result[name], weights[name]) for name in result)
     # Nothing is remembered of streams, so nothing is saved of them or sent to other processes.
-    assert weights.keys() - found.keys() == {"carried.layer_0", "carried.layer_1"}
+    assert weights.keys() - result.keys() == {"carried.layer_0", "carried.layer_1"}
 
     ids = torch.tensor([[4, 5, 6, 1], [7, 1, 0, 0]])
     states = bottom.context(ids)
@@ -133,11 +133,11 @@ def test_the_states_are_those_of_the_language_model_frozen(made, tmp_path, capsy
 
 def test_a_run_goes_on_and_answers_without_the_language_models_directory(made, tmp_path):
     language_model(made)
-    asked = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
-    first = labelled(made, more=asked)
+    requested = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
+    first = labelled(made, more=requested)
     before = {name: tensor.clone() for name, tensor in first.model.state_dict().items()}
     shutil.rmtree(tmp_path / "lm")
-    second = labelled(made, more=asked, steps=4)
+    second = labelled(made, more=requested, steps=4)
     assert second.state.step == 4
     after = second.model.state_dict()
     same = {name for name in before if torch.equal(before[name], after[name])}
@@ -151,9 +151,9 @@ def test_a_run_goes_on_and_answers_without_the_language_models_directory(made, t
 
 def test_another_vocabulary_is_refused(made, tmp_path):
     language_model(made, "alone_places")
-    asked = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
+    requested = f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5"
     with pytest.raises(HParamsError, match=r"another vocabulary.*use_vocab_from_other_problem"):
-        labelled(made, more=asked)
+        labelled(made, more=requested)
 
 
 def test_what_is_no_language_model_is_refused(made, tmp_path):
@@ -180,9 +180,11 @@ def test_hparams_that_do_not_fit_are_refused(more, message, made, tmp_path):
 def test_the_architecture_is_kept_with_the_run(made, tmp_path):
     language_model(made)
     labelled(made, more=f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5")
-    kept = json.loads((tmp_path / "run" / "hparams.json").read_text())["contextual_architecture"]
-    assert json.loads(kept)["model"] == "lstm_lm"
-    assert json.loads(kept)["hparams"]["embedding_size"] == 6
+    retained = json.loads((tmp_path / "run" / "hparams.json").read_text())[
+        "contextual_architecture"
+    ]
+    assert json.loads(retained)["model"] == "lstm_lm"
+    assert json.loads(retained)["hparams"]["embedding_size"] == 6
 
 
 def test_float16_that_cannot_be_trained_is_refused_before_the_first_step(made, tmp_path):

@@ -35,8 +35,8 @@ def test_samples_are_in_tensorboard_and_the_newest_in_a_file(tmp_path):
         show_samples(summary, tmp_path, [DecodeSample("ein Hund", None, f"dog {step}")], step)
     summary.close()
     assert read_samples(tmp_path) == (2, [DecodeSample("ein Hund", None, "dog 2")])
-    found = EventAccumulator(str(tmp_path / "eval"), size_guidance={"tensors": 0}).Reload()
-    texts = found.Tensors("decodes/text_summary")
+    result = EventAccumulator(str(tmp_path / "eval"), size_guidance={"tensors": 0}).Reload()
+    texts = result.Tensors("decodes/text_summary")
     assert [one.step for one in texts] == [1, 2]
     assert texts[1].tensor_proto.string_val[0].decode().endswith("| ein Hund |  | dog 2 |")
 

@@ -27,8 +27,8 @@ def loaded(make_task, data_dir, path, hparams=""):
 
 def of_one(path, problem, features, *given):
     """What teaches a student of one problem."""
-    (found,) = load_teachers(str(path), {problem.full_name: (problem, features)}, *given).values()
-    return found
+    (result,) = load_teachers(str(path), {problem.full_name: (problem, features)}, *given).values()
+    return result
 
 
 def of_step(run, make_task, step):
@@ -46,15 +46,15 @@ def assert_equal(found, expected):
 def test_the_newest_checkpoint_teaches_where_none_is_known_to_be_the_best(
     teacher, make_task, data_dir
 ):
-    found = loaded(make_task, data_dir, teacher.directory.path).state_dict()
-    assert_equal(found, of_step(teacher, make_task, 6))
+    result = loaded(make_task, data_dir, teacher.directory.path).state_dict()
+    assert_equal(result, of_step(teacher, make_task, 6))
 
 
 def test_the_best_checkpoint_teaches(teacher, make_task, data_dir):
     for step, value in ((2, 3.0), (4, 1.0), (6, 2.0)):
         teacher.checkpoints.rate(step, value, lower_is_better=True)
-    found = loaded(make_task, data_dir, teacher.directory.path).state_dict()
-    assert_equal(found, of_step(teacher, make_task, 4))
+    result = loaded(make_task, data_dir, teacher.directory.path).state_dict()
+    assert_equal(result, of_step(teacher, make_task, 4))
 
 
 def test_a_checkpoint_may_be_named(teacher, make_task, data_dir):

@@ -94,19 +94,19 @@ class Doubling(nn.Module):
 def test_activations_are_what_is_kept_for_the_backward_pass(make_task):
     batch = {"inputs": torch.ones(6, 5, dtype=torch.int64)}
     model = Doubling()
-    found = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
-    assert found.activations == 6 * 5 * 4  # the floats that the weight is multiplied with
-    assert (found.weights, found.gradients) == (4, 4)
-    assert found.rows == found.measured_rows == 6
+    result = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
+    assert result.activations == 6 * 5 * 4  # the floats that the weight is multiplied with
+    assert (result.weights, result.gradients) == (4, 4)
+    assert result.rows == result.measured_rows == 6
 
 
 def test_a_large_batch_is_measured_in_part_and_scaled(make_task, monkeypatch):
     monkeypatch.setattr("t2t_torch.train.memory._MOST_WORK", 10.0)  # of the 30
     batch = {"inputs": torch.ones(6, 5, dtype=torch.int64)}
     model = Doubling()
-    found = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
-    assert found.measured_rows == 2
-    assert found.activations == 6 * 5 * 4
+    result = Footprint.measure(make_task("optimizer=sgd"), model, model, batch)
+    assert result.measured_rows == 2
+    assert result.activations == 6 * 5 * 4
 
 
 @pytest.mark.parametrize(

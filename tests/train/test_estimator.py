@@ -283,8 +283,8 @@ def bad_at(steps, monkeypatch):
     loss = TextModality.training_loss
 
     def broken(self, hidden, targets, weights=None, beside=None):
-        found = loss(self, hidden, targets, weights, beside)
-        return Loss(found.sum * float("nan"), found.weight) if next(calls) in steps else found
+        result = loss(self, hidden, targets, weights, beside)
+        return Loss(result.sum * float("nan"), result.weight) if next(calls) in steps else result
 
     monkeypatch.setattr(TextModality, "training_loss", broken)
 
@@ -327,21 +327,21 @@ def test_a_run_with_skipped_steps_resumes_bit_equal(make_estimator, monkeypatch)
 
 @pytest.mark.slow
 def test_a_report_is_of_the_same_steps_whether_the_run_stopped_or_not(make_estimator):
-    told = {}
+    text = {}
     for name, stops in (("whole", [8]), ("stopped", [3, 6, 8])):
         for stop in stops:
             run = make_estimator(name, log_step_count_steps=4)
             run.train(stop)
             run.close()
         lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
-        told[name] = [
+        text[name] = [
             {k: v for k, v in json.loads(line).items() if "sec" not in k and k != "time"}
             for line in lines
         ]
-        for line in told[name]:
+        for line in text[name]:
             del line["memory_mib"]
-    assert [line["step"] for line in told["whole"]] == [4, 8]
-    assert told["stopped"] == told["whole"]
+    assert [line["step"] for line in text["whole"]] == [4, 8]
+    assert text["stopped"] == text["whole"]
 
 
 def test_what_a_gpu_tells_a_step_late_is_written_down_of_its_own_step(make_estimator, monkeypatch):
@@ -358,8 +358,8 @@ def test_what_a_gpu_tells_a_step_late_is_written_down_of_its_own_step(make_estim
     with pytest.raises(T2TError, match="not finite at step 3"):
         run.train(10)
     assert run.state.step == 4
-    told = json.loads((run.directory.path / "crash/step-3-rank0/crash.json").read_text())
-    assert (told["step"], told["batches"][0]["batch"]) == (3, 2)
+    text = json.loads((run.directory.path / "crash/step-3-rank0/crash.json").read_text())
+    assert (text["step"], text["batches"][0]["batch"]) == (3, 2)
 
 
 class OfParts(torch.optim.Optimizer):
@@ -421,14 +421,14 @@ def test_too_many_bad_steps_in_a_row_end_the_run_and_are_written_down(make_estim
     with pytest.raises(T2TError, match="not finite at step 5"):
         run.train(10)
     folder = run.directory.path / "crash" / "step-5-rank0"
-    told = json.loads((folder / "crash.json").read_text())
-    (batch,) = told["batches"]
-    assert (told["step"], batch["batch"], batch["loss"]) == (5, 4, "nan")
+    text = json.loads((folder / "crash.json").read_text())
+    (batch,) = text["batches"]
+    assert (text["step"], batch["batch"], batch["loss"]) == (5, 4, "nan")
     assert batch["rows"] == run.run.source.rows_of(4)[1]
     assert "target_space" in batch["gradients_not_finite"]
     assert batch["weights_not_finite"] == []
-    kept = safetensors.torch.load_file(folder / "batch-4.safetensors")
-    assert len(kept["targets"]) == len(batch["rows"])
+    retained = safetensors.torch.load_file(folder / "batch-4.safetensors")
+    assert len(retained["targets"]) == len(batch["rows"])
 
 
 def test_bad_steps_in_a_row_are_counted_over_a_resume(make_estimator, monkeypatch):
@@ -476,9 +476,9 @@ def test_a_batch_that_does_not_fit_is_split_with_the_same_gradient(
     split = make_estimator("split", hparams=hparams)
     split.train(2)
     assert "computed again in 2 pieces" in capsys.readouterr().err
-    found, expected = split.model.state_dict(), whole.model.state_dict()
+    result, expected = split.model.state_dict(), whole.model.state_dict()
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(result[name], expected[name], rtol=1e-5, atol=1e-6)
     assert (split.state.skipped, split.state.tokens) == (0, whole.state.tokens)
 
 
@@ -613,11 +613,11 @@ def test_the_opening_says_what_is_trained_and_from_where(make_estimator, capsys)
     first.train(3)
     first.close()
     make_estimator(train_steps=8).train(4)
-    said = capsys.readouterr().err
-    assert "160 of 160 examples (0 too long, 0 too short)" in said
-    assert "parameters" in said
-    assert "0 at step 1" in said
-    assert said.count("resuming from step 3") == 1
+    content = capsys.readouterr().err
+    assert "160 of 160 examples (0 too long, 0 too short)" in content
+    assert "parameters" in content
+    assert "0 at step 1" in content
+    assert content.count("resuming from step 3") == 1
 
 
 def test_bfloat16_trains_and_its_weights_stay_float32(make_estimator):
@@ -653,8 +653,8 @@ def test_clipping_and_scaling_are_those_of_torch():
     expected = [(p.grad / 4).clone() for _, p in parameters]
     norm = torch.linalg.vector_norm(torch.cat([g.flatten() for g in expected]))
     finish = GradientFinisher(parameters, clip_grad_norm=0.5, weight_decay=0.0)
-    found = finish(torch.tensor(8.0), processes=2)
-    torch.testing.assert_close(found, norm)
+    result = finish(torch.tensor(8.0), processes=2)
+    torch.testing.assert_close(result, norm)
     for (_, parameter), gradient in zip(parameters, expected, strict=True):
         torch.testing.assert_close(parameter.grad, gradient * 0.5 / norm)
 

@@ -117,9 +117,9 @@ def decoder_of(found, scores=None):
 
 def test_train_eval_and_decode_decodes_after_each_evaluation_what_is_on_the_disk(make_estimator):
     estimator = make_estimator(train_steps=5, local_eval_frequency=2)
-    found = []
-    Experiment(estimator, decode=decoder_of(found)).run("train_eval_and_decode")
-    assert found == [(2, None), (4, None), (5, None)]
+    result = []
+    Experiment(estimator, decode=decoder_of(result)).run("train_eval_and_decode")
+    assert result == [(2, None), (4, None), (5, None)]
     assert reports(estimator, "dev") == [2, 4, 5]
 
 
@@ -144,9 +144,9 @@ def test_what_could_not_be_saved_is_not_decoded(make_estimator, monkeypatch, cap
         return save(snapshot)
 
     monkeypatch.setattr(estimator.checkpoints, "save", failing)
-    found = []
-    Experiment(estimator, decode=decoder_of(found)).run("train_eval_and_decode")
-    assert found == [(2, None)]
+    result = []
+    Experiment(estimator, decode=decoder_of(result)).run("train_eval_and_decode")
+    assert result == [(2, None)]
     assert "IS NOT SAVED: the disk is full" in capsys.readouterr().err
 
 
@@ -221,8 +221,8 @@ def test_test_trains_no_further_than_the_run_goes(make_estimator, capsys):
 
 def watching(estimator, values, metric="loss"):
     """Makes the evaluations find these values, whatever the weights are."""
-    found = iter(values)
-    estimator.evaluate = lambda split=None: {metric: next(found)}
+    result = iter(values)
+    estimator.evaluate = lambda split=None: {metric: next(result)}
     return Experiment(estimator)
 
 
@@ -275,9 +275,9 @@ def test_a_run_that_watches_another_metric_has_the_best_of_that_one(make_estimat
         )
         Experiment(estimator).run("continuous_train_and_eval")
         estimator.close()
-    said = json.loads((estimator.directory.path / "best.json").read_text())
-    assert said["metric"].endswith("/accuracy_top5")
-    assert set(said["values"]) == {"2", "3", "4"}, "that at step 1 was of the other metric"
+    content = json.loads((estimator.directory.path / "best.json").read_text())
+    assert content["metric"].endswith("/accuracy_top5")
+    assert set(content["values"]) == {"2", "3", "4"}, "that at step 1 was of the other metric"
 
 
 def test_a_metric_that_evaluations_do_not_have_is_refused_before_the_first_step(make_estimator):
@@ -351,10 +351,10 @@ def test_seconds_end_a_run_at_once_if_they_are_spent_already(make_estimator, cap
     estimator = make_estimator(train_seconds=60)
     Experiment(estimator).run("continuous_train_and_eval")
     assert (checkpoints(estimator), reports(estimator, "dev")) == ([2], [2])
-    told = capsys.readouterr().err
-    assert "nothing to train: --train_seconds=60 is absolute" in told
-    assert "has trained 6" in told
-    assert "seconds already" in told
+    printed = capsys.readouterr().err
+    assert "nothing to train: --train_seconds=60 is absolute" in printed
+    assert "has trained 6" in printed
+    assert "seconds already" in printed
 
 
 def test_epochs_end_a_run_when_the_data_was_seen_so_often(make_estimator, capsys):
@@ -428,17 +428,17 @@ def test_continuous_decoding_waits_for_each_new_checkpoint_until_the_last(
 ):
     trainer = make_estimator(train_steps=4)
     reader = make_estimator_without_lock(trainer)
-    found, wait = [], lambda seconds: trainer.train(trainer.state.step + 2)
-    Experiment(reader, decode=decoder_of(found), wait=wait).run(schedule)
-    assert found == [(2, split), (4, split)]
+    result, wait = [], lambda seconds: trainer.train(trainer.state.step + 2)
+    Experiment(reader, decode=decoder_of(result), wait=wait).run(schedule)
+    assert result == [(2, split), (4, split)]
 
 
 def test_decode_decodes_with_the_newest_checkpoint(make_estimator):
     trainer = make_estimator(train_steps=4)
     trainer.train(3)
-    found = []
-    Experiment(make_estimator_without_lock(trainer), decode=decoder_of(found)).run("decode")
-    assert found == [(3, None)]
+    result = []
+    Experiment(make_estimator_without_lock(trainer), decode=decoder_of(result)).run("decode")
+    assert result == [(3, None)]
 
 
 def test_decode_needs_a_checkpoint(make_estimator):
@@ -497,7 +497,7 @@ def test_a_lower_end_than_the_run_has_reached_is_not_its_end(make_estimator):
 def test_a_rate_that_falls_to_an_end_that_nobody_chose_is_warned_of(make_estimator, capsys):
     schedule = "learning_rate_schedule=constant*linear_decay"
     make_estimator(hparams=schedule, train_steps=250000, train_seconds=60).begin()
-    told = "WARNING: linear_decay reaches its end at --train_steps=250000"
-    assert told in capsys.readouterr().err
+    text = "WARNING: linear_decay reaches its end at --train_steps=250000"
+    assert text in capsys.readouterr().err
     make_estimator(hparams=schedule, name="other", train_steps=20, train_seconds=60).begin()
-    assert told not in capsys.readouterr().err
+    assert text not in capsys.readouterr().err

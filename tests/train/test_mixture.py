@@ -68,16 +68,18 @@ def test_batches_are_pinned_where_the_task_is_told_to(make_mixed, name, monkeypa
     pinned = []
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda own: pinned.append(own) or own)
     kind = Both if name is None else lambda: registry.problem(name)
-    for asked in (False, True):
-        task = make_mixed(kind, pin_memory=asked, loader_workers=0)
+    for requested in (False, True):
+        task = make_mixed(kind, pin_memory=requested, loader_workers=0)
         for batches in (
             task.train_batches(seed=1, start=0, rank=0, world_size=1),
             task.eval_batches(Split.EVAL, rank=0, world_size=1),
         ):
             pinned.clear()
             batch = next(iter(batches))
-            assert {id(tensor) for tensor in batch.values()} == set(map(id, pinned)) or not asked
-            assert bool(pinned) == asked
+            assert {id(tensor) for tensor in batch.values()} == set(
+                map(id, pinned)
+            ) or not requested
+            assert bool(pinned) == requested
 
 
 def test_training_resumes_bit_by_bit_at_its_place_in_the_mixture(make_mixed, make_estimator):
@@ -88,8 +90,8 @@ def test_training_resumes_bit_by_bit_at_its_place_in_the_mixture(make_mixed, mak
         parts.train(steps)
         parts.close()
     expected = whole.model.state_dict()
-    found = parts.model.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    result = parts.model.state_dict()
+    assert all(torch.equal(result[name], expected[name]) for name in expected)
 
 
 def test_the_problems_of_a_mixture_come_in_orders_of_their_own(make_mixed):
@@ -125,16 +127,16 @@ def test_a_draw_of_rows_that_is_none_is_refused(make_mixed, hparams, told):
 
 
 def test_rows_are_drawn_as_hparams_say(make_mixed):
-    kept = []
+    retained = []
     for seed in (0, 1):
         task = make_mixed(
             lambda: registry.problem(NAMES[0]), f"bagging_share=1,bagging_seed={seed}"
         )
         source = task.train_batches(seed=1, start=0, rank=0, world_size=1)
         plan = source.components[0].plan
-        kept.append([row for k in range(plan.batches_per_epoch) for row in plan.batch(k)])
-    assert len(set(kept[0])) < len(kept[0])
-    assert sorted(kept[0]) != sorted(kept[1])
+        retained.append([row for k in range(plan.batches_per_epoch) for row in plan.batch(k)])
+    assert len(set(retained[0])) < len(retained[0])
+    assert sorted(retained[0]) != sorted(retained[1])
 
 
 def refusal_of(make_mixed, fingerprint_of):
@@ -165,10 +167,10 @@ def test_steps_of_a_mixture_are_told_by_its_shares_and_without_an_epoch(
     make_estimator(task=task).begin()
     opening = capsys.readouterr().err
     dry = "\n".join(dry_run_lines(task, ONE_PROCESS))
-    for told in (opening, dry):
-        assert tokens in told
-        assert "by the shares at step 0" in told
-        assert "epoch" not in told
+    for text in (opening, dry):
+        assert tokens in text
+        assert "by the shares at step 0" in text
+        assert "epoch" not in text
 
 
 def is_identity(batch):

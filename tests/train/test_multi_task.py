@@ -100,9 +100,9 @@ def test_batches_come_in_turn_and_are_a_function_of_their_number(make_multi):
     names = [next(iter(batch)).partition("/")[0] for batch in whole]
     assert names == ["tiny_kind", "tiny_tags"] * 4
     later = first(2, start=4, rank=1, world_size=2)
-    for found, expected in zip(later, (whole[5], whole[7]), strict=True):
-        assert found.keys() == expected.keys()
-        assert all(torch.equal(found[name], expected[name]) for name in found)
+    for result, expected in zip(later, (whole[5], whole[7]), strict=True):
+        assert result.keys() == expected.keys()
+        assert all(torch.equal(result[name], expected[name]) for name in result)
 
 
 def test_by_size_and_given_shares_are_schedules_too(make_multi):
@@ -119,18 +119,18 @@ def test_by_size_and_given_shares_are_schedules_too(make_multi):
 def test_a_problem_is_measured_as_when_it_is_evaluated_alone(make_multi):
     both = make_multi()
     model = both.model()
-    found = evaluated(both, model)
+    result = evaluated(both, model)
     loss = 0.0
     for name in both.tasks:
         alone = evaluated(make_multi(problem=name), model.problems[name])
         loss += alone.pop("loss")
         for metric, value in alone.items():
-            assert found[metric] == pytest.approx(value, rel=1e-9)
-    assert found["loss"] == pytest.approx(loss)
+            assert result[metric] == pytest.approx(value, rel=1e-9)
+    assert result["loss"] == pytest.approx(loss)
     total = (
-        found["metrics-tiny_kind/targets/accuracy"] + found["metrics-tiny_tags/targets/accuracy"]
+        result["metrics-tiny_kind/targets/accuracy"] + result["metrics-tiny_tags/targets/accuracy"]
     )
-    assert found["metrics-tiny_both/all_problems/sum"] == pytest.approx(total)
+    assert result["metrics-tiny_both/all_problems/sum"] == pytest.approx(total)
 
 
 def test_the_first_batches_of_an_evaluation_are_of_all_problems(make_multi):
@@ -243,20 +243,20 @@ def test_two_processes_with_a_batch_of_each_problem_learn_what_one_does(
     }
     codes, errors = run_together([PROGRAM, json.dumps(settings)], 2)
     assert codes == [0, 0], errors
-    found = StoredTensors(tensors_at(tmp_path / "both" / "ckpt-3", "model")).read()
+    result = StoredTensors(tensors_at(tmp_path / "both" / "ckpt-3", "model")).read()
     expected = alone.model.state_dict()
-    assert found
-    for name, tensor in found.items():
+    assert result
+    for name, tensor in result.items():
         torch.testing.assert_close(tensor, expected[name])
 
 
 def test_what_several_problems_cannot_have_is_refused(make_multi):
-    for hparams, told in {
+    for hparams, text in {
         "shard_weights=True": "have layers in common",
         "stream_length=5": "reads a text on",
         "multiproblem_weights=[tiny_tag:1]": "'tiny_tag:1' should be one of tiny_kind, tiny_tags",
     }.items():
-        with pytest.raises(HParamsError, match=told):
+        with pytest.raises(HParamsError, match=text):
             make_multi(hparams)
     task = make_multi(problem="tiny_kind")
     one = task.problem, registry.model("transformer_encoder")
@@ -293,8 +293,8 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
             "--worker_gpu=0",
         ]
     )
-    told = capsys.readouterr()
-    assert "shared: tiny_kind, tiny_tags" in told.out + told.err
+    printed = capsys.readouterr()
+    assert "shared: tiny_kind, tiny_tags" in printed.out + printed.err
     assert not evaluate_command.main([*where, "--worker_gpu=0"])
     assert "tiny_tags/accuracy" in capsys.readouterr().out
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
@@ -316,8 +316,8 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
     )
     rows = tmp_path / "rows.tsv"
     for which in (where, [*twice, "--problem=tiny_kind"]):
-        asked = ["--decode_hparams=beam_size=4", f"--output={rows}", "--worker_gpu=0"]
-        assert evaluate_command.main([*which, *asked]) == 2
+        requested = ["--decode_hparams=beam_size=4", f"--output={rows}", "--worker_gpu=0"]
+        assert evaluate_command.main([*which, *requested]) == 2
         assert "does not read beam_size. It reads num_labels" in capsys.readouterr().err
     assert not evaluate_command.main([*twice, "--problem=tiny_kind", f"--output={rows}"])
     assert "tiny_kind, dev, checkpoints: newest" in capsys.readouterr().out

@@ -58,8 +58,8 @@ def test_a_problem_learns_from_its_teacher_and_another_from_its_data(make_multi,
     batches = iter(task.train_batches(seed=3, start=0, rank=0, world_size=1))
     kind, tags = next(batches), next(batches)
 
-    (told,), (plain,) = (model(kind).losses.values() for model in (objective, alone))
-    torch.testing.assert_close(told.sum, plain.sum)
+    (text,), (plain,) = (model(kind).losses.values() for model in (objective, alone))
+    torch.testing.assert_close(text.sum, plain.sum)
 
     own = {name.partition("/")[2]: values for name, values in tags.items()}
     with torch.no_grad():
@@ -70,17 +70,17 @@ def test_a_problem_learns_from_its_teacher_and_another_from_its_data(make_multi,
     apart = 4 * (right.exp() * (right - guessed)).sum(-1)  # [B, W], times the squared temperature
     words = own["inputs"][:, : apart.size(1)].gt(1)  # neither padding nor the end
     expected = [row[there].mean() for row, there in zip(apart, words, strict=True)]
-    (found,) = objective(tags).losses.values()
-    torch.testing.assert_close(found.sum / found.weight, torch.stack(expected).mean())
+    (result,) = objective(tags).losses.values()
+    torch.testing.assert_close(result.sum / result.weight, torch.stack(expected).mean())
 
 
 @pytest.mark.slow
 def test_a_run_of_several_problems_teaches_each_of_its_own(make_multi, train, tiny_problems):
     _, model, run = train("tiny_both", "hidden_size=8,num_heads=1")
     task = make_multi()
-    found = load_teachers(str(run), known(task), tiny_problems, task.hparams)
-    assert found.keys() == {"tiny_kind", "tiny_tags"}
-    for name, teacher in found.items():
+    result = load_teachers(str(run), known(task), tiny_problems, task.hparams)
+    assert result.keys() == {"tiny_kind", "tiny_tags"}
+    for name, teacher in result.items():
         assert_equal(teacher, model.problems[name])
 
 
@@ -88,9 +88,9 @@ def test_a_run_of_several_problems_teaches_a_run_of_one_of_them(make_multi, trai
     _, model, run = train("tiny_both")
     task = make_multi(problem="tiny_tags")
     known = {"tiny_tags": (task.problem, task.features)}
-    found = load_teachers(str(run / "ckpt-2"), known, tiny_problems, task.hparams)
-    assert found.keys() == {"tiny_tags"}
-    assert_equal(found["tiny_tags"], model.problems["tiny_tags"])
+    result = load_teachers(str(run / "ckpt-2"), known, tiny_problems, task.hparams)
+    assert result.keys() == {"tiny_tags"}
+    assert_equal(result["tiny_tags"], model.problems["tiny_tags"])
 
 
 @pytest.mark.slow
@@ -100,10 +100,10 @@ def test_each_problem_may_have_teachers_of_its_own(
     kind, tags, both = (train(name) for name in ("tiny_kind", "tiny_tags", "tiny_both"))
     named = ",".join(str(run) for _, _, run in (kind, tags, both))
     task = make_multi(f"distill_from=[{named}]")
-    found = load_teachers(task.hparams.distill_from, known(task), tiny_problems, task.hparams)
+    result = load_teachers(task.hparams.distill_from, known(task), tiny_problems, task.hparams)
     for name, (_, model, _) in {"tiny_kind": kind, "tiny_tags": tags}.items():
-        assert isinstance(found[name], Ensemble)
-        first, second = found[name].models
+        assert isinstance(result[name], Ensemble)
+        first, second = result[name].models
         assert_equal(first, model)
         assert_equal(second, both[1].problems[name])
     student = make_estimator("student", task=task)

@@ -45,10 +45,10 @@ def test_recomputed_layers_give_the_same_gradients_bit_by_bit(make_task):
 
 def kept_for_backward(make_task, hparams):
     """Returns the bytes that a forward pass keeps."""
-    kept = {}
+    retained = {}
 
     def pack(tensor):
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        retained[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
     task = make_task(hparams)
@@ -56,7 +56,7 @@ def kept_for_backward(make_task, hparams):
     batch = next(iter(task.train_batches(seed=0, start=0, rank=0, world_size=1)))
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         wrapped(batch)
-    return sum(kept.values())
+    return sum(retained.values())
 
 
 def test_recomputed_layers_keep_less_memory(make_task):

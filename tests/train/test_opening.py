@@ -22,10 +22,10 @@ def test_the_opening_names_what_is_not_as_usual(make_estimator, capsys):
     hparams = f"distill_from={path},distill_weight=0.25,swa_start_step=5,swa_every=2"
     pupil = make_estimator("pupil", hparams=hparams, hooks=[Hook(), RunReport()])
     pupil.begin()
-    told = f"25% of the loss by the teacher {path}, SWA of the weights from step 5, every 2\n"
-    said = capsys.readouterr().err
-    assert f"trained with: adam, {told}" in said
-    assert "hooks: Hook\n" in said
+    text = f"25% of the loss by the teacher {path}, SWA of the weights from step 5, every 2\n"
+    content = capsys.readouterr().err
+    assert f"trained with: adam, {text}" in content
+    assert "hooks: Hook\n" in content
 
 
 def test_one_process_alone_says_that_it_shards_nothing(make_estimator, capsys):
@@ -57,12 +57,12 @@ WARM = "learning_rate_warmup_steps"
 )
 def test_a_run_that_ends_inside_its_warm_up_is_warned_of(make_estimator, capsys, schedule, told):
     make_estimator(train_steps=300, hparams=f"learning_rate_schedule={schedule}").begin()
-    said = capsys.readouterr().err
-    assert ("WARNING: the run ends at step 300" in said) == bool(told)
-    assert told in said
+    content = capsys.readouterr().err
+    assert ("WARNING: the run ends at step 300" in content) == bool(told)
+    assert told in content
     if WARM in told:
-        assert "peak at step 4,000" in said
-        assert f"Give more --train_steps, or --hparams={WARM}=30" in said
+        assert "peak at step 4,000" in content
+        assert f"Give more --train_steps, or --hparams={WARM}=30" in content
 
 
 def test_the_opening_tells_the_learning_rates_that_will_be_used(make_estimator, capsys):
@@ -72,14 +72,14 @@ def test_the_opening_tells_the_learning_rates_that_will_be_used(make_estimator, 
     first.save(must_succeed=True)
     first.train(3)
     first.close()
-    said = capsys.readouterr().err
-    assert re.search(r"learning rate: 0 at step 1, \S+ at step 5, \S+ at step 20\n", said)
+    content = capsys.readouterr().err
+    assert re.search(r"learning rate: 0 at step 1, \S+ at step 5, \S+ at step 20\n", content)
     resumed = make_estimator(train_steps=20, log_step_count_steps=1)
     resumed.train(4)
-    (told,) = re.findall(r"learning rate: (\S+) at step 4, \S+ at step 5,", capsys.readouterr().err)
+    (text,) = re.findall(r"learning rate: (\S+) at step 4, \S+ at step 5,", capsys.readouterr().err)
     used = resumed.run.optimizer.param_groups[0]["lr"]
-    assert told == f"{used:.3g}" == f"{resumed.run.learning_rate(3) / 2:.3g}"
+    assert text == f"{used:.3g}" == f"{resumed.run.learning_rate(3) / 2:.3g}"
     resumed.close()
     make_estimator(train_steps=20).begin()
-    said = capsys.readouterr().err
-    assert "at step 20; 0.5 times the schedule's, as the metric stood still" in said
+    content = capsys.readouterr().err
+    assert "at step 20; 0.5 times the schedule's, as the metric stood still" in content

@@ -56,9 +56,9 @@ def test_a_resumed_run_is_bit_equal(make_estimator, hparams, stop):
     first.close()
     second = make_estimator("part", hparams)
     second.train(STEPS)
-    found = state_of(second)
-    assert found.keys() == expected.keys()
-    assert [name for name in expected if not torch.equal(found[name], expected[name])] == []
+    result = state_of(second)
+    assert result.keys() == expected.keys()
+    assert [name for name in expected if not torch.equal(result[name], expected[name])] == []
 
 
 def test_all_that_is_together_above_is_at_work(make_estimator):

@@ -24,44 +24,44 @@ def torch_as_it_was():
 
 
 def test_the_scale_is_that_of_the_mean_loss_of_a_batch():
-    found = precision()
-    assert found.state() == (2.0**15, 0)
-    assert float(found.scale) == 2.0**15 / 64
+    result = precision()
+    assert result.state() == (2.0**15, 0)
+    assert float(result.scale) == 2.0**15 / 64
 
 
 def test_a_bad_step_halves_the_scale_and_2000_good_ones_double_it():
-    found = precision()
-    found.update(BAD)
-    assert found.state() == (2.0**14, 0)
+    result = precision()
+    result.update(BAD)
+    assert result.state() == (2.0**14, 0)
     for _ in range(1999):
-        found.update(GOOD)
-    assert found.state() == (2.0**14, 1999)
-    found.update(GOOD)
-    assert found.state() == (2.0**15, 0)
+        result.update(GOOD)
+    assert result.state() == (2.0**14, 1999)
+    result.update(GOOD)
+    assert result.state() == (2.0**15, 0)
 
 
 def test_a_bad_step_begins_the_count_anew():
-    found = precision()
+    result = precision()
     for outcome in (GOOD, GOOD, BAD, GOOD):
-        found.update(outcome)
-    assert found.state() == (2.0**14, 1)
+        result.update(outcome)
+    assert result.state() == (2.0**14, 1)
 
 
 def test_the_scale_of_the_mean_loss_never_falls_below_one():
-    found = precision(mixed_precision_optimizer_init_loss_scale=2.0)
+    result = precision(mixed_precision_optimizer_init_loss_scale=2.0)
     for _ in range(5):
-        found.update(BAD)
-    assert found.state() == (1.0, 0)
+        result.update(BAD)
+    assert result.state() == (1.0, 0)
 
 
 def test_the_scale_goes_on_where_it_was():
-    found, resumed = precision(), precision()
+    result, resumed = precision(), precision()
     for _ in range(3):
-        found.update(GOOD)
-    resumed.load(*found.state())
-    found.update(BAD)
+        result.update(GOOD)
+    resumed.load(*result.state())
+    result.update(BAD)
     resumed.update(BAD)
-    assert resumed.state() == found.state()
+    assert resumed.state() == result.state()
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_the_scale_goes_on_where_it_was():
     ids=str,
 )
 def test_only_float16_is_scaled_and_only_if_asked(changes):
-    found = precision(**changes)
-    found.update(BAD)
-    assert found.scale is None
-    assert found.state() == (0.0, 0)
+    result = precision(**changes)
+    result.update(BAD)
+    assert result.scale is None
+    assert result.state() == (0.0, 0)
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])

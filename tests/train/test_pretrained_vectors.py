@@ -100,9 +100,9 @@ def test_what_is_read_of_a_word_is_its_vector_in_the_file(places_task, file):
 def test_words_without_a_vector_are_drawn_with_the_deviation_of_the_others(places_task, file):
     model, _, ids = begun(places_task(f"pretrained_embeddings={file}"))
     vectors = model.modalities["inputs"].bottom.weight
-    found = [ids[word] for word in ("big", "Paris", "Small")]
-    others = [i for i in range(len(vectors)) if i not in found]
-    torch.testing.assert_close(vectors[others].std(correction=0), vectors[found].std(correction=0))
+    result = [ids[word] for word in ("big", "Paris", "Small")]
+    others = [i for i in range(len(vectors)) if i not in result]
+    torch.testing.assert_close(vectors[others].std(correction=0), vectors[result].std(correction=0))
     plain = places_task().model()
     drawn = begun(places_task())[0].modalities["inputs"].bottom.weight
     assert plain is not drawn
@@ -114,12 +114,12 @@ def test_a_resumed_run_and_an_evaluation_need_no_file(places_task, file, make_es
     hparams = f"pretrained_embeddings={file},freeze=[inputs.bottom]"
     first = make_estimator("places", task=places_task(hparams), train_steps=4)
     first.train(2)
-    told = first.model.modalities["inputs"].bottom.weight.detach().clone()
+    text = first.model.modalities["inputs"].bottom.weight.detach().clone()
     first.close()
     file.unlink()
     second = make_estimator("places", task=places_task(hparams), train_steps=4)
     second.train(4)
-    torch.testing.assert_close(second.model.modalities["inputs"].bottom.weight.detach(), told)
+    torch.testing.assert_close(second.model.modalities["inputs"].bottom.weight.detach(), text)
     assert second.evaluate()["metrics-places/targets/accuracy"] >= 0
     third = make_estimator("others", task=places_task(hparams))
     with pytest.raises(DataError, match="Cannot read the word vectors"):
@@ -142,11 +142,11 @@ def test_a_dry_run_tells_the_coverage(places_task, file):
 
 
 def test_what_does_not_fit_is_refused(places_task, file, tmp_path):
-    asked = f"pretrained_embeddings={file}"
+    requested = f"pretrained_embeddings={file}"
     with pytest.raises(HParamsError, match=r"have 4 numbers.* 8\. Set --hparams=hidden_size=4"):
-        begun(places_task(f"{asked},hidden_size=8"))
+        begun(places_task(f"{requested},hidden_size=8"))
     with pytest.raises(HParamsError, match=r"'inputs' is of pieces of words or of characters"):
-        task = places_task(asked, Bytes)
+        task = places_task(requested, Bytes)
         task.initialize(task.model())
     (tmp_path / "russian.txt").write_text("кот 1 2 3 4\n")
     with pytest.raises(DataError, match="none of the 8 words of 'inputs'"):

@@ -22,10 +22,10 @@ def test_that_examples_of_evaluation_are_cut_is_said_once(make_task, capsys):
     for _ in range(2):
         batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
     widest = max(batch["inputs"].size(1) for batch in batches)
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert widest == 8  # the larger of the two
-    assert told.count("WARNING") == 1
-    assert "split dev, are longer than 8 tokens and are cut to that" in told
+    assert printed.count("WARNING") == 1
+    assert "split dev, are longer than 8 tokens and are cut to that" in printed
 
 
 def test_one_example_is_told_as_such(make_task, capsys, monkeypatch):
@@ -62,23 +62,23 @@ def test_texts_that_were_cut_otherwise_are_not_trained_on(make_task, monkeypatch
     monkeypatch.setattr(task.problem, "cutters", {"inputs": WordCutter()}, raising=False)
     with pytest.raises(DataError, match="cut into words in another way") as refused:
         task.train_batches(seed=1, start=0, rank=0, world_size=1)
-    told = str(refused.value)
-    assert "\n  cutters.inputs: there None, asked {'words': " in told
-    assert told.endswith("--overwrite")
+    text = str(refused.value)
+    assert "\n  cutters.inputs: there None, asked {'words': " in text
+    assert text.endswith("--overwrite")
 
 
 def test_where_examples_are_counted_evaluation_is_cut_to_the_longest_row_of_training(make_task):
     task = make_task("use_fixed_batch_size=true,batch_size=8,max_length=0")
     manifest = Manifest.load(task._data._data_dir, task.problem.dataset_name)
     longest = manifest.splits["train"].max_length
-    found = longest_row(manifest, task.features, task.hparams)
-    assert found == max(longest["inputs"], longest["targets"])
+    result = longest_row(manifest, task.features, task.hparams)
+    assert result == max(longest["inputs"], longest["targets"])
     shorter = task.hparams.replace(max_input_seq_length=5, max_target_seq_length=6)
     assert longest_row(manifest, task.features, shorter) == 6
     only = manifest.model_copy(update={"splits": {"dev": manifest.splits["dev"]}})
     assert longest_row(only, task.features, task.hparams) == 0
     batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
-    assert max(batch["inputs"].size(1) for batch in batches) <= found
+    assert max(batch["inputs"].size(1) for batch in batches) <= result
 
 
 def test_a_model_that_would_mix_packed_examples_is_refused():

@@ -102,5 +102,5 @@ def test_the_time_left_is_that_of_the_clock_where_it_ends_first(capsys):
     progress.start(0, 100, 25)
     progress.report(40, {**REPORT, "seconds": 20.0})
     progress.report(99, {**REPORT, "seconds": 20.0})
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[-1] for line in told] == ["00:05 left", "00:00 left"]
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[-1] for line in printed] == ["00:05 left", "00:00 left"]

@@ -38,16 +38,16 @@ def test_every_number_of_a_run_may_be_at_its_lower_bound(make_estimator):
 @pytest.fixture(scope="module")
 def read():
     """The names that the package asks a config for, below the commands that make it."""
-    found = set()
+    result = set()
     for path in Path(t2t_torch.__file__).parent.rglob("*.py"):
         source = path.read_text("utf-8")
         if path.parent.name == "bin" or "config." not in source:
             continue
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Attribute):
-                asked = getattr(node.value, "attr", getattr(node.value, "id", ""))
-                found |= {node.attr} if asked.endswith("config") else set()
-    return found
+                requested = getattr(node.value, "attr", getattr(node.value, "id", ""))
+                result |= {node.attr} if requested.endswith("config") else set()
+    return result
 
 
 @pytest.mark.parametrize("name", FIELDS)

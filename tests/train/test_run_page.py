@@ -64,10 +64,10 @@ def folder(tmp_path):
 
 
 def test_a_run_that_has_reported_nothing_has_a_page(folder):
-    found = read(run_page(folder))
-    assert "a_problem learnt by a_model" in found.text["header"]
-    assert "No report yet." in found.text["curves"]
-    assert "Checkpoints kept, by step: none." in found.text["evaluations"]
+    result = read(run_page(folder))
+    assert "a_problem learnt by a_model" in result.text["header"]
+    assert "No report yet." in result.text["curves"]
+    assert "Checkpoints kept, by step: none." in result.text["evaluations"]
 
 
 def test_each_metric_has_a_chart_and_each_evaluation_its_best(folder):
@@ -77,37 +77,37 @@ def test_each_metric_has_a_chart_and_each_evaluation_its_best(folder):
     for step, loss, accuracy in ((10, 3.0, 0.5), (20, 2.0, 0.75), (30, 2.5, 0.7)):
         accuracy_name = "metrics-a_problem/targets/accuracy"
         metrics.add("dev", step, {"loss": loss, accuracy_name: accuracy, "of_nobody": 1.0})
-    found = read(run_page(folder))
-    assert found.tags.count("svg") == len({*TRAIN, "accuracy", "of_nobody"})
-    table = " ".join(found.text["evaluations"].split())
+    result = read(run_page(folder))
+    assert result.tags.count("svg") == len({*TRAIN, "accuracy", "of_nobody"})
+    table = " ".join(result.text["evaluations"].split())
     assert "dev loss 2.5 30 2 20" in table, "the least loss is the best"
     assert "dev accuracy 0.7 30 0.75 20" in table, "the greatest accuracy"
     assert "dev of_nobody 1 30 Checkpoints" in table, "of another nobody knows"
-    assert "The loss of dev was 2 at step 20 and is 2.5 now." in found.text["header"] + str(
-        found.text
+    assert "The loss of dev was 2 at step 20 and is 2.5 now." in result.text["header"] + str(
+        result.text
     )
 
 
 def test_steps_that_were_skipped_and_checkpoints_that_failed_are_told(folder):
     metrics = MetricsFile(folder)
     metrics.add("train", 10, {**TRAIN, "skipped_steps": 0.0, "checkpoint_failures": 0.0})
-    found = read(run_page(folder))
-    assert "moved nothing" not in str(found.text)
-    assert found.tags.count("svg") == len(TRAIN)
+    result = read(run_page(folder))
+    assert "moved nothing" not in str(result.text)
+    assert result.tags.count("svg") == len(TRAIN)
     metrics.add("train", 20, {**TRAIN, "skipped_steps": 3.0, "checkpoint_failures": 1.0})
-    found = read(run_page(folder))
-    assert "3 steps moved nothing" in str(found.text)
-    assert "1 checkpoint could not be written" in str(found.text)
-    assert found.tags.count("svg") == len(TRAIN) + 2
+    result = read(run_page(folder))
+    assert "3 steps moved nothing" in str(result.text)
+    assert "1 checkpoint could not be written" in str(result.text)
+    assert result.tags.count("svg") == len(TRAIN) + 2
 
 
 def test_hparams_that_differ_from_the_set_are_told_with_their_meaning(folder):
     text = json.loads((folder / "hparams.json").read_text())
     text["hidden_size"] = 99
     (folder / "hparams.json").write_text(json.dumps(text))
-    told = " ".join(read(run_page(folder)).text["hparams"].split())
-    assert "hidden_size 99 64 H, the width of every layer's output." in told
-    assert "num_hidden_layers" not in told
+    expected = " ".join(read(run_page(folder)).text["hparams"].split())
+    assert "hidden_size 99 64 H, the width of every layer's output." in expected
+    assert "num_hidden_layers" not in expected
 
 
 def test_a_set_of_a_folder_that_is_gone_is_no_error(folder):
@@ -125,10 +125,10 @@ def test_nothing_that_a_run_holds_becomes_markup(folder):
     show_samples(summary, folder, [DecodeSample(EVIL, EVIL, EVIL)], 1)
     summary.close()
     page = run_page(folder)
-    found = read(page)
-    assert "script" not in found.tags
+    result = read(page)
+    assert "script" not in result.tags
     assert not re.search(r"[\x00-\x08\x0b-\x1f]", page)
-    assert found.text["decodes"].count("<script>alert(1)</script>") == 3
+    assert result.text["decodes"].count("<script>alert(1)</script>") == 3
 
 
 def test_figures_stand_in_the_page_itself(folder):
@@ -162,24 +162,24 @@ def test_a_run_writes_its_page_and_notes_each_start(make_estimator, make_task):
     folder = run(make_estimator, make_task())
     run(make_estimator, make_task(), train_steps=6)
     assert [start["step"] for start in starts_of(folder)] == [0, 4]
-    found = read((folder / "report.html").read_text("utf-8"))
-    header = " ".join(found.text["header"].split())
+    result = read((folder / "report.html").read_text("utf-8"))
+    header = " ".join(result.text["header"].split())
     assert "6 steps of 6" in header
     assert "1 restarts" in header
-    assert "Dotted lines" in found.text["curves"]
-    assert "Best checkpoint: ckpt-" in found.text["evaluations"]
-    assert "float32" in found.text["starts"]
-    assert "batch_size 256 4096" in " ".join(found.text["hparams"].split())
+    assert "Dotted lines" in result.text["curves"]
+    assert "Best checkpoint: ckpt-" in result.text["evaluations"]
+    assert "float32" in result.text["starts"]
+    assert "batch_size 256 4096" in " ".join(result.text["hparams"].split())
 
 
 @pytest.mark.parametrize("unit", ["tokens", "examples"])
 def test_a_page_counts_in_what_the_loss_is_a_mean_over(make_estimator, make_task, unit):
     task = make_task()
     task.counted = unit
-    found = read((run(make_estimator, task) / "report.html").read_text("utf-8"))
-    assert f"{unit} per second" in " ".join(found.text["header"].split())
-    assert f"{unit} per second" in found.text["curves"]
-    assert found.text["curves"].count(" per second") == 2  # and the steps
+    result = read((run(make_estimator, task) / "report.html").read_text("utf-8"))
+    assert f"{unit} per second" in " ".join(result.text["header"].split())
+    assert f"{unit} per second" in result.text["curves"]
+    assert result.text["curves"].count(" per second") == 2  # and the steps
 
 
 def test_the_page_is_there_while_the_run_goes_on(make_estimator, make_task, monkeypatch):
@@ -206,12 +206,12 @@ def test_a_page_verifies_no_checkpoint(make_estimator, make_task, monkeypatch):
         raise AssertionError(f"{checkpoint.path} is read")
 
     monkeypatch.setattr(Checkpoint, "verify", refuse)
-    said = json.loads((folder / "best.json").read_text())
-    best = min(said["values"], key=lambda step: said["values"][step])
-    found = read(run_page(folder))
-    assert f"Best checkpoint: ckpt-{best}." in found.text["evaluations"]
+    content = json.loads((folder / "best.json").read_text())
+    best = min(content["values"], key=lambda step: content["values"][step])
+    result = read(run_page(folder))
+    assert f"Best checkpoint: ckpt-{best}." in result.text["evaluations"]
     shutil.rmtree(folder / f"ckpt-{best}")
-    (other,) = set(said["values"]) - {best}
+    (other,) = set(content["values"]) - {best}
     assert f"Best checkpoint: ckpt-{other}." in read(run_page(folder)).text["evaluations"]
 
 

@@ -37,8 +37,8 @@ def test_a_run_stops_when_so_many_steps_brought_no_improvement():
     assert stop_reason(seen(values[:3], config), config) == ""
     state = seen(values, config)
     assert (state.best_value, state.best_step, state.bad_evaluations) == (4.0, 20, 2)
-    told = "has not improved by 0.1 since step 20 (best 4), in 2 evaluations"
-    assert told in stop_reason(state, config)
+    text = "has not improved by 0.1 since step 20 (best 4), in 2 evaluations"
+    assert text in stop_reason(state, config)
 
 
 def test_small_improvements_add_up_to_a_whole_one():

@@ -156,6 +156,6 @@ def test_streams_in_place_of_examples_are_told_apart_from_another_version(before
     examples, streams = f"{ORDER_VERSION}-0123", f"{ORDER_VERSION}{STREAMS_MARK}1-4567"
     state = TrainerState(batches_per_step=1, plan_fingerprint=streams if before else examples)
     options = {"fingerprint": streams if now else examples, "batches_per_step": 1, "processes": 1}
-    told = same_position(state, "ckpt-1", **options)
-    assert "Set stream_length as it was" in told and "version" not in told
-    assert told.index("streams" if before else "example by example") < told.index("here it is")
+    text = same_position(state, "ckpt-1", **options)
+    assert "Set stream_length as it was" in text and "version" not in text
+    assert text.index("streams" if before else "example by example") < text.index("here it is")

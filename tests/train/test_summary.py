@@ -103,8 +103,8 @@ def test_texts_are_in_tensorboard(tmp_path):
     summary = Summary(tmp_path, leads=True)
     summary.text("decodes", "ein Hund", 7)
     summary.close()
-    (found,) = events(tmp_path / "eval").Tensors("decodes/text_summary")
-    assert (found.step, found.tensor_proto.string_val[0]) == (7, b"ein Hund")
+    (result,) = events(tmp_path / "eval").Tensors("decodes/text_summary")
+    assert (result.step, result.tensor_proto.string_val[0]) == (7, b"ein Hund")
 
 
 def test_a_histogram_counts_finite_numbers_only(tmp_path):
@@ -112,9 +112,9 @@ def test_a_histogram_counts_finite_numbers_only(tmp_path):
     summary.histogram("w", torch.tensor([[1.0, 2.0], [math.nan, math.inf]]), 7)
     summary.histogram("bad", torch.full((3,), math.nan), 7)
     summary.close()
-    (found,) = events(tmp_path).Histograms("w")
-    value = found.histogram_value
-    assert (found.step, value.num, value.sum, value.min, value.max) == (7, 2, 3, 1, 2)
+    (result,) = events(tmp_path).Histograms("w")
+    value = result.histogram_value
+    assert (result.step, value.num, value.sum, value.min, value.max) == (7, 2, 3, 1, 2)
     assert events(tmp_path).Tags()["histograms"] == ["w"]
 
 
@@ -125,8 +125,8 @@ def test_a_figure_is_in_tensorboard_by_step_and_the_newest_in_a_file(tmp_path):
         figure = figures.Figure(figsize=(1, 0.5), facecolor=color)
         summary.figure("attention/layer", figure, step)
     summary.close()
-    found = events(tmp_path / "eval").Images("attention/layer")
-    assert [(one.step, one.width, one.height) for one in found] == [(1, 100, 50), (2, 100, 50)]
+    result = events(tmp_path / "eval").Images("attention/layer")
+    assert [(one.step, one.width, one.height) for one in result] == [(1, 100, 50), (2, 100, 50)]
     from matplotlib.image import imread
 
     pixels = imread(tmp_path / "figures" / "attention" / "layer.png")
@@ -143,12 +143,12 @@ def test_hparams_are_on_tensorboards_page_without_a_run_of_their_own(tmp_path):
     metadata = events(tmp_path).SummaryMetadata(tag)
     assert isinstance(metadata, summary_pb2.SummaryMetadata)
     content = plugin_data_pb2.HParamsPluginData.FromString(metadata.plugin_data.content)
-    found = content.session_start_info.hparams
-    assert found["size"].number_value == 64
-    assert found["rate"].number_value == 0.5
-    assert found["on"].string_value == "True"
-    assert found["name"].string_value == "adam"
-    assert found["many"].string_value == "(1, 2)"
+    result = content.session_start_info.hparams
+    assert result["size"].number_value == 64
+    assert result["rate"].number_value == 0.5
+    assert result["on"].string_value == "True"
+    assert result["name"].string_value == "adam"
+    assert result["many"].string_value == "(1, 2)"
 
 
 def test_a_disk_that_fails_is_told_of_once_and_ends_nothing(tmp_path, capsys, monkeypatch):
@@ -162,9 +162,9 @@ def test_a_disk_that_fails_is_told_of_once_and_ends_nothing(tmp_path, capsys, mo
         patch.setattr("torch.utils.tensorboard.SummaryWriter.flush", fail)
         summary.write("train", 1, REPORT)
         summary.write("train", 2, REPORT)
-    told = capsys.readouterr().err
-    assert told.count("WARNING") == 1
-    assert "No space left on device" in told
+    printed = capsys.readouterr().err
+    assert printed.count("WARNING") == 1
+    assert "No space left on device" in printed
     summary.write("train", 3, REPORT)
     summary.close()
     assert [report["step"] for report in MetricsFile(tmp_path).read()] == [3]

@@ -30,7 +30,7 @@ def test_a_task_has_at_most_eight_methods():
 
 
 def test_training_does_not_ask_for_the_class_of_a_task():
-    asked = [
+    requested = [
         f"{path}:{node.lineno}"
         for path, tree in trees("train").items()
         for node in ast.walk(tree)
@@ -38,7 +38,7 @@ def test_training_does_not_ask_for_the_class_of_a_task():
         and getattr(node.func, "id", "") == "isinstance"
         and TASKS & {name.id for name in ast.walk(node.args[1]) if isinstance(name, ast.Name)}
     ]
-    assert not asked
+    assert not requested
 
 
 def test_nothing_sets_an_attribute_of_the_estimator_but_itself():
