@@ -371,7 +371,7 @@ def _decode_trial() -> int:
     check_target(target, *([source] if source else []))
     count = decoder.decode(source, target)
     what = source or "the validation loader"
-    print(f"{count:,} records of {what}, {decoder.predictor.chosen.told}: {target}")
+    print(f"{count:,} records of {what}, {decoder.predictor.chosen.description}: {target}")
     return 0
 
 

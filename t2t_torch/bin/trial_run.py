@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_config import RunConfig
-    from t2t_torch.trial.batches import TrialTrainBatches
     from t2t_torch.trial.config import Scale
     from t2t_torch.trial.task import TrialTask
 
@@ -122,9 +121,7 @@ def run_config_of(
       ConfigError: the length of training is unknown.
       UsageError: no whole number of batches makes `--global_batch_size`.
     """
-    source: TrialTrainBatches = task.train_batches(
-        seed=0, start=0, rank=world.rank, world_size=world.size
-    ).source
+    source = task.train_batches(seed=0, start=0, rank=world.rank, world_size=world.size)
     if flag("global_batch_size"):
         task.hparams = task.hparams.replace(
             optimizer_multistep_accumulate_steps=_accumulate(source.records_per_batch, world)
@@ -453,13 +450,13 @@ def _validate_first(estimator: Estimator, config: ExperimentConfig) -> None:
     """Validates before the first step if requested; tests validation if it would first run at
     the end.
     """
-    from t2t_torch.trial.preparation import rehearse
+    from t2t_torch.trial.preparation import smoke_check
 
     turn, last = estimator.config.local_eval_frequency, estimator.train_steps
     if config.perform_initial_validation:
         estimator.evaluate()
     elif not 0 < turn < last:
-        rehearse(estimator)
+        smoke_check(estimator)
 
 
 def _timeout() -> float:

@@ -300,7 +300,7 @@ _DEEPEST = 40  # maximum nesting depth
 _REFERENCES = (weakref.ref, weakref.ProxyType, weakref.CallableProxyType)
 
 
-class Made:
+class StartupObjects:
     """The objects that the trial's code created on startup, by path.
 
     Tensors and arrays are held by weak references: the code may replace large ones.
@@ -360,7 +360,7 @@ class Capture:
     nodes: dict[str, Node] = dataclasses.field(default_factory=dict)
     tensors: dict[str, dict[str, Tensor]] = dataclasses.field(default_factory=dict)
     compared: dict[str, dict[str, Tensor]] = dataclasses.field(default_factory=dict)
-    places: Made = dataclasses.field(default_factory=Made)
+    places: StartupObjects = dataclasses.field(default_factory=StartupObjects)
     aliases: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     moved: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     trains: set[str] = dataclasses.field(default_factory=set)
@@ -403,9 +403,9 @@ class Reader:
     """
 
     def __init__(
-        self, known: Mapping[str, Any], device: torch.device, made: Made | None = None
+        self, known: Mapping[str, Any], device: torch.device, made: StartupObjects | None = None
     ) -> None:
-        self.found = Capture()
+        self.capture = Capture()
         self._made = made
         self._device = device
         self._root = ""
@@ -414,10 +414,10 @@ class Reader:
         self._claimed: dict[str, str] = {}  # places of `made`, and the path now there
         self._storages: dict[int, str] = {}
         self._held: list[Any] = []
-        for name, thing in known.items():
-            self._see(thing, name)
-            if isinstance(thing, Tensor) and thing.numel():
-                self._storages.setdefault(thing.untyped_storage().data_ptr(), name)
+        for name, value in known.items():
+            self._see(value, name)
+            if isinstance(value, Tensor) and value.numel():
+                self._storages.setdefault(value.untyped_storage().data_ptr(), name)
 
     def read(self, name: str, value: Any) -> None:
         """Adds an attribute.
@@ -426,20 +426,20 @@ class Reader:
         completely is omitted: its code creates it again.
         """
         self._root = name
-        self.found.places.names.add(name)
+        self.capture.places.names.add(name)
         is_new = self._made is not None and name not in self._made.names
-        seen, refused = dict(self._seen) if is_new else {}, dict(self.found.refused)
-        self.found.nodes[name] = self._node(value, name, strict=False)
-        if is_new and self.found.refused != refused:
+        seen, refused = dict(self._seen) if is_new else {}, dict(self.capture.refused)
+        self.capture.nodes[name] = self._node(value, name, strict=False)
+        if is_new and self.capture.refused != refused:
             self._seen = seen
-            self.found.unstored |= dict(self.found.refused.items() - refused.items())
-            self.found.refused = refused
-            self.found.tensors.pop(name, None)
-            self.found.nodes[name] = {"unstored": type(value).__name__}
+            self.capture.unstored |= dict(self.capture.refused.items() - refused.items())
+            self.capture.refused = refused
+            self.capture.tensors.pop(name, None)
+            self.capture.nodes[name] = {"unstored": type(value).__name__}
 
     def _see(self, value: Any, path: str) -> None:
         self._seen.setdefault(id(value), (path, self._root))
-        self.found.places.add(value, path, self._root)
+        self.capture.places.add(value, path, self._root)
         self._held.append(value)  # keeps its id from being reused
 
     def _target(self, value: Any, path: str, *, by_place: bool) -> dict[str, Any]:
@@ -456,17 +456,17 @@ class Reader:
         if at is None:
             return {"@new": True}
         if self._claimed.setdefault(at, path) != path:  # path claimed by another object
-            self.found.late[path] = type(value).__name__
+            self.capture.late[path] = type(value).__name__
         if at == path:
             return {}
-        self.found.moved.setdefault(self._root, set()).add(self._made.roots[at])
+        self.capture.moved.setdefault(self._root, set()).add(self._made.roots[at])
         return {"@at": at}
 
     def _needed(self, value: Any, path: str) -> dict[str, Any]:
         """Returns the target of an object that a checkpoint can update but not create."""
         target = self._target(value, path, by_place=True)
         if "@new" in target:
-            self.found.late[path] = type(value).__name__
+            self.capture.late[path] = type(value).__name__
         self._see(value, path)
         return target
 
@@ -486,13 +486,13 @@ class Reader:
         if id(value) in self._seen:
             at, root = self._seen[id(value)]
             if root != self._root:
-                self.found.aliases.setdefault(self._root, set()).add(root)
+                self.capture.aliases.setdefault(self._root, set()).add(root)
             return {"same": at}
         if type(value) in _REFERENCES or isinstance(value, _NOT_STATE):
             return self._left_out(value, path, strict=strict)
         if self._depth > _DEEPEST:
             node = self._left_out(value, path, strict=strict)
-            self.found.unstored[path] = f"{type(value).__name__}, over {_DEEPEST} levels deep"
+            self.capture.unstored[path] = f"{type(value).__name__}, over {_DEEPEST} levels deep"
             return node
         read = next((r for kinds, r in _READ if isinstance(value, kinds)), Reader._read_object)
         self._depth += 1
@@ -507,14 +507,14 @@ class Reader:
         """
         kind = type(value).__name__
         if self._made is None:
-            self.found.places.add(value, path, self._root)
+            self.capture.places.add(value, path, self._root)
             return {"opaque": kind}
         at = self._made.path_of(value)
         if at is None and _is_equal(self._made.at(path), value):
             at = path
         if at is not None:
             return {"opaque": kind} if at == path else {"opaque": kind, "@at": at}
-        (self.found.refused if strict else self.found.unstored)[path] = kind
+        (self.capture.refused if strict else self.capture.unstored)[path] = kind
         return {"unstored": kind}
 
     def _read_tensor(self, value: Tensor, path: str) -> Node | None:
@@ -524,14 +524,14 @@ class Reader:
         if not plain or value.layout is not torch.strided:
             return None
         if value.grad_fn is not None:
-            self.found.graphs.add(path)
+            self.capture.graphs.add(path)
         target = self._target(value, path, by_place=is_parameter)
         self._see(value, path)
         owner = self._storages.get(value.untyped_storage().data_ptr() if value.numel() else -1)
         if owner is not None:  # a view of the model's weights, which the loop stores
             place = [list(value.shape), list(value.stride()), value.storage_offset()]
             return {"view": [owner, *place], **target}
-        self.found.tensors.setdefault(self._root, {})[path] = value.detach()
+        self.capture.tensors.setdefault(self._root, {})[path] = value.detach()
         node: Node = {"tensor": path, **target}
         if value.device.type == "cpu" and (not value.ndim or self._device.type != "cpu"):
             node["@cpu"] = "scalar" if not value.ndim else "tensor"
@@ -549,7 +549,7 @@ class Reader:
         target = self._target(value, path, by_place=False)
         self._see(value, path)
         flat = np.frombuffer(value.tobytes(), np.uint8).copy()
-        self.found.tensors.setdefault(self._root, {})[path] = torch.from_numpy(flat)
+        self.capture.tensors.setdefault(self._root, {})[path] = torch.from_numpy(flat)
         return {"array": [path, value.dtype.str, list(value.shape)], **target}
 
     def _read_tuple(self, value: Any, path: str) -> Node | None:
@@ -608,7 +608,7 @@ class Reader:
         if keeps_its_own_state(value):
             target = self._needed(value, path)
             if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
-                self.found.trains.add(self._root)
+                self.capture.trains.add(self._root)
             return {"state": self._pairs(value.state_dict(), path, strict=False), **target}
         kind = type(value)
         if isinstance(value, Iterator) and not callable(value) and not is_of_user(kind):
@@ -628,7 +628,7 @@ class Reader:
             name: self._node(value, f"{path}.{name}", strict="@new" in target)
             for name, value in sorted(fields.items())
         }
-        self.found.places.fields[path] = set(fields)
+        self.capture.places.fields[path] = set(fields)
         before = self._made.fields.get(target.get("@at", path), set()) if self._made else set()
         gone = sorted(before - set(fields)) if "@new" not in target else []
         return {key: nodes, "@gone": gone} if gone else {key: nodes}
@@ -655,8 +655,8 @@ class Reader:
     def _read_optimizer(self, value: torch.optim.Optimizer, path: str) -> Node:
         """Returns the node of an optimizer: settings, slots, pending gradients, and parameters."""
         target = self._needed(value, path)
-        self.found.trains.add(self._root)
-        compared = self.found.compared.setdefault(self._root, {})
+        self.capture.trains.add(self._root)
+        compared = self.capture.compared.setdefault(self._root, {})
         parameters: list[Node] = []
         settings: list[Any] = []
         for group in value.param_groups:

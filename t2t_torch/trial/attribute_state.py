@@ -23,9 +23,9 @@ from t2t_torch.trial.attribute_capture import (
     PARTS_OF_MODULES,
     SCHEDULER,
     Capture,
-    Made,
     Node,
     Reader,
+    StartupObjects,
     class_of,
     drop_field,
     fields_of,
@@ -66,7 +66,9 @@ class Writer:
       unstored: types of the values missing from the checkpoint, by path.
     """
 
-    def __init__(self, tensors: Mapping[str, Tensor], device: torch.device, made: Made) -> None:
+    def __init__(
+        self, tensors: Mapping[str, Tensor], device: torch.device, made: StartupObjects
+    ) -> None:
         self._tensors = tensors
         self._device = device
         self._here = device  # device of new tensors
@@ -344,7 +346,6 @@ def _gone(path: str, kind: str) -> TrialError:
 
 _SELF = "self."
 _DELETED = "deleted"
-_IN_TIME = "Make it in __init__, build_model or optimizer."
 
 
 class _Value(NamedTuple):
@@ -390,7 +391,7 @@ class AttributeState:
             name, taken = kind.__name__, names[kind.__name__]
             self._owners[f"{name}#{taken}" if taken else name] = kind
             names[name] += 1
-        self._made: Made | None = None
+        self._made: StartupObjects | None = None
         made = self._read()
         self._made, self._digests = made.places, made.digests()
 
@@ -453,7 +454,7 @@ class AttributeState:
                 reader.read(name, value)
         except TrialError as error:
             raise TrialError(f"{self._what}: {error}") from None
-        return reader.found
+        return reader.capture
 
     def check(self) -> None:
         """Checks that a resumed run can restore all values.
@@ -464,24 +465,31 @@ class AttributeState:
         """
         self._check(self._read())
 
-    def _check(self, found: Capture) -> None:
-        if found.late:
+    def _check(self, capture: Capture) -> None:
+        if capture.late:
             raise TrialError(
-                f"{self._what}: {_listed(found.late)} was made during training. A run that resumes "
-                f"could not put its state back, as it would not be there yet. {_IN_TIME}"
+                f"{self._what}: {_listed(capture.late)} was made during training. A run that "
+                "resumes could not put its state back, as it would not be there yet. Make it in "
+                "__init__, build_model or optimizer."
             )
-        if found.refused:
+        if capture.refused:
             raise TrialError(
-                f"{self._what}: a checkpoint cannot store {_listed(found.refused)}, and a run that "
-                "resumes could not leave it out. Keep numbers, strings, tensors, arrays, "
+                f"{self._what}: a checkpoint cannot store {_listed(capture.refused)}, and a run "
+                "that resumes could not leave it out. Keep numbers, strings, tensors, arrays, "
                 "containers of these or objects of the trial's own classes there."
             )
-        for path, kind in found.unstored.items():
-            told = f"({kind}) is not stored in checkpoints: a run that resumes has what the trial's"
-            self._warn(path, f"{told} code makes in its place")
-        for path in found.graphs:
-            told = "has a grad_fn: checkpoints store its numbers without the graph. Keep"
-            self._warn(path, f"{told} tensor.detach()")
+        for path, kind in capture.unstored.items():
+            self._warn(
+                path,
+                f"({kind}) is not stored in checkpoints: a run that resumes has what the trial's "
+                "code makes in its place",
+            )
+        for path in capture.graphs:
+            self._warn(
+                path,
+                "has a grad_fn: checkpoints store its numbers without the graph. Keep "
+                "tensor.detach()",
+            )
 
     def state(self, world: World) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Returns the changed values in JSON form, and their tensors; a collective call.
@@ -492,46 +500,50 @@ class AttributeState:
         Raises:
           TrialError: an optimizer or a scheduler differs between processes; or see `check`.
         """
-        found = self._read()
-        self._check(found)
-        own = self._changed(found)
-        told = [{name: _Value(*v) for name, v in one.items()} for one in world.gather(own)]
-        kept: dict[str, Any] = {}
-        for name in {name: None for one in told for name in one}:
-            values = [one.get(name) for one in told]
+        capture = self._read()
+        self._check(capture)
+        gathered = world.gather(self._changed(capture))
+        processes = [{name: _Value(*v) for name, v in one.items()} for one in gathered]
+        stored: dict[str, Any] = {}
+        for name in {name: None for one in processes for name in one}:
+            values = [one.get(name) for one in processes]
             leaders = values[0]
-            if leaders and all(v and v.digest == leaders.digest for v in values):
-                kept[name] = {"all": leaders.node}
-                continue
-            if name in found.trains:
-                raise TrialError(self._parted(name))
-            if not any(v and v.has_tensors for v in values):
-                kept[name] = {"each": [v and v.node for v in values]}
-                continue
-            self._warn(name, "differs between processes, and the leader's is stored")
+            is_same = leaders and all(v and v.digest == leaders.digest for v in values)
+            if not is_same:
+                if name in capture.trains:
+                    raise TrialError(
+                        f"{self._what}: {name}, or the weights that it trains, differs between the "
+                        "processes: only gradients of the loss that the trial returns are "
+                        "averaged. Train it in one process, or average its gradients "
+                        "(torch.distributed) before its step."
+                    )
+                if not any(v and v.has_tensors for v in values):
+                    stored[name] = {"each": [v and v.node for v in values]}
+                    continue
+                self._warn(name, "differs between processes, and the leader's is stored")
             if leaders:
-                kept[name] = {"all": leaders.node}
-        tensors = {p: t for name in kept for p, t in found.tensors.get(name, {}).items()}
-        return kept, tensors
+                stored[name] = {"all": leaders.node}
+        tensors = {p: t for name in stored for p, t in capture.tensors.get(name, {}).items()}
+        return stored, tensors
 
-    def _changed(self, found: Capture) -> dict[str, _Value]:
+    def _changed(self, capture: Capture) -> dict[str, _Value]:
         """Returns the changed attributes, and those that reference the same objects."""
-        digests = found.digests()
+        digests = capture.digests()
         names = {name for name, digest in digests.items() if digest != self._digests.get(name)}
         before = -1
         while len(names) != before:
             before = len(names)
-            names |= {name for name, to in found.aliases.items() if to & names}
-            names |= {root for name in names for root in found.moved.get(name, ())} & {*digests}
+            names |= {name for name, to in capture.aliases.items() if to & names}
+            names |= {root for name in names for root in capture.moved.get(name, ())} & {*digests}
         changed = {
-            name: _Value(found.nodes[name], digests[name], name in found.tensors)
+            name: _Value(capture.nodes[name], digests[name], name in capture.tensors)
             for name in digests
             if name in names
         }
         gone = self._digests.keys() - digests.keys()
         return changed | {name: _Value({_DELETED: True}, _DELETED, False) for name in sorted(gone)}
 
-    def restore(self, kept: Mapping[str, Any], tensors: Mapping[str, Tensor], rank: int) -> None:
+    def restore(self, stored: Mapping[str, Any], tensors: Mapping[str, Tensor], rank: int) -> None:
         """Restores the result of `state`.
 
         Raises:
@@ -539,7 +551,7 @@ class AttributeState:
         """
         assert self._made is not None
         writer = Writer(tensors, self._device, self._made)
-        for name, value in sorted(kept.items(), key=lambda item: _order(item[0])):
+        for name, value in sorted(stored.items(), key=lambda item: _order(item[0])):
             each = value.get("each")
             if each is not None and rank >= len(each):
                 self._warn(name, f"was stored for {len(each)} processes, and the first's is taken")
@@ -563,7 +575,7 @@ class AttributeState:
             self._set(name, value)
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
+    def preserved(self) -> Iterator[None]:
         """Restores all attributes and their contents on exit."""
         undo = self.remember()
         try:
@@ -585,17 +597,10 @@ class AttributeState:
 
         return undo
 
-    def _parted(self, name: str) -> str:
-        return (
-            f"{self._what}: {name}, or the weights that it trains, differs between the processes: "
-            "only gradients of the loss that the trial returns are averaged. Train it in one "
-            "process, or average its gradients (torch.distributed) before its step."
-        )
-
-    def _warn(self, name: str, told: str) -> None:
+    def _warn(self, name: str, message: str) -> None:
         if name not in self._warned:
             self._warned.add(name)
-            logging.warning("%s: %s %s", self._what, name, told)
+            logging.warning("%s: %s %s", self._what, name, message)
 
 
 def _values_of(kind: type[Any]) -> dict[str, Any]:
@@ -612,5 +617,5 @@ def _order(name: str) -> tuple[bool, bool, str]:
     return name != MODEL, not name.startswith(_SELF), name
 
 
-def _listed(found: Mapping[str, str]) -> str:
-    return ", ".join(f"{path} ({kind})" for path, kind in sorted(found.items()))
+def _listed(types: Mapping[str, str]) -> str:
+    return ", ".join(f"{path} ({kind})" for path, kind in sorted(types.items()))

@@ -94,11 +94,11 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     workers = getattr(loader, "num_workers", 0)
     of_workers: dict[str, Any] = {}
     if not getattr(loader, "in_order", True):
-        told = "The loader's in_order=False is not followed: the order of batches must not change."
-        logging.log_first_n(logging.WARNING, told, 1)
+        message = "The loader's in_order=False is ignored: the order of batches must not change."
+        logging.log_first_n(logging.WARNING, message, 1)
     if purpose == "evaluation" and getattr(loader, "persistent_workers", False):
-        told = "The loader's persistent_workers=True is not followed: an evaluation ends its own."
-        logging.log_first_n(logging.WARNING, told, 1)
+        message = "The loader's persistent_workers=True is ignored: each evaluation ends its own."
+        logging.log_first_n(logging.WARNING, message, 1)
     if workers:
         of_workers = {
             "multiprocessing_context": getattr(loader, "multiprocessing_context", None),
@@ -161,11 +161,9 @@ class _Beginning:
         self._init = worker_init_fn
 
     def __call__(self, worker: int) -> None:
-        info = data.get_worker_info()
-        assert info is not None
+        info: Any = data.get_worker_info()
         # User code that calls `get_worker_info` gets the user's data set, not the wrapper.
-        dataset = info.dataset.dataset  # type: ignore[attr-defined]
-        object.__setattr__(info, "dataset", dataset)  # the class is frozen
+        object.__setattr__(info, "dataset", info.dataset.dataset)  # the class is frozen
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
             signal.signal(number, _let_pass)
         if self._init is not None:
@@ -408,6 +406,18 @@ ORDER_VERSION = 1
 _EVAL_SEED = 0  # makes all evaluations identical
 
 
+class TrialBatch(NamedTuple):
+    """Batch of a user's loader.
+
+    Attributes:
+      number: number of the global batch in the run or in the evaluation.
+      content: arbitrarily nested batch; for `evaluate_full_dataset` the loader itself.
+    """
+
+    number: int
+    content: Any
+
+
 class TrialTrainBatches:
     """Endless training batches of one process, from any position; a `TrainSource`.
 
@@ -446,16 +456,12 @@ class TrialTrainBatches:
         self.records_per_batch = self._order.records_per_batch
         self.resume_guarantee = self._order.resume_guarantee
 
-    def epoch_of(self, batch_number: int) -> int:
-        """Returns the epoch of a global batch, both counted from 0.
+    def place(self, batch_number: int) -> tuple[int, int]:
+        """Returns the epoch of a global batch and its index in the epoch, all counted from 0.
 
         For a loader without indices: only for yielded batches and the next one of this process.
         """
-        return self._order.place(batch_number)[0]
-
-    def index_in_epoch(self, batch_number: int) -> int:
-        """Returns the index of a global batch within its epoch; see `epoch_of`."""
-        return self._order.place(batch_number)[1]
+        return self._order.place(batch_number)
 
     @functools.cached_property
     def plan_fingerprint(self) -> str:
@@ -487,20 +493,20 @@ class TrialTrainBatches:
             mixed_tokens=0.0 if batches else self.records_per_batch,
         )
 
-    def one_of_each_shape(self) -> Iterator[Any]:
+    def one_of_each_shape(self) -> Iterator[TrialBatch]:
         """Yields one batch per distinct number of records in the first epoch.
 
         The largest come first.  Other differences in shape are unknown.
         """
-        return self._order.one_of_each_shape()
+        return (TrialBatch(self._start, batch) for batch in self._order.one_of_each_shape())
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[TrialBatch]:
         """Yields endless batches as created by the loader's `collate_fn`.
 
         Raises:
           TrialError: an epoch is empty.
         """
-        return self._order.run(self._start, self._step)
+        return _numbered(self._order.run(self._start, self._step), self._start, self._step)
 
 
 class TrialEvalBatches:
@@ -537,52 +543,11 @@ class TrialEvalBatches:
         """Returns the number of batches of this process."""
         return len(range(self._rank, self.total, self._step))
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yields each batch once, as created by the loader's `collate_fn`."""
-        return self._order.once(self._rank, self._step)
-
-
-class TrialBatch(NamedTuple):
-    """Batch of a user's loader.
-
-    Attributes:
-      number: number of the global batch in the run or in the evaluation.
-      content: arbitrarily nested batch; for `evaluate_full_dataset` the loader itself.
-    """
-
-    number: int
-    content: Any
-
-
-class NumberedBatches:
-    """Batches of one process with their numbers; other attributes are those of the source.
-
-    Args:
-      source: source of the batches.
-      first: number of the first batch.
-      step: increment between batch numbers.
-
-    Attributes:
-      source: source of the batches.
-    """
-
-    def __init__(self, source: Any, first: int, step: int) -> None:
-        self.source = source
-        self._first = first
-        self._step = step
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.source, name)
-
-    def one_of_each_shape(self) -> Iterator[TrialBatch]:
-        """Yields one batch per distinct number of records."""
-        return (TrialBatch(self._first, batch) for batch in self.source.one_of_each_shape())
-
-    def __len__(self) -> int:
-        return len(self.source)
-
     def __iter__(self) -> Iterator[TrialBatch]:
-        number = self._first
-        for batch in self.source:
-            yield TrialBatch(number, batch)
-            number += self._step
+        """Yields each batch once, as created by the loader's `collate_fn`."""
+        return _numbered(self._order.once(self._rank, self._step), self._rank, self._step)
+
+
+def _numbered(batches: Iterator[Any], first: int, step: int) -> Iterator[TrialBatch]:
+    for number, batch in zip(itertools.count(first, step), batches, strict=False):
+        yield TrialBatch(number, batch)

@@ -59,17 +59,16 @@ class Section(pydantic.BaseModel):
             return {}
         if not isinstance(values, Mapping):
             return values
-        kept = {}
-        for key, value in values.items():
-            if key in cls.of_clusters or (key in cls.instead and value is None):
-                continue
-            kept[key] = tuple(value) if isinstance(value, list) and cls._is_list(key) else value
-        return kept
-
-    @classmethod
-    def _is_list(cls, key: str) -> bool:
-        field = cls.model_fields.get(key)
-        return field is not None and typing.get_origin(field.annotation) is tuple
+        lists = {
+            key
+            for key, field in cls.model_fields.items()
+            if typing.get_origin(field.annotation) is tuple
+        }
+        return {
+            key: tuple(value) if isinstance(value, list) and key in lists else value
+            for key, value in values.items()
+            if key not in cls.of_clusters and not (key in cls.instead and value is None)
+        }
 
     @classmethod
     def section(cls, key: str) -> type[Section] | None:
@@ -95,28 +94,21 @@ class Section(pydantic.BaseModel):
         if error["type"] == "missing":
             return f"{name} is missing."
         expected = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-        told = f"{expected.rstrip('.')}."
+        message = _YAML_NAMES.get(error["type"], f"{expected.rstrip('.')}.")
         if error["type"] == "model_type":
-            told = f"should be a section of keys: {', '.join(_keys(cls, where))}."
+            message = f"should be a section of keys: {', '.join(_keys(cls, where))}."
         if error["type"] == "value_error" and _keys(cls, where):  # of a whole section
-            return f"{name}: {told}" if name else told
-        if error["type"] in _YAML_NAMES:
-            told = _YAML_NAMES[error["type"]]
+            return f"{name}: {message}" if name else message
         value = error["input"]
-        return f"{name}: {list(value) if isinstance(value, tuple) else value!r}: {told}"
+        return f"{name}: {list(value) if isinstance(value, tuple) else value!r}: {message}"
 
     @classmethod
     def _unknown(cls, key: str) -> str:
         if key in cls.instead:
             return cls.instead[key]
-        known = sorted({*cls.model_fields, *cls.of_clusters})
-        return f"there is no such key.{nearest(key, known)}"
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Returns a sentence that suggests the closest known names, or lists all of them."""
-    names = list(known)
-    return did_you_mean(name, names, limit=2, form="{}") or f" There are: {', '.join(names)}."
+        names = sorted({*cls.model_fields, *cls.of_clusters})
+        hint = did_you_mean(key, names, limit=2, form="{}") or f" There are: {', '.join(names)}."
+        return f"there is no such key.{hint}"
 
 
 def _keys(top: type[Section], where: Iterable[str]) -> list[str]:
@@ -200,10 +192,9 @@ class Scale:
     def _exact(self, length: Length, key: str) -> float:
         # Batches per optimizer step: of one process, and of all processes.
         in_one, in_all = self.aggregation_frequency, self.aggregation_frequency * self.world_size
-        if length.unit == "steps":
-            return length.amount * self.batches_per_step / in_one
-        if length.unit == "batches":
-            return length.amount / in_one
+        if length.unit in ("steps", "batches"):
+            size = self.batches_per_step if length.unit == "steps" else 1
+            return length.amount * size / in_one
         if length.unit == "records":
             return length.amount / (in_all * self.records_per_batch)
         if self.batches_per_epoch is None:
@@ -233,12 +224,12 @@ def counted(value: Any) -> Any:
 
 
 def _length(value: Any) -> Length:
-    found = counted(value)
-    if not isinstance(found, Length) or found.amount < 1:
+    length = counted(value)
+    if not isinstance(length, Length) or length.amount < 1:
         raise ValueError(
             f"expected a whole number of {', '.join(UNITS)}, such as {{batches: 1000}}"
         )
-    return found
+    return length
 
 
 class Searcher(Section):
@@ -416,13 +407,13 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        found = read_text(text)
+        content = read_text(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}{_where(error)}") from error
-    if not isinstance(found, dict):
-        held = "nothing" if found is None else f"a {type(found).__name__}"
-        raise ConfigError(f"{path} holds {held}; it should have lines such as 'searcher: ...'.")
-    return found
+    if not isinstance(content, dict):
+        kind = "nothing" if content is None else f"a {type(content).__name__}"
+        raise ConfigError(f"{path} holds {kind}; it should have lines such as 'searcher: ...'.")
+    return content
 
 
 def _where(error: yaml.YAMLError) -> str:
@@ -439,15 +430,15 @@ _Number = Annotated[int, pydantic.Field(ge=1)]
 
 
 def _period(value: Any) -> Length | None:
-    found = counted(value)
-    if isinstance(found, int) and not isinstance(found, bool):
-        found = Length(found, "steps")
-    if not isinstance(found, Length) or found.amount < 0:
+    length = counted(value)
+    if isinstance(length, int) and not isinstance(length, bool):
+        length = Length(length, "steps")
+    if not isinstance(length, Length) or length.amount < 0:
         raise ValueError(
             "expected a whole number of steps (of batches_per_step batches each), or one of "
             f"{', '.join(UNITS)}, such as {{batches: 1000}}; 0 is never"
         )
-    return found if found.amount else None
+    return length if length.amount else None
 
 
 def _no_script(value: Any) -> Any:
@@ -541,7 +532,7 @@ class Reproducibility(Section):
     experiment_seed: Annotated[int, pydantic.Field(ge=0, lt=2**63)] = 0
 
 
-_KEPT_IN_STORAGE = ("save_experiment_best", "save_trial_best", "save_trial_latest")
+_RETENTION_KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
 class ExperimentConfig(Section):
@@ -637,14 +628,14 @@ class ExperimentConfig(Section):
         """
         values = _with_storage(written, source)
         try:
-            made = cls.model_validate(values)
+            config = cls.model_validate(values)
         except pydantic.ValidationError as error:
             lines = [cls.complaint(each) for each in error.errors()]
-            told = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
-            raise ConfigError(f"{source}: {told}") from None
-        made._written = copy.deepcopy(dict(written))
-        made._ignored = tuple(_left_out(cls, made._written))
-        return made
+            message = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
+            raise ConfigError(f"{source}: {message}") from None
+        config._written = copy.deepcopy(dict(written))
+        config._ignored = tuple(_ignored_keys(cls, config._written))
+        return config
 
     @property
     def written(self) -> dict[str, Any]:
@@ -703,8 +694,8 @@ class ExperimentConfig(Section):
         Args:
           hparams: the chosen values, nested; stored under "hyperparameters".
         """
-        whole = _joined(_defaults(type(self)), self._written)
-        whole.update({key: getattr(self, key) for key in _KEPT_IN_STORAGE})
+        whole = _joined(type(self)().model_dump(mode="json", exclude_none=True), self._written)
+        whole.update({key: getattr(self, key) for key in _RETENTION_KEYS})
         return {**whole, "hyperparameters": copy.deepcopy(dict(hparams))}
 
 
@@ -717,7 +708,7 @@ def _with_storage(written: Mapping[str, Any], source: str) -> dict[str, Any]:
     storage = written.get("checkpoint_storage")
     if not isinstance(storage, Mapping):
         return values
-    for key in set(_KEPT_IN_STORAGE) & set(storage):
+    for key in set(_RETENTION_KEYS) & set(storage):
         if key in written and written[key] != storage[key]:
             raise ConfigError(
                 f"{source}: {key} is {written[key]!r} at the top and {storage[key]!r} in "
@@ -727,31 +718,20 @@ def _with_storage(written: Mapping[str, Any], source: str) -> dict[str, Any]:
     return values
 
 
-def _left_out(section: type[Section], written: Mapping[str, Any], prefix: str = "") -> list[str]:
+def _ignored_keys(
+    section: type[Section], written: Mapping[str, Any], prefix: str = ""
+) -> list[str]:
     """Returns the dotted names of the cluster-only keys, in order."""
     names = []
     for key, value in written.items():
         within = section.section(key)
         if key in section.of_clusters:
-            read = set(_KEPT_IN_STORAGE) if key == "checkpoint_storage" else set()
+            read = set(_RETENTION_KEYS) if key == "checkpoint_storage" else set()
             if not isinstance(value, Mapping) or not set(value) <= read:
                 names.append(f"{prefix}{key}")
         elif within is not None and isinstance(value, Mapping):
-            names += _left_out(within, value, f"{prefix}{key}.")
+            names += _ignored_keys(within, value, f"{prefix}{key}.")
     return names
-
-
-def _defaults(section: type[Section]) -> dict[str, Any]:
-    """Returns the defaults of a section in YAML form, without those that are None."""
-    found: dict[str, Any] = {}
-    for key, field in section.model_fields.items():
-        within = section.section(key)
-        default = field.get_default(call_default_factory=True)
-        if within is not None:
-            found[key] = _defaults(within)
-        elif default is not None:
-            found[key] = list(default) if isinstance(default, tuple) else copy.deepcopy(default)
-    return found
 
 
 def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
@@ -772,7 +752,7 @@ def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
 ANSWER = "whole_length: "
 """Prefix of the output line in which the subprocess reports the number of steps."""
 
-_MOST_TOLD = 2000  # maximum length of an error message, in characters
+_MAX_ERROR_LENGTH = 2000  # maximum length of an error message, in characters
 
 
 def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]) -> int:
@@ -791,8 +771,8 @@ def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]
       UsageError: the trial's loaders cannot be created, or the number of steps varies over the
         ranges.
     """
-    found: dict[int, Mapping[str, AnyValue]] = {}
-    why = ""
+    lengths: dict[int, Mapping[str, AnyValue]] = {}
+    reason = ""
     for place in (0.0, 1.0) if space.searched else (0.0,):
         values = space.at(place)
         question = {
@@ -810,15 +790,15 @@ def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]
         )
         answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
         if done.returncode == 0 and answers:
-            found.setdefault(int(answers[-1].removeprefix(ANSWER)), values)
+            lengths.setdefault(int(answers[-1].removeprefix(ANSWER)), values)
         else:
-            why = done.stderr.strip()[-_MOST_TOLD:].removeprefix("error: ")
-    if not found:
-        raise UsageError(f"{config}: how long a training is, its loaders should say: {why}")
-    if len(found) > 1:
-        told = ", ".join(f"{steps:,} steps with {dict(one)}" for steps, one in found.items())
+            reason = done.stderr.strip()[-_MAX_ERROR_LENGTH:].removeprefix("error: ")
+    if not lengths:
+        raise UsageError(f"{config}: how long a training is, its loaders should say: {reason}")
+    if len(lengths) > 1:
+        listed = ", ".join(f"{steps:,} steps with {dict(one)}" for steps, one in lengths.items())
         raise UsageError(
-            f"{config}: a whole training has {told}; trials are compared at equal steps. Give "
+            f"{config}: a whole training has {listed}; trials are compared at equal steps. Give "
             "--train_steps, or the length in batches."
         )
-    return next(iter(found))
+    return next(iter(lengths))

@@ -24,7 +24,7 @@ from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, valida
 
 NPZ, JSONL = ".npz", ".jsonl"
 
-_READ_AT_ONCE = 1024  # records of a jsonl file that are read at once
+_CHUNK = 1024  # records of a jsonl file that are read at once
 
 
 class TrialDecoder:
@@ -99,9 +99,9 @@ class TrialDecoder:
             lines = list(read_lines(source))
         except OSError as error:
             raise DataError(f"{source} cannot be read: {error.strerror or error}.") from None
-        for first in range(0, len(lines), _READ_AT_ONCE):
+        for first in range(0, len(lines), _CHUNK):
             records = []
-            for number, line in enumerate(lines[first : first + _READ_AT_ONCE], start=first + 1):
+            for number, line in enumerate(lines[first : first + _CHUNK], start=first + 1):
                 try:
                     given = dict(taken_apart(nesting, json.loads(line)))
                     arrays = {name: array_of(fields[name], leaf) for name, leaf in given.items()}
@@ -153,13 +153,13 @@ def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
     columns: dict[str, list[Any]] = {}
     total = 0
     for count, outputs in batches:
-        found = {name or "output": leaf for name, leaf in leaves(outputs).items()}
-        if columns and sorted(found) != sorted(columns):
+        arrays = {name or "output": leaf for name, leaf in leaves(outputs).items()}
+        if columns and sorted(arrays) != sorted(columns):
             raise TrialError(
-                f"forward returned {', '.join(found)} after {', '.join(columns)}: an npz file has "
+                f"forward returned {', '.join(arrays)} after {', '.join(columns)}: an npz file has "
                 f"an array for each. Write NAME{JSONL}."
             )
-        for name, leaf in found.items():
+        for name, leaf in arrays.items():
             if leaf is None:
                 continue
             if not isinstance(leaf, np.ndarray | np.generic):
@@ -180,9 +180,9 @@ def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
                 f"the output {name!r} has different shapes: {sorted(map(list, shapes))[:4]}. An "
                 f"npz file has one array for all: write NAME{JSONL}."
             )
-    arrays: Any = {name: np.concatenate(parts) for name, parts in columns.items()}
+    whole: Any = {name: np.concatenate(parts) for name, parts in columns.items()}
     with staged(target) as path, path.open("wb") as file:
-        np.savez(file, **arrays)
+        np.savez(file, **whole)
     return total
 
 
@@ -192,9 +192,8 @@ def _write_jsonl(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
         for count, outputs in batches:
             for one in unstacked(outputs, count) if count else [outputs]:
                 nesting = nesting_of(one, "output")
-                found = dict(taken_apart(nesting, one))
-                told = {name: _plain(leaf) for name, leaf in found.items()}
-                plain = put_together(nesting, told.__getitem__, plain=True)
+                arrays = {name: _plain(leaf) for name, leaf in taken_apart(nesting, one)}
+                plain = put_together(nesting, arrays.__getitem__, plain=True)
                 file.write(json.dumps(plain, ensure_ascii=False) + "\n")
                 total += 1
     return total

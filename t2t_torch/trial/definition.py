@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +14,7 @@ from t2t_torch.errors import TrialError
 from t2t_torch.registry import camelcase_to_snakecase
 from t2t_torch.trial.pedl_module import install_shim
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
-from t2t_torch.trial.source import BASE, TOO_NEW, Source, load, module_beside, module_of, several
+from t2t_torch.trial.user_code import BASE, TOO_NEW, Source, load, module_beside, module_of, several
 
 DOCUMENTED, TRAIN_BATCH = "documented", "train_batch"
 
@@ -120,11 +120,9 @@ def _function(
                 f"function that stands for {name}, or leave the key out."
             )
         return placed  # type: ignore[no-any-return]
-    known = (getattr(module, name, None) for module in modules)
-    found: Callable[..., Any] | None = next(filter(callable, known), None)
-    if found is None:
-        found = getattr(module_beside(source, name), name, None)
-    return found
+    candidates = (getattr(module, name, None) for module in modules)
+    function: Callable[..., Any] | None = next(filter(callable, candidates), None)
+    return function or getattr(module_beside(source, name), name, None)
 
 
 def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
@@ -134,58 +132,54 @@ def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
       TrialError: there is none, there are several, or the named class is not a trial.
     """
     entry, name = modules[0], source.class_name
-    known = [vars(module).get(name) for module in modules]
-    named: Any = next((thing for thing in known if thing is not None), None)
-    trials = [named] if name and _is_trial(named) else _last_heirs(entry)
-    told = ", ".join(trial.__name__ for trial in trials)
+    candidates = (vars(module).get(name) for module in modules)
+    named: Any = next((value for value in candidates if value is not None), None)
+    trials = [named] if name and _is_trial(named) else _leaf_classes(entry)
+    listed = ", ".join(trial.__name__ for trial in trials)
     where = getattr(entry, "__file__", None) or entry.__name__
     if name and trials != [named]:
         _refuse_determined(source, [named])
         fault = f"has no class {name}" if named is None else f"has {name}, no subclass of {BASE}"
-        raise TrialError(f"--trial={source.spec}: {where} {fault}. Its trials: {told or 'none'}.")
+        raise TrialError(f"--trial={source.spec}: {where} {fault}. Its trials: {listed or 'none'}.")
     if not trials:
-        _refuse_determined(source, list(vars(entry).values()))
+        _refuse_determined(source, vars(entry).values())
         raise TrialError(
             f"--trial={source.spec}: there is no subclass of {BASE} in {where}. Write `from "
             f"pedl.frameworks.pytorch import {BASE}` and `class MyTrial({BASE})`."
         )
     if len(trials) > 1:
-        raise TrialError(several(source.spec, told, trials[0].__name__))
+        raise several(source.spec, listed, trials[0].__name__)
     _refuse_context(source, trials[0])
     return trials[0]
 
 
-def _last_heirs(module: ModuleType) -> list[type[Any]]:
+def _leaf_classes(module: ModuleType) -> list[type[Any]]:
     """Returns the trials of a module that have no subclass in it, each once."""
-    classes = dict.fromkeys(thing for thing in vars(module).values() if isinstance(thing, type))
-    trials = [thing for thing in classes if _is_trial(thing)]
-    return [
-        trial
-        for trial in trials
-        if not any(issubclass(other, trial) and other is not trial for other in trials)
-    ]
+    trials = list(dict.fromkeys(cls for cls in _classes(vars(module).values()) if _is_trial(cls)))
+    return [trial for trial in trials if not any(trial in other.__mro__[1:] for other in trials)]
 
 
-def _is_trial(thing: Any) -> bool:
+def _classes(values: Iterable[Any]) -> Iterator[type[Any]]:
+    return (value for value in values if isinstance(value, type))
+
+
+def _is_trial(value: Any) -> bool:
     """Returns True for subclasses of this package's class, or of an installed PEDL's."""
-    if not isinstance(thing, type):
-        return False
-    return any(
+    return isinstance(value, type) and any(
         base is PyTorchTrial or (base.__name__ == BASE and base.__module__.split(".")[0] == "pedl")
-        for base in thing.__mro__[1:]
+        for base in value.__mro__[1:]
     )
 
 
-def _refuse_determined(source: Source, things: list[Any]) -> None:
-    """Rejects classes of Determined's own package.
+def _refuse_determined(source: Source, values: Iterable[Any]) -> None:
+    """Rejects subclasses of classes of Determined's own package.
 
     Raises:
       TrialError: there is such a class.
     """
-    for thing in things:
-        bases = thing.__mro__[1:] if isinstance(thing, type) else ()
-        if any(base.__module__.split(".")[0] == "determined" for base in bases):
-            raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
+    bases = (base for cls in _classes(values) for base in cls.__mro__[1:])
+    if any(base.__module__.split(".")[0] == "determined" for base in bases):
+        raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
 
 
 def _refuse_context(source: Source, trial_class: type[Any]) -> None:
@@ -267,7 +261,12 @@ ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Accepted signatures, without `self`; callers pass the arguments of the longest."""
 
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def required(parameters: Iterable[inspect.Parameter]) -> list[inspect.Parameter]:
+    """Returns the positional parameters without a default."""
+    return [one for one in parameters if one.kind in POSITIONAL and one.default is one.empty]
 
 
 def call(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
@@ -301,8 +300,8 @@ def arity(function: Callable[..., Any], what: str) -> int:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # implemented in C
         return max(accepted)
-    by_place = [parameter for parameter in parameters if parameter.kind in _BY_PLACE]
-    needed = sum(parameter.default is parameter.empty for parameter in by_place)
+    by_place = [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+    needed = len(required(parameters))
     takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
     by_name = [
         parameter.name

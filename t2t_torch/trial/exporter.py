@@ -101,8 +101,7 @@ class Flat(nn.Module):
         taken = self._taken
         given = dict(zip((field.name for field in taken.fields), values, strict=True))
         inputs = mapped(taken.like, lambda name, _: given.get(name or ALONE_IN))
-        found = forward(self.model, inputs, taken.arguments)
-        return dict(taken_apart(taken.outputs, found))
+        return dict(taken_apart(taken.outputs, forward(self.model, inputs, taken.arguments)))
 
 
 def taken_by(
@@ -127,13 +126,13 @@ def taken_by(
     out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", "")
     if set(names_in(into)) & set(names_in(out)):  # names in a graph are unique
         out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", ALONE_OUT)
-    found = _all_tensors(out, outputs, f"{name} returns", sizes)
+    returned = _all_tensors(out, outputs, f"{name} returns", sizes)
     fields = tuple(
         InputSpec(one, "tensor", dtype, shape=shape) for one, dtype, shape in _kinds(name, given)
     )
     targets = tuple(
         OutputSpec(one, "tensor", dtype=dtype, shape=shape)
-        for one, dtype, shape in _kinds(name, found)
+        for one, dtype, shape in _kinds(name, returned)
     )
     varying = {
         field.name: (0, *(1 + axis for axis, size in enumerate(field.shape) if size < 0))
@@ -209,12 +208,12 @@ def _all_tensors(
 def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
     """Returns the nesting of inputs or outputs, with the prefix `within` for all names."""
     try:
-        found = nesting_of({within: value} if within else value, alone)
+        nesting = nesting_of({within: value} if within else value, alone)
     except DataError as error:
         raise ExportError(f"{what} what a graph cannot name: {error} {_ELSEWHERE}") from None
-    if found is not None and within:
-        (found,) = found["dict"].values()
-    return found
+    if nesting is not None and within:
+        (nesting,) = nesting["dict"].values()
+    return nesting
 
 
 def _row_count(name: str, inputs: Any) -> int:
@@ -223,12 +222,12 @@ def _row_count(name: str, inputs: Any) -> int:
     Raises:
       ExportError: there is no tensor, or the tensors have different numbers of rows.
     """
-    found = {n: leaf for n, leaf in leaves(inputs).items() if isinstance(leaf, Tensor)}
-    counts = {leaf.shape[:1] for leaf in found.values()}
+    tensors = {n: leaf for n, leaf in leaves(inputs).items() if isinstance(leaf, Tensor)}
+    counts = {leaf.shape[:1] for leaf in tensors.values()}
     if len(counts) != 1 or counts == {()}:
-        told = ", ".join(f"{n or ALONE_IN}: {described(leaf)}" for n, leaf in found.items())
+        listed = ", ".join(f"{n or ALONE_IN}: {described(leaf)}" for n, leaf in tensors.items())
         raise ExportError(
-            f"{name} takes tensors whose first axis is not the batch, or none: {told or 'none'}. "
+            f"{name} takes tensors whose first axis is not the batch, or none: {listed or 'none'}. "
             f"An artifact answers one record by one. {_ELSEWHERE}"
         )
     return int(next(iter(counts))[0])
@@ -241,14 +240,14 @@ def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, T
       ExportError: a value is no tensor, or has a wrong number of rows.
     """
     try:
-        found = dict(taken_apart(nesting, value))
+        tensors = dict(taken_apart(nesting, value))
     except DataError as error:
         raise ExportError(
             f"{what} differently nested values from batch to batch: {error} {_ELSEWHERE}"
         ) from None
-    if not found:
+    if not tensors:
         raise ExportError(f"{what} nothing: there is no tensor in it.")
-    for name, leaf in found.items():
+    for name, leaf in tensors.items():
         dtype = str(getattr(leaf, "dtype", "")).removeprefix("torch.")
         if not isinstance(leaf, Tensor) or dtype not in _ONNX_DTYPES or leaf.is_sparse:
             raise ExportError(
@@ -260,7 +259,7 @@ def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, T
                 f"{what} {name!r}, {described(leaf)}, in a batch of {count}: its first axis is not "
                 f"the batch, and an artifact answers one record by one. {_ELSEWHERE}"
             )
-    return found
+    return tensors
 
 
 def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str, str, Any]]:
@@ -295,16 +294,16 @@ def _example(taken: Taken, batches: Sequence[Any]) -> dict[str, Tensor]:
 
 def _check_outputs(graph: onnx.ModelProto, taken: Taken) -> None:
     """Raises ExportError if the outputs of the graph and the model differ."""
-    found = [output.name for output in graph.graph.output]
-    wanted = [target.name for target in taken.targets]
-    if sorted(found) != sorted(wanted):
+    actual = [output.name for output in graph.graph.output]
+    expected = [target.name for target in taken.targets]
+    if sorted(actual) != sorted(expected):
         raise ExportError(
-            f"the graph has the outputs {', '.join(found)}, and {', '.join(wanted)} were expected. "
+            f"the graph has the outputs {', '.join(actual)}; {', '.join(expected)} were expected. "
             f"{_ELSEWHERE}"
         )
 
 
-def _graph_error(name: str, error: BaseException, told: str, code: Definition) -> str:
+def _graph_error(name: str, error: BaseException, message: str, code: Definition) -> str:
     """Returns the error message: the reason, and the line of the trial's code."""
     root = code.path if code.path.is_dir() else code.path.parent
     frames = traceback.extract_tb(error.__traceback__)
@@ -313,23 +312,23 @@ def _graph_error(name: str, error: BaseException, told: str, code: Definition) -
     if own:
         line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
         where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno} ({line})"
+    kind = type(error).__name__
     if _is_packed(error):
         why = (
             "it packs sequences (pack_padded_sequence), and the sizes of what is packed depend on "
             "numbers in a tensor: a graph has none such. Give the layer the padded sequences, and "
             "mask what it returns"
         )
-        return f"{name} cannot be exported: forward{where}: {why}. {_ELSEWHERE}"
-    if "data-dependent" in str(error) or type(error).__name__.startswith("GuardOnDataDependent"):
+    elif "data-dependent" in str(error) or kind.startswith("GuardOnDataDependent"):
         why = (
             "what it computes depends on a number in a tensor (an if, a loop, item(), or a size), "
             "and a graph has one way for all numbers: take torch.where, or a mask"
         )
-        return f"{name} cannot be exported: forward{where}: {why}. {_ELSEWHERE}"
-    if told and not own:
-        return told
-    why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-    return f"{name} cannot be exported: forward{where}: {type(error).__name__}: {why}. {_ELSEWHERE}"
+    elif message and not own:
+        return message
+    else:
+        why = f"{kind}: {(str(error).strip() or kind).splitlines()[0].rstrip('.')}"
+    return f"{name} cannot be exported: forward{where}: {why}. {_ELSEWHERE}"
 
 
 # Verification that an artifact reproduces the outputs of the trial's model, row by row.
@@ -399,47 +398,44 @@ def verify(
       ExportError: the outputs differ, or the model's output for a row depends on the rest of its
         batch; names the first such row.
     """
-    greatest, rows, largest = 0.0, 0, 0
-    told: list[dict[str, Any]] = []
+    gaps, rows, largest = [0.0], 0, 0
+    stored: list[dict[str, Any]] = []
     space = examples
+
+    def of_artifact(inputs: Any) -> dict[str, npt.NDArray[Any]]:
+        return dict(taken_apart(taken.outputs, artifact.batch(as_arrays(inputs))))
+
+    def of_model(inputs: Any) -> dict[str, npt.NDArray[Any]]:
+        with torch.no_grad():
+            outputs = forward(model, copied(inputs), taken.arguments)
+        return dict(taken_apart(taken.outputs, as_arrays(outputs)))
+
     for inputs in batches:
         count = rows_of(inputs)
-        expected = _asked(model, taken, inputs)
-        found = dict(taken_apart(taken.outputs, artifact.batch(as_arrays(inputs))))
+        expected, actual = of_model(inputs), of_artifact(inputs)
         for row in range(count):
             name = f"row {rows + row} of the validation loader"
-            here = _row(expected, row)
-            how = f"in a batch of {count}"
-            greatest = max(greatest, _compared(name, how, here, _row(found, row)))
+            in_batch = _row(expected, row)
+            gaps.append(_gap_of_row(name, f"in a batch of {count}", in_batch, _row(actual, row)))
             one = sliced(inputs, slice(row, row + 1))
-            alone = _row(_asked(model, taken, one), 0)
-            _check_independent(name, count, here, alone)
-            answer = _row(dict(taken_apart(taken.outputs, artifact.batch(as_arrays(one)))), 0)
-            greatest = max(greatest, _compared(name, "alone", alone, answer))
+            alone, answer = _row(of_model(one), 0), _row(of_artifact(one), 0)
+            _check_independent(name, count, in_batch, alone)
+            gaps.append(_gap_of_row(name, "alone", alone, answer))
             given = _row(dict(taken_apart(taken.inputs, as_arrays(one))), 0)
             size = sum(array.size for array in (*given.values(), *answer.values()))
-            if not told or (size <= space and len(told) < _MOST_EXAMPLES):
+            if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):
                 space -= size
-                told.append({"input": _plain(taken.inputs, given)} | _answer(taken, answer))
+                pair = {"input": _plain(taken.inputs, given)}
+                stored.append(pair | {"answer": _plain(taken.outputs, answer)})
         rows, largest = rows + count, max(largest, count)
-    return Verified(rows, len(batches), largest, greatest, told)
+    return Verified(rows, len(batches), largest, max(gaps), stored)
 
 
 _MOST_EXAMPLES = 20
 
 
-def _answer(taken: Taken, arrays: _Arrays) -> dict[str, Any]:
-    return {"answer": _plain(taken.outputs, arrays)}
-
-
 def _plain(nesting: Any, arrays: _Arrays) -> Any:
     return put_together(nesting, lambda name: arrays[name].tolist(), plain=True)
-
-
-def _asked(model: nn.Module, taken: Taken, inputs: Any) -> dict[str, npt.NDArray[Any]]:
-    with torch.no_grad():
-        outputs = forward(model, copied(inputs), taken.arguments)
-    return dict(taken_apart(taken.outputs, as_arrays(outputs)))
 
 
 def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:
@@ -449,7 +445,7 @@ def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:
 def _check_independent(name: str, count: int, together: _Arrays, alone: _Arrays) -> None:
     """Raises ExportError if the output of a row alone differs from its output in a batch."""
     for output, array in together.items():
-        if array.shape == alone[output].shape and _gap(array, alone[output]) <= TOLERANCE:
+        if _gap(array, alone[output]) <= TOLERANCE:
             continue
         raise ExportError(
             f"the model itself answers {name} otherwise alone than in its batch of {count}: "
@@ -460,7 +456,7 @@ def _check_independent(name: str, count: int, together: _Arrays, alone: _Arrays)
         )
 
 
-def _compared(name: str, how: str, expected: _Arrays, found: _Arrays) -> float:
+def _gap_of_row(name: str, how: str, expected: _Arrays, actual: _Arrays) -> float:
     """Returns the largest difference.
 
     Raises:
@@ -468,37 +464,31 @@ def _compared(name: str, how: str, expected: _Arrays, found: _Arrays) -> float:
     """
     greatest = 0.0
     for output, array in expected.items():
-        gap = _gap(array, found[output]) if array.shape == found[output].shape else np.inf
+        gap = _gap(array, actual[output])
         if not gap <= TOLERANCE:
             raise ExportError(
                 f"the artifact does not answer as the model does, asked {how}: {name}\n"
                 f"  model:    {output} = {_shown(array)}\n"
-                f"  artifact: {output} = {_shown(found[output])}\n"
+                f"  artifact: {output} = {_shown(actual[output])}\n"
                 "Nothing was written. If forward draws random numbers in evaluation, too, that is "
                 "why; else it is a fault of the export: please report it with the run."
             )
-        greatest = max(greatest, float(gap))
+        greatest = max(greatest, gap)
     return greatest
 
 
-def _gap(expected: npt.NDArray[Any], found: npt.NDArray[Any]) -> float:
-    """Returns the largest difference; relative for numbers above 1.
+def _gap(expected: npt.NDArray[Any], actual: npt.NDArray[Any]) -> float:
+    """Returns the largest difference, relative for numbers above 1; infinity for other shapes.
 
     Values that are not floating-point, and non-finite values, must be equal.
     """
-    if expected.dtype != found.dtype:
-        return float("inf")
-    if expected.dtype.kind != "f":
-        return 0.0 if np.array_equal(expected, found) else float("inf")
-    finite = np.isfinite(expected)
-    if not np.array_equal(finite, np.isfinite(found)) or not np.array_equal(
-        expected[~finite], found[~finite], equal_nan=True
-    ):
-        return float("inf")
-    one, other = expected[finite].astype(np.float64), found[finite].astype(np.float64)
-    if not one.size:
-        return 0.0
-    return float((np.abs(one - other) / np.maximum(1.0, np.abs(one))).max())
+    if expected.dtype != actual.dtype or expected.shape != actual.shape:
+        return np.inf
+    is_number = np.isfinite(expected) & np.isfinite(actual) & (expected.dtype.kind == "f")
+    if not np.array_equal(expected[~is_number], actual[~is_number], equal_nan=True):
+        return np.inf
+    one, other = expected[is_number].astype(np.float64), actual[is_number].astype(np.float64)
+    return float((np.abs(one - other) / np.maximum(1.0, np.abs(one))).max(initial=0.0))
 
 
 def _shown(array: npt.NDArray[Any]) -> str:
@@ -509,7 +499,7 @@ def _shown(array: npt.NDArray[Any]) -> str:
 _EXAMPLE_NUMBERS = 200_000  # maximum total of all examples; a few megabytes of JSON
 
 
-def check_is_met(request: Request) -> None:
+def _check_options(request: Request) -> None:
     """Raises UsageError if a request has options that an export of a trial does not support."""
     faults = []
     if request.form not in (ONNX, SAFETENSORS):
@@ -532,14 +522,18 @@ def check_is_met(request: Request) -> None:
         raise UsageError("\n".join(faults))
 
 
-class TrialExporter(Exporter):
-    """Exports the model of a trial as an ONNX graph."""
+class _OfTrial(Exporter):
+    """Export of a trial, which supports fewer options than one of a problem."""
 
     @classmethod
     def check(cls, request: Request) -> None:
         """See `Exporter.check`."""
         super().check(request)
-        check_is_met(request)
+        _check_options(request)
+
+
+class TrialExporter(_OfTrial):
+    """Exports the model of a trial as an ONNX graph."""
 
     def __init__(self, request: Request, scratch: Path) -> None:
         super().__init__(request, scratch)
@@ -598,17 +592,11 @@ weights = load_file("model.safetensors")
 """
 
 
-class TrialWeightsExporter(Exporter):
+class TrialWeightsExporter(_OfTrial):
     """Exports the weights of a trial's run with a copy of its code."""
 
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
-
-    @classmethod
-    def check(cls, request: Request) -> None:
-        """See `Exporter.check`."""
-        super().check(request)
-        check_is_met(request)
 
     def __init__(self, request: Request, scratch: Path) -> None:
         super().__init__(request, scratch)

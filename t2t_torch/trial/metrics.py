@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
+from t2t_torch.trial.definition import required
 from t2t_torch.trial.epoch_orders import length_of
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
@@ -39,6 +40,12 @@ _STRUCTURES = (
 )
 
 
+def _unexpected(what: str, value: Any, expected: str) -> TrialError:
+    """Returns the error for a method that returned a value of the wrong type."""
+    hint = " Is a return missing?" if value is None else ""
+    return TrialError(f"{what} returned {_kind(value)}; {expected} was expected.{hint}")
+
+
 def check_model(model: Any) -> nn.Module:
     """Checks and returns the result of `build_model`.
 
@@ -46,8 +53,7 @@ def check_model(model: Any) -> nn.Module:
       TrialError: it is no `nn.Module`, or has no trainable parameters.
     """
     if not isinstance(model, nn.Module):
-        forgot = " Is a return missing?" if model is None else ""
-        raise TrialError(f"build_model returned {_kind(model)}; an nn.Module was expected.{forgot}")
+        raise _unexpected("build_model", model, "an nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TrialError(
             f"build_model returned a {type(model).__name__} without a parameter that can be "
@@ -64,29 +70,23 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
       TrialError: it is no optimizer, has parameters of another model, or requires a closure.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise TrialError(
-            f"optimizer returned {_kind(optimizer)}; a torch.optim.Optimizer was expected."
-        )
+        raise _unexpected("optimizer", optimizer, "a torch.optim.Optimizer")
     if _needs_closure(type(optimizer)):
         raise TrialError(
             f"optimizer returned {_kind(optimizer)}, whose step() needs a closure that computes "
             "the loss again and again. Here a step has its gradients already: use an optimizer "
             "whose step() does without, such as SGD or Adam."
         )
-    held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    trained = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     own = {id(parameter) for parameter in model.parameters()}
-    strange = [list(parameter.shape) for parameter in held if id(parameter) not in own]
-    if strange:
+    foreign = [list(parameter.shape) for key, parameter in trained.items() if key not in own]
+    if foreign:
         raise TrialError(
-            f"optimizer trains {len(strange)} parameters that are not the model's, the first of "
-            f"shape {strange[0]}. Make it of model.parameters(), with the model that it is given."
+            f"optimizer trains {len(foreign)} parameters that are not the model's, the first of "
+            f"shape {foreign[0]}. Make it of model.parameters(), with the model that it is given."
         )
-    trained = {id(parameter) for parameter in held}
-    missed = [
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad and id(parameter) not in trained
-    ]
+    named = model.named_parameters()
+    missed = [name for name, p in named if p.requires_grad and id(p) not in trained]
     if missed:
         more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
         logging.warning("optimizer does not train %s%s.", ", ".join(missed[:5]), more)
@@ -107,9 +107,9 @@ def total_of(losses: Any, what: str = "losses") -> Tensor:
     total, name = losses, f"{what} returned"
     if isinstance(losses, dict):
         if "loss" not in losses:
-            found = ", ".join(map(repr, losses)) or "nothing"
+            keys = ", ".join(map(repr, losses)) or "nothing"
             raise TrialError(
-                f"{what} returned a dict with {found}, but without 'loss'. The value of 'loss' is "
+                f"{what} returned a dict with {keys}, but without 'loss'. The value of 'loss' is "
                 "what is trained on: add it."
             )
         total, name = losses["loss"], f"{what}: 'loss' is"
@@ -157,10 +157,7 @@ def check_metrics(
         or an array or tensor of numbers.
     """
     if not isinstance(metrics, dict):
-        forgot = " Is a return missing?" if metrics is None else ""
-        raise TrialError(
-            f"{what} returned {_kind(metrics)}; a dict of names and values was expected.{forgot}"
-        )
+        raise _unexpected(what, metrics, "a dict of names and values")
     if not metrics:
         raise TrialError(f"{what} returned an empty dict; at least one metric was expected.")
     for name, value in metrics.items():
@@ -194,8 +191,8 @@ def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> 
       TrialError: a loss is not numeric or has a reserved name; or a metric and a loss with the same
         name have different values.
     """
-    found = losses if isinstance(losses, dict) else {"loss": losses}
-    texts = [name for name, value in found.items() if isinstance(value, str | bytes)]
+    by_name = losses if isinstance(losses, dict) else {"loss": losses}
+    texts = [name for name, value in by_name.items() if isinstance(value, str | bytes)]
     if texts:
         logging.log_first_n(
             logging.WARNING,
@@ -204,7 +201,7 @@ def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> 
             what,
             ", ".join(map(repr, texts)),
         )
-    joined = {name: value for name, value in found.items() if name not in texts}
+    joined = {name: value for name, value in by_name.items() if name not in texts}
     check_metrics(joined, what, reserved=OF_THE_LOOP)
     for name, value in metrics.items():
         if name in joined and not _equal(joined[name], value):
@@ -269,13 +266,12 @@ def check_batch_size(batch_size: Any, loader: Any) -> None:
         raise TrialError(
             f"batch_size is {batch_size!r}; a whole number of examples, at least 1, was expected."
         )
-    made = getattr(loader, "batch_size", None)
-    if isinstance(made, int) and made != number:
+    actual = getattr(loader, "batch_size", None)
+    if isinstance(actual, int) and actual != number:
         logging.warning(
-            "batch_size says %d, but the training loader makes batches of %d, and those are "
-            "trained on.",
+            "batch_size is %d, but the training loader makes batches of %d, which are used.",
             number,
-            made,
+            actual,
         )
 
 
@@ -289,8 +285,7 @@ def _needs_closure(kind: type[torch.optim.Optimizer]) -> bool:
         _, *parameters = inspect.signature(kind.step).parameters.values()
     except (TypeError, ValueError):  # implemented in C, or without `self`
         return False
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(p.kind in by_place and p.default is p.empty for p in parameters)
+    return bool(required(parameters))
 
 
 def _check_loader(loader: Any, place: str) -> None:
@@ -406,13 +401,13 @@ class MetricAverages:
 
     def _extremes(self) -> list[tuple[slice, Reducer]]:
         """Returns the slices of `sums` whose metrics are reduced by maximum or minimum."""
-        found, begin = [], 1
+        parts, begin = [], 1
         for name, shape in self._layout or ():
-            end = begin + int(np.prod(shape))
+            end = begin + math.prod(shape)
             if self._kind(name) in _EXTREME:
-                found.append((slice(begin, end), self._kind(name)))
+                parts.append((slice(begin, end), self._kind(name)))
             begin = end
-        return found
+        return parts
 
     def _kind(self, name: str) -> Reducer:
         if isinstance(self._reducers, Reducer):
@@ -430,32 +425,27 @@ class MetricAverages:
         if world.size == 1:
             return
         own = {"layout": self._layout, "sums": self.sums.tolist() if self._extremes() else None}
-        told = world.gather(own if self._batches else None)
-        known = [
-            (rank, [(name, shape) for name, shape in one["layout"]])
-            for rank, one in enumerate(told)
-            if one is not None
-        ]
-        for rank, layout in known[1:]:
-            first, agreed = known[0]
-            if layout != agreed:
+        gathered = world.gather(own if self._batches else None)
+        reports = {rank: one for rank, one in enumerate(gathered) if one is not None}
+        layouts = {
+            rank: [(n, shape) for n, shape in one["layout"]] for rank, one in reports.items()
+        }
+        first = min(layouts, default=0)
+        for rank, layout in layouts.items():
+            if layout != layouts[first]:
                 raise TrialError(
-                    f"{self._what} returned {_shown(agreed)} in process {first}, but "
+                    f"{self._what} returned {_shown(layouts[first])} in process {first}, but "
                     f"{_shown(layout)} in process {rank}. Return the same names with the same "
                     "shapes for every batch."
                 )
-        if known and self._layout is None:
-            self._lay_out(known[0][1])
+        if layouts and self._layout is None:
+            self._lay_out(layouts[first])
         # The first process holds the global extremes and the others zeros, which makes sums
         # correct.
-        sums = [
-            torch.tensor(one["sums"], dtype=torch.float64)
-            for one in told
-            if one and self._extremes()
-        ]
         for part, kind in self._extremes():
-            joined = functools.reduce(_EXTREME[kind], (one[part] for one in sums))
-            self.sums[part] = joined if world.leads else 0.0
+            sums = (torch.tensor(one["sums"], dtype=torch.float64) for one in reports.values())
+            extreme = functools.reduce(_EXTREME[kind], (one[part] for one in sums))
+            self.sums[part] = extreme if world.leads else 0.0
 
     def result(self) -> dict[str, float]:
         """Returns the mean of each scalar metric.
@@ -480,7 +470,7 @@ class MetricAverages:
                 "The validation loader gave no batch, so there is nothing to average. "
                 "make_data_loaders returns (train, valid): look at the second."
             )
-        sizes = [int(np.prod(shape)) for _, shape in self._layout]
+        sizes = [math.prod(shape) for _, shape in self._layout]
         parts = torch.split(self.sums[1:], sizes)
         return {
             name: part.numpy().reshape(shape) / (count if self._kind(name) is Reducer.AVG else 1)
@@ -489,7 +479,7 @@ class MetricAverages:
 
     def _lay_out(self, layout: Layout) -> None:
         self._layout = layout
-        elements = sum(int(np.prod(shape)) for _, shape in layout)
+        elements = sum(math.prod(shape) for _, shape in layout)
         self.sums = torch.zeros(1 + elements, dtype=torch.float64)
 
     def _difference(self, layout: Layout) -> str:
@@ -528,14 +518,14 @@ class TrainingReport:
     def add(self, values: Mapping[str, Any]) -> None:
         """Adds a batch's losses and metrics by name."""
         for name, value in values.items():
-            found = value if isinstance(value, Tensor) else torch.from_numpy(as_array(value))
-            shape, flat = list(found.shape), found.detach().to(torch.float64).reshape(-1)
+            tensor = value if isinstance(value, Tensor) else torch.from_numpy(as_array(value))
+            shape, flat = list(tensor.shape), tensor.detach().to(torch.float64).reshape(-1)
             if shape != self._shapes.setdefault(name, shape):
                 self._flatten(name)
                 flat = flat.mean(0, keepdim=True)
             one = torch.cat([flat, flat.new_ones(1)])
-            known = self._sums.get(name)
-            self._sums[name] = one if known is None else known.to(one.device) + one
+            before = self._sums.get(name)
+            self._sums[name] = one if before is None else before.to(one.device) + one
 
     def _flatten(self, name: str) -> None:
         """Reduces a metric to a scalar from now on."""
@@ -557,10 +547,10 @@ class TrainingReport:
 
         A process without values for a name contributes zeros.
         """
-        told = world.gather(self._shapes)
-        names = sorted({name for shapes in told for name in shapes})
+        gathered = world.gather(self._shapes)
+        names = sorted({name for shapes in gathered for name in shapes})
         for name in names:
-            shapes = [shapes[name] for shapes in told if name in shapes]
+            shapes = [shapes[name] for shapes in gathered if name in shapes]
             self._shapes.setdefault(name, shapes[0])
             if any(shape != shapes[0] for shape in shapes):
                 self._flatten(name)
@@ -591,16 +581,16 @@ class TrainingReport:
 
     def state(self, world: World) -> dict[str, Any]:
         """Returns `sums` in JSON form; non-finite numbers become strings."""
-        told: dict[str, Any] = {}
+        state: dict[str, Any] = {}
         for name, sums in self.sums(world).items():
             flat = [v if math.isfinite(v) else str(v) for v in sums.tolist()]
             shape = self._shapes[name]
-            told[name] = {"shape": shape, "sums": flat} if shape else flat
-        return told
+            state[name] = {"shape": shape, "sums": flat} if shape else flat
+        return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`, in one of several processes."""
-        for name, known in state.items():
-            flat = known["sums"] if isinstance(known, dict) else known
-            self._shapes[name] = known["shape"] if isinstance(known, dict) else []
+        for name, stored in state.items():
+            flat = stored["sums"] if isinstance(stored, dict) else stored
+            self._shapes[name] = stored["shape"] if isinstance(stored, dict) else []
             self._sums[name] = torch.tensor([float(v) for v in flat], dtype=torch.float64)

@@ -47,8 +47,8 @@ def elementwise_mean(values: Iterable[Any]) -> NDArray[np.float64]:
     arrays = [np.asarray(value, np.float64) for value in values]
     shapes = sorted({array.shape for array in arrays})
     if len(shapes) != 1:
-        found = ", ".join(str(list(shape)) for shape in shapes) or "nothing"
-        raise TrialError(f"elementwise_mean was given {found}; values of one shape were expected.")
+        listed = ", ".join(str(list(shape)) for shape in shapes) or "nothing"
+        raise TrialError(f"elementwise_mean was given {listed}; values of one shape were expected.")
     mean: NDArray[np.float64] = np.mean(np.stack(arrays), axis=0)
     return mean
 

@@ -37,12 +37,13 @@ from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.train.run_directory import RunDirectory, check_files
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
-from t2t_torch.trial.definition import TRAIN_BATCH, call, load_definition
+from t2t_torch.trial.definition import POSITIONAL, TRAIN_BATCH, call, load_definition, required
 from t2t_torch.trial.metrics import check_batch_pair, check_model
 from t2t_torch.trial.nested import as_arrays, groups, leaves, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
 from t2t_torch.trial.task import TrialTask
+from t2t_torch.trial.user_code import split_spec
 
 # Selection of a checkpoint of a trial's run.
 
@@ -52,11 +53,11 @@ class Chosen(NamedTuple):
 
     Attributes:
       step: step of the latest checkpoint.
-      told: description of the choice: "step 500", "mean of steps 400, 500".
+      description: description of the choice: "step 500", "mean of steps 400, 500".
     """
 
     step: int
-    told: str
+    description: str
 
 
 def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> Chosen:
@@ -78,17 +79,14 @@ def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | 
         return Chosen(step, f"step {step}")
     if not re.fullmatch("[1-9][0-9]*", count):
         raise UsageError(f"{wanted}: expected how many checkpoints, as in average:8.")
-    found = newest_whole(run.path, int(count))
+    checkpoints = newest_whole(run.path, int(count))
     with tempfile.TemporaryDirectory() as scratch:
-        mean = average_checkpoints(found, CheckpointDirectory(scratch))
-        mean.load_model(model)
-    steps = sorted(one.step for one in found)
+        average_checkpoints(checkpoints, CheckpointDirectory(scratch)).load_model(model)
+    steps = sorted(one.step for one in checkpoints)
     return Chosen(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
 
 
 _MOST_RECORDS = 128  # per batch
-
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class TrialPredictor:
@@ -112,7 +110,7 @@ class TrialPredictor:
         self._arguments = arguments_of(model)
 
     def __repr__(self) -> str:
-        return f"TrialPredictor({self.name}, {self.chosen.told})"
+        return f"TrialPredictor({self.name}, {self.chosen.description})"
 
     @property
     def device(self) -> torch.device:
@@ -142,11 +140,11 @@ class TrialPredictor:
                 f"inputs should be a list of records, not {nested.described(inputs)}: "
                 "predictor([record]). A whole batch takes predictor.batch(inputs)."
             )
-        found: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         for numbers in groups(inputs, _MOST_RECORDS):
             outputs = self.batch(stacked([inputs[number] for number in numbers]))
-            found |= zip(numbers, unstacked(outputs, len(numbers)), strict=True)
-        return [found[number] for number in range(len(inputs))]
+            results |= zip(numbers, unstacked(outputs, len(numbers)), strict=True)
+        return [results[number] for number in range(len(inputs))]
 
     def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
         """Returns the predictions for single records; arguments and errors as in `__call__`."""
@@ -187,8 +185,7 @@ def arguments_of(model: nn.Module) -> int:
         parameters = inspect.signature(model.forward).parameters.values()
     except (TypeError, ValueError):  # implemented in C
         return 1
-    needed = [p for p in parameters if p.kind in _BY_PLACE and p.default is p.empty]
-    return max(1, len(needed))
+    return max(1, len(required(parameters)))
 
 
 class _Several:
@@ -211,7 +208,7 @@ def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[s
     bound.apply_defaults()
     names = list(bound.arguments)[: list(bound.arguments).index(last) + 1]
     kinds = {bound.signature.parameters[name].kind for name in names}
-    if not kinds <= set(_BY_PLACE):
+    if not kinds <= set(POSITIONAL):
         raise TrialError(
             f"the model is called with {', '.join(f'{name}=' for name in named)}, and forward of "
             f"{type(model).__name__} does not list these as arguments that have a place. Write "
@@ -273,14 +270,10 @@ def load_trial(
     run = RunDirectory(run_dir)
     if (run.path / FILE).exists():  # exported as weights: verify before importing code
         Signature.read(run.path).check_files(run.path)
-    record = RunRecord.read(run.path)
-    import_usr_dirs(run.path, run.task().usr_dirs)
-    config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
-    pytorch_trial.name_run(run.path)
+    record, config, spec = _read_run(run)
     pytorch_trial.enter(
         pytorch_trial.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
-    spec = place_of_code(record, run.path)
     with torch.random.fork_rng():  # weights are initialized, then overwritten
         definition = load_definition(spec, config.functions)
         trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
@@ -307,15 +300,15 @@ def load_weights(
       CheckpointError: the checkpoint is missing, or of another model.
     """
     changed = changed_files(spec, run.path)
-    told = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / FOLDER}"
+    change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / FOLDER}"
     try:
         chosen = load_chosen(model, run, checkpoint)
     except CheckpointError as error:
         if not changed or "does not fit the model" not in str(error):
             raise
-        raise CheckpointError(f"{error}\n{told} has them as they were.") from error
+        raise CheckpointError(f"{error}\n{change} has them as they were.") from error
     if changed:
-        logging.warning("%s has them as they were.", told)
+        logging.warning("%s has them as they were.", change)
     return chosen
 
 
@@ -328,9 +321,9 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
       UsageError: the code comes with the run, which is not trusted.
     """
     if is_path(record.trial):
-        check_code(run_dir, record.trial.rpartition(":")[0] or record.trial)
+        check_code(run_dir, split_spec(record.trial)[0])
         return record.trial
-    if _is_module(record.trial):
+    if "/" not in record.trial:  # a module
         return record.trial
     copied = copy_of(record.trial, run_dir)
     if copied is None:
@@ -339,14 +332,10 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
             f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
             f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
         )
-    check_code(run_dir, copied.rpartition(":")[0] or copied)
+    check_code(run_dir, split_spec(copied)[0])
     check_files(run_dir, [f"{FOLDER}/"])
     logging.info("%s is gone: the run's own copy of it is taken, %s.", record.trial, copied)
     return copied
-
-
-def _is_module(spec: str) -> bool:
-    return "/" not in spec
 
 
 # An opened run with code, data and model, for exports and evaluations.
@@ -407,14 +396,19 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
       UsageError: the code comes with the run, which is not trusted.
     """
     directory = RunDirectory(path)
-    import_usr_dirs(directory.path, directory.task().usr_dirs)
-    record = RunRecord.read(directory.path)
-    config = ExperimentConfig.from_dict(record.config, source=str(directory.path / NAME))
-    spec = place_of_code(record, directory.path)
+    record, config, spec = _read_run(directory)
     seed = config.reproducibility.experiment_seed or DEFAULT_SEED
     given = (spec, config, record.hparams, world)
-    pytorch_trial.name_run(directory.path)
     return directory, spec, prepare(*given, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
+
+
+def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
+    """Imports the user directories of a run; returns its record, and the location of its code."""
+    record = RunRecord.read(run.path)
+    import_usr_dirs(run.path, run.task().usr_dirs)
+    config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
+    pytorch_trial.name_run(run.path)
+    return record, config, place_of_code(record, run.path)
 
 
 # Model inputs, captured during an evaluation of the validation loader.

@@ -14,6 +14,7 @@ import copy
 import fcntl
 import gc
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -44,14 +45,13 @@ from t2t_torch.trial.epoch_orders import isolated
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
 from t2t_torch.trial.run_record import check_clipping
-from t2t_torch.trial.source import users_traceback
 from t2t_torch.trial.task import TrialTask
+from t2t_torch.trial.user_code import users_traceback
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from t2t_torch.hparam import HParams
-    from t2t_torch.train.task import Task
 
 
 # `download_data`, called once per machine for any number of training processes.
@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 # traceback.  It holds a second lock at the same time, by which the others detect that it died.
 
 
-_LOOK_SECONDS = 0.05  # polling interval for the result
-_KEPT_SECONDS = 86400.0  # maximum age of files of old starts; longer than any timeout
+_POLL_SECONDS = 0.05  # polling interval for the result
+_MAX_AGE_SECONDS = 86400.0  # maximum age of files of old starts; longer than any timeout
 
 
 def download_once(
@@ -95,12 +95,12 @@ def download_once(
     if definition.download_data is None:
         return None
     data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
-    subject = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
-    start = _own_folder() / f"{subject}-{_hash(attempt_id)}"
+    key = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
+    start = _own_folder() / f"{key}-{_hash(attempt_id)}"
     if local_rank:
         return _wait(definition, start, timeout_s)
     with _living(start):
-        return _download(definition, context, start, start.with_name(f"{subject}.lock"))
+        return _download(definition, context, start, start.with_name(f"{key}.lock"))
 
 
 def this_start(world: World) -> str:
@@ -124,7 +124,7 @@ def _living(start: Path) -> Iterator[None]:
 
 def _clear(lock: Path) -> None:
     """Removes files of old starts."""
-    oldest = time.time() - _KEPT_SECONDS
+    oldest = time.time() - _MAX_AGE_SECONDS
     for path in lock.parent.glob(f"{lock.stem}-*"):
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_mtime < oldest:
@@ -201,7 +201,7 @@ def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
                 f"download_data of {definition.spec} took more than {timeout_s:g} seconds. Wait "
                 "longer with --download_timeout=SECONDS, or fetch the data beforehand."
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _own_folder() -> Path:
@@ -272,8 +272,13 @@ def prepare(
     loaders = check_loaders(call(make, *given, what="make_data_loaders"))
     if trial is None:
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
-    _look_at_signatures(trial, definition)
-    _look_at_batch_size(trial, loaders[0], chosen)
+    for name in definition.methods:
+        arity(getattr(trial, name), name)  # raises an error for an unsupported signature
+    batch_size = getattr(trial, "batch_size", None)
+    if callable(batch_size):
+        batch_size = call(batch_size, copy.deepcopy(chosen), what="batch_size")
+    if batch_size is not None:
+        check_batch_size(batch_size, loaders[0])
     return TrialTask(
         definition,
         trial,
@@ -287,14 +292,14 @@ def prepare(
 
 def settings_of(config: ExperimentConfig) -> HParams:
     """Returns the settings of the training loop, from the configuration alone."""
-    wanted = config.optimizations
+    options = config.optimizations
     return registry.hparams("basic_params1").replace(
         batch_size=1,  # losses are means: the float16 loss scale is that of a mean
-        clip_grad_norm=wanted.clip_grad_norm,
+        clip_grad_norm=options.clip_grad_norm,
         weight_decay=0.0,
-        optimizer_multistep_accumulate_steps=wanted.aggregation_frequency,
-        activation_dtype=wanted.precision or _PRECISIONS[wanted.mixed_precision],
-        ema_decay=wanted.ema_decay,
+        optimizer_multistep_accumulate_steps=options.aggregation_frequency,
+        activation_dtype=options.precision or _PRECISIONS[options.mixed_precision],
+        ema_decay=options.ema_decay,
     )
 
 
@@ -305,29 +310,6 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def _look_at_signatures(trial: Any, definition: Definition) -> None:
-    """Checks the signatures of the methods that training and evaluation call.
-
-    Raises:
-      TrialError: a method has an unsupported number of arguments.
-    """
-    for name in definition.methods:
-        arity(getattr(trial, name), name)
-
-
-def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None:
-    """Checks the trial's batch size against the loader, which takes precedence.
-
-    Raises:
-      TrialError: it is not a valid size.
-    """
-    found = getattr(trial, "batch_size", None)
-    if callable(found):
-        found = call(found, copy.deepcopy(chosen), what="batch_size")
-    if found is not None:
-        check_batch_size(found, loader)
-
-
 # Smoke check of a trial's evaluation before training, to detect errors early.
 #
 # One batch is evaluated and its metrics are reduced as in an evaluation.  Nothing is written, and
@@ -335,7 +317,7 @@ def _look_at_batch_size(trial: Any, loader: Any, chosen: dict[str, Any]) -> None
 
 
 @torch.no_grad()
-def rehearse(estimator: Estimator) -> None:
+def smoke_check(estimator: Estimator) -> None:
     """Evaluates the first batch of each process; a collective call after training has started.
 
     Weights, buffers, generators, the optimizer's settings, a scheduler and the trial's attributes
@@ -356,15 +338,18 @@ def rehearse(estimator: Estimator) -> None:
     devices = [world.device] if world.device.type == "cuda" else []
     generators = torch.random.fork_rng(devices)
     with (
-        _kept(model),
-        task.state.attributes_kept(),
+        _preserved(model),
+        task.state.attributes_preserved(),
         generators,
         isolated(0),
         warnings.catch_warnings(),
     ):
         evaluator = task.evaluator()
         warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # is reverted
-        for batch in _first(task, estimator):
+        batches = task.eval_batches(
+            estimator.config.eval_split, rank=world.rank, world_size=world.size
+        )
+        for batch in itertools.islice(batches, 1):
             on_device = task.batches.to_device(batch, world.device)
             with estimator.precision.autocast():
                 output = evaluator.output(model, on_device)
@@ -376,16 +361,8 @@ def rehearse(estimator: Estimator) -> None:
     estimator.say("validation was tried with one batch before training, as it comes at the end")
 
 
-def _first(task: Task, estimator: Estimator) -> Iterator[Any]:
-    world = estimator.world
-    batches = task.eval_batches(estimator.config.eval_split, rank=world.rank, world_size=world.size)
-    for batch in batches:
-        yield batch
-        return
-
-
 @contextlib.contextmanager
-def _kept(model: nn.Module) -> Iterator[None]:
+def _preserved(model: nn.Module) -> Iterator[None]:
     """Restores parameters and buffers on exit; the copies are kept in CPU memory."""
 
     def tensors() -> list[Tensor]:
@@ -439,36 +416,23 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
 
 def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
     """Trains a step and evaluates a batch."""
-    (batch,) = _first_of(estimator.begin().source)
-    yield from _told("batch of training", batch.content)
-    yield from _predicted(task, estimator, batch)
+    batch = next(iter(estimator.begin().source))
+    yield from _described("batch of training", batch.content)
+    if task.definition.generation != TRAIN_BATCH:
+        inputs, _ = task.batches.to_device(batch, estimator.world.device).content
+        with torch.no_grad():
+            predictions = estimator.model.eval()(inputs)
+        yield from _described("predictions", predictions)
     estimator.train(1)
     estimator.saving.finish()
-    yield from _told("after one step", _numbers(MetricsFile(estimator.directory.path)))
-    yield from _told("validation", estimator.evaluate())
+    (report,) = MetricsFile(estimator.directory.path).read()
+    own = {name: value for name, value in report.items() if name not in OF_THE_LOOP}
+    yield from _described("after one step", own)
+    yield from _described("validation", estimator.evaluate())
 
 
-def _numbers(file: MetricsFile) -> dict[str, float]:
-    """Returns the trial's own metrics from the report of the step."""
-    (report,) = file.read()
-    return {name: report[name] for name in report if name not in OF_THE_LOOP}
-
-
-def _first_of(source: Any) -> Iterator[Any]:
-    yield next(iter(source))
-
-
-def _predicted(task: TrialTask, estimator: Estimator, batch: Any) -> Iterator[str]:
-    """Yields lines about the predictions for a batch; none for a trial with `train_batch`."""
-    if task.definition.generation == TRAIN_BATCH:
-        return
-    inputs, _ = task.batches.to_device(batch, estimator.world.device).content
-    with torch.no_grad():
-        predictions = estimator.model.eval()(inputs)
-    yield from _told("predictions", predictions)
-
-
-def _told(title: str, value: Any) -> Iterator[str]:
+def _described(title: str, value: Any) -> Iterator[str]:
+    """Yields a title, and the lines of metrics or of the shapes of a nested value."""
     yield title
     if isinstance(value, dict) and all(isinstance(one, float) for one in value.values()):
         yield from (f"  {name}: {number:.6g}" for name, number in value.items())
@@ -495,7 +459,7 @@ def _answer(question: Mapping[str, Any]) -> int:
     with join_world(use_gpu=False) as world:
         seed = config.reproducibility.experiment_seed
         task = prepare(spec, config, question["hparams"], world, seed=seed, timeout_s=7200)
-        source = task.train_batches(seed=seed, start=0, rank=0, world_size=1).source
+        source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
         scale = config.scale(
             world_size=1,
             records_per_batch=source.records_per_batch,

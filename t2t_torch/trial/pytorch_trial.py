@@ -116,14 +116,14 @@ def get_hyperparameter(name: str) -> Any:
       TrialError: there is no such hyperparameter, or no trial is running.
     """
     hparams = _entered(f"get_hyperparameter({name!r})").hparams
-    found: Any = hparams
+    value: Any = hparams
     if name in hparams:
         return copy.deepcopy(hparams[name])
     for part in name.split("."):
-        if not isinstance(found, dict) or part not in found:
+        if not isinstance(value, dict) or part not in value:
             raise TrialError(f"The trial asks for hyperparameter {name!r}, {_known(name, hparams)}")
-        found = found[part]
-    return copy.deepcopy(found)
+        value = value[part]
+    return copy.deepcopy(value)
 
 
 def get_hyperparameters() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def get_download_data_dir() -> str:
     return str(path)
 
 
-def _entered(asked: str) -> TrialContext:
+def _entered(function: str) -> TrialContext:
     """Returns the current context.
 
     Raises:
@@ -178,8 +178,8 @@ def _entered(asked: str) -> TrialContext:
     """
     if _Current.context is None:
         raise TrialError(
-            f"{asked} was asked outside of a trial: nothing is configured here. Run the trial by "
-            "t2t-trainer --trial=... --config=experiment.yaml --output_dir=..."
+            f"{function} was called outside of a trial: nothing is configured here. Run the trial "
+            "with t2t-trainer --trial=... --config=experiment.yaml --output_dir=..."
         )
     return _Current.context
 
@@ -211,14 +211,14 @@ def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
       TrialError: it is neither a Reducer nor a dict of Reducers.
     """
     method = getattr(trial, "evaluation_reducer", None)
-    found = Reducer.AVG if method is None else method()
-    values = list(found.values()) if isinstance(found, dict) else [found]
+    reducers = Reducer.AVG if method is None else method()
+    values = list(reducers.values()) if isinstance(reducers, dict) else [reducers]
     if not all(isinstance(value, Reducer) for value in values):
         raise TrialError(
-            f"evaluation_reducer returned {found!r}; a pedl.frameworks.pytorch.Reducer (AVG, SUM, "
-            "MAX or MIN), or a dict of them by the metrics' names, was expected."
+            f"evaluation_reducer returned {reducers!r}; a pedl.frameworks.pytorch.Reducer (AVG, "
+            "SUM, MAX or MIN), or a dict of them by the metrics' names, was expected."
         )
-    return found
+    return reducers
 
 
 # Exception for invalid hyperparameters.

@@ -20,7 +20,7 @@ from t2t_torch.files import STAGED_SUFFIX
 from t2t_torch.search_space import Constant, Space
 from t2t_torch.train.run_directory import how_to_restore, read_checked
 from t2t_torch.trial.config import ExperimentConfig, read_text
-from t2t_torch.trial.source import imported_files
+from t2t_torch.trial.user_code import imported_files, split_spec
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -91,18 +91,18 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
         """
         before, now = _flat(self), _flat(other)
         changed = [k for k in {**before, **now} if before.get(k) != now.get(k)]
-        told = [f"{k}: {_shown(before.get(k))} -> {_shown(now.get(k))}" for k in sorted(changed)]
-        refused = [line for line in told if line.split(".")[0].split(":")[0] not in _MAY_CHANGE]
+        lines = [f"{k}: {_shown(before.get(k))} -> {_shown(now.get(k))}" for k in sorted(changed)]
+        refused = [line for line in lines if re.split("[.:]", line)[0] not in _MAY_CHANGE]
         if now.get(_SOURCE) is not None:  # affects only the initial weights
-            refused += [line for line in told if line.startswith(f"{_SOURCE}:")]
+            refused += [line for line in lines if line.startswith(f"{_SOURCE}:")]
         if refused:
             raise CheckpointError(
-                f"this output_dir was begun with another configuration: {'; '.join(refused)}. Go "
-                "on with what it was begun with (give neither --config nor --hparams), or train in "
-                "another --output_dir."
+                f"this output_dir was started with another configuration: {'; '.join(refused)}. "
+                "Resume with its own configuration (give neither --config nor --hparams), or train "
+                "in another --output_dir."
             )
         moved = [f"trial: {self.trial} -> {other.trial}"] if self.trial != other.trial else []
-        return [*moved, *told]
+        return [*moved, *lines]
 
 
 def _flat(record: RunRecord) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def keep_code(definition: Definition, directory: RunDirectory) -> None:
 
 def is_path(spec: str) -> bool:
     """Returns True if a spec names a directory or file instead of a module."""
-    return _split(spec)[0].exists()
+    return Path(split_spec(spec)[0]).exists()
 
 
 def copy_of(spec: str, run_dir: Path) -> str | None:
@@ -187,11 +187,12 @@ def copy_of(spec: str, run_dir: Path) -> str | None:
       spec: spec of the trial when the run started.
       run_dir: run directory.
     """
-    place, class_name = _split(spec)
-    there = run_dir.resolve() / FOLDER / place.name
-    if not place.name or not there.exists():
+    location, class_name = split_spec(spec)
+    name = Path(location).name
+    copied = run_dir.resolve() / FOLDER / name
+    if not name or not copied.exists():
         return None
-    return f"{there}:{class_name}" if class_name else str(there)
+    return f"{copied}:{class_name}" if class_name else str(copied)
 
 
 def changed_files(spec: str, run_dir: Path) -> list[str]:
@@ -199,23 +200,16 @@ def changed_files(spec: str, run_dir: Path) -> list[str]:
     copy = copy_of(spec, run_dir)
     if copy is None or not is_path(spec):
         return []
-    kept, now = _split(copy)[0], _split(spec)[0]
-    if kept.is_file():
-        kept, now = kept.parent, now.parent
-    files = (file for file in sorted(kept.rglob("*")) if file.is_file())
-    names = (file.relative_to(kept) for file in files if file.parent.name not in _NO_CODE)
-    return [str(name) for name in names if not _same(kept / name, now / name)]
+    before, now = Path(split_spec(copy)[0]), Path(split_spec(spec)[0])
+    if before.is_file():
+        before, now = before.parent, now.parent
+    files = (file for file in sorted(before.rglob("*")) if file.is_file())
+    names = (file.relative_to(before) for file in files if file.parent.name not in _NO_CODE)
+    return [str(name) for name in names if not _same(before / name, now / name)]
 
 
 def _same(one: Path, other: Path) -> bool:
     return other.is_file() and one.read_bytes() == other.read_bytes()
-
-
-def _split(spec: str) -> tuple[Path, str]:
-    head, _, name = spec.rpartition(":")
-    if not head or Path(spec).exists() or not re.fullmatch(r"[^\W\d]\w*", name):
-        return Path(spec), ""
-    return Path(head), name
 
 
 def _imported(source: Path) -> list[Path]:
@@ -292,7 +286,7 @@ def chosen_values(
       HParamsError: the configuration's hyperparameters are invalid.
     """
     space = Space.of_mapping(hyperparameters)
-    given, known = dict(changes or {}), by_name(hyperparameters, before or {})
+    given, previous = dict(changes or {}), by_name(hyperparameters, before or {})
     for name in given:
         if name not in space.kinds:
             raise ConfigError(_unknown(name, list(space.kinds)))
@@ -302,8 +296,8 @@ def chosen_values(
             values[name] = given[name]
         elif isinstance(kind, Constant):
             values[name] = copy.deepcopy(kind.value)
-        elif name in known:
-            values[name] = known[name]
+        elif name in previous:
+            values[name] = previous[name]
         else:
             ranges.append(name)
     if ranges:
@@ -348,14 +342,14 @@ def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> di
       hyperparameters: values and ranges.
       values: values of some hyperparameters, nested.
     """
-    found = {}
+    named = {}
     for name in Space.of_mapping(hyperparameters).kinds:
         value: Any = values
         for key in name.split("."):
             value = value.get(key, _MISSING) if isinstance(value, Mapping) else _MISSING
         if value is not _MISSING:
-            found[name] = copy.deepcopy(value)
-    return found
+            named[name] = copy.deepcopy(value)
+    return named
 
 
 def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:

@@ -74,8 +74,6 @@ class LRScheduler:
 # by its own `load_state_dict`.
 
 
-_PARAMETERS = "params"
-
 _WARNED: set[tuple[str, str]] = set()
 
 
@@ -84,7 +82,9 @@ def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
     Settings without a JSON form, such as functions, are omitted: they do not change.
     """
-    return [_said(group, type(optimizer).__name__) for group in _groups(optimizer)]
+    groups = optimizer.param_groups
+    settings = ({k: v for k, v in group.items() if k != "params"} for group in groups)
+    return [_stored(values, type(optimizer).__name__) for values in settings]
 
 
 def restore_settings(
@@ -101,40 +101,35 @@ def restore_settings(
             f"{what}: the optimizer has {len(groups)} groups of parameters, and had "
             f"{len(settings)} when the checkpoint was written. Make it as it was made then."
         )
-    for group, known in zip(groups, settings, strict=True):
-        for name, value in known.items():
-            group[name] = from_plain(group.get(name), value)
+    for group, stored in zip(groups, settings, strict=True):
+        group |= _restored(group, stored)
 
 
 def state_of(scheduler: Any) -> dict[str, Any]:
     """Returns the state of a scheduler, without values that have no JSON form."""
-    return _said(scheduler.state_dict(), type(scheduler).__name__)
+    return _stored(scheduler.state_dict(), type(scheduler).__name__)
 
 
-def restore_state(scheduler: Any, known: Mapping[str, Any]) -> None:
+def restore_state(scheduler: Any, stored: Mapping[str, Any]) -> None:
     """Restores the state of a scheduler that was created in the same way."""
     state = dict(scheduler.state_dict())
-    for name, value in known.items():
-        state[name] = from_plain(state.get(name), value)
-    scheduler.load_state_dict(state)
+    scheduler.load_state_dict(state | _restored(state, stored))
 
 
-def _groups(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
-    return [
-        {k: v for k, v in group.items() if k != _PARAMETERS} for group in optimizer.param_groups
-    ]
+def _restored(values: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: from_plain(values.get(name), value) for name, value in stored.items()}
 
 
-def _said(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
+def _stored(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
     """Returns the values with a JSON form; warns about mutable values without one."""
-    said = {}
+    stored = {}
     for name, value in values.items():
         plain = to_plain(value)
         if plain is not NOT_PLAIN:
-            said[str(name)] = plain
+            stored[str(name)] = plain
         elif not callable(value) and not isinstance(value, torch.optim.Optimizer):
             _warn(owner, str(name), value)
-    return said
+    return stored
 
 
 def _warn(owner: str, name: str, value: Any) -> None:
@@ -207,9 +202,11 @@ def from_plain(made: Any, plain: Any) -> Any:
     if made is not None and to_plain(made) == plain:
         return made
     if isinstance(plain, list):
-        known = list(made) if isinstance(made, list | tuple) else []
-        items = [from_plain(known[i] if i < len(known) else None, v) for i, v in enumerate(plain)]
-        return _tuple_like(made, items) if isinstance(made, tuple) else items
+        before = list(made) if isinstance(made, list | tuple) else []
+        items = [from_plain(before[i] if i < len(before) else None, v) for i, v in enumerate(plain)]
+        if not isinstance(made, tuple):
+            return items
+        return type(made)(*items) if hasattr(made, "_fields") else tuple(items)
     if not isinstance(plain, dict):
         return plain
     if set(plain) == {"float"}:
@@ -221,18 +218,11 @@ def from_plain(made: Any, plain: Any) -> Any:
     if set(plain) == {"array", "dtype"}:
         return np.array(from_plain(None, plain["array"]), dtype=plain["dtype"])
     pairs = plain["pairs"] if set(plain) == {"pairs"} else plain.items()
-    before = made if isinstance(made, Mapping) else {}
-    found = {key: from_plain(before.get(key), value) for key, value in pairs}
-    if type(before) is dict:
-        return found
-    kept = copy.copy(before)  # keeps the type, such as Counter
-    kept.clear()  # type: ignore[attr-defined]
-    kept.update(found)  # type: ignore[attr-defined]
-    return kept
-
-
-def _tuple_like(made: tuple[Any, ...], items: list[Any]) -> tuple[Any, ...]:
-    return type(made)(*items) if hasattr(made, "_fields") else tuple(items)
+    before: Any = made if isinstance(made, Mapping) else {}
+    result = copy.copy(before)  # keeps the type, such as Counter
+    result.clear()
+    result.update({key: from_plain(before.get(key), value) for key, value in pairs})
+    return result
 
 
 class Schedule:
@@ -263,8 +253,8 @@ class Schedule:
     @property
     def steps_itself(self) -> bool:
         """True if there is a scheduler with a stepping interval."""
-        known = self._scheduler
-        return known is not None and (known.step_every_batch or known.step_every_epoch)
+        own = self._scheduler
+        return own is not None and (own.step_every_batch or own.step_every_epoch)
 
     def step(self, *, batches: int, epochs: int) -> None:
         """Steps the scheduler by its interval.
@@ -282,11 +272,11 @@ class Schedule:
 
     def state(self) -> dict[str, Any]:
         """Returns the optimizer's settings and the schedulers' states in JSON form."""
-        known: dict[str, Any] = {"settings": settings_of(self._optimizer)}
+        state: dict[str, Any] = {"settings": settings_of(self._optimizer)}
         if self._scheduler is not None:
-            known["scheduler"] = state_of(self._scheduler.scheduler)
-        attributes = {name: state_of(found) for name, found in self._attributes().items()}
-        return {**known, "attributes": attributes} if attributes else known
+            state["scheduler"] = state_of(self._scheduler.scheduler)
+        attributes = {name: state_of(one) for name, one in self._attributes().items()}
+        return {**state, "attributes": attributes} if attributes else state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`.
@@ -298,9 +288,9 @@ class Schedule:
         if self._scheduler is not None and "scheduler" in state:
             restore_state(self._scheduler.scheduler, state["scheduler"])
         attributes = self._attributes()
-        for name, known in state.get("attributes", {}).items():
+        for name, stored in state.get("attributes", {}).items():
             if name in attributes:
-                restore_state(attributes[name], known)
+                restore_state(attributes[name], stored)
                 continue
             logging.warning(
                 "%s: the checkpoint has the scheduler self.%s, which is not there now: it begins "
@@ -317,14 +307,14 @@ class Schedule:
     def _attributes(self) -> dict[str, TorchScheduler]:
         """Returns the optimizer's schedulers among the trial's attributes, each once."""
         seen = {id(self._scheduler.scheduler)} if self._scheduler is not None else set()
-        found = {}
+        schedulers = {}
         for name, value in _values(self._trial):
             scheduler = value.scheduler if isinstance(value, LRScheduler) else value
             own = isinstance(scheduler, TorchScheduler) and scheduler.optimizer is self._optimizer
             if own and id(scheduler) not in seen:
                 seen.add(id(scheduler))
-                found[name] = scheduler
-        return found
+                schedulers[name] = scheduler
+        return schedulers
 
     def follow_leader(self, world: World) -> None:
         """Copies the leader's state to all processes; a collective call."""

@@ -24,7 +24,7 @@ from t2t_torch.model import Output
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task, TaskState
 from t2t_torch.trial import nested
 from t2t_torch.trial.attribute_state import AttributeState
-from t2t_torch.trial.batches import NumberedBatches, TrialBatch, TrialEvalBatches, TrialTrainBatches
+from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.definition import TRAIN_BATCH, call
 from t2t_torch.trial.epoch_orders import isolated, mix
 from t2t_torch.trial.metrics import (
@@ -128,7 +128,7 @@ class TrialObjective(nn.Module):
         number, content = batch
         if task.definition.generation == TRAIN_BATCH:
             assert task.source is not None
-            epoch = task.source.epoch_of(number)
+            epoch, _ = task.source.place(number)
             index = number // task.processes
             what = "train_batch"
             return call(trial.train_batch, content, model, epoch, index, what=what), {}
@@ -139,8 +139,8 @@ class TrialObjective(nn.Module):
         if task.definition.has("training_metrics"):
             with torch.no_grad():
                 method = trial.training_metrics
-                found = call(method, predictions, labels, losses, what="training_metrics")
-                metrics = check_training_metrics(found)
+                result = call(method, predictions, labels, losses, what="training_metrics")
+                metrics = check_training_metrics(result)
         return losses, metrics
 
 
@@ -193,13 +193,13 @@ class TrialEvaluator(Evaluator):
           TrialError: a watched metric is not among them.
         """
         numbers, arrays = super().result(), self.arrays()
-        for metric, asked_by in self._task.watched.items():
+        for metric, setting in self._task.watched.items():
             if metric in numbers:
                 continue
             shape = arrays[metric].shape if metric in arrays else None
             fault = f"is an array of shape {list(shape)}" if shape else "is not among them"
             raise TrialError(
-                f"{asked_by} is {metric!r}, which says what is best, and it {fault}. "
+                f"{setting} is {metric!r}, which selects the best checkpoint, and it {fault}. "
                 f"{self._task.judge} returned these numbers: {', '.join(numbers) or 'none'}."
             )
         return numbers
@@ -255,7 +255,7 @@ class TrialState(TaskState):
         source = self._task.source
         assert source is not None
         first = state.batches_consumed
-        before, after = map(source.epoch_of, (first, first + state.batches_per_step))
+        (before, _), (after, _) = map(source.place, (first, first + state.batches_per_step))
         batches = 0 if bool(skipped) else self._task.batches_of_a_step
         self.schedule.step(batches=batches, epochs=after - before)
 
@@ -269,9 +269,9 @@ class TrialState(TaskState):
         Includes the trial's attributes, except tensors: see `tensors`.
         """
         assert self.schedule is not None and self.attributes is not None
-        known = {**self.schedule.agreed_state(world), "report": self.training.state(world)}
-        kept, self._tensors = self.attributes.state(world)
-        return {**known, _ATTRIBUTES: kept} if kept else known
+        state = {**self.schedule.agreed_state(world), "report": self.training.state(world)}
+        attributes, self._tensors = self.attributes.state(world)
+        return {**state, _ATTRIBUTES: attributes} if attributes else state
 
     def tensors(self) -> dict[str, Tensor]:
         """Returns the tensors of the trial's attributes as of the last `save`."""
@@ -301,10 +301,10 @@ class TrialState(TaskState):
             self._undo = self.attributes.remember()
             self.attributes.restore(stored, tensors, 0)
 
-    def attributes_kept(self) -> AbstractContextManager[None]:
+    def attributes_preserved(self) -> AbstractContextManager[None]:
         """Returns a context manager that restores the trial's attributes on exit."""
         assert self.attributes is not None
-        return self.attributes.kept()
+        return self.attributes.preserved()
 
 
 class TrialTask(Task):
@@ -374,17 +374,17 @@ class TrialTask(Task):
         """Returns the trial's optimizer; also creates its scheduler."""
         self.state.schedule = None
         chosen = copy.deepcopy(dict(self.hyperparameters))
-        made = call(self.trial.optimizer, model, chosen, what="optimizer")
-        optimizer, found = check_optimizer(made, model), None
+        result = call(self.trial.optimizer, model, chosen, what="optimizer")
+        optimizer, scheduler = check_optimizer(result, model), None
         if self.definition.has("create_lr_scheduler"):
-            found = call(self.trial.create_lr_scheduler, optimizer, what="create_lr_scheduler")
-            if found is not None and not isinstance(found, LRScheduler):
+            scheduler = call(self.trial.create_lr_scheduler, optimizer, what="create_lr_scheduler")
+            if scheduler is not None and not isinstance(scheduler, LRScheduler):
                 raise TrialError(
-                    f"create_lr_scheduler returned {type(found).__name__}; an LRScheduler(scheduler"
-                    ", step_every_batch=... or step_every_epoch=...) was expected."
+                    f"create_lr_scheduler returned {type(scheduler).__name__}; an LRScheduler("
+                    "scheduler, step_every_batch=... or step_every_epoch=...) was expected."
                 )
         spec = self.definition.spec
-        schedule = self.state.schedule = Schedule(optimizer, found, self.trial, spec)
+        schedule = self.state.schedule = Schedule(optimizer, scheduler, self.trial, spec)
         self.state.attributes = AttributeState(
             self.trial, model, optimizer, schedule.schedulers, spec
         )
@@ -393,12 +393,14 @@ class TrialTask(Task):
     def schedule(self, train_steps: int) -> None:
         """Returns None: the trial controls the learning rate."""
 
-    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> Any:
+    def train_batches(
+        self, *, seed: int, start: int, rank: int, world_size: int
+    ) -> TrialTrainBatches:
         """Returns the training loader's batches; their order depends only on the seed."""
         place = {"start": start, "rank": rank, "world_size": world_size}
         self.processes = world_size
         self.source = TrialTrainBatches(self.loaders[0], seed=seed, **place)
-        return NumberedBatches(self.source, start + rank, world_size)
+        return self.source
 
     def eval_batches(self, split: Split, *, rank: int, world_size: int) -> Any:
         """Returns one pass over the validation loader; the loader for `evaluate_full_dataset`.
@@ -411,9 +413,9 @@ class TrialTask(Task):
         loader = self.loaders[1]
         if self.definition.generation != TRAIN_BATCH or self.definition.has("evaluate_batch"):
             if (rank, world_size) not in self._validation:  # cached, as counting may be expensive
-                found = TrialEvalBatches(loader, rank=rank, world_size=world_size)
-                self._validation[rank, world_size] = found
-            return NumberedBatches(self._validation[rank, world_size], rank, world_size)
+                batches = TrialEvalBatches(loader, rank=rank, world_size=world_size)
+                self._validation[rank, world_size] = batches
+            return self._validation[rank, world_size]
         return [TrialBatch(0, loader)] if rank == 0 else []
 
     def evaluator(self) -> TrialEvaluator:
@@ -433,14 +435,14 @@ class TrialTask(Task):
         """The number of batches per process in a step."""
         return self.hparams.optimizer_multistep_accumulate_steps or 1
 
-    def watch(self, metric: str, asked_by: str) -> None:
+    def watch(self, metric: str, setting: str) -> None:
         """Requires another metric of evaluations, in addition to the searcher's.
 
         Args:
           metric: name of a scalar metric.
-          asked_by: setting that names the metric, for the message.
+          setting: setting that names the metric, for the message.
         """
-        self.watched.setdefault(metric, asked_by)
+        self.watched.setdefault(metric, setting)
 
 
 def _nothing() -> None:

@@ -20,7 +20,7 @@ from t2t_torch.bin import avg_all, decoder, exporter, latency, server, translate
 from t2t_torch.bin import eval as eval_command
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_directory import FILE as SUMS
-from t2t_torch.trial import pytorch_trial, source
+from t2t_torch.trial import pytorch_trial, user_code
 
 COLLATE = """x = torch.stack([record(n) for n in numbers])
 return {"x": x, "rest": (x[:, 0], None)}, torch.zeros(len(numbers))"""
@@ -40,7 +40,7 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(pytorch_trial._Current, "context", None)
     yield
-    source._Loaded.forget()
+    user_code._Loaded.forget()
 
 
 @pytest.fixture

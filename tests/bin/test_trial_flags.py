@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from t2t_torch import load
 from t2t_torch.bin import trainer
-from t2t_torch.trial import pytorch_trial, source
+from t2t_torch.trial import pytorch_trial, user_code
 
 TRIAL = """
 import random
@@ -73,7 +73,7 @@ def alone(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    source._Loaded.forget()
+    user_code._Loaded.forget()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import t2t_torch
 from t2t_torch.bin import trainer
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.trial import pytorch_trial, source
+from t2t_torch.trial import pytorch_trial, user_code
 
 TRIAL = """
     import os
@@ -64,7 +64,7 @@ def alone(monkeypatch):
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
-    source._Loaded.forget()
+    user_code._Loaded.forget()
 
 
 @pytest.fixture
@@ -222,7 +222,7 @@ ERRORS = {
     ),
     "validation_metrics: not the searcher's": (
         (METRICS, "return {'accuracy': 1.0}"),
-        "searcher.metric is 'error', which says what is best, and it is not among them",
+        "searcher.metric is 'error', which selects the best checkpoint, and it is not among them",
     ),
     "validation_metrics: an array is the searcher's": (
         (METRICS, "return {'error': torch.zeros(3)}"),
@@ -626,7 +626,7 @@ def test_a_runs_own_code_that_was_altered_is_not_loaded(run, tmp_path):
     assert run(train_steps=2)[0] == 0
     (tmp_path / "line.py").unlink()
     t2t_torch.load(tmp_path / "run", trust_code=True)
-    source._Loaded.forget()
+    user_code._Loaded.forget()
     copy = tmp_path / "run" / "code" / "line.py"
     copy.write_text(copy.read_text().replace("nn.Linear(4, 1)", "nn.Linear(4, 1).double()"))
     with pytest.raises(CheckpointError, match=r"code/line.py was altered"):

@@ -22,7 +22,7 @@ from t2t_torch.export.request import Request
 from t2t_torch.runtime.prediction import InputError
 from t2t_torch.runtime.session import Artifact, TensorArtifact
 from t2t_torch.runtime.signature import Signature
-from t2t_torch.trial import exporter, pytorch_trial, source
+from t2t_torch.trial import exporter, pytorch_trial, user_code
 
 TRIALS = Path(__file__).parents[1] / "trial" / "trials"
 
@@ -43,7 +43,7 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.setattr(pytorch_trial._Current, "context", None)
     yield
-    source._Loaded.forget()
+    user_code._Loaded.forget()
 
 
 def _export(folder: Path, trial: str | Path, **more: Any) -> Any:

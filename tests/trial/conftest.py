@@ -16,7 +16,7 @@ from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trial import pytorch_trial, source
+from t2t_torch.trial import pytorch_trial, user_code
 from t2t_torch.trial.config import ExperimentConfig, read_mapping
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.pytorch_trial import TrialContext
@@ -45,7 +45,7 @@ def enter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., TrialContex
         return made
 
     yield entered
-    source._Loaded.forget()
+    user_code._Loaded.forget()
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def made(trials, tmp_path, monkeypatch):
     yield make
     for estimator in opened:
         estimator.close()
-    source._Loaded.forget()
+    user_code._Loaded.forget()
     torch.set_num_threads(threads)
 
 

@@ -231,5 +231,5 @@ def test_what_is_no_batch_size_is_told(size):
 def test_a_loader_of_another_batch_size_wins_and_that_is_said(warned):
     answers.check_batch_size(32, DataLoader([1], batch_size=16))
     assert warned == [
-        "batch_size says 32, but the training loader makes batches of 16, and those are trained on."
+        "batch_size is 32, but the training loader makes batches of 16, which are used."
     ]

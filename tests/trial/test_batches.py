@@ -22,7 +22,7 @@ from torch.utils import data
 
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import batches
-from t2t_torch.trial.batches import TrialEvalBatches, TrialTrainBatches
+from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
 from t2t_torch.trial.epoch_orders import EpochOrders, IsolatedStream, isolated, mix, order_of_epoch
 
 ITEMS = 23
@@ -104,7 +104,7 @@ every_loader = pytest.mark.parametrize("kind", LOADERS)
 
 
 def drawn(batch: Any) -> Drawn:
-    values, indices = batch
+    values, indices = batch.content if isinstance(batch, TrialBatch) else batch
     return torch.as_tensor(indices).reshape(-1).tolist(), values.reshape(-1, 3).tolist()
 
 
@@ -152,7 +152,7 @@ def test_epochs_come_one_after_another_and_differ(kind: str) -> None:
     got = [indices for indices, _ in itertools.islice(map(drawn, source), len(places))]
     assert got == [indices for epoch in epochs for indices in epoch]
     numbers = range(len(places))
-    assert [(source.epoch_of(n), source.index_in_epoch(n)) for n in numbers] == places
+    assert [source.place(n) for n in numbers] == places
     assert source.batches_per_epoch == len(epochs[0])
     assert (epochs[0] != epochs[1]) == (kind != "in_order")
 
@@ -389,7 +389,7 @@ def test_workers_that_should_outlive_an_evaluation_do_not_and_that_is_said(
     train(loader, 1)
     assert not told
     assert len(list(TrialEvalBatches(loader)))
-    assert ["persistent_workers=True is not followed" in line for line in told] == [True][:workers]
+    assert ["persistent_workers=True is ignored" in line for line in told] == [True][:workers]
 
 
 def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:
@@ -409,13 +409,13 @@ def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:
             place = {"start": start, "rank": rank, "world_size": world_size}
             assert train(loader(), len(expected), **place) == expected
     for number, (indices, _) in enumerate(itertools.islice(map(drawn, source), 20)):
-        assert source.index_in_epoch(number) == indices[0] // 3
-    assert source.epoch_of(0) == 0 < source.epoch_of(19)
+        assert source.place(number)[1] == indices[0] // 3
+    assert source.place(0)[0] == 0 < source.place(19)[0]
     for world_size in (1, 2):  # with a batch, the epoch of the next one is known
         again = TrialTrainBatches(loader(), seed=11, world_size=world_size)
         for number, _ in zip(range(0, 18, world_size), again, strict=False):
             after = number + world_size
-            assert again.epoch_of(after) == source.epoch_of(after)
+            assert again.place(after)[0] == source.place(after)[0]
     assert len(list(source.one_of_each_shape())) == 1
 
 
@@ -481,12 +481,12 @@ def _note(worker: int) -> None:
 def test_workers_outlive_a_signal_that_goes_to_the_whole_group() -> None:
     loader = data.DataLoader(Processes(), 4, num_workers=2, worker_init_fn=_note, timeout=60)
     source = iter(TrialTrainBatches(loader, seed=0))
-    pids = {int(next(source)[0][0, 0]) for _ in range(4)}
+    pids = {int(next(source).content[0][0, 0]) for _ in range(4)}
     assert len(pids) == 2
     assert os.getpid() not in pids
     for pid, number in itertools.product(pids, (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)):
         os.kill(pid, number)
-    later = [next(source)[0][0] for _ in range(12)]
+    later = [next(source).content[0][0] for _ in range(12)]
     assert {int(values[0]) for values in later} == pids
     assert {int(values[1]) for values in later} == {1, 2}  # the user's worker_init_fn was called
 
@@ -555,7 +555,7 @@ def test_indices_of_numpy_stay_numpys() -> None:
 
     rows: Any = [[np.int64(1), np.int64(2)], [3], [np.int32(4), 5]]
     loader = data.DataLoader(Kinds(), batch_sampler=rows, collate_fn=tuple)
-    got = list(itertools.islice(TrialTrainBatches(loader, seed=0), 3))
+    got = [batch.content for batch in itertools.islice(TrialTrainBatches(loader, seed=0), 3)]
     assert got == [(np.int64, np.int64), (int,), (np.int32, int)]
     assert order_of_epoch(loader, 0, 1) == [[1, 2], [3], [4, 5]]
 
@@ -570,7 +570,8 @@ def test_training_is_bit_equal_to_a_loop_written_by_hand_over_the_same_order() -
                 yield loader.collate_fn([loader.dataset[i] for i in indices])
 
     trained = []
-    for source in (by_hand(), itertools.islice(TrialTrainBatches(loader, seed=11), 18)):
+    ours = (batch.content for batch in itertools.islice(TrialTrainBatches(loader, seed=11), 18))
+    for source in (by_hand(), ours):
         with isolated(1):
             model = torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.Dropout(0.5))
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -589,7 +590,7 @@ def test_batches_keep_the_structure_that_the_loader_gives_them() -> None:
         return Pair({"a": [np.zeros(2), None]}, "label")
 
     loader = data.DataLoader(Augmented(), 4, collate_fn=named)
-    batch = next(iter(TrialTrainBatches(loader, seed=0)))
+    batch = next(iter(TrialTrainBatches(loader, seed=0))).content
     assert type(batch) is Pair
     assert batch.x["a"][1] is None
     assert isinstance(batch.x["a"][0], np.ndarray)

@@ -48,7 +48,7 @@ def test_outside_of_a_trial_every_question_says_how_to_run_one(enter):
         pytorch_trial.get_experiment_config,
         pytorch_trial.get_download_data_dir,
     ):
-        with pytest.raises(TrialError, match=f"{ask.__name__}.. was asked outside.*t2t-trainer"):
+        with pytest.raises(TrialError, match=f"{ask.__name__}.. was called outside.*t2t-trainer"):
             ask()
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import source
+from t2t_torch.trial import user_code
 from t2t_torch.trial.definition import load_definition
 from t2t_torch.trial.pytorch_trial import InvalidHP
 
@@ -158,7 +158,9 @@ def test_a_second_trial_does_not_see_the_first_ones_files(tmp_path):
 
 def test_a_file_named_like_a_module_of_python_hides_none(tmp_path, monkeypatch):
     lines: list[str] = []
-    monkeypatch.setattr(source.logging, "warning", lambda line, *given: lines.append(line % given))
+    monkeypatch.setattr(
+        user_code.logging, "warning", lambda line, *given: lines.append(line % given)
+    )
     folder = write(tmp_path, {"random.py": GOOD, "random_trial.py": ""})
     assert load_definition(str(folder)).trial_class.__module__ == "trial_random"
     assert not Path(sys.modules["random"].__file__).is_relative_to(folder)
@@ -323,5 +325,5 @@ def test_numpys_names_of_the_time_are_there_while_a_trial_is(tmp_path, enter):
     file.write_text(f"{GOOD}\nimport numpy as np\nKINDS = np.int, np.float, np.Inf, np.bool(1)\n")
     load_definition(str(file))
     assert (int, float, float("inf"), True) == sys.modules["old"].KINDS
-    source._Loaded.forget()
+    user_code._Loaded.forget()
     assert not hasattr(np, "float")

@@ -59,7 +59,7 @@ def test_the_checkpoint_is_chosen_as_other_predictors_choose_it(run: Path) -> No
         found = t2t_torch.load(run, wanted)([ROW])[0]
         np.testing.assert_allclose(found, _by_hand(run, step), rtol=1e-5)
     mean = t2t_torch.load(run, "average:2")
-    assert mean.chosen.told == "mean of steps 2, 3"
+    assert mean.chosen.description == "mean of steps 2, 3"
     expected = (_by_hand(run, 2) + _by_hand(run, 3)) / 2
     np.testing.assert_allclose(mean([ROW])[0], expected, rtol=1e-5)
     with pytest.raises(CheckpointError, match="too few whole checkpoints"):

@@ -94,7 +94,7 @@ def test_a_trial_that_was_moved_is_told():
     ],
 )
 def test_what_weights_depend_on_is_refused(now):
-    with pytest.raises(CheckpointError, match="was begun with another configuration"):
+    with pytest.raises(CheckpointError, match="was started with another configuration"):
         record().changes(now)
 
 

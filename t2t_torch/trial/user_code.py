@@ -36,16 +36,17 @@ def trials_in(folder: Path) -> dict[str, Path]:
 
     Files with invalid syntax are skipped: their import reports the error.
     """
-    found: dict[str, tuple[Path, set[str]]] = {}
+    classes: dict[str, tuple[Path, set[str]]] = {}
     for path in sorted(folder.glob("*.py")):
         for node in _top_level(tree_of(path).body):
             if isinstance(node, ast.ClassDef):
-                found[node.name] = path, {ast.unparse(base).split(".")[-1] for base in node.bases}
-    known: set[str] = set()
-    while heirs := {name for name, (_, bases) in found.items() if bases & {BASE, *known}} - known:
-        known |= heirs
-    parents = set().union(*(found[name][1] for name in known))
-    return {name: found[name][0] for name in sorted(known - parents)}
+                bases = {ast.unparse(base).split(".")[-1] for base in node.bases}
+                classes[node.name] = path, bases
+    trials: set[str] = set()
+    while new := {n for n, (_, bases) in classes.items() if bases & {BASE, *trials}} - trials:
+        trials |= new
+    parents = set().union(*(classes[name][1] for name in trials))
+    return {name: classes[name][0] for name in sorted(trials - parents)}
 
 
 def imports(path: Path, package: str) -> bool:
@@ -100,6 +101,13 @@ TOO_NEW = (
 )
 
 
+def split_spec(spec: str) -> tuple[str, str]:
+    """Returns the location and the class name of a spec; the name is empty if unspecified."""
+    head, _, class_name = spec.rpartition(":")
+    is_name = re.fullmatch(r"[^\W\d]\w*", class_name)
+    return (head, class_name) if head and is_name and not Path(spec).exists() else (spec, "")
+
+
 @dataclasses.dataclass(frozen=True)
 class Source:
     """Parsed spec of a trial: `dir`, `file.py` or `pkg.mod`, optionally followed by `:Class`.
@@ -123,9 +131,7 @@ class Source:
         Raises:
           TrialError: the directory, file or module does not exist.
         """
-        head, colon, class_name = spec.rpartition(":")
-        if not colon or Path(spec).exists():
-            head, class_name = spec, ""
+        head, class_name = split_spec(spec)
         path = Path(head).expanduser()
         if path.is_dir() or (path.is_file() and path.suffix == ".py"):
             return cls(spec, path.resolve(), "", class_name)
@@ -202,10 +208,10 @@ def module_of(source: Source, name: str) -> ModuleType:
         if file.is_file():
             return _load_file(file)
     try:
-        found = importlib.util.find_spec(name) is not None
+        exists = importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
-        found = False
-    if not found:
+        exists = False
+    if not exists:
         raise TrialError(f"entrypoints: there is no module {name} in {source.spec}.")
     return _import(lambda: importlib.import_module(name), Path(name))
 
@@ -272,10 +278,10 @@ class _Loaded:
 
 def _place(module: ModuleType | None) -> str:
     """Returns a module's file, or the directory of a namespace package; empty if it has neither."""
-    known = vars(module) if module is not None else {}  # getattr of some torch modules never fails
-    if known.get("__file__"):
-        return str(known["__file__"])
-    path = known.get("__path__")
+    content = vars(module) if module is not None else {}  # getattr of torch.ops never fails
+    if content.get("__file__"):
+        return str(content["__file__"])
+    path = content.get("__path__")
     return next(map(str, path), "") if isinstance(path, Iterable) else ""
 
 
@@ -286,7 +292,7 @@ def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
         named = [source.class_name] if source.class_name else list(trials_in(folder))
         if any(hasattr(package, name) for name in named):
             return [package]
-        if not named and any(_is_trial_by_name(thing) for thing in vars(package).values()):
+        if not named and any(map(_is_trial_by_name, vars(package).values())):
             return [package]  # a trial defined in a subdirectory or elsewhere
     path = _file_of_trial(source, folder)
     modules = [_load_file(path)]
@@ -302,18 +308,18 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
       TrialError: there is none, or there are several.
     """
     trials = trials_in(folder)
-    told = ", ".join(f"{name} ({path.name})" for name, path in trials.items())
+    listed = ", ".join(f"{name} ({path.name})" for name, path in trials.items())
+    files = sorted(folder.glob("*.py"))
     if not trials:
-        _refuse_others(source, sorted(folder.glob("*.py")), _OTHERS)
+        _refuse_others(source, files, _OTHERS)
     if source.class_name:
         if source.class_name not in trials:
             raise TrialError(
                 f"--trial={source.spec}: {folder} defines no trial {source.class_name}. It "
-                f"defines {told or 'none'}."
+                f"defines {listed or 'none'}."
             )
         return trials[source.class_name]
     if not trials:
-        files = sorted(folder.glob("*.py"))
         if any(imports(path, "determined") for path in files):
             raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
         raise TrialError(
@@ -321,13 +327,15 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
             f"{', '.join(path.name for path in files) or 'no Python file'}."
         )
     if len(trials) > 1:
-        raise TrialError(several(source.spec, told, next(iter(trials))))
+        raise several(source.spec, listed, next(iter(trials)))
     return next(iter(trials.values()))
 
 
-def several(spec: str, told: str, first: str) -> str:
-    """Returns the message that asks the user to choose one of several trials."""
-    return f"--trial={spec} has several trials: {told}. Choose one, as in --trial={spec}:{first}."
+def several(spec: str, listed: str, first: str) -> TrialError:
+    """Returns the error that asks the user to choose one of several trials."""
+    return TrialError(
+        f"--trial={spec} has several trials: {listed}. Choose one, as in --trial={spec}:{first}."
+    )
 
 
 def _load_module(source: Source) -> ModuleType:
@@ -411,18 +419,17 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
         return importing()
     except T2TError:
         raise
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] == "determined":
-            raise TrialError(f"{what}: {TOO_NEW}") from error
-        if any(f"{error.name}.".startswith(f"{other}.") for other in _OTHERS):
-            raise TrialError(f"{what}: {_NO_PYTORCH.format(error.name)}") from error
-        raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error
     except SystemExit as error:
         raise TrialError(
             f"importing {what} ended the process ({error!r}). Put what runs as a script under "
             f'`if __name__ == "__main__":`.\n{users_traceback(error)}'
         ) from error
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError):
+            if (error.name or "").split(".")[0] == "determined":
+                raise TrialError(f"{what}: {TOO_NEW}") from error
+            if any(f"{error.name}.".startswith(f"{other}.") for other in _OTHERS):
+                raise TrialError(f"{what}: {_NO_PYTORCH.format(error.name)}") from error
         raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error
 
 
@@ -439,5 +446,5 @@ def _is_ours(file: str) -> bool:
     return file.startswith(("<frozen", importing)) or Path(file).is_relative_to(PACKAGE)
 
 
-def _is_trial_by_name(thing: object) -> bool:
-    return isinstance(thing, type) and any(base.__name__ == BASE for base in thing.__mro__[1:])
+def _is_trial_by_name(value: object) -> bool:
+    return isinstance(value, type) and any(base.__name__ == BASE for base in value.__mro__[1:])
