@@ -131,7 +131,7 @@ def _exporter(request: Request, *, is_trial: bool) -> type[Exporter]:
     if is_trial:
         from t2t_torch.trial import exporter as trial
 
-        trial.check_is_met(request)
+        trial.check_options(request)
         return trial.TrialWeightsExporter if request.form == "safetensors" else trial.TrialExporter
     if request.form == "ctranslate2":
         from t2t_torch.interop import ctranslate2

@@ -69,7 +69,7 @@ def _run() -> int:
     search_flags.remember(output_dir, request.steps_of)
     with (
         StopRequest() as stop,
-        Heartbeat(output_dir, search.ledger, beats=bool(flag("storage"))) as heartbeat,
+        Heartbeat(output_dir, search.history, beats=bool(flag("storage"))) as heartbeat,
     ):
         result = _tune(output_dir, search, heartbeat, request.subject, request.max_restarts, stop)
     if result.over and not stop:
@@ -83,15 +83,15 @@ def _opened(output_dir: Path) -> SharedSearch:
     Raises:
       DataError: --report_only, and there is no search.
     """
-    from t2t_torch.tune.shared_search import NONE_BEGUN, SharedSearch
+    from t2t_torch.tune.shared_search import NO_SEARCH, SharedSearch
     from t2t_torch.tune.study import JOURNAL, TrialHistory, open_storage
 
     looks, name = flag("report_only"), search_flags.study_name(output_dir)
     if looks and not flag("storage") and not (output_dir / JOURNAL).exists():
-        raise DataError(NONE_BEGUN)
+        raise DataError(NO_SEARCH)
     storage = open_storage(output_dir, flag("storage") or "")
     if looks and not TrialHistory.is_in(storage, name):
-        raise DataError(NONE_BEGUN)
+        raise DataError(NO_SEARCH)
     return SharedSearch(TrialHistory(storage, name))
 
 
@@ -124,17 +124,19 @@ def _tune(
         progress.show(search.searcher, record, changed)
         if time.monotonic() - written >= _PAGE_SECONDS:
             written = time.monotonic()
-            publish(search.ledger, search.searcher)
+            publish(search.history, search.searcher)
             write_text(output_dir / PAGE, search_page(record()))
 
-    tuner = Tuner(search, subject, heartbeat, config, stop=stop, tell=progress.tell, show=show)
+    tuner = Tuner(
+        search, subject, heartbeat, config, stop=stop, print_line=progress.print_line, show=show
+    )
     try:
         tuner.run()
     finally:
         search.sync()
         result = record()
         progress.end(search.searcher, result)
-        publish(search.ledger, search.searcher)
+        publish(search.history, search.searcher)
         _report(search, result)
     return result
 

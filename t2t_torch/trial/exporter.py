@@ -499,7 +499,7 @@ def _shown(array: npt.NDArray[Any]) -> str:
 _EXAMPLE_NUMBERS = 200_000  # maximum total of all examples; a few megabytes of JSON
 
 
-def _check_options(request: Request) -> None:
+def check_options(request: Request) -> None:
     """Raises UsageError if a request has options that an export of a trial does not support."""
     faults = []
     if request.form not in (ONNX, SAFETENSORS):
@@ -529,7 +529,7 @@ class _OfTrial(Exporter):
     def check(cls, request: Request) -> None:
         """See `Exporter.check`."""
         super().check(request)
-        _check_options(request)
+        check_options(request)
 
 
 class TrialExporter(_OfTrial):

@@ -416,7 +416,7 @@ def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]
 
 def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
     """Trains a step and evaluates a batch."""
-    batch = next(iter(estimator.begin().source))
+    batch: Any = next(iter(estimator.begin().source))
     yield from _described("batch of training", batch.content)
     if task.definition.generation != TRAIN_BATCH:
         inputs, _ = task.batches.to_device(batch, estimator.world.device).content

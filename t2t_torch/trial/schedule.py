@@ -218,10 +218,10 @@ def from_plain(made: Any, plain: Any) -> Any:
     if set(plain) == {"array", "dtype"}:
         return np.array(from_plain(None, plain["array"]), dtype=plain["dtype"])
     pairs = plain["pairs"] if set(plain) == {"pairs"} else plain.items()
-    before: Any = made if isinstance(made, Mapping) else {}
-    result = copy.copy(before)  # keeps the type, such as Counter
+    mapping: Any = made if isinstance(made, Mapping) else {}
+    result = copy.copy(mapping)  # keeps the type, such as Counter
     result.clear()
-    result.update({key: from_plain(before.get(key), value) for key, value in pairs})
+    result.update({key: from_plain(mapping.get(key), value) for key, value in pairs})
     return result
 
 

@@ -393,9 +393,7 @@ class TrialTask(Task):
     def schedule(self, train_steps: int) -> None:
         """Returns None: the trial controls the learning rate."""
 
-    def train_batches(
-        self, *, seed: int, start: int, rank: int, world_size: int
-    ) -> TrialTrainBatches:
+    def train_batches(self, *, seed: int, start: int, rank: int, world_size: int) -> Any:
         """Returns the training loader's batches; their order depends only on the seed."""
         place = {"start": start, "rank": rank, "world_size": world_size}
         self.processes = world_size

@@ -10,7 +10,7 @@ import shlex
 import statistics
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,11 +114,11 @@ def common_step(trials: Sequence[TrialRecord]) -> int | None:
 def verdict(record: SearchRecord, evidence: Evidence) -> list[str]:
     """Returns sentences about the best trial and its comparisons."""
     best, metric = evidence.best, record.metric
-    told = f"{metric} {number(evidence.value)} at step {best.evaluated:,}"
+    value = f"{metric} {number(evidence.value)} at step {best.evaluated:,}"
     if evidence.is_default:
-        lines = [f"Nothing better than the unchanged set was found: {told} (trial {best.number})."]
+        lines = [f"Nothing better than the unchanged set was found: {value} (trial {best.number})."]
     else:
-        lines = [f"The best is trial {best.number}: {told}."]
+        lines = [f"The best is trial {best.number}: {value}."]
     if evidence.default_step is not None:
         lines.append(_against_default(record, evidence))
     if evidence.median is not None and evidence.others > 1:
@@ -135,17 +135,17 @@ def _against_default(record: SearchRecord, evidence: Evidence) -> str:
     where = f"At step {step:,}"
     if step != evidence.best.evaluated:
         where += ", the newest that both have reached,"
-    told = f"{where} it has {number(ours)}, and the unchanged set {number(default)}"
+    sentence = f"{where} it has {number(ours)}, and the unchanged set {number(default)}"
     if default:
         change = abs(ours - default) / abs(default)
         less = "less" if ours < default else "more"
-        told += f": {percent(change)} {less}"
-    return told + (", which is better." if better else ", which is not better.")
+        sentence += f": {percent(change)} {less}"
+    return sentence + (", which is better." if better else ", which is not better.")
 
 
 def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
     """Returns sentences about values at a bound of their range."""
-    told = []
+    sentences = []
     for axis in record.space:
         value = trial.hparams.get(axis.name)
         if axis.low is None or axis.high is None or isinstance(value, bool | str | None):
@@ -158,11 +158,11 @@ def edges(record: SearchRecord, trial: TrialRecord) -> list[str]:
         place = (here - low) / (high - low)
         for end, near, bound in ((0.0, "lower", axis.low), (1.0, "upper", axis.high)):
             if abs(place - end) <= 0.02 and bound != 0:  # a bound of 0 usually cannot be exceeded
-                told.append(
+                sentences.append(
                     f"Its {axis.name} of {number(value)} is at the {near} end of the range, "
                     f"{number(bound)}: a wider one may hold better."
                 )
-    return told
+    return sentences
 
 
 JSON_FILE = "best.json"
@@ -193,7 +193,7 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     evidence = evidence_of(record)
     if evidence is None:
         return "No trial has been evaluated yet: there is nothing to tell of the best one."
-    lines = found(record)
+    lines = summary(record)
     write_text(directory / JSON_FILE, to_json(record, evidence))
     name = YAML_FILE if record.trial else SET_FILE
     if evidence.is_default:
@@ -205,15 +205,13 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     return "\n".join([*lines, *_usage(record, evidence)])
 
 
-def found(record: SearchRecord) -> list[str]:
+def summary(record: SearchRecord) -> list[str]:
     """Returns the results as sentences; empty before the first evaluation."""
     evidence = evidence_of(record)
     if evidence is None:
         return []
-    told = verdict(record, evidence)
-    if not evidence.is_default:
-        told += edges(record, evidence.best)
-    return [*told, _CHANCE]
+    edge_values = [] if evidence.is_default else edges(record, evidence.best)
+    return [*verdict(record, evidence), *edge_values, _CHANCE]
 
 
 def ready_to_paste(record: SearchRecord, evidence: Evidence) -> str:
@@ -243,23 +241,25 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
     Values that the training did not read, such as settings of another optimizer, are omitted
     because the trainer rejects them.  If the hparams set is unknown in this process, they are kept.
     """
-    found_ones = hparams_of(record, evidence)
+    values = hparams_of(record, evidence)
     if record.hparams_set in registry.list_names("hparams"):
         base = registry.hparams(record.hparams_set).parse(record.hparams_changes)
-        found_ones = read_ones(base, found_ones)
-    changed = [
-        item
-        for item in _items(record.hparams_changes)
-        if item.partition("=")[0].strip() not in found_ones
-    ]
-    told = [*changed, *(f"{name}={written(value)}" for name, value in found_ones.items())]
-    return f"--hparams={shlex.quote(','.join(told))}"
+        values = read_ones(base, values)
+    items = _unchanged_items(record, values)
+    items += [f"{name}={written(value)}" for name, value in values.items()]
+    return f"--hparams={shlex.quote(','.join(items))}"
+
+
+def _unchanged_items(record: SearchRecord, values: Mapping[str, AnyValue]) -> list[str]:
+    """Returns the changes of all trials that the best trial's values do not override."""
+    items = _items(record.hparams_changes)
+    return [item for item in items if item.partition("=")[0].strip() not in values]
 
 
 def to_json(record: SearchRecord, evidence: Evidence) -> str:
     """Returns the results and their evidence as JSON."""
     best = evidence.best
-    made: dict[str, Any] = {
+    content: dict[str, Any] = {
         "hparams": hparams_of(record, evidence),
         "metric": record.metric,
         "lower_is_better": record.lower_is_better,
@@ -268,7 +268,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
         "trial": best.number,
         "run": str(best.output_dir),
         "evidence": {
-            "told": found(record),
+            "told": summary(record),
             "unchanged_set": None
             if evidence.default_step is None
             else {
@@ -286,23 +286,23 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
         },
     }
     if record.trial:
-        made["trial_code"] = record.trial
+        content["trial_code"] = record.trial
     else:
-        made |= {
+        content |= {
             "of_problem": record.problem,
             "model": record.model,
             "hparams_set": record.hparams_set,
             "hparams_changes": record.hparams_changes,
             "flag": hparams_flag(record, evidence),
         }
-    return json.dumps(made, indent=2, default=str) + "\n"
+    return json.dumps(content, indent=2, default=str) + "\n"
 
 
-def told_trials(record: SearchRecord) -> str:
+def trial_counts(record: SearchRecord) -> str:
     """Returns the number of trials in each state, as text."""
     states = [f"{count} {state}" for state, count in record.counts.items()]
-    told = counted(len(record.trials), "trial")
-    return f"{told}: {', '.join(states)}" if states else told
+    count = counted(len(record.trials), "trial")
+    return f"{count}: {', '.join(states)}" if states else count
 
 
 def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
@@ -316,36 +316,31 @@ def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
     return ["Or without a file:", f"  {command}"]
 
 
-def _evidence_lines(record: SearchRecord) -> list[str]:
+def _wrapped(record: SearchRecord, width: int) -> list[str]:
     """Returns the evidence as lines of a docstring or a comment."""
     date = time.strftime("%Y-%m-%d", time.gmtime(record.began))
     over = "" if record.over else "  The search was not over."
     how = f"{record.name}: {record.searcher}, seed {record.seed}, begun {date}; "
-    told = [*found(record), f"{how}{told_trials(record)}.{over}"]
+    lines = [*summary(record), f"{how}{trial_counts(record)}.{over}"]
     if record.command:
-        told.append(f"Command: {record.command}")
-    return told
+        lines.append(f"Command: {record.command}")
+    wrapper = textwrap.TextWrapper(width, break_on_hyphens=False, break_long_words=False)
+    return [part for line in lines for part in wrapper.wrap(line)]
 
 
 def _python(record: SearchRecord, evidence: Evidence) -> str:
     """Returns a Python file for a user directory that registers the hparams set."""
-    body = []
-    for line in _evidence_lines(record):
-        body += textwrap.wrap(line, _WIDTH - 4, break_on_hyphens=False, break_long_words=False) or [
-            ""
-        ]
+    body = _wrapped(record, _WIDTH - 4)
     # Escapes names and commands: they must not end the docstring or form escape sequences.
     docstring = "\n    ".join(body).replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     name, base = set_name(record), record.hparams_set
     values = hparams_of(record, evidence)
-    changed = [
-        item for item in _items(record.hparams_changes) if item.partition("=")[0] not in values
-    ]
+    changed = _unchanged_items(record, values)
     start = f"    base = registry.hparams({_literal(base)})\n"
     if changed:
-        told = f"{_literal(','.join(changed))}, {_literal(name)}"
-        line = f"    base = base.parse({told})\n"
-        start += line if len(line) <= _WIDTH else f"    base = base.parse(\n        {told}\n    )\n"
+        call = f"{_literal(','.join(changed))}, {_literal(name)}"
+        line = f"    base = base.parse({call})\n"
+        start += line if len(line) <= _WIDTH else f"    base = base.parse(\n        {call}\n    )\n"
     fields = "".join(f"        {key}={_literal(value)},\n" for key, value in values.items())
     return (
         f'"""The best hyperparameters of a search: copy this file to your --t2t_usr_dir."""\n\n'
@@ -365,11 +360,7 @@ def _yaml(record: SearchRecord, evidence: Evidence) -> str:
     """Returns the `hyperparameters` section of an experiment, with dotted names as nested keys."""
     import yaml  # required for trials only
 
-    comment = "".join(
-        f"# {part}\n"
-        for line in _evidence_lines(record)
-        for part in textwrap.wrap(line, _WIDTH - 2, break_on_hyphens=False, break_long_words=False)
-    )
+    comment = "".join(f"# {line}\n" for line in _wrapped(record, _WIDTH - 2))
     section = {"hyperparameters": Space.nested(hparams_of(record, evidence))}
     return comment + str(yaml.safe_dump(section, sort_keys=False, allow_unicode=True))
 

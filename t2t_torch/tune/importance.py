@@ -67,15 +67,15 @@ def shares(
     Returns:
       [axes], means over the trees; their sum is at most 1, the rest belongs to interactions.
     """
-    found = np.zeros((trees, len(axes)))
+    explained = np.zeros((trees, len(axes)))
     least = max(2, len(values) // 24)
     for tree in range(trees):
         drawn = rng.integers(len(values), size=len(values))
         leaves: list[_Leaf] = []
         whole = [np.ones(len(axis.weights), bool) for axis in axes]
         _grow(cells[drawn], values[drawn], axes, whole, leaves, least)
-        found[tree] = _explained(leaves, axes)
-    mean: Floats = found.mean(axis=0)
+        explained[tree] = _explained(leaves, axes)
+    mean: Floats = explained.mean(axis=0)
     return mean
 
 
@@ -126,7 +126,7 @@ def _best_split(
     centred = values - values.mean()
     if count < 2 * least or float(centred @ centred) <= 1e-12:
         return None
-    best, found = 1e-9 * float(centred @ centred), None
+    best, split = 1e-9 * float(centred @ centred), None
     for place, axis in enumerate(axes):
         many = len(axis.weights)
         held = np.bincount(cells[:, place], minlength=many)
@@ -142,8 +142,8 @@ def _best_split(
         gain[(left < least) | (count - left < least)] = -1.0
         at = int(gain.argmax())
         if gain[at] > best:
-            best, found = float(gain[at]), (place, _side(axis, order, at, box[place]))
-    return found
+            best, split = float(gain[at]), (place, _side(axis, order, at, box[place]))
+    return split
 
 
 def _side(axis: Axis, order: Integers, at: int, held: Cells) -> Cells:
@@ -192,12 +192,12 @@ class Importance:
     Attributes:
       shares: importances in descending order; empty without enough data.
       step: step at which the trials were compared.
-      told: sentence on the reliability of the shares.
+      reliability: sentence on the reliability of the shares.
     """
 
     shares: tuple[HparamImportance, ...]
     step: int | None
-    told: str
+    reliability: str
 
 
 def importance_of(record: SearchRecord) -> Importance:
@@ -207,34 +207,34 @@ def importance_of(record: SearchRecord) -> Importance:
     trial with a non-finite value ranks last; failed trials are excluded.
     """
     space = [axis for axis in record.space if axis.kind != "const"]
-    kept = [one for one in record.trials if one.state != "failed" and _has_all(one, space)]
-    step = common_step(kept)
-    kept = [one for one in kept if any(step == measured for measured, _ in one.curve)]
-    if len(kept) < LEAST_TRIALS or step is None or not space:
-        told = f"{counted(len(kept), 'trial')} can be compared; from {LEAST_TRIALS} on this says"
-        return Importance((), step, f"{told} how much each hyperparameter matters.")
-    losses = [record.loss_of(value_at(one, step)) for one in kept]
+    trials = [one for one in record.trials if one.state != "failed" and _has_all(one, space)]
+    step = common_step(trials)
+    trials = [one for one in trials if any(step == measured for measured, _ in one.curve)]
+    if len(trials) < LEAST_TRIALS or step is None or not space:
+        count = f"{counted(len(trials), 'trial')} can be compared; from {LEAST_TRIALS} on this says"
+        return Importance((), step, f"{count} how much each hyperparameter matters.")
+    losses = [record.loss_of(value_at(one, step)) for one in trials]
     ranks = _ranks(losses)
     if ranks.std() == 0:
         return Importance((), step, f"All trials have the same value at step {step:,}.")
-    columns = [_cells([one.hparams[axis.name] for one in kept], axis) for axis in space]
+    columns = [_cells([one.hparams[axis.name] for one in trials], axis) for axis in space]
     cells = np.stack([column for column, _ in columns], axis=1)
     axes = [axis for _, axis in columns]
     rng = np.random.default_rng(record.seed)
-    found = shares(cells, ranks, axes, rng, _TREES)
+    explained = shares(cells, ranks, axes, rng, _TREES)
     by_chance = np.array(
         [shares(cells, rng.permutation(ranks), axes, rng, _TREES // 4) for _ in range(_SHUFFLES)]
     )
     chance = np.percentile(by_chance, _CHANCE, axis=0)
     made = [
         HparamImportance(axis.name, float(share), float(often))
-        for axis, share, often in zip(space, found, chance, strict=True)
+        for axis, share, often in zip(space, explained, chance, strict=True)
     ]
     made.sort(key=lambda one: -one.share)
-    return Importance(tuple(made), step, _told(len(kept), made, step, record.metric))
+    return Importance(tuple(made), step, _reliability(len(trials), made, step, record.metric))
 
 
-def _told(trials: int, made: Sequence[HparamImportance], step: int, metric: str) -> str:
+def _reliability(trials: int, made: Sequence[HparamImportance], step: int, metric: str) -> str:
     names = counted(len(made), "hyperparameter")
     above = sum(one.share > one.chance for one in made)
     base = f"{counted(trials, 'trial')} for {names}, ranked by {metric} at step {number(step)}: "

@@ -68,12 +68,12 @@ def in_order(record: SearchRecord) -> list[TrialRecord]:
 def classes(record: SearchRecord, trial: TrialRecord) -> str:
     """Returns the CSS classes of a trial's shapes."""
     best, default = record.best, record.default
-    told = ["trial", trial.state]
+    names = ["trial", trial.state]
     if best is not None and best.number == trial.number:
-        told.append("best")
+        names.append("best")
     if default is not None and default.number == trial.number:
-        told.append("default")
-    return " ".join(told)
+        names.append("default")
+    return " ".join(names)
 
 
 def mark(state: State, x: float, y: float) -> str:
@@ -84,12 +84,11 @@ def mark(state: State, x: float, y: float) -> str:
 
 def key_of_states(counts: Mapping[State, int]) -> str:
     """Returns the legend of the markers, with the number of trials in each state."""
-    parts = [
+    return "".join(
         f'<span><svg viewBox="0 0 12 12" aria-hidden="true" style="--c:var(--ink)">'
         f"{mark(state, 6, 6)}</svg>{count} {state}</span>"
         for state, count in counts.items()
-    ]
-    return "".join(parts)
+    )
 
 
 def wrapped(name: str, columns: int, most: int) -> list[str]:
@@ -114,9 +113,9 @@ def wrapped(name: str, columns: int, most: int) -> list[str]:
     return lines
 
 
-def text(told: str) -> str:
+def text(value: str) -> str:
     """Escapes a text for use in an element or a quoted attribute."""
-    return escape(visible(told))
+    return escape(visible(value))
 
 
 def finite(value: float | None) -> bool:
@@ -154,10 +153,10 @@ class Scale:
     def place(self, value: AnyValue) -> float | None:
         """Returns the position of a value; None if it has none."""
         if self.names:
-            told = written(value)
-            if told not in self.names:
+            label = written(value)
+            if label not in self.names:
                 return None
-            return self.names.index(told) / (len(self.names) - 1) if len(self.names) > 1 else 0.5
+            return self.names.index(label) / (len(self.names) - 1) if len(self.names) > 1 else 0.5
         if value is None or isinstance(value, str) or not math.isfinite(value):
             return None
         if self.log and value <= 0:
@@ -355,12 +354,12 @@ def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
 
 
 def _text(
-    x: float, y: float, told: str, *, anchor: str, kind: str = "label", title: str = ""
+    x: float, y: float, label: str, *, anchor: str, kind: str = "label", title: str = ""
 ) -> str:
     hint = f"<title>{text(title)}</title>" if title else ""
     return (
         f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
-        f"{hint}{text(told)}</text>"
+        f"{hint}{text(label)}</text>"
     )
 
 

@@ -17,10 +17,10 @@ from t2t_torch.tune.searcher import Searcher, TrialState
 
 
 @dataclasses.dataclass
-class _Held:
+class _Running:
     """Running training: when it was first seen, and its state at that time."""
 
-    told: float
+    reported: float
     since: float
     step: int
 
@@ -37,7 +37,7 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _Running] = {}
 
     def counted(self, searcher: Searcher, record: SearchRecord) -> SearchRecord:
         """Returns the record, including the seconds of running trainings."""
@@ -55,8 +55,8 @@ class Pace:
             self._held.pop(state.number, None)
             return 0.0
         held = self._held.get(state.number)
-        if held is None or held.told != state.seconds:  # another training of the trial
-            held = self._held[state.number] = _Held(state.seconds, now, trial.step)
+        if held is None or held.reported != state.seconds:  # another training of the trial
+            held = self._held[state.number] = _Running(state.seconds, now, trial.step)
         return now - held.since
 
     def seconds_left(self, searcher: Searcher, record: SearchRecord) -> float | None:
@@ -130,9 +130,9 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
     for trial in sorted(record.trials, key=lambda one: _order(record, one)):
         mark = "*" if best is not None and trial.number == best.number else ""
         unchanged = record.default is not None and trial.number == record.default.number
-        told = "the unchanged set" if unchanged else _told(trial, searched)
+        values = "the unchanged set" if unchanged else _values(trial, searched)
         if trial.error:
-            told = f"{trial.error}  {told}"
+            values = f"{trial.error}  {values}"
         cells.append(
             [
                 f"{mark}{trial.number}",
@@ -140,7 +140,7 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
                 f"{trial.step:,}/{trial.length:,}",
                 "" if trial.value is None else f"{trial.value:.5g}",
                 duration(trial.seconds) if trial.seconds else "",
-                told,
+                values,
             ]
         )
     widths = [max(width(row[place]) for row in cells) for place in range(len(head) - 1)]
@@ -163,7 +163,7 @@ def _order(record: SearchRecord, trial: TrialRecord) -> tuple[int, int, float, i
     return running, -evaluated, record.loss_of(trial.value), trial.number
 
 
-def _told(trial: TrialRecord, names: list[str]) -> str:
+def _values(trial: TrialRecord, names: list[str]) -> str:
     values = ((name, trial.hparams[name]) for name in names if name in trial.hparams)
     return " ".join(
         f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
@@ -188,7 +188,7 @@ class Progress:
         self._drawn = 0
         self._last = -_DRAW_SECONDS
 
-    def tell(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Writes a permanent line."""
         self._erase()
         self._stream.write(f"{time.strftime('%H:%M:%S')}  {line}\n")
@@ -204,7 +204,7 @@ class Progress:
         """
         if not self._is_terminal:
             if changed:
-                self.tell(self._summary(searcher, self._pace.counted(searcher, record())))
+                self.print_line(self._summary(searcher, self._pace.counted(searcher, record())))
             return
         now = time.monotonic()
         if not changed and now - self._last < _DRAW_SECONDS:

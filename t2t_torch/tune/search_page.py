@@ -16,10 +16,10 @@ from t2t_torch.tune.findings import (
     YAML_FILE,
     Evidence,
     evidence_of,
-    found,
     hparams_flag,
     hparams_of,
     ready_to_paste,
+    summary,
 )
 from t2t_torch.tune.importance import Importance, importance_of
 from t2t_torch.tune.plots import (
@@ -53,7 +53,7 @@ _MOST_ERROR = 160  # length limit for the last line of an error
 class _Cell:
     """Text of a table cell, and its sort key: numbers, then strings, then None."""
 
-    told: str
+    text: str
     key: float | str | None
     words: bool = False
     title: str = ""
@@ -89,14 +89,14 @@ def _row(
     failed: bool,
 ) -> str:
     known = classes(record, trial).split()
-    told = str(trial.number)
-    told += " best" if "best" in known else ""
-    told += " unchanged" if "default" in known else ""
+    name = str(trial.number)
+    name += " best" if "best" in known else ""
+    name += " unchanged" if "default" in known else ""
     steps = f"{trial.step:,} of {trial.length:,}"
     value = number(trial.value) if trial.value is not None and finite(trial.value) else "none"
     state = trial.state + (f", {counted(trial.restarts, 'restart')}" if trial.restarts else "")
     cells = [
-        _Cell(told, trial.number, words=True, title=str(trial.output_dir)),
+        _Cell(name, trial.number, words=True, title=str(trial.output_dir)),
         _Cell(state, STATES.index(trial.state), words=True),
         _Cell(steps, trial.step),
         _Cell(value, trial.value if finite(trial.value) else None),
@@ -124,7 +124,7 @@ def _cell(cell: _Cell, name: str) -> str:
     key = "" if cell.key is None else f' data-key="{text(str(cell.key))}"'
     title = f' title="{text(cell.title)}"' if cell.title else ""
     return (
-        f'<td data-name="{text(name)}"{_class(words=cell.words)}{key}{title}>{text(cell.told)}</td>'
+        f'<td data-name="{text(name)}"{_class(words=cell.words)}{key}{title}>{text(cell.text)}</td>'
     )
 
 
@@ -162,7 +162,7 @@ def search_page(record: SearchRecord) -> str:
         heading=f"{record.name}: a search",
         place=str(record.output_dir),
         tiles=tuple(_tiles(record, evidence)),
-        note="" if record.over else f"As of {_told_time(time.time())}; the search was not over.",
+        note="" if record.over else f"As of {_time_text(time.time())}; the search was not over.",
         found=tuple(_worth_a_look(record)),
         writer="t2t-tuner",
     )
@@ -175,15 +175,15 @@ def _tiles(record: SearchRecord, evidence: Evidence | None) -> Iterator[tuple[st
         if evidence.default_step is not None and evidence.default_value:
             change = evidence.best_value / evidence.default_value - 1
             sign = "−" if change < 0 else "+"
-            told = f"against the unchanged set at step {evidence.default_step:,}"
-            yield f"{sign}{percent(abs(change))}", told
+            label = f"against the unchanged set at step {evidence.default_step:,}"
+            yield f"{sign}{percent(abs(change))}", label
     yield number(len(record.trials)), "trials"
     yield number(sum(one.step for one in record.trials)), "steps trained"
     yield duration(record.seconds), "of training, all trials together"
 
 
 def _worth_a_look(record: SearchRecord) -> Iterator[str]:
-    yield from found(record)
+    yield from summary(record)
     if not any(one.value is not None for one in record.trials):
         yield "No trial has been evaluated yet."
     failed = [one for one in record.trials if one.state == "failed"]
@@ -228,12 +228,12 @@ def _searched(axis: SpaceAxis) -> str:
     return f"{number(axis.low)} to {number(axis.high)}{', logarithmic' if axis.log else ''}"
 
 
-def _code(summary: str, content: str) -> Markup:
+def _code(title: str, content: str) -> Markup:
     button = '<button type="button" class="copy" hidden>Copy</button>'
     # Keeps line breaks and escapes all markup.
     lines = "\n".join(map(text, content.rstrip("\n").split("\n")))
     return Markup(
-        f"<details><summary>{text(summary)}</summary>"
+        f"<details><summary>{text(title)}</summary>"
         f'<div>{button}<pre tabindex="0">{lines}</pre></div></details>'
     )
 
@@ -254,9 +254,9 @@ def _parallel(record: SearchRecord, order: Sequence[str], *, ranked: bool) -> Se
         f'<span id="chosen" role="status" data-told="{_DRAG}">{_DRAG}</span>'
         '<button type="button" id="clear" hidden>Show all</button></div>'
     )
-    told = text(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
+    label = text(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
     plot = parallel_coordinates(record, order)
-    block = Markup(f'{key}<div class="wide" role="img" aria-label="{told}">{plot}</div>')
+    block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')
     return Section("parallel", "All trials at a glance", meaning, [block])
 
 
@@ -268,14 +268,14 @@ def _importance(
         "Hutter et al. 2014, of ranks); the rest is of combinations and of chance.  The upright "
         "mark is what chance alone can give: a bar that does not reach it says nothing."
     )
-    blocks: list[Block] = [Note(importance.told)]
+    blocks: list[Block] = [Note(importance.reliability)]
     if importance.shares:
         blocks.append(Markup(_bars(importance)))
     if importance.step is not None:
         plots = slices(record, order[:_MOST_SLICES], importance.step)
         if plots:
-            told = f"{record.metric} at step {importance.step:,} against each alone:"
-            blocks += [Note(told), Markup(plots)]
+            caption = f"{record.metric} at step {importance.step:,} against each alone:"
+            blocks += [Note(caption), Markup(plots)]
     yield Section("importance", "What matters", meaning, blocks)
 
 
@@ -299,12 +299,10 @@ def _curves(record: SearchRecord) -> Section:
     meaning = f"{record.metric} of every evaluation by optimizer steps; the mark is the state."
     if not any(finite(value) for one in record.trials for _, value in one.curve):
         return Section("curves", "Learning curves", meaning, [Note("No evaluation yet.")])
-    key = key_of_states(record.counts)
-    told = text(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
+    label = text(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
     plot = trial_curves(record)
-    block = Markup(
-        f'<div class="key">{key}</div><div class="wide" role="img" aria-label="{told}">{plot}</div>'
-    )
+    key = f'<div class="key">{key_of_states(record.counts)}</div>'
+    block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')
     return Section("curves", "Learning curves", meaning, [block])
 
 
@@ -315,19 +313,19 @@ def _trials(record: SearchRecord, names: Sequence[str]) -> Section:
 
 def _search(record: SearchRecord) -> Section:
     rows = [[axis.name, axis.kind, _searched(axis)] for axis in record.space]
-    told = [
+    notes = [
         f"Searched by {record.searcher}, seed {record.seed}, for the "
         f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; begun "
-        f"{_told_time(record.began)}."
+        f"{_time_text(record.began)}."
     ]
     if record.hparams_changes:
-        told.append(f"In all trials: {record.hparams_changes}.")
+        notes.append(f"In all trials: {record.hparams_changes}.")
     if record.command:
-        told.append(f"Command: {record.command}")
+        notes.append(f"Command: {record.command}")
     table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
     meaning = "What was searched, and how; the command goes on with it or makes it again."
-    return Section("search", "The search", meaning, [*map(Note, told), table])
+    return Section("search", "The search", meaning, [*map(Note, notes), table])
 
 
-def _told_time(seconds: float) -> str:
+def _time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))

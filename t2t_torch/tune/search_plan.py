@@ -257,10 +257,10 @@ class SearchPlan:
             ) from error
 
 
-def differences(before: tuple[SearchPlan, Space], asked: tuple[SearchPlan, Space]) -> list[str]:
+def differences(before: tuple[SearchPlan, Space], requested: tuple[SearchPlan, Space]) -> list[str]:
     """Returns the differences between two searches, one line each."""
-    (plan, space), (new_plan, new_space) = before, asked
-    told = [
+    (plan, space), (new_plan, new_space) = before, requested
+    lines = [
         f"{name}: {old!r} there, {new!r} asked for"
         for name, old in plan.to_dict().items()
         if (new := new_plan.to_dict()[name]) != old
@@ -268,5 +268,5 @@ def differences(before: tuple[SearchPlan, Space], asked: tuple[SearchPlan, Space
     for name in {**space.kinds, **new_space.kinds}:
         old_kind, new_kind = space.kinds.get(name), new_space.kinds.get(name)
         if old_kind != new_kind:
-            told.append(f"space of {name}: {old_kind} there, {new_kind} asked for")
-    return told
+            lines.append(f"space of {name}: {old_kind} there, {new_kind} asked for")
+    return lines

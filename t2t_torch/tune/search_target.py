@@ -42,8 +42,8 @@ def unread(hparams: HParams, values: Mapping[str, Any]) -> dict[str, str]:
         check_settings(hparams.replace(**values).signed("a search"))
     except HParamsError as error:
         # Other errors, such as a schedule without decay, are left to the trainer.
-        told = {line.partition("=")[0]: line for line in str(error).splitlines()}
-        return {name: told[name] for name in values if name in told}
+        reasons = {line.partition("=")[0]: line for line in str(error).splitlines()}
+        return {name: reasons[name] for name in values if name in reasons}
     return {}
 
 
@@ -73,8 +73,8 @@ def check_read(hparams: HParams, space: Space, source: str) -> None:
     )
     never: dict[str, str] = {}
     for draw in range(_DRAWS if choices else 1):
-        found = unread(hparams, space.sample(rng))
-        never = found if not draw else {n: why for n, why in never.items() if n in found}
+        not_read = unread(hparams, space.sample(rng))
+        never = not_read if not draw else {n: why for n, why in never.items() if n in not_read}
         if not never:
             return
     raise HParamsError("\n".join(f"{source}: {why}" for why in never.values()))

@@ -131,22 +131,24 @@ class TreeParzen:
 
     def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
         """Returns the most promising untried combination."""
-        told = [one for one in tried if one.loss is not None]
-        known = [one for one in told if one.loss is not None and math.isfinite(one.loss)]
+        finished = [one for one in tried if one.loss is not None]
+        known = [one for one in finished if one.loss is not None and math.isfinite(one.loss)]
         if len(known) < self._startup or not self._space.searched:
             return self._drawn.suggest(number, tried)
-        values = self._asked(number, told)
+        values = self._suggestion(number, finished)
         taken = {key(one.hparams) for one in tried}
         return self._drawn.suggest(number, tried) if key(values) in taken else values
 
-    def _asked(self, number: int, told: Sequence[Tried]) -> dict[str, AnyValue]:
+    def _suggestion(self, number: int, finished: Sequence[Tried]) -> dict[str, AnyValue]:
         optuna = optuna_module()
         seed = random.Random(f"{self._seed}/{number}/tpe").getrandbits(32)
         sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=self._startup)
         study = optuna.create_study(sampler=sampler)
         axes = {name: distribution(kind) for name, kind in self._space.searched.items()}
-        worst = max(one.loss for one in told if one.loss is not None and math.isfinite(one.loss))
-        for one in told:
+        worst = max(
+            one.loss for one in finished if one.loss is not None and math.isfinite(one.loss)
+        )
+        for one in finished:
             assert one.loss is not None
             inside = axes_of(self._space, one.hparams)
             # A failed trial counts as the worst known result.
@@ -334,17 +336,17 @@ class Searcher:
     @property
     def why_early(self) -> str:
         """Reason for ending with fewer trials than requested; empty if there are as many."""
-        valid, asked = len(self.valid), self.plan.max_trials
-        if not self.is_over or valid >= asked:
+        valid, requested = len(self.valid), self.plan.max_trials
+        if not self.is_over or valid >= requested:
             return ""
         if self.gave_up:
             refused = len(self.trials) - valid
             return (
-                f"it gave up at {valid} of {asked} trials: {refused} others had hyperparameters "
-                "that were refused as invalid; narrow the ranges"
+                f"it gave up at {valid} of {requested} trials: {refused} others had "
+                "hyperparameters that were refused as invalid; narrow the ranges"
             )
         return (
-            f"it ended at {valid} of {asked} trials: all that the ranges allow was tried, or "
+            f"it ended at {valid} of {requested} trials: all that the ranges allow was tried, or "
             "nothing new was drawn any more"
         )
 
@@ -386,9 +388,9 @@ class Searcher:
             return True
         if event["tuner"] != trial.tuner:
             return False
-        return self._told(str(do), trial, event)
+        return self._report_event(str(do), trial, event)
 
-    def _told(self, do: str, trial: TrialState, event: Event) -> bool:
+    def _report_event(self, do: str, trial: TrialState, event: Event) -> bool:
         """Applies a report of the tuner that holds a trial."""
         if do == "report" and int(event["step"]) < trial.target:
             return False

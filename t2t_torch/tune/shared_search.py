@@ -21,7 +21,7 @@ from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRe
 from t2t_torch.tune.searcher import Searcher, Task, TrialState, axes_of
 from t2t_torch.tune.study import Heartbeat, TrialHistory, optuna_module, whereabouts
 
-NONE_BEGUN = (
+NO_SEARCH = (
     "no search was begun here. Begin one: t2t-tuner --problem=... --model=... --hparams_set=... "
     "--hparams_range=... --data_dir=... --output_dir=..."
 )
@@ -31,86 +31,86 @@ class SharedSearch:
     """View of a shared search in one tuner.
 
     Args:
-      ledger: trial history of the search.
+      history: trial history of the search.
 
     Attributes:
       began: time of the first entry in seconds since 1970; 0 before it.
       last: time of the latest entry.
       id: id of this start of the search, the same for all tuners; empty for searches older than
         ids.
-      subject: target of the search in JSON form, from its first entry.
+      target: target of the search in JSON form, from its first entry.
     """
 
-    def __init__(self, ledger: TrialHistory) -> None:
-        self.ledger = ledger
+    def __init__(self, history: TrialHistory) -> None:
+        self.history = history
         self.began = 0.0
         self.last = 0.0
         self.id = ""
-        self.subject: dict[str, Any] = {}
+        self.target: dict[str, Any] = {}
         self._searcher: Searcher | None = None
 
     @property
     def searcher(self) -> Searcher:
         """The state of the search."""
         if self._searcher is None:
-            raise DataError(NONE_BEGUN)
+            raise DataError(NO_SEARCH)
         return self._searcher
 
     @property
-    def has_begun(self) -> bool:
+    def is_started(self) -> bool:
         """True if the search has been started."""
         return self._searcher is not None
 
-    def begin(self, plan: SearchPlan, space: Space, subject: Mapping[str, Any]) -> None:
+    def begin(self, plan: SearchPlan, space: Space, target: Mapping[str, Any]) -> None:
         """Starts the search, or joins it if it is the same.
 
         Args:
           plan: requested plan.
           space: search space.
-          subject: target of the search in JSON form.
+          target: target of the search in JSON form.
 
         Raises:
           CheckpointError: the directory holds another search; lists the differences.
         """
         self.sync()
-        asked: dict[str, Any] = json.loads(
-            json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(subject)})
+        requested: dict[str, Any] = json.loads(
+            json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(target)})
         )
-        begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **asked}
-        if not self.has_begun:  # if two tuners start at once, the second joins the first
+        begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **requested}
+        if not self.is_started:  # if two tuners start at once, the second joins the first
             self._add(begin)
-        told = self._differences(asked)
-        if told and self.searcher.is_blank:  # no results to lose
+        changes = self._differences(requested)
+        if changes and self.searcher.is_blank:  # no results to lose
             self._add(begin)
-            told = self._differences(asked)
-        if told:
+            changes = self._differences(requested)
+        if changes:
             raise CheckpointError(
                 "another search is kept here, and it cannot go on as this one:\n  "
-                + "\n  ".join(told)
+                + "\n  ".join(changes)
                 + "\nGo on with it: t2t-tuner with the same flags, or with --output_dir alone. Or "
                 "begin this one in another --output_dir (of a shared --storage, with another "
                 "--study_name)."
             )
 
-    def _differences(self, asked: Mapping[str, Any]) -> list[str]:
+    def _differences(self, requested: Mapping[str, Any]) -> list[str]:
         """Returns the differences between the stored search and the requested one."""
-        plan, space = SearchPlan.from_dict(asked["plan"]), Space.from_list(asked["space"])
-        told = differences((self.searcher.plan, self.searcher.space), (plan, space))
-        return told + [
-            f"{name}: {self.subject.get(name)!r} there, {value!r} asked for"
-            for name, value in asked["subject"].items()
-            if self.subject.get(name) != value
+        plan, space = SearchPlan.from_dict(requested["plan"]), Space.from_list(requested["space"])
+        lines = differences((self.searcher.plan, self.searcher.space), (plan, space))
+        return lines + [
+            f"{name}: {self.target.get(name)!r} there, {value!r} asked for"
+            for name, value in requested["subject"].items()
+            if self.target.get(name) != value
         ]
 
     def sync(self) -> list[tuple[Mapping[str, Any], bool]]:
         """Applies new entries of the history; returns them with their validity."""
         taken: list[tuple[Mapping[str, Any], bool]] = []
-        for entry in self.ledger.new_entries():
+        for entry in self.history.new_entries():
             self.last = float(entry.get("time", self.last))
             if self._searcher is None and entry.get("do") != "begin":
-                raise DataError("the search's ledger does not begin with its beginning.")
+                raise DataError("the trial history does not start with the start of the search.")
             if self._searcher is None or self._begins_anew(entry):
-                self.began, self.subject = self.last, dict(entry["subject"])
+                self.began, self.target = self.last, dict(entry["subject"])
                 self.id = str(entry.get("id", ""))
                 plan, space = SearchPlan.from_dict(entry["plan"]), Space.from_list(entry["space"])
                 self._searcher = Searcher(plan, space)
@@ -128,13 +128,13 @@ class SharedSearch:
         may = entry["do"] == "begin" and self.searcher.is_blank
         return may and bool(self._differences(entry))
 
-    def take(self, presence: Heartbeat) -> Task | None:
+    def take(self, heartbeat: Heartbeat) -> Task | None:
         """Claims the next task; None if there is none for this tuner now."""
 
         def is_reachable(trial: TrialState) -> bool:
             # Otherwise the trial waits for the tuners that have its checkpoint, or restarts without
             # it.
-            return trial.place == presence.place or not presence.place_is_alive(trial.place)
+            return trial.place == heartbeat.place or not heartbeat.place_is_alive(trial.place)
 
         while True:
             self.sync()
@@ -143,8 +143,8 @@ class SharedSearch:
                 return None
             entry: dict[str, Any] = {
                 "do": "take",
-                "tuner": presence.tuner,
-                "place": presence.place,
+                "tuner": heartbeat.tuner,
+                "place": heartbeat.place,
                 "trial": task.trial,
                 "to": task.to,
             }
@@ -153,21 +153,21 @@ class SharedSearch:
             if self._add(entry):
                 return task
 
-    def tell(self, presence: Heartbeat, do: str, trial: int, **more: Any) -> bool:
+    def report(self, heartbeat: Heartbeat, do: str, trial: int, **more: Any) -> bool:
         """Adds an event of a trial; returns True if this tuner held the trial."""
-        return self._add({"do": do, "tuner": presence.tuner, "trial": trial, **more})
+        return self._add({"do": do, "tuner": heartbeat.tuner, "trial": trial, **more})
 
     def whereabouts(self, trial: int) -> str:
         """Returns the machine and folder of the last tuner of a trial; empty if unknown."""
-        return whereabouts(self.ledger, self.searcher.trials[trial].place)
+        return whereabouts(self.history, self.searcher.trials[trial].place)
 
-    def free_lost(self, presence: Heartbeat) -> list[TrialState]:
+    def free_lost(self, heartbeat: Heartbeat) -> list[TrialState]:
         """Frees the trials of dead tuners; returns the trials freed by this call."""
         held = [trial for trial in self.searcher.trials if trial.status == "held"]
         freed = []
         for trial in held:
-            if not presence.is_alive(trial.tuner, trial.place):
-                entry = {"do": "lost", "tuner": presence.tuner, "trial": trial.number}
+            if not heartbeat.is_alive(trial.tuner, trial.place):
+                entry = {"do": "lost", "tuner": heartbeat.tuner, "trial": trial.number}
                 if self._add({**entry, "holder": trial.tuner}):
                     freed.append(trial)
         return freed
@@ -175,7 +175,7 @@ class SharedSearch:
     def _add(self, entry: Mapping[str, Any]) -> bool:
         """Adds an entry; returns True if it was valid when applied."""
         written = json.loads(json.dumps(entry))
-        self.ledger.append(written)
+        self.history.append(written)
         return any(
             valid and {key: one.get(key) for key in written} == written
             for one, valid in self.sync()
@@ -185,14 +185,14 @@ class SharedSearch:
 # Study with the name of the search, for optuna's tools: dashboard, importances.
 
 
-def publish(ledger: TrialHistory, searcher: Searcher) -> None:
+def publish(history: TrialHistory, searcher: Searcher) -> None:
     """Adds finished trials to the study with the name of the search, for optuna's tools.
 
     Existing trials of any tuner are not added again.  The study is never read back: decisions are
     unaffected if it is lost, or if two tuners add trials at the same time.
 
     Args:
-      ledger: trial history of the search.
+      history: trial history of the search.
       searcher: state of the search.
     """
     plan, space = searcher.plan, searcher.space
@@ -201,8 +201,8 @@ def publish(ledger: TrialHistory, searcher: Searcher) -> None:
     states = {"completed": state.COMPLETE, "stopped": state.PRUNED}
     with contextlib.suppress(optuna.exceptions.StorageInternalError):
         study = optuna.create_study(
-            storage=ledger.storage,
-            study_name=ledger.name,
+            storage=history.storage,
+            study_name=history.name,
             direction="minimize" if plan.lower_is_better else "maximize",
             load_if_exists=True,
         )
@@ -278,7 +278,7 @@ def _free_name(output_dir: Path) -> Path:
 # Evaluations of a training, read from its run directory.
 
 
-_BESIDE = ("step", "split", "time")
+_METADATA = ("step", "split", "time")
 _Version: TypeAlias = tuple[int, int, int]
 
 
@@ -319,10 +319,10 @@ def read_evaluations(directory: Path, metric: str) -> Evaluations:
     known = _KNOWN.get((file.path, metric))
     if known is not None and known[0] == version:
         return known[1]
-    found = _of_reports(file.read(), metric)
+    evaluations = _of_reports(file.read(), metric)
     if version is not None:
-        _KNOWN[file.path, metric] = version, found
-    return found
+        _KNOWN[file.path, metric] = version, evaluations
+    return evaluations
 
 
 def _version(path: Path) -> _Version | None:
@@ -341,7 +341,7 @@ def _of_reports(reports: Iterable[Mapping[str, Any]], metric: str) -> Evaluation
         step = max(step, report["step"])
         if report["split"] == "train":
             continue
-        names = [name for name in report if name not in _BESIDE]
+        names = [name for name in report if name not in _METADATA]
         value = report[_meant(metric, names)]
         if isinstance(value, list):
             raise UsageError(
@@ -387,7 +387,7 @@ def record_of(
       command: command that resumes the search.
       trial: value of `--trial`; empty for a problem.
     """
-    searcher, subject = search.searcher, search.subject
+    searcher, target = search.searcher, search.target
     plan = searcher.plan
     trials = tuple(
         _trial(trial, trial_directory(output_dir, trial.number), plan.metric, plan.length)
@@ -395,7 +395,7 @@ def record_of(
     )
     default = next((trials[one.number] for one in searcher.trials if one.is_default), None)
     return SearchRecord(
-        name=str(subject.get("name", "")),
+        name=str(target.get("name", "")),
         searcher=plan.searcher,
         metric=plan.metric,
         lower_is_better=plan.lower_is_better,
@@ -408,17 +408,17 @@ def record_of(
         over=searcher.is_over,
         output_dir=output_dir,
         command=command,
-        **_named(subject),
+        **_named(target),
         trial=trial,
     )
 
 
-def _named(subject: Mapping[str, Any]) -> dict[str, str]:
+def _named(target: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "model": subject.get("model", ""),
-        "hparams_set": subject.get("hparams_set", ""),
-        "hparams_changes": subject.get("hparams", ""),
-        "problem": subject.get("problem", ""),
+        "model": target.get("model", ""),
+        "hparams_set": target.get("hparams_set", ""),
+        "hparams_changes": target.get("hparams", ""),
+        "problem": target.get("problem", ""),
     }
 
 

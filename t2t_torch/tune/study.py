@@ -116,10 +116,10 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
             raise DataError(
                 f"{journal} is damaged: {error!r}. Restore it, or begin in another --output_dir."
             ) from error
-    told = without_password(url)
+    shown = without_password(url)
     if not re.match(r"[a-z0-9]+(\+[a-z0-9_]+)?://", url):
         raise UsageError(
-            f"--storage={told} is no URL of a database. Expected sqlite:///search.db or "
+            f"--storage={shown} is no URL of a database. Expected sqlite:///search.db or "
             "postgresql://user@host/name; without --storage the search is kept in --output_dir."
         )
     with _alone(url):
@@ -134,9 +134,9 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
                 if pause is None or not _AT_ONCE.search(cause):
                     break
                 time.sleep(pause)
-    first = cause.strip().partition("\n")[0].replace(url, told)
+    first = cause.strip().partition("\n")[0].replace(url, shown)
     raise UsageError(
-        f"--storage={told} cannot be opened: {first}. Expected the URL of a database that is "
+        f"--storage={shown} cannot be opened: {first}. Expected the URL of a database that is "
         "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
     )
 
@@ -156,8 +156,8 @@ def _database(url: str) -> BaseStorage:
 @contextlib.contextmanager
 def _alone(url: str) -> Iterator[None]:
     """Holds a lock while an SQLite file is opened: the first process creates its tables."""
-    found = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
-    file = Path(f"{found[1]}.lock") if found and found[1] != ":memory:" else None
+    match = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
+    file = Path(f"{match[1]}.lock") if match and match[1] != ":memory:" else None
     if file is None or not file.parent.is_dir():
         yield
         return
@@ -179,7 +179,7 @@ def without_password(url: str) -> str:
 
 
 _T = TypeVar("_T")
-_PATIENCE_SECONDS = 60.0  # timeout for a database that does not respond
+_TIMEOUT_SECONDS = 60.0  # timeout for a database that does not respond
 
 
 class TrialHistory:
@@ -194,7 +194,7 @@ class TrialHistory:
         self.storage = storage
         self.name = name
         self._optuna = optuna_module()
-        self._study = self._insist(lambda: self._study_id(_study_name(name)))
+        self._study = self._retried(lambda: self._study_id(_study_name(name)))
         self._read = 0
 
     @staticmethod
@@ -208,14 +208,14 @@ class TrialHistory:
 
     def new_entries(self) -> list[dict[str, Any]]:
         """Returns the entries added since the last call, in order."""
-        trials = self._insist(lambda: self.storage.get_all_trials(self._study, deepcopy=False))
+        trials = self._retried(lambda: self.storage.get_all_trials(self._study, deepcopy=False))
         entries = []
         for trial in trials[self._read :]:
             try:
                 entries.append(json.loads(trial.user_attrs["entry"]))
             except (KeyError, TypeError, ValueError) as error:
                 raise DataError(
-                    f"entry {trial.number} of the search's ledger is damaged: {error!r}. Was it "
+                    f"entry {trial.number} of the trial history is damaged: {error!r}. Was it "
                     "changed by hand? Begin in another --output_dir, or with another --study_name."
                 ) from error
         self._read = len(trials)
@@ -228,15 +228,15 @@ class TrialHistory:
             state=self._optuna.trial.TrialState.COMPLETE, value=0.0, user_attrs={"entry": text}
         )
         # If the response is lost, the entry is added twice; the second one is void.
-        self._insist(lambda: self.storage.create_new_trial(self._study, template))
+        self._retried(lambda: self.storage.create_new_trial(self._study, template))
 
-    def note(self, key: str, value: Any) -> None:
+    def set_metadata(self, key: str, value: Any) -> None:
         """Sets a metadata value of the search; the last value of a key applies."""
-        self._insist(lambda: self.storage.set_study_user_attr(self._study, key, value))
+        self._retried(lambda: self.storage.set_study_user_attr(self._study, key, value))
 
-    def notes(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         """Returns the metadata."""
-        return self._insist(lambda: self.storage.get_study_user_attrs(self._study))
+        return self._retried(lambda: self.storage.get_study_user_attrs(self._study))
 
     def _study_id(self, name: str) -> int:
         optuna = self._optuna
@@ -248,14 +248,14 @@ class TrialHistory:
         except optuna.exceptions.DuplicatedStudyError:  # created by another tuner at the same time
             return int(self.storage.get_study_id_from_name(name))
 
-    def _insist(self, action: Callable[[], _T]) -> _T:
+    def _retried(self, action: Callable[[], _T]) -> _T:
         """Runs a storage operation; retries for a minute while the database is unavailable."""
         began, pause = time.monotonic(), 0.1
         while True:
             try:
                 return action()
             except self._optuna.exceptions.StorageInternalError as error:
-                if time.monotonic() - began > _PATIENCE_SECONDS:
+                if time.monotonic() - began > _TIMEOUT_SECONDS:
                     cause = error.__cause__ or error
                     raise DataError(
                         f"the storage of the search does not answer: {cause}. Run the same "
@@ -293,7 +293,7 @@ class Heartbeat:
 
     Args:
       output_dir: directory of the search.
-      ledger: trial history of the search.
+      history: trial history of the search.
       beats: whether there may be tuners at other places.
 
     Attributes:
@@ -301,13 +301,13 @@ class Heartbeat:
       place: name of `output_dir`.
     """
 
-    def __init__(self, output_dir: Path, ledger: TrialHistory, *, beats: bool) -> None:
+    def __init__(self, output_dir: Path, history: TrialHistory, *, beats: bool) -> None:
         self.tuner = uuid.uuid4().hex[:12]
         self._output_dir = output_dir
         self._folder = output_dir / "tuners"
         self._folder.mkdir(parents=True, exist_ok=True)
         self.place = _place(self._folder)
-        self._ledger = ledger
+        self._history = history
         self._beats = beats
         self._beaten = -_BEAT_SECONDS
         self._seen: dict[str, tuple[str, float]] = {}
@@ -322,7 +322,7 @@ class Heartbeat:
         os.write(self._descriptor, f"process {os.getpid()}\n".encode())
         if self._beats:
             where = f"{socket.gethostname()}:{self._output_dir.absolute()}"
-            self._ledger.note(f"{_PLACES}{self.place}", where)
+            self._history.set_metadata(f"{_PLACES}{self.place}", where)
         self.beat()
         return self
 
@@ -340,7 +340,7 @@ class Heartbeat:
         now = time.monotonic()
         if self._beats and now - self._beaten >= _BEAT_SECONDS:
             self._beaten = now
-            self._ledger.note(f"{_PREFIX}{self.tuner}", f"{self.place} {time.time():.0f}")
+            self._history.set_metadata(f"{_PREFIX}{self.tuner}", f"{self.place} {time.time():.0f}")
 
     def is_alive(self, tuner: str, place: str) -> bool:
         """Returns True if a tuner is alive, as far as visible from here."""
@@ -356,20 +356,20 @@ class Heartbeat:
 
     def _beating(self) -> dict[str, str]:
         """Returns the places of the tuners whose heartbeats are changing."""
-        now, found = time.monotonic(), {}
-        for key, note in self._ledger.notes().items():
+        now, places = time.monotonic(), {}
+        for key, value in self._history.metadata().items():
             if not key.startswith(_PREFIX):
                 continue
             before, since = self._seen.get(key, ("", now))
-            self._seen[key] = (note, since if before == note else now)
+            self._seen[key] = (value, since if before == value else now)
             if now - self._seen[key][1] < _DEAD_SECONDS:
-                found[key.removeprefix(_PREFIX)] = str(note).partition(" ")[0]
-        return found
+                places[key.removeprefix(_PREFIX)] = str(value).partition(" ")[0]
+        return places
 
 
-def whereabouts(ledger: TrialHistory, place: str) -> str:
+def whereabouts(history: TrialHistory, place: str) -> str:
     """Returns the machine and folder of a place; empty if unknown."""
-    return str(ledger.notes().get(f"{_PLACES}{place}", ""))
+    return str(history.metadata().get(f"{_PLACES}{place}", ""))
 
 
 def _place(folder: Path) -> str:

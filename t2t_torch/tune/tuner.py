@@ -42,7 +42,7 @@ INVALID_HP_CODE = 3
 
 _STOPPED = (128 + signal.SIGTERM, 128 + signal.SIGINT, -signal.SIGTERM, -signal.SIGINT)
 _LAST_BYTES = 4096
-_MOST_TOLD = 500  # maximum length of an error message, in characters
+_MAX_ERROR_LENGTH = 500  # maximum length of an error message, in characters
 
 Ending = Literal["done", "refused", "invalid", "diverged", "stopped", "broken"]
 """done: reached its rung; refused: user error; invalid: INVALID_HP; diverged: non-finite loss;
@@ -92,7 +92,7 @@ class Training:
         self._process: subprocess.Popen[bytes] | None = None
         self._created = time.monotonic()
         self._began = 0.0
-        self._asked = 0.0
+        self._stop_requested = 0.0
 
     @property
     def seconds(self) -> float:
@@ -140,10 +140,10 @@ class Training:
         ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
         return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Requests a save and exit; repeated calls have no effect."""
-        if self._process is not None and not self._asked:
-            self._asked = time.monotonic()
+        if self._process is not None and not self._stop_requested:
+            self._stop_requested = time.monotonic()
             self._process.terminate()
 
     def kill(self) -> None:
@@ -175,15 +175,15 @@ def _follow_parent() -> None:
 
 def _why(directory: Path, code: int) -> str:
     """Returns the last error output of a training process."""
-    told = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     with (directory / LOG).open("rb") as log:
         log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
         lines = log.read().decode(errors="replace").splitlines()
-    begun = max((n for n, line in enumerate(lines) if line.startswith("$ ")), default=-1)
-    lines = [line.strip() for line in lines[begun + 1 :] if line.strip()]
+    start = max((n for n, line in enumerate(lines) if line.startswith("$ ")), default=-1)
+    lines = [line.strip() for line in lines[start + 1 :] if line.strip()]
     errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     words = " ".join(lines[errors[-1] :]) if errors and code > 0 else "".join(lines[-1:])
-    return f"{told}: {words[:_MOST_TOLD]}" if words else told
+    return f"{status}: {words[:_MAX_ERROR_LENGTH]}" if words else status
 
 
 # Resources of parallel trainings on one machine: threads, and a GPU each if available.
@@ -220,12 +220,12 @@ def _devices() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [device for device in named.split(",") if device]
-    found = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
-    return [str(number) for number in range(found)]
+    count = len(list(_NVIDIA.iterdir())) if _NVIDIA.is_dir() else 0
+    return [str(number) for number in range(count)]
 
 
-_LOOK_SECONDS = 0.05  # polling interval of the processes
-_ASK_SECONDS = 1.0  # polling interval of the trial history when idle
+_POLL_SECONDS = 0.05  # polling interval of the processes
+_SYNC_SECONDS = 1.0  # polling interval of the trial history when idle
 _STOP_SECONDS = 120.0  # timeout for trainings to save
 _REFUSED_IN_A_ROW = 3
 
@@ -255,7 +255,7 @@ class _Slot:
     training: Training
     broke_at: tuple[int, int] = (-1, 0)
     """Step and exit code of the last failure."""
-    told: str = ""
+    waiting_message: str = ""
     """Last waiting message shown to the user."""
 
 
@@ -264,11 +264,11 @@ class Tuner:
 
     Args:
       search: search that has been started.
-      subject: target of the search.
-      presence: heartbeat of this tuner, already entered.
+      target: target of the search.
+      heartbeat: heartbeat of this tuner, already entered.
       config: settings of the tuner.
       stop: stop request set by a signal.
-      tell: callback that prints a line.
+      print_line: callback that prints a line.
       show: callback that updates the progress display; its argument is True if a trial has started
         or ended.
     """
@@ -276,23 +276,23 @@ class Tuner:
     def __init__(
         self,
         search: SharedSearch,
-        subject: SearchTarget,
-        presence: Heartbeat,
+        target: SearchTarget,
+        heartbeat: Heartbeat,
         config: TunerConfig,
         *,
         stop: StopRequest,
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
         show: Callable[[bool], None],
     ) -> None:
         self.search = search
-        self._subject = subject
-        self._presence = presence
+        self._target = target
+        self._heartbeat = heartbeat
         self._config = config
         self._stop = stop
-        self._tell = tell
+        self._print_line = print_line
         self._show = show
         self._slots: dict[int, _Slot] = {}
-        self._asked = 0.0
+        self._last_sync = 0.0
 
     @property
     def _metric(self) -> str:
@@ -312,47 +312,47 @@ class Tuner:
                     return
                 for slot in self._slots.values():
                     self._start(slot)
-                self._presence.beat()
+                self._heartbeat.beat()
                 self._show(changed)
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
         finally:
             self._leave()
 
     def _fill(self) -> bool:
         """Syncs with other tuners and claims available tasks; returns True if it claimed any."""
         taken = False
-        if time.monotonic() - self._asked < _ASK_SECONDS:
+        if time.monotonic() - self._last_sync < _SYNC_SECONDS:
             return False
-        self._look()
+        self._sync()
         while len(self._slots) < self._config.parallel:
             if taken:
-                self._look()
-            task = self.search.take(self._presence)
+                self._sync()
+            task = self.search.take(self._heartbeat)
             if task is None:
                 break
             self._begin(task)
             taken = True
         return taken
 
-    def _look(self) -> None:
+    def _sync(self) -> None:
         """Applies new entries of the search, and frees the trials of dead tuners."""
-        self._asked = time.monotonic()
+        self._last_sync = time.monotonic()
         self.search.sync()
-        for lost in self.search.free_lost(self._presence):
-            self._tell(f"trial {lost.number} has lost its tuner")
+        for lost in self.search.free_lost(self._heartbeat):
+            self._print_line(f"trial {lost.number} has lost its tuner")
 
     def _begin(self, task: Task) -> None:
         number = next(n for n in range(self._config.parallel) if n not in self._slots)
         self._slots[number] = _Slot(task, self._training(task, number))
         begins = "begins" if task.is_new else "goes on"
         unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
-        self._tell(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
+        self._print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
 
     def _start(self, slot: _Slot) -> None:
         """Starts a training, or reports once why it has to wait."""
-        if not slot.training.start() and slot.told != slot.training.waits:
-            slot.told = slot.training.waits
-            self._tell(f"trial {slot.task.trial} waits {slot.told}")
+        if not slot.training.start() and slot.waiting_message != slot.training.waits:
+            slot.waiting_message = slot.training.waits
+            self._print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
 
     def directory(self, trial: int) -> Path:
         """Returns the run directory of a trial."""
@@ -363,7 +363,7 @@ class Tuner:
         directory = self.directory(task.trial)
         command = [
             *self._config.command,
-            *self._subject.arguments({} if task.is_default else task.hparams),
+            *self._target.arguments({} if task.is_default else task.hparams),
             f"--output_dir={directory}",
             f"--train_steps={plan.length}",
             f"--pause_at_step={task.to}",
@@ -378,8 +378,8 @@ class Tuner:
             outcome = slot.training.outcome()
             if outcome is not None:
                 ended = True
-                self._asked = 0.0  # new tasks may be available immediately
-                if not self._begun_again(number, slot, outcome):
+                self._last_sync = 0.0  # new tasks may be available immediately
+                if not self._restart(number, slot, outcome):
                     del self._slots[number]
                     self._conclude(slot, outcome)
         return ended
@@ -397,7 +397,7 @@ class Tuner:
         if outcome.ending == "done":
             self._report(slot, seen)
         elif outcome.ending == "invalid":
-            self._tell(f"trial {trial}: invalid hyperparameters, another takes its place")
+            self._print_line(f"trial {trial}: invalid hyperparameters, another takes its place")
             self._add(slot, "invalid", seen, why=outcome.why)
         elif outcome.ending == "refused" and slot.task.is_default and not self._any_value():
             # Not specific to this trial: every training would fail.
@@ -407,7 +407,7 @@ class Tuner:
                 f"All that it has said: {self.directory(trial)}/tuner.log"
             )
         else:
-            self._tell(f"trial {trial} failed: {outcome.why}")
+            self._print_line(f"trial {trial} failed: {outcome.why}")
             self._add(slot, "fail", seen, why=outcome.why)
             self._check_that_any_trains(outcome)
 
@@ -417,10 +417,12 @@ class Tuner:
         self._add(slot, "report", seen, value=value)
         trial = self.search.searcher.trials[slot.task.trial]
         then = {"free": "is promoted", "completed": "is complete"}.get(trial.status, trial.status)
-        told = "not finite" if value is None else f"{value:.5g}"
-        self._tell(f"trial {trial.number} {then}: {self._metric} {told} at step {step:,}")
+        value_text = "not finite" if value is None else f"{value:.5g}"
+        self._print_line(
+            f"trial {trial.number} {then}: {self._metric} {value_text} at step {step:,}"
+        )
 
-    def _begun_again(self, number: int, slot: _Slot, outcome: Outcome) -> bool:
+    def _restart(self, number: int, slot: _Slot, outcome: Outcome) -> bool:
         """Restarts a failed training from its checkpoint, unless that is futile."""
         if outcome.ending not in ("broken", "stopped"):
             return False
@@ -430,7 +432,9 @@ class Tuner:
         if same or trial.restarts >= self._config.max_restarts:
             return False
         self._add(slot, "restart", seen, why=outcome.why, restart=trial.restarts + 1)
-        self._tell(f"trial {trial.number} broke, it goes on from its checkpoint: {outcome.why}")
+        self._print_line(
+            f"trial {trial.number} broke, it goes on from its checkpoint: {outcome.why}"
+        )
         slot.broke_at = seen.step, outcome.code
         slot.training = self._training(slot.task, number)
         return True
@@ -455,8 +459,8 @@ class Tuner:
         curve = [[step, value] for step, value in seen.curve if (step not in known)]
         step, seconds = seen.step, round(slot.training.seconds, 2)
         entry = {"step": step, "curve": curve, "seconds": seconds, **more}
-        if not self.search.tell(self._presence, do, trial.number, **entry):
-            self._tell(f"trial {trial.number} was taken over by another tuner")
+        if not self.search.report(self._heartbeat, do, trial.number, **entry):
+            self._print_line(f"trial {trial.number} was taken over by another tuner")
 
     def _hand_back(self, slot: _Slot, seen: Evaluations) -> None:
         self._add(slot, "leave", seen)
@@ -464,15 +468,15 @@ class Tuner:
     def _leave(self) -> None:
         """Stops the trainings and returns their trials to the search."""
         for slot in self._slots.values():
-            slot.training.ask_to_stop()
+            slot.training.request_stop()
         if any(not slot.training.waits for slot in self._slots.values()):
-            self._tell("the trainings save and end; the same command goes on with them")
+            self._print_line("the trainings save and end; the same command goes on with them")
         until = time.monotonic() + _STOP_SECONDS
         for number, slot in list(self._slots.items()):
             while not slot.training.waits and slot.training.outcome() is None:
                 if time.monotonic() > until:
                     slot.training.kill()
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
             del self._slots[number]
             directory = self.directory(slot.task.trial)
             try:
@@ -545,22 +549,22 @@ def write_outcome(record: SearchRecord, where: Callable[[int], str]) -> list[str
     directory = record.output_dir
     write_text(directory / RECORD, record.to_json())
     write_text(directory / PAGE, search_page(record))
-    told = write_findings(record, directory)
-    lines = [told, "", f"All of it, to look at: {directory / PAGE}"]
+    summary = write_findings(record, directory)
+    lines = [summary, "", f"All of it, to look at: {directory / PAGE}"]
     if record.best is not None:
-        lines.append(_tell_best(directory / BEST, record.best, where))
+        lines.append(_best_run_line(directory / BEST, record.best, where))
     return lines
 
 
-def _tell_best(link: Path, best: TrialRecord, where: Callable[[int], str]) -> str:
+def _best_run_line(link: Path, best: TrialRecord, where: Callable[[int], str]) -> str:
     """Links to the best run if it is local; returns a line with its location."""
     if best.output_dir.is_dir():
         _link(link, best.output_dir)
         return f"The best run, to decode, export or serve: {link}"
     link.unlink(missing_ok=True)  # outdated link
-    told = where(best.number) or "another --output_dir of this search"
+    location = where(best.number) or "another --output_dir of this search"
     name = best.output_dir.relative_to(link.parent)
-    return f"The best run, {name}, is not here. It was trained in {told}"
+    return f"The best run, {name}, is not here. It was trained in {location}"
 
 
 def _link(link: Path, target: Path) -> None:

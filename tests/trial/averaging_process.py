@@ -66,13 +66,13 @@ def started(world: World) -> list[int]:
     """By process, what it takes this start to be called."""
     own = torch.zeros(world.size, dtype=torch.int64)
     own[world.rank] = int(this_start(world))
-    found: list[int] = world.sum(own).tolist()
-    return found
+    result: list[int] = world.sum(own).tolist()
+    return result
 
 
 if __name__ == "__main__":
     with join_world(use_gpu=False) as world:
-        found = {
+        result = {
             "5 batches": averaged(world, 5),
             "1 batch": averaged(world, 1),
             "no batch": fault(world, None),
@@ -82,4 +82,4 @@ if __name__ == "__main__":
             "other shapes": fault(world, {"a": np.ones(1 + world.rank)}),
         }
         if world.leads:
-            Path(sys.argv[1]).write_text(json.dumps(found), "utf-8")
+            Path(sys.argv[1]).write_text(json.dumps(result), "utf-8")

@@ -66,11 +66,11 @@ def made(trials, tmp_path, monkeypatch):
         experiment = ExperimentConfig.from_dict({**known, "hyperparameters": chosen})
         task = prepare(str(spec), experiment, chosen, ONE_PROCESS, seed=SEED, timeout_s=60)
         directory = RunDirectory(tmp_path / name)
-        told = RunConfig(
+        run_config = RunConfig(
             train_steps=steps, local_eval_frequency=0, log_step_count_steps=1, random_seed=SEED
         )
         directory.claim_files(TaskRecord(trial=task.name, train_steps=steps), {})
-        opened.append(Estimator(task, directory, told))
+        opened.append(Estimator(task, directory, run_config))
         return opened[-1]
 
     yield make

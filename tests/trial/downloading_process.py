@@ -19,7 +19,7 @@ from t2t_torch.trial.pytorch_trial import TrialContext
 
 def main(spec: str, folder: Path, local_rank: int) -> None:
     """Writes what came of each time to a file of this process."""
-    found = {}
+    result = {}
     for way in ("returns", "raises", "dies"):
         config = {"data": {"folder": str(folder), "way": way}}
         made = TrialContext(config, {})
@@ -30,11 +30,11 @@ def main(spec: str, folder: Path, local_rank: int) -> None:
             path = download_once(
                 definition, made, timeout_s=600, local_rank=local_rank, attempt_id=way
             )
-            found[way] = str(path)
+            result[way] = str(path)
         except TrialError as error:
-            found[way] = str(error)
-        found[f"{way} at"] = time.time()
-        whole = json.dumps(found)
+            result[way] = str(error)
+        result[f"{way} at"] = time.time()
+        whole = json.dumps(result)
         (folder / f"found-{local_rank}.part").write_text(whole, "utf-8")
         (folder / f"found-{local_rank}.part").replace(folder / f"found-{local_rank}.json")
 

@@ -154,7 +154,7 @@ def restored(setup, change):
     return one.trial, other.trial
 
 
-def told(value, seen):
+def described(value, seen):
     """Says all of a value: types, order, numbers to the bit, and which objects are one."""
     if isinstance(value, float | complex | np.generic):
         return type(value).__name__, repr(value)
@@ -179,22 +179,22 @@ def told(value, seen):
         seen[id(value)] = len(seen)
     if isinstance(value, torch.Tensor):
         flags = (type(value).__name__, value.dtype, value.shape, value.requires_grad)
-        return *flags, repr(value.tolist()), told(value.grad if value.is_leaf else None, seen)
+        return *flags, repr(value.tolist()), described(value.grad if value.is_leaf else None, seen)
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, nn.Module):
         names = ("_parameters", "_buffers", "_modules")
         own = {k: v for k, v in vars(value).items() if k in names or not k.startswith("_")}
-        return type(value).__name__, told(own, seen), value.__dict__.get("_calls")
+        return type(value).__name__, described(own, seen), value.__dict__.get("_calls")
     if isinstance(value, dict):
-        pairs = [(told(k, seen), told(v, seen)) for k, v in value.items()]
+        pairs = [(described(k, seen), described(v, seen)) for k, v in value.items()]
         factory = getattr(value, "default_factory", None)
         return type(value).__name__, factory, pairs
     if isinstance(value, set | frozenset):
-        return type(value).__name__, sorted(repr(told(v, seen)) for v in value)
+        return type(value).__name__, sorted(repr(described(v, seen)) for v in value)
     if isinstance(value, list | tuple | collections.deque):
-        items = [told(v, seen) for v in value]
-        own = [told(v, seen) for v in getattr(value, "__dict__", {}).values()]
+        items = [described(v, seen) for v in value]
+        own = [described(v, seen) for v in getattr(value, "__dict__", {}).values()]
         return type(value).__name__, getattr(value, "maxlen", None), items, own
     if isinstance(value, bytearray):
         return bytes(value)
@@ -202,10 +202,10 @@ def told(value, seen):
     names = {f"_Slotted{n}" if n.startswith("__") else n for n in names}
     fields = {n: getattr(value, n) for n in names if hasattr(value, n)}
     fields |= getattr(value, "__dict__", {})
-    return type(value).__name__, [(n, told(v, seen)) for n, v in sorted(fields.items())]
+    return type(value).__name__, [(n, described(v, seen)) for n, v in sorted(fields.items())]
 
 
-def told_trial(trial):
+def described_trial(trial):
     seen = {}
-    own = {n: told(v, seen) for n, v in sorted(vars(trial).items())}
-    return own, told(type(trial).totals, seen), type(trial).runs
+    own = {n: described(v, seen) for n, v in sorted(vars(trial).items())}
+    return own, described(type(trial).totals, seen), type(trial).runs

@@ -34,8 +34,8 @@ from kept_trials import (
     SlotsAndMore,
     Slotted,
     Window,
+    described_trial,
     restored,
-    told_trial,
 )
 from torch import nn
 
@@ -130,7 +130,7 @@ BEFORE = [
 def test_a_value_is_restored_whatever_stood_in_its_place(value):
     for before in BEFORE:
         one, other = restored(sets("kept", before), sets("kept", VALUES[value]))
-        assert told_trial(one) == told_trial(other), before
+        assert described_trial(one) == described_trial(other), before
 
 
 @pytest.mark.parametrize("value", VALUES)
@@ -144,7 +144,7 @@ def test_a_value_is_restored_within_others(value):
         trial.sample = Sample(item)
 
     one, other = restored(sets("kept", list), change)
-    assert told_trial(one) == told_trial(other)
+    assert described_trial(one) == described_trial(other)
 
 
 def case(function):
@@ -357,7 +357,7 @@ def test_a_trial_is_restored_with_the_identity_of_its_objects(name):
     trial_of: dict[int, Any] = {}
     one, other = restored(setup, change)
     functions = {"losses", "tree"}
-    left, right = told_trial(one), told_trial(other)
+    left, right = described_trial(one), described_trial(other)
     for own in (left, right):
         for function in functions & {*own[0]}:
             own[0].pop(function)
@@ -559,7 +559,7 @@ def test_everything_is_given_back_after_a_try():
         trial.again = trial.kept0
 
     one = Made(setup)
-    before, objects = told_trial(one.trial), dict(vars(one.trial))
+    before, objects = described_trial(one.trial), dict(vars(one.trial))
     with one.state.kept():
         for value in [*vars(one.trial).values()]:
             if isinstance(value, list | collections.deque):
@@ -569,5 +569,5 @@ def test_everything_is_given_back_after_a_try():
         one.trial.new = one.trial.kept0 = 3
         one.trial.totals.append(1)
         del one.trial.again
-    assert told_trial(one.trial) == before
+    assert described_trial(one.trial) == before
     assert all(vars(one.trial)[name] is objects[name] for name in ("model", "kept13", "kept29"))

@@ -102,11 +102,11 @@ def of_two(tmp_path_factory):
 
 @pytest.mark.parametrize("count", [5, 1])
 def test_two_processes_find_what_one_finds(of_two, count):
-    found = of_two["5 batches" if count == 5 else "1 batch"]
+    result = of_two["5 batches" if count == 5 else "1 batch"]
     alone = script().averaged(ONE_PROCESS, count)
-    assert found.keys() == alone.keys()
+    assert result.keys() == alone.keys()
     for name, value in alone.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-15)
+        np.testing.assert_allclose(result[name], value, rtol=1e-15)
 
 
 def test_processes_agree_on_the_name_of_their_start(of_two):

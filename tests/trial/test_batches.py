@@ -194,12 +194,12 @@ def test_the_callers_generators_are_left_as_they_are() -> None:
             with isolated(4):
                 expected = [draw() for _ in range(9)]
             with isolated(4):
-                found = []
+                result = []
                 for _ in range(8):
-                    found.append(draw())
+                    result.append(draw())
                     next(source)
                 list(evaluation)
-                assert [*found, draw()] == expected, kind
+                assert [*result, draw()] == expected, kind
     with isolated(4), pytest.raises(ZeroDivisionError), isolated(5):
         raise ZeroDivisionError
     before = random.getstate()
@@ -212,12 +212,12 @@ def test_the_callers_generators_are_left_as_they_are() -> None:
 def test_an_isolated_stream_goes_on_where_it_stopped() -> None:
     with isolated(8):
         expected = [(torch.rand(()).item(), np.random.rand(), random.random()) for _ in range(3)]
-    stream, found = IsolatedStream(8), []
+    stream, result = IsolatedStream(8), []
     for _ in range(3):
         random.random()
         with stream:
-            found.append((torch.rand(()).item(), np.random.rand(), random.random()))
-    assert found == expected
+            result.append((torch.rand(()).item(), np.random.rand(), random.random()))
+    assert result == expected
 
 
 def test_an_item_that_is_sampled_twice_is_augmented_twice() -> None:
@@ -381,15 +381,15 @@ class Unsized(data.IterableDataset[Any]):
 def test_workers_that_should_outlive_an_evaluation_do_not_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    told: list[str] = []
-    monkeypatch.setattr(batches.logging, "log_first_n", lambda _, line, n: told.append(line))
+    messages: list[str] = []
+    monkeypatch.setattr(batches.logging, "log_first_n", lambda _, line, n: messages.append(line))
     loader = data.DataLoader(
         Augmented(), batch_size=4, num_workers=workers, persistent_workers=workers > 0
     )
     train(loader, 1)
-    assert not told
+    assert not messages
     assert len(list(TrialEvalBatches(loader)))
-    assert ["persistent_workers=True is ignored" in line for line in told] == [True][:workers]
+    assert ["persistent_workers=True is ignored" in line for line in messages] == [True][:workers]
 
 
 def test_a_stream_is_read_again_up_to_where_a_run_goes_on() -> None:

@@ -28,11 +28,11 @@ def test_values_and_constants_stand_and_ranges_take_what_the_command_says():
 
 
 def test_all_ranges_without_a_value_are_named_with_the_way_out():
-    with pytest.raises(ConfigError) as told:
+    with pytest.raises(ConfigError) as caught:
         chosen_values(HYPERPARAMETERS)
-    assert "hyperparameters.learning_rate, hyperparameters.dropout: a range" in str(told.value)
-    assert "t2t-tuner" in str(told.value)
-    assert "--hparams=learning_rate=...,dropout=..." in str(told.value)
+    assert "hyperparameters.learning_rate, hyperparameters.dropout: a range" in str(caught.value)
+    assert "t2t-tuner" in str(caught.value)
+    assert "--hparams=learning_rate=...,dropout=..." in str(caught.value)
 
 
 def test_an_unknown_name_is_refused_with_the_nearest():
@@ -101,8 +101,8 @@ def test_what_is_no_yaml_is_refused():
     [("1e-3", 1e-3), ("1E5", 1e5), ("-.5e2", -50.0), ("3", 3), ("1.5", 1.5), (".inf", math.inf)],
 )
 def test_numbers_are_numbers(text, value):
-    found = read_value("a", text)
-    assert (found, type(found)) == (value, type(value))
+    result = read_value("a", text)
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def _written(folder: Path, files: dict[str, str]) -> Path:
     return folder
 
 
-def _kept(definition: Definition, run: Path) -> list[str]:
+def _copied_files(definition: Definition, run: Path) -> list[str]:
     keep_code(definition, RunDirectory(run))
     folder = run / "code"
     return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
@@ -52,8 +52,8 @@ def test_a_directory_is_copied_without_what_is_no_code(tmp_path: Path) -> None:
     )
     (trial / "gone").symlink_to(trial / "nowhere")
     (trial / "run" / "code").mkdir()
-    found = _kept(load_definition(str(trial)), trial / "run")
-    assert found == ["mine/model_def.py", "mine/parts/layers.py"]
+    result = _copied_files(load_definition(str(trial)), trial / "run")
+    assert result == ["mine/model_def.py", "mine/parts/layers.py"]
 
 
 def test_pedlignore_says_what_is_no_part_of_it(tmp_path: Path) -> None:
@@ -85,9 +85,9 @@ a[!b]c
             "axc": "",
         },
     )
-    found = _kept(load_definition(str(trial)), tmp_path / "run")
+    result = _copied_files(load_definition(str(trial)), tmp_path / "run")
     expected = ["abc", "model_def.py", "sub/deep/a.py", "sub/kept.csv", "sub/notes.txt"]
-    assert found == [f"mine/{name}" for name in expected]
+    assert result == [f"mine/{name}" for name in expected]
 
 
 def test_a_file_is_copied_with_what_it_imports_from_beside_it(tmp_path: Path) -> None:
@@ -102,8 +102,8 @@ def test_a_file_is_copied_with_what_it_imports_from_beside_it(tmp_path: Path) ->
         },
     )
     definition = load_definition(f"{tmp_path}/mine/trial.py:SmallTrial")
-    found = _kept(definition, tmp_path / "run")
-    assert found == ["beside.py", "inner/__init__.py", "inner/part.py", "trial.py"]
+    result = _copied_files(definition, tmp_path / "run")
+    assert result == ["beside.py", "inner/__init__.py", "inner/part.py", "trial.py"]
     again = load_definition(str(copy_of(definition.spec, tmp_path / "run")))
     assert again.path == tmp_path / "run" / "code" / "trial.py"
     assert again.trial_class.__name__ == "SmallTrial"
@@ -115,8 +115,8 @@ def test_code_comes_before_tables_when_there_is_too_much(
     monkeypatch.setattr(run_record, "MOST", 10_000)
     files = {"model_def.py": code(), "a.txt": "x" * 9_000, "z.txt": "x" * 10}
     trial = _written(tmp_path / "mine", files)
-    found = _kept(load_definition(str(trial)), tmp_path / "run")
-    assert found == ["mine/model_def.py", "mine/z.txt"]
+    result = _copied_files(load_definition(str(trial)), tmp_path / "run")
+    assert result == ["mine/model_def.py", "mine/z.txt"]
 
 
 def test_it_is_written_once_when_the_run_begins(tmp_path: Path) -> None:

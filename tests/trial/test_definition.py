@@ -61,12 +61,12 @@ def entered(enter):
 def test_trials_as_they_were_written_load(
     trials, spec, name, generation, has_download, has_function
 ):
-    found = load_definition(str(trials / spec))
-    assert found.trial_class.__name__ == name
-    assert found.path == trials / spec
-    assert found.generation == generation
-    assert (found.download_data is not None) == has_download
-    assert (found.make_data_loaders is not None) == has_function
+    result = load_definition(str(trials / spec))
+    assert result.trial_class.__name__ == name
+    assert result.path == trials / spec
+    assert result.generation == generation
+    assert (result.download_data is not None) == has_download
+    assert (result.make_data_loaders is not None) == has_function
     named = load_definition(f"{trials / spec}:{name}")
     assert (named.trial_class.__name__, named.spec) == (name, f"{trials / spec}:{name}")
 
@@ -79,9 +79,9 @@ def test_a_module_is_found_by_its_dotted_name(tmp_path, monkeypatch):
     write(tmp_path, {"dotted_trials/__init__.py": "", "dotted_trials/one.py": GOOD})
     monkeypatch.chdir(tmp_path)
     for spec in ("dotted_trials.one:MyTrial", "dotted_trials.one"):
-        found = load_definition(spec)
-        assert found.trial_class.__module__ == "dotted_trials.one"
-        assert found.path == tmp_path / "dotted_trials" / "one.py"
+        result = load_definition(spec)
+        assert result.trial_class.__module__ == "dotted_trials.one"
+        assert result.path == tmp_path / "dotted_trials" / "one.py"
     del sys.modules["dotted_trials.one"], sys.modules["dotted_trials"]
 
 
@@ -136,9 +136,9 @@ FILES_IMPORT = {
 def test_files_of_a_directory_import_each_other(tmp_path, how):
     folder = write(tmp_path / "my-trial 2", FILES_IMPORT[how])
     for spec in (str(folder), f"{folder}:MyTrial"):
-        found = load_definition(spec)
-        assert found.trial_class.__name__ == "MyTrial"
-        assert found.make_data_loaders is not None
+        result = load_definition(spec)
+        assert result.trial_class.__name__ == "MyTrial"
+        assert result.make_data_loaders is not None
 
 
 def test_a_file_may_import_its_neighbours(tmp_path):
@@ -171,10 +171,10 @@ def test_a_file_named_like_a_module_of_python_hides_none(tmp_path, monkeypatch):
 def test_what_was_imported_before_from_the_folder_stays(tmp_path, monkeypatch):
     folder = write(tmp_path, {"m.py": GOOD, "lib/kept.py": "", "lib/__init__.py": ""})
     monkeypatch.syspath_prepend(str(folder))
-    kept = importlib.import_module("lib.kept")
+    module = importlib.import_module("lib.kept")
     for _ in range(2):
         load_definition(str(folder))
-    assert sys.modules["lib.kept"] is kept
+    assert sys.modules["lib.kept"] is module
     del sys.modules["lib.kept"], sys.modules["lib"]
 
 
@@ -297,9 +297,9 @@ def test_a_method_that_makes_loaders_comes_before_a_function(tmp_path):
 
 
 def test_what_a_class_has_can_be_asked(trials):
-    found = load_definition(str(trials / "gen2"))
-    assert found.has("create_lr_scheduler")
-    assert not found.has("training_metrics")
+    result = load_definition(str(trials / "gen2"))
+    assert result.has("create_lr_scheduler")
+    assert not result.has("training_metrics")
 
 
 @pytest.mark.parametrize(

@@ -67,29 +67,29 @@ def of_three(tmp_path_factory):
     codes = [process.exitcode for process in processes]
     for process in processes:
         process.kill()
-    found = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(3)]
+    result = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(3)]
     calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
-    return folder, codes, found, dict(calls), len(calls)
+    return folder, codes, result, dict(calls), len(calls)
 
 
 def test_it_is_called_once_and_all_processes_have_its_path(of_three):
-    folder, _, found, _, count = of_three
-    assert [each["returns"] for each in found] == [str(folder)] * 3
+    folder, _, result, _, count = of_three
+    assert [each["returns"] for each in result] == [str(folder)] * 3
     assert count == 3  # once each way, for three processes
 
 
 def test_what_it_raises_is_raised_in_all_processes_with_its_traceback(of_three):
-    _, _, found, calls, _ = of_three
-    for each in found:
+    _, _, result, calls, _ = of_three
+    for each in result:
         assert "trial.py" in each["raises"] and "in download_data" in each["raises"]
         assert each["raises"].endswith("OSError: the server is on fire")
         assert each["raises at"] - float(calls["raises"]) < 10
 
 
 def test_a_process_that_dies_in_it_is_not_waited_for(of_three):
-    _, codes, found, calls, _ = of_three
+    _, codes, result, calls, _ = of_three
     assert codes == [7, 0, 0]
-    for each in found[1:]:
+    for each in result[1:]:
         assert "The process that called download_data" in each["dies"]
         assert each["dies at"] - float(calls["dies"]) < 10
 

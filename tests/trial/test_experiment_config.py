@@ -118,7 +118,7 @@ def test_merged_mappings_may_be_overridden(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("a: [1, 2", "line 1, column 9"),
         ("", "holds nothing"),
@@ -127,8 +127,8 @@ def test_merged_mappings_may_be_overridden(tmp_path: Path) -> None:
         ("data: \x07\n", "is no YAML"),
     ],
 )
-def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         read(tmp_path, text)
 
 
@@ -165,7 +165,7 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         ({"serchr": {}}, "exp.yaml: serchr: there is no such key. Did you mean searcher?"),
         (
@@ -208,8 +208,8 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
         ({"reproducibility": {"experiment_seed": -1}}, "experiment_seed: -1: should be greater"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_dotted_name(written: Any, told: str) -> None:
-    assert told in refused(written)
+def test_what_is_wrong_is_told_by_its_dotted_name(written: Any, message: str) -> None:
+    assert message in refused(written)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_budget_of_steps_says_how_many_trainings_begin(searcher: Any, trials: 
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
-    told = refused({"max_restarts": -1, "labels": "x", "searcher": {"nme": "single"}})
-    assert [key in told for key in ("max_restarts", "labels", "searcher.nme")] == [True] * 3
+    message = refused({"max_restarts": -1, "labels": "x", "searcher": {"nme": "single"}})
+    assert [key in message for key in ("max_restarts", "labels", "searcher.nme")] == [True] * 3
 
 
 def test_unknown_keys_are_the_users_own_below_data_and_hyperparameters() -> None:

@@ -43,9 +43,9 @@ STRUCTURES = {
 def test_every_structure_comes_back_as_it_was(name):
     moved = to_device(STRUCTURES[name], CPU)
     assert same_shape(moved, STRUCTURES[name])
-    found, expected = leaves(moved), leaves(STRUCTURES[name])
-    assert list(found) == list(expected)
-    for key, leaf in found.items():
+    result, expected = leaves(moved), leaves(STRUCTURES[name])
+    assert list(result) == list(expected)
+    for key, leaf in result.items():
         if leaf is not None:
             assert isinstance(leaf, torch.Tensor)
             assert leaf.dtype == torch.as_tensor(expected[key]).dtype
@@ -91,10 +91,10 @@ def test_arrays_that_torch_would_not_take_are_taken():
 
 def test_strings_objects_and_numbers_stay():
     words, objects = np.array(["a", "b"]), np.array([None, {}], object)
-    kept = to_device((words, objects, "text", b"bytes", 1, 2.5, None, np.float32(3)), CPU)
-    assert kept[0] is words
-    assert kept[1] is objects
-    assert kept[2:] == ("text", b"bytes", 1, 2.5, None, np.float32(3))
+    unchanged = to_device((words, objects, "text", b"bytes", 1, 2.5, None, np.float32(3)), CPU)
+    assert unchanged[0] is words
+    assert unchanged[1] is objects
+    assert unchanged[2:] == ("text", b"bytes", 1, 2.5, None, np.float32(3))
 
 
 def test_kinds_of_dicts_stay_what_they_are():

@@ -120,7 +120,7 @@ def made(name):
 
 def moved(optimizer, scheduler, first, last):
     """Steps; returns what the optimizer's groups are after each."""
-    found = []
+    rates = []
     for step in range(first, last):
         optimizer.step()
         if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
@@ -128,8 +128,8 @@ def moved(optimizer, scheduler, first, last):
         else:
             scheduler.step()
         groups = settings_of(optimizer)
-        found.append([(g["lr"], g["momentum"], g.get("initial_lr")) for g in groups])
-    return found
+        rates.append([(g["lr"], g["momentum"], g.get("initial_lr")) for g in groups])
+    return rates
 
 
 def test_there_is_a_case_for_each_scheduler_of_torch():
@@ -149,10 +149,10 @@ def test_killed_and_gone_on_the_learning_rates_are_those_of_no_stop(name, stop):
 
     before, its = made(name)
     first = moved(before, its, 0, stop)
-    told = json.loads(json.dumps({"groups": settings_of(before), "scheduler": state_of(its)}))
+    stored = json.loads(json.dumps({"groups": settings_of(before), "scheduler": state_of(its)}))
     after, other = made(name)
-    restore_settings(after, told["groups"], "a trial")
-    restore_state(other, told["scheduler"])
+    restore_settings(after, stored["groups"], "a trial")
+    restore_state(other, stored["scheduler"])
 
     assert first + moved(after, other, stop, STEPS) == whole
 
@@ -190,8 +190,8 @@ def test_what_no_checkpoint_holds_is_warned_of(caplog):
     _, scheduler = made("StepLR")
     scheduler.queue = collections.deque([1])
     with caplog.at_level(logging.WARNING):
-        told = state_of(scheduler)
-    assert "queue" not in told
+        stored = state_of(scheduler)
+    assert "queue" not in stored
     assert "StepLR keeps queue as deque, which no checkpoint holds" in caplog.text
 
 

@@ -56,8 +56,8 @@ def test_a_run_of_a_trial_answers_records_and_batches(run: Path) -> None:
 
 def test_the_checkpoint_is_chosen_as_other_predictors_choose_it(run: Path) -> None:
     for wanted, step in ((None, 3), ("latest", 3), ("best", 2), (1, 1), ("ckpt-1", 1)):
-        found = t2t_torch.load(run, wanted)([ROW])[0]
-        np.testing.assert_allclose(found, _by_hand(run, step), rtol=1e-5)
+        result = t2t_torch.load(run, wanted)([ROW])[0]
+        np.testing.assert_allclose(result, _by_hand(run, step), rtol=1e-5)
     mean = t2t_torch.load(run, "average:2")
     assert mean.chosen.description == "mean of steps 2, 3"
     expected = (_by_hand(run, 2) + _by_hand(run, 3)) / 2
@@ -73,10 +73,10 @@ def test_nested_inputs_come_out_as_forward_nests_them(tmp_path: Path) -> None:
 assert nothing is None
 return Pair(self.linear(left), {"sum": left.sum(1) + right, "kept": [right]})"""
     predictor = t2t_torch.load(made_run(tmp_path / "made", code(forward)))
-    found = predictor([{"left": ROW, "rest": (n, None)} for n in (0.5, 1.5)])
-    assert [float(one.right["sum"]) for one in found] == [6.5, 7.5]
-    assert type(found[0]).__name__ == "Pair" and found[1].right["kept"][0] == 1.5
-    assert found[0].left.shape == (2,)
+    result = predictor([{"left": ROW, "rest": (n, None)} for n in (0.5, 1.5)])
+    assert [float(one.right["sum"]) for one in result] == [6.5, 7.5]
+    assert type(result[0]).__name__ == "Pair" and result[1].right["kept"][0] == 1.5
+    assert result[0].left.shape == (2,)
 
 
 def test_records_of_different_sizes_are_computed_by_size(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_records_of_different_sizes_are_computed_by_size(tmp_path: Path) -> None
 def test_several_arguments_are_a_tuple(tmp_path: Path) -> None:
     run = made_run(tmp_path / "made", code("return self.linear(x) * y[:, None]", takes="x, y"))
     predictor = t2t_torch.load(run)
-    (found,) = predictor([(ROW, 2.0)])
-    np.testing.assert_allclose(found, 2 * _by_hand(run, 3), rtol=1e-5)
+    (result,) = predictor([(ROW, 2.0)])
+    np.testing.assert_allclose(result, 2 * _by_hand(run, 3), rtol=1e-5)
     with pytest.raises(TrialError, match="takes 2 arguments: give a tuple"):
         predictor([ROW])
 

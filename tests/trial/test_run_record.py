@@ -66,9 +66,9 @@ MAY = {
 
 @pytest.mark.parametrize("name", MAY)
 def test_what_no_weight_depends_on_may_change_and_is_told(name):
-    (told, *_) = record().changes(record(**{name: MAY[name]}))
-    assert told.startswith(name)
-    assert " -> " in told
+    (change, *_) = record().changes(record(**{name: MAY[name]}))
+    assert change.startswith(name)
+    assert " -> " in change
 
 
 def test_the_length_of_the_search_is_told_with_both_values():
@@ -101,11 +101,11 @@ def test_what_weights_depend_on_is_refused(now):
 def test_all_that_is_refused_is_listed():
     seed = {"experiment_seed": 3}
     now = record({"learning_rate": 0.2, "net": {"layers": [3]}}, reproducibility=seed)
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError) as caught:
         record().changes(now)
     for line in (
         "reproducibility.experiment_seed: 0 -> 3",
         "hyperparameters.learning_rate: 0.1 -> 0.2",
         "hyperparameters.net.layers: [2, 1] -> [3]",
     ):
-        assert line in str(told.value)
+        assert line in str(caught.value)

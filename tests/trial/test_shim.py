@@ -35,8 +35,8 @@ def shim():
 
 @pytest.mark.parametrize("module", NAMES)
 def test_every_name_that_trials_import_is_there(module):
-    found = importlib.import_module(module)
-    assert not [name for name in NAMES[module].split() if not hasattr(found, name)]
+    result = importlib.import_module(module)
+    assert not [name for name in NAMES[module].split() if not hasattr(result, name)]
 
 
 def test_a_module_below_is_an_attribute_of_the_one_above():

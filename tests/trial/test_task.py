@@ -35,18 +35,18 @@ def by_hand(estimator, steps, *, frequency=1, averages=True, clip=lambda paramet
     model.load_state_dict(estimator.model.state_dict())
     model.train()
     optimizer = trial.optimizer(model)
-    stream, told = batches(estimator.task.loaders[0]), []
+    stream, losses = batches(estimator.task.loaders[0]), []
     for _ in range(steps):
         for _ in range(frequency):
             _, (inputs, labels) = next(stream)
             losses = trial.losses(model(inputs), labels)
             loss = losses["loss"] if isinstance(losses, dict) else losses
-            told.append(loss.item())
+            losses.append(loss.item())
             (loss / frequency if averages else loss).backward()
         clip(model.parameters())
         optimizer.step()
         optimizer.zero_grad()
-    return model, told
+    return model, losses
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_an_unmodified_trial_trains_as_a_loop_written_by_hand(
         "average_aggregated_gradients": averages,
     }
     estimator = made(trials / place, config=config, hparams=hparams, optimizations=optimizations)
-    expected, told = by_hand(estimator, 14, frequency=frequency, averages=averages)
+    expected, losses = by_hand(estimator, 14, frequency=frequency, averages=averages)
     estimator.train(14)
     assert_equal(estimator.model, expected)
-    means = np.array(told).reshape(14, frequency).mean(1)
+    means = np.array(losses).reshape(14, frequency).mean(1)
     np.testing.assert_allclose(losses_of(estimator), means, rtol=1e-12)
 
 
@@ -397,10 +397,12 @@ def test_a_scheduler_made_later_than_the_optimizer_begins_anew_and_that_is_said(
     estimator = made(place)
     estimator.train(1)
     estimator.close()
-    told = []
-    monkeypatch.setattr(schedule.logging, "warning", lambda line, *given: told.append(line % given))
+    lines = []
+    monkeypatch.setattr(
+        schedule.logging, "warning", lambda line, *given: lines.append(line % given)
+    )
     made(place).train(2)
-    assert ["self.lazy, which is not there now" in line for line in told] == [True]
+    assert ["self.lazy, which is not there now" in line for line in lines] == [True]
 
 
 @pytest.mark.parametrize(
@@ -504,11 +506,11 @@ def test_epochs_of_a_loader_without_indices_end_where_its_batches_do(made, write
     made_of = "torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)"
     code = gen2(f"LRScheduler({made_of}, step_every_epoch=True)")
     estimator = made(write(code.replace("    class Net", ITERABLE, 1)))
-    found = []
+    result = []
     for step in range(1, 8):  # three batches an epoch
         estimator.train(step)
-        found += rates(estimator)
-    assert found == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
+        result += rates(estimator)
+    assert result == [1.0, 1.0, 0.5, 0.5, 0.5, 0.25, 0.25]
 
 
 @pytest.mark.parametrize(("when", "rate"), [("epoch", 0.5), ("batch", 0.25)])

@@ -60,8 +60,8 @@ def test_what_was_told_so_far_goes_on_from_json(odd):
     ]
     whole = reported(*batches).read(ONE_PROCESS)
 
-    told = json.loads(json.dumps(reported(*batches[:2]).state(ONE_PROCESS), allow_nan=False))
+    state = json.loads(json.dumps(reported(*batches[:2]).state(ONE_PROCESS), allow_nan=False))
     after = TrainingReport()
-    after.restore(told)
+    after.restore(state)
     after.add(batches[2])
     assert str(after.read(ONE_PROCESS)) == str(whole)  # as nan is not nan

@@ -20,10 +20,10 @@ PATIENCE_SECONDS = 120.0
 def until(condition: Callable[[], Any], what: str) -> Any:
     """Waits for something that other processes do."""
     began = time.monotonic()
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() - began < PATIENCE_SECONDS, f"waited for {what} in vain"
         time.sleep(0.02)
-    return found
+    return result
 
 
 @dataclasses.dataclass
@@ -31,7 +31,7 @@ class TunerProcess:
     """A tuner, and the file that takes what it prints."""
 
     process: BaseProcess
-    told: Path
+    output: Path
 
     def kill(self) -> None:
         """Ends it as kill -9 does."""
@@ -44,9 +44,9 @@ class TunerProcess:
     def end(self, code: int = 0) -> str:
         """Waits for its end; returns what it has printed."""
         self.process.join(PATIENCE_SECONDS)
-        told = self.told.read_text()
-        assert self.process.exitcode == code, told
-        return told
+        output = self.output.read_text()
+        assert self.process.exitcode == code, output
+        return output
 
 
 class SearchInProcesses:
@@ -80,10 +80,10 @@ class SearchInProcesses:
         return [f"--{name}={value}" for name, value in values.items() if value is not None]
 
     def start(self, *arguments: str, **changes: Any) -> TunerProcess:
-        told = self.control / f"told-{len(self.processes)}"
+        output = self.control / f"told-{len(self.processes)}"
         program = [SCRIPT, *(arguments or self.flags(**changes))]
-        process = forked.start_program(program, told, {"FAKE": str(self.control)})
-        self.processes.append(TunerProcess(process, told))
+        process = forked.start_program(program, output, {"FAKE": str(self.control)})
+        self.processes.append(TunerProcess(process, output))
         return self.processes[-1]
 
     def run(self, *arguments: str, code: int = 0, **changes: Any) -> str:

@@ -18,10 +18,10 @@ from t2t_torch.tune.findings import (
     common_step,
     edges,
     evidence_of,
-    found,
     hparams_flag,
     newest_shared,
     set_name,
+    summary,
     to_json,
     value_at,
     verdict,
@@ -52,8 +52,8 @@ def changed(record: SearchRecord, number: int, **fields: object) -> SearchRecord
 
 def test_the_set_is_registered_and_equals_its_base_with_the_best_values(folder: Path) -> None:
     record = planted_search()
-    told = write_findings(record, folder)
-    assert str(folder / "best_hparams.py") in told
+    content = write_findings(record, folder)
+    assert str(folder / "best_hparams.py") in content
     registry.import_usr_dir(folder)
     name = "transformer_tiny_dates_to_iso_found"
     assert set_name(record) == name and name in registry.list_names("hparams")
@@ -128,26 +128,26 @@ def test_the_flag_leaves_out_what_the_trainer_would_refuse() -> None:
 def test_the_json_holds_the_evidence(folder: Path) -> None:
     record = planted_search(over=True)
     write_findings(record, folder)
-    told = json.loads((folder / "best.json").read_text("utf-8"))
+    content = json.loads((folder / "best.json").read_text("utf-8"))
     best, default = record.best, record.default
     assert best is not None and default is not None
-    assert told["hparams"] == best.hparams
-    assert (told["value"], told["step"], told["trial"]) == (best.value, 1600, best.number)
-    assert told["evidence"]["unchanged_set"] == {
+    assert content["hparams"] == best.hparams
+    assert (content["value"], content["step"], content["trial"]) == (best.value, 1600, best.number)
+    assert content["evidence"]["unchanged_set"] == {
         "step": 100,
         "value": default.value,
         "best_there": dict(best.curve)[100],
     }
-    assert told["evidence"]["seed"] == record.seed
-    assert told["evidence"]["trials"]["failed"] == 1
+    assert content["evidence"]["seed"] == record.seed
+    assert content["evidence"]["trials"]["failed"] == 1
     registry.import_usr_dir(folder)  # it is no declaration of a problem, and does not look like one
     assert "dates_to_iso" in registry.list_names("problem")
 
 
 def test_a_trials_findings_are_yaml_that_is_read_as_constants(folder: Path) -> None:
     record = of_a_trial(planted_search())
-    told = write_findings(record, folder)
-    assert str(folder / "best.yaml") in told and not (folder / "best_hparams.py").exists()
+    content = write_findings(record, folder)
+    assert str(folder / "best.yaml") in content and not (folder / "best_hparams.py").exists()
     section = yaml.safe_load((folder / "best.yaml").read_text("utf-8"))["hyperparameters"]
     assert section["optimizer"].keys() == {"learning_rate_constant", "learning_rate_warmup_steps"}
     assert record.best is not None
@@ -165,7 +165,7 @@ def test_values_are_compared_at_equal_steps_alone() -> None:
     assert (record.default.step, evidence.best.step, evidence.default_step) == (100, 1600, 100)
     assert evidence.default_value == record.default.value
     assert evidence.best_value == dict(evidence.best.curve)[100]
-    assert "At step 100, the newest that both have reached," in " ".join(found(record))
+    assert "At step 100, the newest that both have reached," in " ".join(summary(record))
     assert (evidence.median, evidence.others) == (None, 0)
 
 
@@ -209,22 +209,22 @@ def test_nothing_better_than_the_unchanged_set_is_said_so(folder: Path) -> None:
     write_findings(record, folder)
     assert (folder / "best_hparams.py").exists()
     best = changed(record, 0, step=1600, value=0.001, curve=((100, 0.001), (1600, 0.001)))
-    told = write_findings(best, folder)
-    assert told.startswith("Nothing better than the unchanged set was found: loss 0.001 at step")
+    content = write_findings(best, folder)
+    assert content.startswith("Nothing better than the unchanged set was found: loss 0.001 at step")
     assert not (folder / "best_hparams.py").exists()
     assert json.loads((folder / "best.json").read_text("utf-8"))["trial"] == 0
 
 
 def test_a_metric_of_which_more_is_better_is_told_rightly() -> None:
-    told = " ".join(found(planted_search(metric="accuracy", over=True)))
-    assert " more, which is better." in told
+    content = " ".join(summary(planted_search(metric="accuracy", over=True)))
+    assert " more, which is better." in content
 
 
 def test_a_value_of_zero_is_a_value() -> None:
     record = changed(planted_search(over=True), 0, value=0.0, curve=((100, 0.0),))
     evidence = evidence_of(record)
     assert evidence is not None and evidence.default_value == 0.0
-    assert "the unchanged set 0, which is not better" in " ".join(found(record))
+    assert "the unchanged set 0, which is not better" in " ".join(summary(record))
 
 
 def test_without_an_evaluation_there_is_nothing_to_tell(folder: Path) -> None:
@@ -239,8 +239,8 @@ def test_a_value_at_the_end_of_its_range_is_told() -> None:
     record = planted_search(axes=3)
     assert record.best is not None
     hparams = {"learning_rate_constant": 0.1005, "learning_rate_warmup_steps": 8000}
-    told = edges(record, dataclasses.replace(record.best, hparams=hparams))
-    assert told == [
+    content = edges(record, dataclasses.replace(record.best, hparams=hparams))
+    assert content == [
         "Its learning_rate_constant of 0.1005 is at the lower end of the range, 0.1: a wider one "
         "may hold better.",
         "Its learning_rate_warmup_steps of 8,000 is at the upper end of the range, 8,000: a wider "

@@ -46,67 +46,69 @@ def searched(
     )
 
 
-def by_name(found: Importance) -> dict[str, float]:
-    return {one.name: one.share for one in found.shares}
+def by_name(result: Importance) -> dict[str, float]:
+    return {one.name: one.share for one in result.shares}
 
 
 @pytest.mark.slow
 def test_what_the_metric_is_made_of_has_all_of_the_importance() -> None:
-    found = importance_of(searched(lambda hp: abs(math.log10(hp["rate"]) + 2), 80))
-    assert found.shares[0].name == "rate"
-    assert found.shares[0].share > 0.85 > found.shares[0].chance
-    assert all(one.share < 0.1 for one in found.shares[1:])
-    assert "one search in twenty" in found.told
+    result = importance_of(searched(lambda hp: abs(math.log10(hp["rate"]) + 2), 80))
+    assert result.shares[0].name == "rate"
+    assert result.shares[0].share > 0.85 > result.shares[0].chance
+    assert all(one.share < 0.1 for one in result.shares[1:])
+    assert "one search in twenty" in result.reliability
 
 
 def test_a_category_can_matter_most() -> None:
     values = {"sgd": 3.0, "adam": 1.0, "muon": 2.0}
-    found = importance_of(searched(lambda hp: values[hp["optimizer"]] + 0.01 * hp["layers"], 80))
-    shares_of = by_name(found)
-    assert found.shares[0].name == "optimizer" and shares_of["optimizer"] > 0.8
+    result = importance_of(searched(lambda hp: values[hp["optimizer"]] + 0.01 * hp["layers"], 80))
+    shares_of = by_name(result)
+    assert result.shares[0].name == "optimizer" and shares_of["optimizer"] > 0.8
     assert shares_of["rate"] < 0.1
 
 
 @pytest.mark.slow
 def test_noise_seldom_rises_above_chance() -> None:
     rng = random.Random(7)
-    found = [importance_of(searched(lambda hp: rng.random(), 30, seed)) for seed in range(8)]
-    above = sum(share.share > share.chance for one in found for share in one.shares)
+    result = [importance_of(searched(lambda hp: rng.random(), 30, seed)) for seed in range(8)]
+    above = sum(share.share > share.chance for one in result for share in one.shares)
     assert above <= 3  # of 24, one in twenty by the definition of chance
 
 
 def test_few_trials_are_a_hint() -> None:
-    found = importance_of(searched(lambda hp: math.log10(hp["rate"]), 16))
-    assert found.told == (
+    result = importance_of(searched(lambda hp: math.log10(hp["rate"]), 16))
+    assert result.reliability == (
         "16 trials for 3 hyperparameters, ranked by loss at step 10: a hint, not a measurement."
     )
-    assert found.shares[0].name == "rate"
+    assert result.shares[0].name == "rate"
 
 
 def test_too_few_trials_say_nothing() -> None:
-    found = importance_of(searched(lambda hp: hp["rate"], LEAST_TRIALS - 1))
-    assert found.shares == () and found.told.startswith("7 trials can be compared; from 8 on")
+    result = importance_of(searched(lambda hp: hp["rate"], LEAST_TRIALS - 1))
+    assert result.shares == () and result.reliability.startswith(
+        "7 trials can be compared; from 8 on"
+    )
     none = importance_of(searched(lambda hp: None, 9))
-    assert none.shares == () and none.step is None and none.told.startswith("0 trials")
+    assert none.shares == () and none.step is None and none.reliability.startswith("0 trials")
 
 
 def test_a_trial_is_ranked_only_where_it_was_evaluated() -> None:
     record = searched(lambda hp: hp["rate"], LEAST_TRIALS)
     ahead = dataclasses.replace(record.trials[0], curve=((5, 0.1),), value=0.1)  # trained to 10
-    found = importance_of(dataclasses.replace(record, trials=(ahead, *record.trials[1:])))
-    assert found.step == 10 and found.told.startswith("7 trials can be compared")
+    result = importance_of(dataclasses.replace(record, trials=(ahead, *record.trials[1:])))
+    assert result.step == 10 and result.reliability.startswith("7 trials can be compared")
 
 
 def test_equal_values_say_nothing() -> None:
-    found = importance_of(searched(lambda hp: 1.0, 20))
-    assert (found.shares, found.told) == ((), "All trials have the same value at step 10.")
+    result = importance_of(searched(lambda hp: 1.0, 20))
+    assert (result.shares, result.reliability) == ((), "All trials have the same value at step 10.")
 
 
 @pytest.mark.slow
 def test_constants_have_no_share_and_failed_trials_no_rank() -> None:
-    found = importance_of(searched(lambda hp: hp["rate"] if hp["layers"] > 1 else None, 80))
-    assert set(by_name(found)) == {"rate", "layers", "optimizer"}
-    assert not found.told.startswith("80 ")
+    result = importance_of(searched(lambda hp: hp["rate"] if hp["layers"] > 1 else None, 80))
+    assert set(by_name(result)) == {"rate", "layers", "optimizer"}
+    assert not result.reliability.startswith("80 ")
 
 
 @pytest.mark.slow
@@ -127,8 +129,8 @@ def test_the_shares_of_a_tree_are_those_of_its_variance() -> None:
     cells = np.array([[a, b] for a in (0, 1) for b in (0, 1)] * 8)
     values = 2.0 * cells[:, 0] + cells[:, 1]
     half = Axis(np.array([0.5, 0.5]), ordered=True)
-    found = shares(cells, values, [half, half], np.random.default_rng(0), trees=20)
-    np.testing.assert_allclose(found, [0.8, 0.2], atol=1e-12)
+    result = shares(cells, values, [half, half], np.random.default_rng(0), trees=20)
+    np.testing.assert_allclose(result, [0.8, 0.2], atol=1e-12)
 
 
 def test_weights_of_cells_count() -> None:
@@ -136,5 +138,5 @@ def test_weights_of_cells_count() -> None:
     cells = np.array([[a, b] for a in (0, 1) for b in (0, 1)] * 8)
     values = 2.0 * cells[:, 0] + cells[:, 1]
     axes = [Axis(np.array([0.5, 0.5]), ordered=True), Axis(np.array([0.1, 0.9]), ordered=False)]
-    found = shares(cells, values, axes, np.random.default_rng(0), trees=20)
-    np.testing.assert_allclose(found, [1 / 1.09, 0.09 / 1.09], atol=1e-12)
+    result = shares(cells, values, axes, np.random.default_rng(0), trees=20)
+    np.testing.assert_allclose(result, [1 / 1.09, 0.09 / 1.09], atol=1e-12)

@@ -54,35 +54,35 @@ def tuned(tmp_path):
         plan = SearchPlan("random", "loss", True, length=10, max_trials=max_trials)
         search = SharedSearch(TrialHistory(open_storage(tmp_path, ""), "s"))
         search.begin(plan, Space({"x": Double(0.0, 1.0)}), {})
-        told = []
-        with Heartbeat(tmp_path, search.ledger, beats=False) as presence:
+        lines = []
+        with Heartbeat(tmp_path, search.history, beats=False) as heartbeat:
             Tuner(
                 search,
                 Anything(),
-                presence,
+                heartbeat,
                 TunerConfig(tmp_path, command=command),
-                stop=Stop(lambda: is_enough(search, told)),
-                tell=told.append,
+                stop=Stop(lambda: is_enough(search, lines)),
+                print_line=lines.append,
                 show=show,
             ).run()
-        return search, told
+        return search, lines
 
     return run
 
 
 def test_a_tuner_whose_slots_are_full_sees_what_others_do(tuned, tmp_path) -> None:
     other = SharedSearch(TrialHistory(open_storage(tmp_path, ""), "s"))
-    presence = Heartbeat(tmp_path, other.ledger, beats=False)
+    heartbeat = Heartbeat(tmp_path, other.history, beats=False)
 
     def show(changed: bool) -> None:
         other.sync()
         if len(other.searcher.trials) == 1:
-            assert other.take(presence).trial == 1
+            assert other.take(heartbeat).trial == 1
 
     search, _ = tuned(
-        SLEEPS, lambda search, told: len(search.searcher.trials) == 2, max_trials=2, show=show
+        SLEEPS, lambda search, lines: len(search.searcher.trials) == 2, max_trials=2, show=show
     )
-    assert search.searcher.trials[1].tuner == presence.tuner
+    assert search.searcher.trials[1].tuner == heartbeat.tuner
 
 
 def test_what_a_training_waits_for_is_told_once(tuned, tmp_path) -> None:
@@ -91,9 +91,9 @@ def test_what_a_training_waits_for_is_told_once(tuned, tmp_path) -> None:
     shown = []
     with (directory / "train.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _, told = tuned(SLEEPS, lambda search, told: len(shown) > 3, show=shown.append)
-    told = [line for line in told if "waits" in line]
-    assert told == [f"trial 0 waits for the process that trains in {directory} to end"]
+        _, lines = tuned(SLEEPS, lambda search, lines: len(shown) > 3, show=shown.append)
+    lines = [line for line in lines if "waits" in line]
+    assert lines == [f"trial 0 waits for the process that trains in {directory} to end"]
 
 
 def test_a_training_that_ends_before_its_last_evaluation_is_told_of(tuned, tmp_path) -> None:
@@ -104,7 +104,7 @@ def test_a_training_that_ends_before_its_last_evaluation_is_told_of(tuned, tmp_p
         {"step": 10, "split": "train", "time": 1.0, "loss": 1.0},
     ]
     (directory / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in reports))
-    search, _ = tuned(ENDS, lambda search, told: False)
+    search, _ = tuned(ENDS, lambda search, lines: False)
     (trial,) = search.searcher.trials
     assert trial.status == "failed"
     assert trial.why == "its last evaluation is of step 5, and step 10 was asked for"

@@ -15,12 +15,12 @@ from t2t_torch.tune.tuner import check_any_value, write_outcome
 @pytest.fixture
 def record(tmp_path):
     """A search in a folder; no trial was trained here."""
-    found = planted_search(trials=8, axes=2, over=True)
+    search = planted_search(trials=8, axes=2, over=True)
     trials = tuple(
         dataclasses.replace(one, output_dir=trial_directory(tmp_path, one.number))
-        for one in found.trials
+        for one in search.trials
     )
-    return dataclasses.replace(found, output_dir=tmp_path, trials=trials)
+    return dataclasses.replace(search, output_dir=tmp_path, trials=trials)
 
 
 def test_the_best_run_is_linked_to_where_it_is_here(record, tmp_path) -> None:
@@ -28,9 +28,9 @@ def test_the_best_run_is_linked_to_where_it_is_here(record, tmp_path) -> None:
     assert str(tmp_path / "best") in write_outcome(record, lambda trial: "")[-1]
     assert (tmp_path / "best").resolve() == record.best.output_dir
     record.best.output_dir.rmdir()
-    told = write_outcome(record, lambda trial: f"there:/{trial}")[-1]
+    line = write_outcome(record, lambda trial: f"there:/{trial}")[-1]
     number = record.best.number
-    assert told == f"The best run, trials/{number}, is not here. It was trained in there:/{number}"
+    assert line == f"The best run, trials/{number}, is not here. It was trained in there:/{number}"
     assert not (tmp_path / "best").is_symlink()
     assert "another --output_dir" in write_outcome(record, lambda trial: "")[-1]
 

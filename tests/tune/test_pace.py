@@ -29,7 +29,7 @@ def taken(searcher: Searcher, trial: int) -> None:
     assert searcher.apply(event)
 
 
-def told(searcher: Searcher, trial: int, do: str, step: int, seconds: float) -> None:
+def reported(searcher: Searcher, trial: int, do: str, step: int, seconds: float) -> None:
     event = {"do": do, "tuner": "t", "trial": trial, "step": step, "seconds": seconds, "why": ""}
     assert searcher.apply({**event, "value": 1.0, "curve": [[step, 1.0]]})
 
@@ -58,7 +58,7 @@ def searcher() -> Searcher:
 
 def test_nights_between_tuners_are_not_counted(searcher: Searcher) -> None:
     taken(searcher, 0)
-    told(searcher, 0, "report", 400, 40.0)
+    reported(searcher, 0, "report", 400, 40.0)
     # A night passes; another tuner goes on.
     clock = Clock()
     pace = Pace(clock)
@@ -94,7 +94,7 @@ def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: Searcher) ->
     seen = pace.counted(searcher, record(searcher, t0=350))
     assert pace.seconds_left(searcher, seen) == pytest.approx(0.1 * (50 + 3 * 400))
     # It breaks, and is begun again: its ledger tells the first part.
-    told(searcher, 0, "restart", 350, 5.0)
+    reported(searcher, 0, "restart", 350, 5.0)
     clock.now += 7.0
     assert pace.counted(searcher, record(searcher, t0=350)).seconds == 5.0
     clock.now += 1.0

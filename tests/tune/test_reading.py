@@ -52,9 +52,9 @@ def test_a_range_that_no_trial_reads_is_refused() -> None:
         check_read(
             registry.hparams("transformer_base"), space_of("transformer_base_range"), "--ranges"
         )
-    (told,) = str(error.value).splitlines()
-    assert told.startswith("--ranges: learning_rate=")
-    assert "does not read it; a learning_rate_schedule with legacy would" in told
+    (lines,) = str(error.value).splitlines()
+    assert lines.startswith("--ranges: learning_rate=")
+    assert "does not read it; a learning_rate_schedule with legacy would" in lines
 
 
 def test_all_that_is_never_read_is_told() -> None:
@@ -71,7 +71,7 @@ def test_all_that_is_never_read_is_told() -> None:
 
 
 def test_a_training_is_told_only_what_it_reads() -> None:
-    subject = ProblemSearchTarget(
+    target = ProblemSearchTarget(
         problem="dates_to_iso",
         model="transformer",
         hparams_set="transformer_tiny",
@@ -81,18 +81,18 @@ def test_a_training_is_told_only_what_it_reads() -> None:
         more=(),
     )
     values = {"optimizer_adam_beta1": 0.85, "optimizer_momentum_momentum": 0.8}
-    told = [one for one in subject.arguments(values) if one.startswith("--hp=")]
-    assert told == ["--hp=optimizer_momentum_momentum=0.8"]
+    lines = [one for one in target.arguments(values) if one.startswith("--hp=")]
+    assert lines == ["--hp=optimizer_momentum_momentum=0.8"]
 
 
 def test_the_command_refuses_a_range_that_no_trial_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = (
+    requested = (
         "--problem=dates_to_iso --model=transformer --hparams_set=transformer_base "
         f"--hparams_range=transformer_base_range --data_dir={tmp_path} "
         f"--output_dir={tmp_path / 'search'} --train_steps=10"
     )
-    assert tuner.main(asked.split()) == 2
+    assert tuner.main(requested.split()) == 2
     assert "--hparams_range=transformer_base_range: learning_rate=" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

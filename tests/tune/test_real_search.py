@@ -114,7 +114,7 @@ def evaluations(run: Path) -> dict[int, Any]:
 
 @pytest.mark.slow
 def test_the_best_of_a_disturbed_search_is_a_run_of_the_full_length(folder: Path) -> None:
-    told = ran(
+    output = ran(
         folder, "tuner", "--trial=line.py", "--config=search.yaml", "--output_dir=search",
         "--worker_gpu=0",
     )  # fmt: skip
@@ -122,7 +122,7 @@ def test_the_best_of_a_disturbed_search_is_a_run_of_the_full_length(folder: Path
     record = json.loads((search / "search.json").read_text())
     trials = record["trials"]
     assert record["over"] and len(trials) == 4
-    assert "it goes on from its checkpoint: signal SIGKILL" in told
+    assert "it goes on from its checkpoint: signal SIGKILL" in output
     assert [one["restarts"] for one in trials].count(1) == 1
     assert trials[0]["error"].startswith("invalid hyperparameters: ")
     assert "it is the first" in trials[0]["error"]
@@ -134,9 +134,9 @@ def test_the_best_of_a_disturbed_search_is_a_run_of_the_full_length(folder: Path
 
     best = json.loads((search / "best.json").read_text())
     assert best["step"] == 16 and (search / "best").resolve() == Path(best["run"])
-    found = yaml.safe_load((search / "best.yaml").read_text())
-    assert found["hyperparameters"]["net"]["hidden"] == best["hparams"]["net.hidden"]
-    (folder / "best.yaml").write_text(yaml.safe_dump({**CONFIG, **found}))
+    best_values = yaml.safe_load((search / "best.yaml").read_text())
+    assert best_values["hyperparameters"]["net"]["hidden"] == best["hparams"]["net.hidden"]
+    (folder / "best.yaml").write_text(yaml.safe_dump({**CONFIG, **best_values}))
     ran(
         folder, "trainer", "--trial=line.py", "--config=best.yaml", "--output_dir=alone",
         "--train_steps=16", f"--random_seed={record['seed']}", "--worker_gpu=0",

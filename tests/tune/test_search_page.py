@@ -126,10 +126,10 @@ def test_what_is_to_be_pasted_stands_on_the_page_as_it_is() -> None:
 
 def test_a_search_without_a_value_has_a_page() -> None:
     record = planted_search(3, 3)
-    begun = [dataclasses.replace(t, value=None, curve=(), state="running") for t in record.trials]
-    told = "".join(Page(search_page(with_trials(record, *begun))).texts)
-    assert "No trial has been evaluated yet." in told and "No evaluation yet." in told
-    assert "3 running" not in told  # no legend without a curve
+    started = [dataclasses.replace(t, value=None, curve=(), state="running") for t in record.trials]
+    page_text = "".join(Page(search_page(with_trials(record, *started))).texts)
+    assert "No trial has been evaluated yet." in page_text and "No evaluation yet." in page_text
+    assert "3 running" not in page_text  # no legend without a curve
     none = "".join(Page(search_page(with_trials(record))).texts)
     assert "No trial has been evaluated yet." in none
 
@@ -178,8 +178,8 @@ def test_the_commonest_reason_of_failures_is_told() -> None:
         dataclasses.replace(one, state="failed", value=None, curve=(), error=reason)
         for one, reason in zip(record.trials[1:], reasons, strict=True)
     ]
-    told = "".join(Page(search_page(with_trials(record, record.trials[0], *failed))).texts)
-    assert "3 trials failed, 2 of which say: MemoryError: out" in told
+    page_text = "".join(Page(search_page(with_trials(record, record.trials[0], *failed))).texts)
+    assert "3 trials failed, 2 of which say: MemoryError: out" in page_text
 
 
 def test_the_page_is_whole_whenever_it_is_read(tmp_path: Path) -> None:

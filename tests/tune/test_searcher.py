@@ -25,14 +25,14 @@ def outline(searcher: Searcher) -> list[tuple]:
 def test_asha_follows_the_table_of_its_rungs() -> None:
     # One bracket of 25, 100, 400; trials come one after another, each with the loss of its number.
     losses = [5.0, 6.0, 4.0, 4.5, 3.0, 3.5, 9.0, 3.6, 2.0, 1.0, 7.0, 1.5, 8.0, 8.1, 8.2, 8.3]
-    found = simulated(lambda task: losses[task.trial], searcher="asha")
-    reached = [trial.step for trial in found.searcher.trials]
+    result = simulated(lambda task: losses[task.trial], searcher="asha")
+    reached = [trial.step for trial in result.searcher.trials]
     # At 25: 0, 2, 4 are the best so far; 8, 9 too; 11 is the second of 12 (three go on).
     # At 100 come 0, 2, 4, 8, 9, 11: all but the last are the best so far, it is the second of 6.
     assert reached == [400, 25, 400, 25, 400, 25, 25, 25, 400, 400, 25, 100, 25, 25, 25, 25]
-    statuses = collections.Counter(trial.status for trial in found.searcher.trials)
+    statuses = collections.Counter(trial.status for trial in result.searcher.trials)
     assert statuses == {"completed": 5, "stopped": 11}
-    assert found.searcher.is_over
+    assert result.searcher.is_over
 
 
 @pytest.mark.parametrize("parallel", [1, 2, 5])
@@ -61,59 +61,59 @@ def test_the_same_sets_are_tried_however_many_train_at_once() -> None:
 
 
 def test_a_trial_that_raises_ranks_last_and_stops_nothing() -> None:
-    found = simulated(lambda task: "fail" if task.trial in (0, 3) else loss(task)).searcher
-    assert [trial.status for trial in found.trials].count("failed") == 2
-    assert len(found.trials) == 16
-    assert found.rungs[0].ranked(0)[-1] in (0, 3)
-    assert any(trial.status == "completed" for trial in found.trials)
+    result = simulated(lambda task: "fail" if task.trial in (0, 3) else loss(task)).searcher
+    assert [trial.status for trial in result.trials].count("failed") == 2
+    assert len(result.trials) == 16
+    assert result.rungs[0].ranked(0)[-1] in (0, 3)
+    assert any(trial.status == "completed" for trial in result.trials)
 
 
 def test_a_trial_that_is_invalid_is_replaced_in_its_bracket() -> None:
     bad = {1, 5, 6}
-    found = simulated(lambda task: "invalid" if task.trial in bad else loss(task)).searcher
-    assert len(found.trials) == 16 + 3
-    assert len(found.valid) == 16
+    result = simulated(lambda task: "invalid" if task.trial in bad else loss(task)).searcher
+    assert len(result.trials) == 16 + 3
+    assert len(result.valid) == 16
     plain = simulated(loss).searcher
     shares = collections.Counter(trial.bracket for trial in plain.trials)
-    assert collections.Counter(trial.bracket for trial in found.valid) == shares
-    assert not any(number in ranked for number in bad for ranked in [found.rungs[0].ranked(0)])
+    assert collections.Counter(trial.bracket for trial in result.valid) == shares
+    assert not any(number in ranked for number in bad for ranked in [result.rungs[0].ranked(0)])
 
 
 def test_a_search_of_which_all_is_invalid_ends() -> None:
-    found = simulated(lambda task: "invalid").searcher
-    assert found.is_over
-    assert found.gave_up
-    assert "it gave up at 0 of 16 trials: 40 others had hyperparameters" in found.why_early
-    assert len(found.trials) == 2 * 16 + 8
+    result = simulated(lambda task: "invalid").searcher
+    assert result.is_over
+    assert result.gave_up
+    assert "it gave up at 0 of 16 trials: 40 others had hyperparameters" in result.why_early
+    assert len(result.trials) == 2 * 16 + 8
 
 
 def test_a_value_that_is_not_finite_goes_no_further() -> None:
-    found = simulated(lambda task: None if task.trial % 2 else loss(task)).searcher
-    odd = [trial for trial in found.trials if trial.number % 2]
+    result = simulated(lambda task: None if task.trial % 2 else loss(task)).searcher
+    odd = [trial for trial in result.trials if trial.number % 2]
     assert {trial.status for trial in odd} == {"stopped"}
     assert all(trial.value is None for trial in odd)
 
 
 def test_more_is_better_where_the_metric_says_so() -> None:
-    found = simulated(lambda task: -loss(task), lower_is_better=False).searcher
-    assert outline(found)[0][0] == outline(simulated(loss).searcher)[0][0]
-    assert [t.step for t in found.trials] == [t.step for t in simulated(loss).searcher.trials]
+    result = simulated(lambda task: -loss(task), lower_is_better=False).searcher
+    assert outline(result)[0][0] == outline(simulated(loss).searcher)[0][0]
+    assert [t.step for t in result.trials] == [t.step for t in simulated(loss).searcher.trials]
 
 
 def test_the_unchanged_set_comes_first_and_is_never_stopped() -> None:
-    found = simulated(lambda task: 99.0 if task.is_default else loss(task), 3, default={"x": 0.5})
-    first = found.searcher.trials[0]
+    result = simulated(lambda task: 99.0 if task.is_default else loss(task), 3, default={"x": 0.5})
+    first = result.searcher.trials[0]
     assert first.is_default
     assert first.hparams == {"x": 0.5}
     assert (first.status, first.step) == ("completed", 400)
-    assert len(found.searcher.trials) == 16
+    assert len(result.searcher.trials) == 16
 
 
 def test_random_trains_all_to_the_end() -> None:
-    found = simulated(loss, 2, searcher="random", max_trials=5).searcher
-    assert [trial.step for trial in found.trials] == [400] * 5
-    assert len({key(trial.hparams) for trial in found.trials}) == 5
-    assert not found.why_early
+    result = simulated(loss, 2, searcher="random", max_trials=5).searcher
+    assert [trial.step for trial in result.trials] == [400] * 5
+    assert len({key(trial.hparams) for trial in result.trials}) == 5
+    assert not result.why_early
 
 
 def test_a_grid_has_each_combination_once_after_the_unchanged_set() -> None:
@@ -152,10 +152,10 @@ def test_tpe_finds_what_drawing_does_not() -> None:
         return (h["x"] - 0.3) ** 2 + abs(h["n"] - 8) / 64 + (h["c"] != "b") + abs(h["r"] - 9) / 9
 
     def best(searcher: str) -> float:
-        found = Searcher(plan(searcher=searcher, max_trials=40, seed=3), space)
-        Simulation(found, value).run()
-        assert all(trial.hparams["k"] == 3 for trial in found.trials)
-        return min(trial.value for trial in found.trials)
+        result = Searcher(plan(searcher=searcher, max_trials=40, seed=3), space)
+        Simulation(result, value).run()
+        assert all(trial.hparams["k"] == 3 for trial in result.trials)
+        return min(trial.value for trial in result.trials)
 
     assert best("tpe") < best("random")
     assert best("tpe") == best("tpe")
@@ -230,18 +230,18 @@ def test_restarts_are_counted_and_held_on_to() -> None:
 def test_asha_saves_most_of_the_work_and_keeps_the_best() -> None:
     rng = random.Random(0)
     quality = [rng.random() for _ in range(64)]
-    found = simulated(
+    result = simulated(
         lambda task: quality[task.trial] + 1 / task.to, searcher="asha", max_trials=64
     ).searcher
-    assert sum(trial.step for trial in found.trials) < 0.5 * 64 * 400
+    assert sum(trial.step for trial in result.trials) < 0.5 * 64 * 400
     best = min(
-        (one for one in found.trials if one.status == "completed"), key=lambda one: one.value
+        (one for one in result.trials if one.status == "completed"), key=lambda one: one.value
     )
     assert best.number == quality.index(min(quality))
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"max_trials": 0}, "max_trials is 0; at least 1"),
         ({"length": 0}, "length is 0"),
@@ -251,6 +251,6 @@ def test_asha_saves_most_of_the_work_and_keeps_the_best() -> None:
         ({"bracket_rungs": (0,)}, "each is at least 1"),
     ],
 )
-def test_a_plan_that_cannot_be_followed_is_refused(changes: dict, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_a_plan_that_cannot_be_followed_is_refused(changes: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         plan(**changes)

@@ -109,7 +109,7 @@ def test_a_space_survives_json() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "told"),
+    ("written", "message"),
     [
         (
             {"a": {"b": {"type": "int", "minval": 5, "maxval": 2}}},
@@ -131,8 +131,8 @@ def test_a_space_survives_json() -> None:
         ({3: 1}, "a word without dots"),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_name(written: dict, told: str) -> None:
-    with pytest.raises(HParamsError, match=told):
+def test_what_cannot_be_read_is_told_with_its_name(written: dict, message: str) -> None:
+    with pytest.raises(HParamsError, match=message):
         Space.of_mapping(written)
 
 

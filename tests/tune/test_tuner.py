@@ -26,7 +26,7 @@ def search(tmp_path):
 def undisturbed(tmp_path_factory):
     """The same search, one training at a time, that nothing has happened to."""
     made = SearchInProcesses(tmp_path_factory.mktemp("undisturbed"))
-    made.told = made.run()
+    made.output = made.run()
     return made
 
 
@@ -43,7 +43,7 @@ def test_a_search_leaves_what_it_found(undisturbed) -> None:
     assert value == best
     for name in ("search.html", "best.json", "search.journal"):
         assert (output_dir / name).stat().st_size, name
-    assert "6 of 6 trials" in undisturbed.told
+    assert "6 of 6 trials" in undisturbed.output
     # No trial was trained from its beginning twice: each rung was gone to once.
     assert len(set(undisturbed.starts)) == len(undisturbed.starts)
 
@@ -51,10 +51,10 @@ def test_a_search_leaves_what_it_found(undisturbed) -> None:
 @pytest.mark.slow
 def test_what_is_over_is_told_again_and_nothing_is_trained(undisturbed) -> None:
     before = undisturbed.starts
-    told = undisturbed.run(f"--output_dir={undisturbed.output_dir}")
-    assert "6 of 6 trials" in told
-    told = undisturbed.run(f"--output_dir={undisturbed.output_dir}", "--report_only")
-    assert "search.html" in told
+    output = undisturbed.run(f"--output_dir={undisturbed.output_dir}")
+    assert "6 of 6 trials" in output
+    output = undisturbed.run(f"--output_dir={undisturbed.output_dir}", "--report_only")
+    assert "search.html" in output
     assert undisturbed.starts == before
 
 
@@ -65,8 +65,8 @@ def test_a_killed_tuner_goes_on_with_the_very_same_decisions(search, undisturbed
     process.kill()
     until(lambda: not _lives(training), "the training that has lost its tuner to save and end")
     hold.unlink()
-    told = search.run(f"--output_dir={search.output_dir}")
-    assert "trial 3 has lost its tuner" in told
+    output = search.run(f"--output_dir={search.output_dir}")
+    assert "trial 3 has lost its tuner" in output
     assert search.outline == undisturbed.outline
 
 
@@ -89,8 +89,8 @@ def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> N
     process = search.start()
     os.kill(search.held(2), signal.SIGKILL)
     hold.unlink()
-    told = process.end()
-    assert "trial 2 broke, it goes on from its checkpoint: signal SIGKILL" in told
+    output = process.end()
+    assert "trial 2 broke, it goes on from its checkpoint: signal SIGKILL" in output
     assert search.outline == undisturbed.outline
     assert search.record["trials"][2]["restarts"] == 1
 
@@ -105,8 +105,8 @@ def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code
     process = search.start()
     training = search.held(1)
     process.signal(number)
-    told = process.end(code)
-    assert "the same command goes on" in told
+    output = process.end(code)
+    assert "the same command goes on" in output
     assert not _lives(training)
     checkpoint = search.output_dir / "trials" / "1" / "ckpt"
     assert int(checkpoint.read_text()) > 0
@@ -148,7 +148,7 @@ def test_what_raises_ranks_last_what_is_invalid_is_replaced_what_is_nan_is_stopp
     search.tell("refuse", 3)
     search.tell("invalid", 4)
     search.tell("nan", 5)
-    told = search.run(max_trials=7)
+    output = search.run(max_trials=7)
     trials = search.record["trials"]
     assert len(trials) == 8
     assert [trials[number]["state"] for number in (2, 3, 4, 5)] == ["failed"] * 3 + ["stopped"]
@@ -157,15 +157,15 @@ def test_what_raises_ranks_last_what_is_invalid_is_replaced_what_is_nan_is_stopp
     assert [trial for trial, _ in search.starts].count(2) == 2
     assert [trial for trial, _ in search.starts].count(3) == 1
     assert trials[5]["value"] is None
-    assert "invalid hyperparameters, another takes its place" in told
-    assert "7 of 7 trials" in told
+    assert "invalid hyperparameters, another takes its place" in output
+    assert "7 of 7 trials" in output
 
 
 @pytest.mark.slow
 def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbed) -> None:
     refuse = search.tell("refuse", 0)
-    told = search.run(code=2)
-    assert "error: the unchanged set does not train: refuse of trial 0" in told
+    output = search.run(code=2)
+    assert "error: the unchanged set does not train: refuse of trial 0" in output
     refuse.unlink()
     search.run()
     assert search.outline == undisturbed.outline
@@ -175,8 +175,8 @@ def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbe
 def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(search) -> None:
     for trial in range(4):
         search.tell("refuse", trial)
-    told = search.run(code=2, default_first="false")
-    assert "the first 3 trials all failed, the last one so: refuse of trial 2" in told
+    output = search.run(code=2, default_first="false")
+    assert "the first 3 trials all failed, the last one so: refuse of trial 2" in output
     assert len(search.starts) == 3
 
 
@@ -184,9 +184,9 @@ def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(se
 def test_divergence_is_a_trials_own_fault(search) -> None:
     for trial in range(3):
         search.tell("diverge", trial)
-    told = search.run(searcher="random", max_trials=4)
+    output = search.run(searcher="random", max_trials=4)
     assert [one["state"] for one in search.record["trials"]] == ["failed"] * 3 + ["completed"]
-    assert "exit code 4: error: diverge of trial 0" in told
+    assert "exit code 4: error: diverge of trial 0" in output
     assert len(search.starts) == 4  # from the same checkpoint it would diverge again
 
 
@@ -195,9 +195,9 @@ def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
     for trial in range(2):
         search.tell("raise", trial)
     search.tell("nan", 2)
-    told = search.run(code=2, searcher="random", max_trials=3)
-    assert "error: no trial has come to its end with a value of loss; 1 of 3 ended so: " in told
-    assert "raise of trial 0" in told
+    output = search.run(code=2, searcher="random", max_trials=3)
+    assert "error: no trial has come to its end with a value of loss; 1 of 3 ended so: " in output
+    assert "raise of trial 0" in output
     assert (search.output_dir / "search.html").exists()
 
 
@@ -205,8 +205,8 @@ def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
 def test_the_runs_of_a_search_whose_ledger_is_gone_are_not_taken_over(search) -> None:
     search.run(searcher="random", max_trials=1)
     (search.output_dir / "search.journal").unlink()
-    told = search.run(searcher="random", max_trials=1)
-    assert "runs of another search are now in" in told
+    output = search.run(searcher="random", max_trials=1)
+    assert "runs of another search are now in" in output
     assert search.starts == [(0, 64), (0, 64)]
     assert (search.output_dir / "trials.before-1" / "0" / "ckpt").read_text() == "64"
     assert (search.output_dir / "trials" / "0" / "ckpt").read_text() == "64"
@@ -214,9 +214,9 @@ def test_the_runs_of_a_search_whose_ledger_is_gone_are_not_taken_over(search) ->
 
 @pytest.mark.slow
 def test_an_unknown_metric_is_told_and_can_be_mended(search, undisturbed) -> None:
-    told = search.run(code=2, metric="bleu", metric_minimize="false")
-    assert "error: --metric=bleu: evaluations have no such metric" in told
-    assert "accuracy, loss" in told
+    output = search.run(code=2, metric="bleu", metric_minimize="false")
+    assert "error: --metric=bleu: evaluations have no such metric" in output
+    assert "accuracy, loss" in output
     search.run(metric="loss")
     assert search.outline == undisturbed.outline
     assert (search.output_dir / "trials.before-1").is_dir()

@@ -31,12 +31,12 @@ for number in range(20):
 """
 
 
-def ledger(folder) -> TrialHistory:
+def history(folder) -> TrialHistory:
     return TrialHistory(open_storage(folder, ""), "s")
 
 
 def joined(folder) -> SharedSearch:
-    search = SharedSearch(ledger(folder))
+    search = SharedSearch(history(folder))
     search.begin(PLAN, SPACE, {"problem": "p"})
     return search
 
@@ -46,7 +46,7 @@ def test_what_two_processes_write_at_once_has_one_order(tmp_path) -> None:
         subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), "", who]) for who in "ab"
     ]
     assert [writer.wait(120) for writer in writers] == [0, 0]
-    one, other = ledger(tmp_path).new_entries(), ledger(tmp_path).new_entries()
+    one, other = history(tmp_path).new_entries(), history(tmp_path).new_entries()
     assert one == other
     assert len(one) == 40
     for who in "ab":
@@ -54,7 +54,7 @@ def test_what_two_processes_write_at_once_has_one_order(tmp_path) -> None:
 
 
 def test_an_entry_that_a_kill_has_cut_is_none(tmp_path) -> None:
-    first = ledger(tmp_path)
+    first = history(tmp_path)
     first.append({"do": "a"})
     journal = tmp_path / JOURNAL
     whole = journal.read_bytes()
@@ -62,46 +62,46 @@ def test_an_entry_that_a_kill_has_cut_is_none(tmp_path) -> None:
     longer = journal.read_bytes()
     for cut in (1, len(longer) - len(whole) - 1):
         journal.write_bytes(longer[: len(whole) + cut])
-        again = ledger(tmp_path)
+        again = history(tmp_path)
         assert [entry["do"] for entry in again.new_entries()] == ["a"]
         again.append({"do": "c"})
-        assert [entry["do"] for entry in ledger(tmp_path).new_entries()] == ["a", "c"]
+        assert [entry["do"] for entry in history(tmp_path).new_entries()] == ["a", "c"]
 
 
 def test_a_journal_that_is_damaged_inside_is_told(tmp_path) -> None:
-    first = ledger(tmp_path)
+    first = history(tmp_path)
     for word in "abc":
         first.append({"do": word})
     journal = tmp_path / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join([*lines[:-2], b"{torn\n", lines[-1]]))
     with pytest.raises(DataError, match="damaged"):
-        ledger(tmp_path).new_entries()
+        history(tmp_path).new_entries()
 
 
 def test_of_two_that_ask_for_one_trial_one_has_it(tmp_path) -> None:
     one, other = joined(tmp_path), joined(tmp_path)
     with (
-        Heartbeat(tmp_path, one.ledger, beats=False) as a,
-        Heartbeat(tmp_path, other.ledger, beats=False) as b,
+        Heartbeat(tmp_path, one.history, beats=False) as a,
+        Heartbeat(tmp_path, other.history, beats=False) as b,
     ):
         assert a.place == b.place
         taken = [one.take(a), other.take(b), one.take(a)]
         assert [task.trial for task in taken] == [0, 1, 2]
         assert other.take(b) is None
-        assert not other.tell(b, "leave", 0)  # it is a's
-        assert one.tell(a, "leave", 0)
+        assert not other.report(b, "leave", 0)  # it is a's
+        assert one.report(a, "leave", 0)
         assert other.take(b).trial == 0
 
 
 def test_the_trials_of_the_dead_are_freed_once(tmp_path) -> None:
     one, other = joined(tmp_path), joined(tmp_path)
-    with Heartbeat(tmp_path, one.ledger, beats=False) as a:
+    with Heartbeat(tmp_path, one.history, beats=False) as a:
         one.take(a)
-        with Heartbeat(tmp_path, other.ledger, beats=False) as b:
+        with Heartbeat(tmp_path, other.history, beats=False) as b:
             other.sync()
             assert other.free_lost(b) == []
-    with Heartbeat(tmp_path, other.ledger, beats=False) as b:
+    with Heartbeat(tmp_path, other.history, beats=False) as b:
         assert [trial.number for trial in other.free_lost(b)] == [0]
         assert other.free_lost(b) == []
 
@@ -117,11 +117,11 @@ def test_a_trial_waits_for_those_who_have_its_checkpoint(tmp_path, monkeypatch) 
         search.begin(PLAN, SPACE, {})
     now = [1000.0]
     monkeypatch.setattr("t2t_torch.tune.study.time.monotonic", lambda: now[0])
-    with Heartbeat(there, searches[1].ledger, beats=True) as b:
-        a = Heartbeat(here, searches[0].ledger, beats=True)
+    with Heartbeat(there, searches[1].history, beats=True) as b:
+        a = Heartbeat(here, searches[0].history, beats=True)
         a.__enter__()
         assert searches[0].take(a).trial == 0
-        searches[0].tell(a, "leave", 0)
+        searches[0].report(a, "leave", 0)
         assert searches[1].take(b).trial == 1  # not the first one's, whose place is alive
         a.__exit__(None, None, None)
         assert searches[1].take(b).trial == 2
@@ -135,11 +135,11 @@ def test_of_two_that_begin_the_same_search_one_begins_it(tmp_path) -> None:
     assert one.id == other.id != ""
     # Both had looked before either of them wrote.
     began = {"do": "begin", "id": "late", "plan": PLAN.to_dict(), "space": SPACE.to_list()}
-    other.ledger.append({**began, "subject": {"problem": "p"}})
+    other.history.append({**began, "subject": {"problem": "p"}})
     one.sync()
     assert one.id == other.id
     # Another one, before anything has come of it, is begun anew.
-    again = SharedSearch(ledger(tmp_path))
+    again = SharedSearch(history(tmp_path))
     again.begin(PLAN, SPACE, {"problem": "q"})
     one.sync()
     assert one.id == again.id != other.id
@@ -155,8 +155,8 @@ def test_whose_ledger_is_there_can_be_looked_for(tmp_path) -> None:
 
 def test_a_place_tells_where_it_is_if_there_are_others(tmp_path) -> None:
     search = joined(tmp_path)
-    with Heartbeat(tmp_path, search.ledger, beats=True) as presence:
-        search.take(presence)
+    with Heartbeat(tmp_path, search.history, beats=True) as heartbeat:
+        search.take(heartbeat)
     assert search.whereabouts(0).endswith(f":{tmp_path}")
 
 
@@ -189,14 +189,14 @@ def test_many_begin_a_database_at_once(tmp_path) -> None:
 
 def test_another_search_is_told_what_it_differs_in(tmp_path) -> None:
     first = joined(tmp_path)
-    with Heartbeat(tmp_path, first.ledger, beats=False) as presence:
-        first.take(presence)
+    with Heartbeat(tmp_path, first.history, beats=False) as heartbeat:
+        first.take(heartbeat)
         other = Space({"x": Double(0.0, 2.0), "y": Double(0.0, 1.0)})
         with pytest.raises(CheckpointError) as caught:
-            SharedSearch(ledger(tmp_path)).begin(PLAN, other, {"problem": "q"})
-    told = str(caught.value)
+            SharedSearch(history(tmp_path)).begin(PLAN, other, {"problem": "q"})
+    lines = str(caught.value)
     for part in ("space of x", "space of y: None there", "problem: 'p' there, 'q' asked for"):
-        assert part in told
+        assert part in lines
 
 
 def test_passwords_are_not_shown() -> None:
