@@ -95,8 +95,7 @@ class Writer:
         self._written.setdefault(path, made)
         return made
 
-    def _write_same(self, node: Node, path: str, target: Any) -> Any:
-        del target
+    def _write_same(self, node: Node, path: str, _target: Any) -> Any:
         made = self._written.get(node["same"])
         made = self._made.at(node["same"]) if made is None else made
         if made is None and node["same"].startswith(SCHEDULER):  # the loop warns of it
@@ -128,15 +127,13 @@ class Writer:
         self._written[path] = target
         return target
 
-    def _write_device(self, node: Node, path: str, target: Any) -> torch.device:
-        del path, target
+    def _write_device(self, node: Node, _path: str, _target: Any) -> torch.device:
         stored = torch.device(node["device"])
         if not node["@own"]:
             return stored
         return torch.device(self._device.type) if stored.index is None else self._device
 
-    def _write_view(self, node: Node, path: str, target: Any) -> Tensor:
-        del path
+    def _write_view(self, node: Node, _path: str, target: Any) -> Tensor:
         name, shape, stride, offset = node["view"]
         owner = self._made.at(name)
         if owner is None:
@@ -177,8 +174,7 @@ class Writer:
             )
         return self._tensors[name]
 
-    def _write_array(self, node: Node, path: str, target: Any) -> Any:
-        del path
+    def _write_array(self, node: Node, _path: str, target: Any) -> Any:
         name, dtype, shape = node["array"]
         stored = np.frombuffer(self._stored(name).numpy().tobytes(), dtype).reshape(shape)
         fits = isinstance(target, np.ndarray) and target.flags.writeable and _fits(target, stored)
@@ -187,13 +183,11 @@ class Writer:
         target[...] = stored
         return target
 
-    def _write_tuple(self, node: Node, path: str, target: Any) -> Any:
-        del target
+    def _write_tuple(self, node: Node, path: str, _target: Any) -> Any:
         kind = class_of(node["@class"], tuple, path) if "@class" in node else tuple
         return tuple.__new__(kind, self._items(node["tuple"], path))
 
-    def _write_frozenset(self, node: Node, path: str, target: Any) -> Any:
-        del target
+    def _write_frozenset(self, node: Node, path: str, _target: Any) -> Any:
         return frozenset(self._items(node["frozenset"], path, "{}"))
 
     def _items(self, nodes: list[Node], path: str, ends: str = "[]") -> list[Any]:

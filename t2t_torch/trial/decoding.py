@@ -19,8 +19,8 @@ from t2t_torch.errors import DataError, TrialError, UsageError
 from t2t_torch.features import InputSpec
 from t2t_torch.files import read_lines, staged
 from t2t_torch.runtime.nesting import Nesting, array_of, nesting_of, put_together, taken_apart
-from t2t_torch.trial.nested import described, leaves, mapped, unstacked
-from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, rows_of, validation_inputs
+from t2t_torch.trial.nested import described, leaves, mapped, rows_of, unstacked
+from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, validation_inputs
 
 NPZ, JSONL = ".npz", ".jsonl"
 

@@ -39,13 +39,12 @@ from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
 from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
-from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, sliced
+from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, rows_of, sliced
 from t2t_torch.trial.predictor import (
     OpenedRun,
     arguments_of,
     forward,
     load_trial,
-    rows_of,
     validation_inputs,
 )
 from t2t_torch.trial.run_record import FOLDER, NAME

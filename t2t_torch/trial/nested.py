@@ -72,6 +72,14 @@ def leaves(value: Any) -> dict[str, Any]:
     return named
 
 
+def rows_of(value: Any) -> int:
+    """Returns the number of rows of the first tensor of a batch; 1 if there is none."""
+    sizes = (
+        len(leaf) for leaf in leaves(value).values() if isinstance(leaf, Tensor) and leaf.dim()
+    )
+    return next(sizes, 1)
+
+
 def to_device(value: Any, device: torch.device) -> Any:
     """Returns a nested value on a device.
 
@@ -212,13 +220,7 @@ def copied(value: Any) -> Any:
 
 
 def _kind(record: Any) -> Any:
-    return tuple((name, type(leaf).__name__, _shape(leaf)) for name, leaf in leaves(record).items())
-
-
-def _shape(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor | np.ndarray):
-        return str(leaf.dtype), tuple(leaf.shape)
-    return None
+    return tuple((name, type(leaf), described(leaf)) for name, leaf in leaves(record).items())
 
 
 def _stack(name: str, column: list[Any]) -> Any:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from absl import logging
-from torch import Tensor, nn
+from torch import nn
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.warm_start import average_checkpoints
@@ -39,7 +39,7 @@ from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.definition import POSITIONAL, TRAIN_BATCH, call, load_definition, required
 from t2t_torch.trial.metrics import check_batch_pair, check_model
-from t2t_torch.trial.nested import as_arrays, groups, leaves, stacked, unstacked
+from t2t_torch.trial.nested import as_arrays, groups, rows_of, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
 from t2t_torch.trial.task import TrialTask
@@ -446,14 +446,6 @@ def validation_inputs(
             "The validation loader gave no batch, so it is not known what the model takes. "
             "make_data_loaders returns (train, valid): look at the second."
         )
-
-
-def rows_of(inputs: Any) -> int:
-    """Returns the number of records of a batch, by the first axis of its first tensor."""
-    sizes = (
-        len(leaf) for leaf in leaves(inputs).values() if isinstance(leaf, Tensor) and leaf.dim()
-    )
-    return next(sizes, 1)
 
 
 def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) -> Iterator[Any]:

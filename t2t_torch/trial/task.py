@@ -119,7 +119,7 @@ class TrialObjective(nn.Module):
         task.state.training.add(join_metrics(losses, metrics, method))
         if task.averages:
             total = total / task.batches_of_a_step
-        weight = torch.tensor(float(_records(batch.content)), device=total.device)
+        weight = torch.tensor(float(max(nested.rows_of(batch.content), 1)), device=total.device)
         return Output({}, {"loss": Loss(total, weight)})
 
     def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
@@ -459,11 +459,3 @@ def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
             "read: a version before 0.1.0 wrote it. Use that version, or train anew."
         )
     return dict(state.get(_ATTRIBUTES, {}))
-
-
-def _records(content: Any) -> int:
-    """Returns the number of records in a batch: the rows of its first tensor; 1 if it has none."""
-    for leaf in nested.leaves(content).values():
-        if isinstance(leaf, Tensor) and leaf.ndim:
-            return max(len(leaf), 1)
-    return 1

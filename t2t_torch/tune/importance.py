@@ -18,7 +18,7 @@ import numpy.typing as npt
 from t2t_torch.reports.section import counted, number
 from t2t_torch.search_space import AnyValue
 from t2t_torch.tune.findings import common_step, value_at
-from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, TrialRecord
+from t2t_torch.tune.search_record import SearchRecord, SpaceAxis
 
 # Forest of regression trees over the cells of a space, in numpy.
 #
@@ -207,7 +207,8 @@ def importance_of(record: SearchRecord) -> Importance:
     trial with a non-finite value ranks last; failed trials are excluded.
     """
     space = [axis for axis in record.space if axis.kind != "const"]
-    trials = [one for one in record.trials if one.state != "failed" and _has_all(one, space)]
+    names = {axis.name for axis in space}
+    trials = [one for one in record.trials if one.state != "failed" and names <= {*one.hparams}]
     step = common_step(trials)
     trials = [one for one in trials if any(step == measured for measured, _ in one.curve)]
     if len(trials) < LEAST_TRIALS or step is None or not space:
@@ -243,10 +244,6 @@ def _reliability(trials: int, made: Sequence[HparamImportance], step: int, metri
     if trials < _PER_NAME * len(made):
         return f"{base}a hint, not a measurement."
     return f"{base}a share above its mark would come by chance in one search in twenty."
-
-
-def _has_all(trial: TrialRecord, space: Sequence[SpaceAxis]) -> bool:
-    return all(axis.name in trial.hparams for axis in space)
 
 
 def _ranks(losses: Sequence[float]) -> Floats:

@@ -51,18 +51,15 @@ def colour(shade: float | None, trials: int) -> str:
     return f"--c:color-mix(in oklab,var(--good) {part}%,var(--bad));--o:{opacity:.2f}"
 
 
-def drawn_as(record: SearchRecord, trial: TrialRecord, shade: float | None) -> str:
-    """Returns the SVG attributes of a trial's shape: classes, number, colour."""
-    return (
-        f'class="{classes(record, trial)}" data-trial="{trial.number}" '
-        f'style="{colour(shade, len(record.trials))}"'
-    )
-
-
-def in_order(record: SearchRecord) -> list[TrialRecord]:
-    """Returns the trials in drawing order: the best last."""
+def drawn(record: SearchRecord) -> Iterator[tuple[TrialRecord, str]]:
+    """Yields the trials, the best last, with the SVG attributes of their shapes."""
     shade = shades(record)
-    return sorted(record.trials, key=lambda one: (shade.get(one.number, -1.0), one.number))
+    for trial in sorted(record.trials, key=lambda one: (shade.get(one.number, -1.0), one.number)):
+        style = colour(shade.get(trial.number), len(record.trials))
+        yield (
+            trial,
+            f'class="{classes(record, trial)}" data-trial="{trial.number}" style="{style}"',
+        )
 
 
 def classes(record: SearchRecord, trial: TrialRecord) -> str:
@@ -273,17 +270,15 @@ def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
     apart = (width - _LEFT - _RIGHT) / max(len(axes) - 1, 1)
     size = 10 if apart < _TIGHT else 11
     across = [_LEFT + place * apart for place in range(len(axes))]
-    shade = shades(record)
     parts = [
         f'<svg class="parallel" viewBox="0 0 {width} {_HEIGHT}" font-size="{size}" '
         f'style="min-width:{0.95 * width:.0f}px" data-top="{_TOP}" data-bottom="{_BOTTOM}" '
         f'data-nowhere="{_NOWHERE}"><g class="lines">'
     ]
-    for trial in in_order(record):
+    for trial, attributes in drawn(record):
         heights = [axis.height(_value(record, trial, axis.name)) for axis in axes]
         at = ",".join("" if height is None else f"{height:.3f}" for height in heights)
-        how = drawn_as(record, trial, shade.get(trial.number))
-        parts.append(f'<path {how} data-at="{at}" d="{_line(across, heights)}"/>')
+        parts.append(f'<path {attributes} data-at="{at}" d="{_line(across, heights)}"/>')
     parts.append("</g>")
     for place, axis in enumerate(axes):
         parts += _drawn(axis, place, across[place], apart)
@@ -407,38 +402,33 @@ def slices(record: SearchRecord, names: Sequence[str], step: int) -> str:
       step: step at which trials are compared.
     """
     points = [
-        (trial, value)
-        for trial in in_order(record)
+        (trial, attributes, value)
+        for trial, attributes in drawn(record)
         if trial.state != "failed" and (value := value_at(trial, step)) is not None
     ]
     if not points:
         return ""
-    heights = scale_of_metric([value for _, value in points])
+    heights = scale_of_metric([value for *_, value in points])
     by_name = {axis.name: axis for axis in record.space}
-    plots = "".join(_slice(record, by_name[name], points, heights) for name in names)
+    plots = "".join(_slice(by_name[name], points, heights) for name in names)
     return f'<div class="slices">{plots}</div>'
 
 
 def _slice(
-    record: SearchRecord,
-    axis: SpaceAxis,
-    points: Sequence[tuple[TrialRecord, float]],
-    heights: Scale,
+    axis: SpaceAxis, points: Sequence[tuple[TrialRecord, str, float]], heights: Scale
 ) -> str:
-    tried = [trial.hparams[axis.name] for trial, _ in points if axis.name in trial.hparams]
+    tried = [trial.hparams[axis.name] for trial, *_ in points if axis.name in trial.hparams]
     widths = scale_of(axis, tried)
     parts = [
         f'<svg viewBox="0 0 {_SLICE_WIDTH} {_SLICE_HEIGHT}" font-size="11" aria-hidden="true">',
         *_SLICE.rows(heights),
         *_below(widths),
     ]
-    shade = shades(record)
-    for trial, value in points:
+    for trial, attributes, value in points:
         across, high = widths.place(trial.hparams.get(axis.name)), heights.place(value)
         if axis.name in trial.hparams and across is not None and high is not None:
-            how = drawn_as(record, trial, shade.get(trial.number))
             x, y = _SLICE.x(across), _SLICE.y(high)
-            parts.append(f'<circle {how} cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>')
+            parts.append(f'<circle {attributes} cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>')
     return f"<figure>{''.join(parts)}</svg><figcaption>{text(axis.name)}</figcaption></figure>"
 
 
@@ -470,12 +460,12 @@ def trial_curves(record: SearchRecord) -> str:
     which several trials were stopped or paused.
     """
     curves = [
-        (trial, [(step, v) for step, v in trial.curve if v is not None and finite(v)])
-        for trial in in_order(record)
+        (trial, attributes, [(step, v) for step, v in trial.curve if v is not None and finite(v)])
+        for trial, attributes in drawn(record)
     ]
-    known = [point for _, points in curves for point in points]
-    heights = scale_of_metric([value for _, value in known])
-    widths = scale_of_steps([step for step, _ in known])
+    all_points = [point for *_, points in curves for point in points]
+    heights = scale_of_metric([value for _, value in all_points])
+    widths = scale_of_steps([step for step, _ in all_points])
 
     def at(step: float, value: float) -> tuple[float, float]:
         return _CURVES.x(widths.place(step)), _CURVES.y(heights.place(value))
@@ -489,16 +479,14 @@ def trial_curves(record: SearchRecord) -> str:
     label = "step, logarithmic" if widths.log else "step"
     parts.append(_text(_CURVES.x(0.5), _CURVES.bottom + 34, label, anchor="middle"))
     parts += _rung_lines([(_CURVES.x(widths.place(step)), step) for step in _rungs(record)])
-    shade = shades(record)
-    for trial, points in curves:
+    for trial, attributes, points in curves:
         if points:
             line = " ".join(
                 "{:.1f},{:.1f}".format(*at(step, value))
                 for step, value in downsampled(points, _MOST_POINTS)
             )
-            how = drawn_as(record, trial, shade.get(trial.number))
             ending = mark(trial.state, *at(*points[-1]))
-            parts.append(f'<g {how}><polyline points="{line}"/>{ending}</g>')
+            parts.append(f'<g {attributes}><polyline points="{line}"/>{ending}</g>')
     return "".join([*parts, "</svg>"])
 
 

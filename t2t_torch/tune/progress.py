@@ -78,7 +78,7 @@ class Pace:
         known = {trial.number: trial.step for trial in record.trials}
         mean = (sum(over) + _expected(searcher)) / (len(over) + 1)
         left = float(sum(max(trial.target - known[trial.number], 0) for trial in active))
-        if searcher.will_begin:
+        if searcher.will_start:
             left += mean * (searcher.plan.max_trials - len(searcher.valid))
         at_once = max(sum(trial.status == "held" for trial in searcher.trials), 1)
         return record.seconds * left / done / at_once

@@ -96,13 +96,7 @@ class OfGrid:
 
 def key(hparams: Mapping[str, AnyValue]) -> str:
     """Returns a string key of hyperparameters, independent of their order."""
-    return json.dumps(_plain(hparams), sort_keys=True)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    return value
+    return json.dumps(hparams, sort_keys=True, default=dict)
 
 
 # Suggestions by optuna's tree-structured Parzen estimator.
@@ -329,9 +323,9 @@ class Searcher:
         return all(trial.status == "free" and not trial.curve for trial in self.trials)
 
     @property
-    def will_begin(self) -> bool:
+    def will_start(self) -> bool:
         """True if more trials will start, provided that untried combinations remain."""
-        return self._may_begin()
+        return len(self.valid) < self.plan.max_trials and not self.gave_up
 
     @property
     def why_early(self) -> str:
@@ -441,7 +435,7 @@ class Searcher:
             return False
         number = int(event["trial"])
         if number == len(self.trials):
-            if "hparams" not in event or not self._may_begin():
+            if "hparams" not in event or not self.will_start:
                 return False
             bracket = self._next_bracket()
             self.trials.append(
@@ -468,9 +462,6 @@ class Searcher:
         number = int(event.get("trial", -1))
         return self.trials[number] if 0 <= number < len(self.trials) else None
 
-    def _may_begin(self) -> bool:
-        return len(self.valid) < self.plan.max_trials and not self.gave_up
-
     def _next_bracket(self) -> int:
         dealt = [0] * len(self.brackets)
         for trial in self.valid:
@@ -484,7 +475,7 @@ class Searcher:
         return self._next[1]
 
     def _suggested(self) -> Task | None:
-        if not self._may_begin():
+        if not self.will_start:
             return None
         number = len(self.trials)
         to = self.rungs[self._next_bracket()].lengths[0]

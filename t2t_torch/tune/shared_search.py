@@ -408,18 +408,12 @@ def record_of(
         over=searcher.is_over,
         output_dir=output_dir,
         command=command,
-        **_named(target),
+        model=target.get("model", ""),
+        hparams_set=target.get("hparams_set", ""),
+        hparams_changes=target.get("hparams", ""),
+        problem=target.get("problem", ""),
         trial=trial,
     )
-
-
-def _named(target: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        "model": target.get("model", ""),
-        "hparams_set": target.get("hparams_set", ""),
-        "hparams_changes": target.get("hparams", ""),
-        "problem": target.get("problem", ""),
-    }
 
 
 def axis_of(name: str, kind: Kind) -> SpaceAxis:

@@ -390,7 +390,7 @@ class Tuner:
         try:
             seen = read_evaluations(self.directory(trial), self._metric)
         except UsageError:
-            self._hand_back(slot, Evaluations(0, ()))
+            self._add(slot, "leave", Evaluations(0, ()))
             raise
         if outcome.ending == "done" and (why := _short_of(seen, slot.task.to)):
             outcome = Outcome("broken", 0, why)
@@ -401,7 +401,7 @@ class Tuner:
             self._add(slot, "invalid", seen, why=outcome.why)
         elif outcome.ending == "refused" and slot.task.is_default and not self._any_value():
             # Not specific to this trial: every training would fail.
-            self._hand_back(slot, seen)
+            self._add(slot, "leave", seen)
             raise UsageError(
                 f"the unchanged set does not train: {_without_code(outcome.why)}\n"
                 f"All that it has said: {self.directory(trial)}/tuner.log"
@@ -462,9 +462,6 @@ class Tuner:
         if not self.search.report(self._heartbeat, do, trial.number, **entry):
             self._print_line(f"trial {trial.number} was taken over by another tuner")
 
-    def _hand_back(self, slot: _Slot, seen: Evaluations) -> None:
-        self._add(slot, "leave", seen)
-
     def _leave(self) -> None:
         """Stops the trainings and returns their trials to the search."""
         for slot in self._slots.values():
@@ -480,7 +477,7 @@ class Tuner:
             del self._slots[number]
             directory = self.directory(slot.task.trial)
             try:
-                self._hand_back(slot, _seen(directory, self._metric))
+                self._add(slot, "leave", _seen(directory, self._metric))
             except T2TError as error:  # other tuners will notice that this one has ended
                 print(f"trial {slot.task.trial} was not handed back: {error}", file=sys.stderr)
 

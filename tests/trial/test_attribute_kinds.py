@@ -560,7 +560,7 @@ def test_everything_is_given_back_after_a_try():
 
     one = Made(setup)
     before, objects = described_trial(one.trial), dict(vars(one.trial))
-    with one.state.kept():
+    with one.state.preserved():
         for value in [*vars(one.trial).values()]:
             if isinstance(value, list | collections.deque):
                 value.append(1)

@@ -35,18 +35,18 @@ def by_hand(estimator, steps, *, frequency=1, averages=True, clip=lambda paramet
     model.load_state_dict(estimator.model.state_dict())
     model.train()
     optimizer = trial.optimizer(model)
-    stream, losses = batches(estimator.task.loaders[0]), []
+    stream, values = batches(estimator.task.loaders[0]), []
     for _ in range(steps):
         for _ in range(frequency):
             _, (inputs, labels) = next(stream)
             losses = trial.losses(model(inputs), labels)
             loss = losses["loss"] if isinstance(losses, dict) else losses
-            losses.append(loss.item())
+            values.append(loss.item())
             (loss / frequency if averages else loss).backward()
         clip(model.parameters())
         optimizer.step()
         optimizer.zero_grad()
-    return model, losses
+    return model, values
 
 
 @pytest.mark.parametrize(
