@@ -103,13 +103,13 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
         of_workers = {
             "multiprocessing_context": getattr(loader, "multiprocessing_context", None),
             "prefetch_factor": getattr(loader, "prefetch_factor", None),
-            "worker_init_fn": _Beginning(getattr(loader, "worker_init_fn", None)),
+            "worker_init_fn": _WorkerInit(getattr(loader, "worker_init_fn", None)),
             "timeout": getattr(loader, "timeout", 0),
         }
     reader: data.DataLoader[Any] = data.DataLoader(
         Fetcher(loader, seed, purpose),
         batch_size=None,
-        sampler=_Places(places),
+        sampler=places,
         num_workers=workers,
         collate_fn=as_it_is,
         pin_memory=getattr(loader, "pin_memory", False),
@@ -137,17 +137,7 @@ def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
         end()
 
 
-class _Places(data.Sampler[Place]):
-    """Sampler of places, possibly endless."""
-
-    def __init__(self, places: Iterable[Place]) -> None:
-        self._places = places
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._places)
-
-
-class _Beginning:
+class _WorkerInit:
     """Initialization of a worker process.
 
     A stop signal often reaches all processes of a group.  The trainer then saves and shuts its
@@ -165,12 +155,12 @@ class _Beginning:
         # User code that calls `get_worker_info` gets the user's data set, not the wrapper.
         object.__setattr__(info, "dataset", info.dataset.dataset)  # the class is frozen
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            signal.signal(number, _let_pass)
+            signal.signal(number, _ignore_once)
         if self._init is not None:
             self._init(worker)
 
 
-def _let_pass(number: int, frame: FrameType | None) -> None:
+def _ignore_once(number: int, frame: FrameType | None) -> None:
     """Ignores the first signal; the second of its kind terminates the process."""
     signal.signal(number, signal.SIG_DFL)
 

@@ -272,13 +272,7 @@ def prepare(
     loaders = check_loaders(call(make, *given, what="make_data_loaders"))
     if trial is None:
         trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
-    for name in definition.methods:
-        arity(getattr(trial, name), name)  # raises an error for an unsupported signature
-    batch_size = getattr(trial, "batch_size", None)
-    if callable(batch_size):
-        batch_size = call(batch_size, copy.deepcopy(chosen), what="batch_size")
-    if batch_size is not None:
-        check_batch_size(batch_size, loaders[0])
+    _check_methods(trial, definition, loaders[0], chosen)
     return TrialTask(
         definition,
         trial,
@@ -288,6 +282,21 @@ def prepare(
         averages=config.optimizations.average_aggregated_gradients,
         metric=config.searcher.metric,
     )
+
+
+def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict[str, Any]) -> None:
+    """Checks the signatures of a trial's methods, and its batch size.
+
+    Raises:
+      TrialError: a method has an unsupported number of arguments, or the batch size is invalid.
+    """
+    for name in definition.methods:
+        arity(getattr(trial, name), name)
+    batch_size = getattr(trial, "batch_size", None)
+    if callable(batch_size):
+        batch_size = call(batch_size, copy.deepcopy(chosen), what="batch_size")
+    if batch_size is not None:
+        check_batch_size(batch_size, loader)
 
 
 def settings_of(config: ExperimentConfig) -> HParams:

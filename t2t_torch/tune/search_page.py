@@ -313,18 +313,18 @@ def _trials(record: SearchRecord, names: Sequence[str]) -> Section:
 
 def _search(record: SearchRecord) -> Section:
     rows = [[axis.name, axis.kind, _searched(axis)] for axis in record.space]
-    notes = [
+    sentences = [
         f"Searched by {record.searcher}, seed {record.seed}, for the "
         f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; begun "
         f"{_time_text(record.began)}."
     ]
     if record.hparams_changes:
-        notes.append(f"In all trials: {record.hparams_changes}.")
+        sentences.append(f"In all trials: {record.hparams_changes}.")
     if record.command:
-        notes.append(f"Command: {record.command}")
+        sentences.append(f"Command: {record.command}")
     table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
     meaning = "What was searched, and how; the command goes on with it or makes it again."
-    return Section("search", "The search", meaning, [*map(Note, notes), table])
+    return Section("search", "The search", meaning, [*map(Note, sentences), table])
 
 
 def _time_text(seconds: float) -> str:

@@ -90,7 +90,7 @@ class SearchInProcesses:
         """Runs a tuner to its end; returns what it has printed."""
         return self.start(*arguments, **changes).end(code)
 
-    def tell(self, word: str, trial: int) -> Path:
+    def instruct(self, word: str, trial: int) -> Path:
         """Makes the training of a trial do something; see `fake_trainer.py`."""
         file = self.control / f"{word}-{trial}"
         file.touch()

@@ -59,7 +59,7 @@ def test_what_is_over_is_told_again_and_nothing_is_trained(undisturbed) -> None:
 
 
 def test_a_killed_tuner_goes_on_with_the_very_same_decisions(search, undisturbed) -> None:
-    hold = search.tell("hold", 3)
+    hold = search.instruct("hold", 3)
     process = search.start()
     training = search.held(3)
     process.kill()
@@ -73,7 +73,7 @@ def test_a_killed_tuner_goes_on_with_the_very_same_decisions(search, undisturbed
 @pytest.mark.slow
 def test_two_kills_with_trainings_at_once_leave_the_same_sets(search, undisturbed) -> None:
     for trial in (1, 4):
-        hold = search.tell("hold", trial)
+        hold = search.instruct("hold", trial)
         process = search.start(parallel=2)
         search.held(trial)
         process.kill()
@@ -85,7 +85,7 @@ def test_two_kills_with_trainings_at_once_leave_the_same_sets(search, undisturbe
 
 @pytest.mark.slow
 def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> None:
-    hold = search.tell("hold", 2)
+    hold = search.instruct("hold", 2)
     process = search.start()
     os.kill(search.held(2), signal.SIGKILL)
     hold.unlink()
@@ -101,7 +101,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> N
     [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)],
 )
 def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code: int) -> None:
-    hold = search.tell("hold", 1)
+    hold = search.instruct("hold", 1)
     process = search.start()
     training = search.held(1)
     process.signal(number)
@@ -117,7 +117,7 @@ def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code
 
 @pytest.mark.slow
 def test_two_tuners_share_a_search(search, undisturbed) -> None:
-    hold = search.tell("hold", 0)
+    hold = search.instruct("hold", 0)
     first = search.start()
     search.held(0)
     second = search.start(f"--output_dir={search.output_dir}")
@@ -144,10 +144,10 @@ def test_a_database_is_shared_likewise(search, undisturbed) -> None:
 
 
 def test_what_raises_ranks_last_what_is_invalid_is_replaced_what_is_nan_is_stopped(search) -> None:
-    search.tell("raise", 2)
-    search.tell("refuse", 3)
-    search.tell("invalid", 4)
-    search.tell("nan", 5)
+    search.instruct("raise", 2)
+    search.instruct("refuse", 3)
+    search.instruct("invalid", 4)
+    search.instruct("nan", 5)
     output = search.run(max_trials=7)
     trials = search.record["trials"]
     assert len(trials) == 8
@@ -163,7 +163,7 @@ def test_what_raises_ranks_last_what_is_invalid_is_replaced_what_is_nan_is_stopp
 
 @pytest.mark.slow
 def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbed) -> None:
-    refuse = search.tell("refuse", 0)
+    refuse = search.instruct("refuse", 0)
     output = search.run(code=2)
     assert "error: the unchanged set does not train: refuse of trial 0" in output
     refuse.unlink()
@@ -174,7 +174,7 @@ def test_an_error_of_all_trials_ends_the_search_and_is_mended(search, undisturbe
 @pytest.mark.slow
 def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(search) -> None:
     for trial in range(4):
-        search.tell("refuse", trial)
+        search.instruct("refuse", trial)
     output = search.run(code=2, default_first="false")
     assert "the first 3 trials all failed, the last one so: refuse of trial 2" in output
     assert len(search.starts) == 3
@@ -183,7 +183,7 @@ def test_an_error_of_the_first_trials_ends_a_search_without_the_unchanged_set(se
 @pytest.mark.slow
 def test_divergence_is_a_trials_own_fault(search) -> None:
     for trial in range(3):
-        search.tell("diverge", trial)
+        search.instruct("diverge", trial)
     output = search.run(searcher="random", max_trials=4)
     assert [one["state"] for one in search.record["trials"]] == ["failed"] * 3 + ["completed"]
     assert "exit code 4: error: diverge of trial 0" in output
@@ -193,8 +193,8 @@ def test_divergence_is_a_trials_own_fault(search) -> None:
 @pytest.mark.slow
 def test_a_search_that_has_found_nothing_ends_with_an_error(search) -> None:
     for trial in range(2):
-        search.tell("raise", trial)
-    search.tell("nan", 2)
+        search.instruct("raise", trial)
+    search.instruct("nan", 2)
     output = search.run(code=2, searcher="random", max_trials=3)
     assert "error: no trial has come to its end with a value of loss; 1 of 3 ended so: " in output
     assert "raise of trial 0" in output
