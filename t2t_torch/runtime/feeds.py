@@ -322,9 +322,9 @@ def check_size(
         size = _there(its[0]).size
         if size > most:
             raise DecodeError(
-                f"input {number} has {size:,} pairs of a word that is read and one that is "
-                f"written, and attention is told of {most:,}. Ask without attention, or less at "
-                "once."
+                f"input {number} has {size:,} attention weights (pairs of an input word and an "
+                f"output word); at most {most:,} are returned. Leave out `attention`, or send a "
+                "shorter input."
             )
 
 

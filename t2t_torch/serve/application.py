@@ -29,7 +29,7 @@ from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.limits import (
-    MOST_WEIGHTS,
+    MAX_ATTENTION_WEIGHTS,
     NO_INPUT,
     UNAVAILABLE,
     HTTPError,
@@ -71,49 +71,49 @@ from t2t_torch.serve.tensors import NAME as BINARY
 _TRIES = 3  # a model may be replaced during a request, but hardly three times
 
 
-def check_attention(found: Sequence[Prediction]) -> None:
+def check_attention(predictions: Sequence[Prediction]) -> None:
     """Raises HTTPError if the attention of the predictions exceeds the limit of a response."""
-    told = (one.attention for one in found if one.attention)
-    weights = sum(len(one.read) * len(one.written) for one in told)
-    if weights > MOST_WEIGHTS:
+    attentions = (one.attention for one in predictions if one.attention)
+    weights = sum(len(one.read) * len(one.written) for one in attentions)
+    if weights > MAX_ATTENTION_WEIGHTS:
         raise HTTPError(
             NO_INPUT,
-            f"the inputs have {weights:,} pairs of a word that is read and one that is written, "
-            f"and attention is told of {MOST_WEIGHTS:,} in a request. Ask without attention, or "
-            "less at once.",
+            f"the predictions have {weights:,} attention weights (pairs of an input word and an "
+            f"output word); at most {MAX_ATTENTION_WEIGHTS:,} are returned per request. Leave out "
+            "`attention`, or send fewer inputs.",
         )
 
 
-class Asked(NamedTuple):
+class Predicted(NamedTuple):
     """Inputs of a request and their predictions.
 
     Attributes:
       model: model that computed the predictions.
       samples: inputs, as read by this model.
-      found: predictions, one per input.
+      predictions: predictions, one per input.
     """
 
     model: ServedModel
     samples: Sequence[Sample]
-    found: Sequence[Prediction]
+    predictions: Sequence[Prediction]
 
 
-async def ask(
+async def predict_inputs(
     request: Request,
     repository: Repository,
-    place: tuple[str | None, str | None],
+    model_and_version: tuple[str | None, str | None],
     samples_of: Callable[[ServedModel], Sequence[Sample]],
     limits: ServerLimits,
     *,
     attention: bool = False,
-) -> Asked:
+) -> Predicted:
     """Returns the predictions of a model for the inputs of a request.
 
     Args:
       request: request whose body was read; it is checked for a disconnect of the client.
       repository: models; if another version replaces the model meanwhile, the new version is used,
         provided that the request names no version or the new version has the name.
-      place: name and version of the model; see `Repository.get`.
+      model_and_version: name and version of the model; see `Repository.get`.
       samples_of: function from a model to the inputs of the request; the model does not run if
         there are none.
       limits: limits with the timeout.
@@ -125,35 +125,35 @@ async def ask(
         timed out, or the attention exceeds the limit of a response.
     """
     for _ in range(_TRIES):
-        served = repository.get(*place)
+        served = repository.get(*model_and_version)
         samples = samples_of(served.model)
         if not samples:
-            return Asked(served.model, samples, [])
+            return Predicted(served.model, samples, [])
         try:
             job = served.batcher.submit(samples, served.model.attend if attention else None)
         except Retired:
             continue
-        found = await _wait(request, job, limits)
-        check_attention(found)
-        return Asked(served.model, samples, found)
+        predictions = await _wait(request, job, limits)
+        check_attention(predictions)
+        return Predicted(served.model, samples, predictions)
     raise unavailable("the model is replaced again and again. Try again later.")
 
 
 async def _wait(request: Request, job: Job, limits: ServerLimits) -> Sequence[Prediction]:
-    left = limits.seconds - (time.monotonic() - request.scope["told_at"])
-    gone = asyncio.ensure_future(_is_gone(request))
-    either: set[asyncio.Future[Any]] = {job.answers, gone}
+    left = limits.seconds - (time.monotonic() - request.scope["started_at"])
+    disconnected = asyncio.ensure_future(_is_gone(request))
+    either: set[asyncio.Future[Any]] = {job.answers, disconnected}
     try:
         await asyncio.wait(either, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
         if job.answers.done():
             return _answers(job.answers)
-        if gone.done():
+        if disconnected.done():
             raise ClientDisconnect
         raise unavailable(
             f"it was not answered within {limits.seconds:g} seconds. Try again later, or with less."
         )
     finally:
-        gone.cancel()
+        disconnected.cancel()
         if not job.answers.done():
             job.drop()
 
@@ -188,7 +188,7 @@ _LENGTH = {
 }
 
 
-class Address(NamedTuple):
+class Endpoint(NamedTuple):
     """A route of the server.
 
     Attributes:
@@ -204,82 +204,86 @@ class Address(NamedTuple):
     response: type[BaseModel] | None = None
 
 
-def describe(title: str, version: str, addresses: Sequence[Address]) -> dict[str, Any]:
+def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """Returns the OpenAPI description.
 
     Args:
       title: name of the server.
       version: version of the server.
-      addresses: all routes.
+      endpoints: all routes.
     """
-    responses = [one.response for one in addresses if one.response is not None]
+    responses = [one.response for one in endpoints if one.response is not None]
     answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
-    _, told = models_json_schema(
+    _, components = models_json_schema(
         [(kind, "serialization") for kind in answers]
         + [(kind, "validation") for kind in _BODIES.values()],
         ref_template=_PLACE + "{model}",
     )
     paths: dict[str, dict[str, Any]] = {}
-    for one in addresses:
+    for one in endpoints:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     return {
         "openapi": _FORM,
         "info": {"title": title, "version": version},
         "paths": paths,
-        "components": {"schemas": {**told["$defs"], **_schemas_with_bytes(told["$defs"])}},
+        "components": {
+            "schemas": {**components["$defs"], **_schemas_with_bytes(components["$defs"])}
+        },
     }
 
 
 def _schemas_with_bytes(schemas: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the schemas of requests and responses with binary tensors after the JSON."""
     pairs = {"InferenceRequest": "RequestInput", "InferenceResponse": "ResponseOutput"}
-    found = {}
+    binary = {}
     for whole, part in pairs.items():
         text = json.dumps(schemas[whole])
-        found[whole + _BYTES] = json.loads(text.replace(f"{_PLACE}{part}", _PLACE + part + _BYTES))
-        found[part + _BYTES] = {
+        binary[whole + _BYTES] = json.loads(text.replace(f"{_PLACE}{part}", _PLACE + part + _BYTES))
+        binary[part + _BYTES] = {
             **schemas[part],
             "description": f"A tensor; without data it has the parameter {SIZE}, its bytes.",
             "required": [name for name in schemas[part]["required"] if name != "data"],
         }
-    for name, one in found.items():
+    for name, one in binary.items():
         one["title"] = f"{one.get('title', name)}_with_bytes"
-    return found
+    return binary
 
 
-def _operation(address: Address) -> dict[str, Any]:
-    name = address.answer.__name__
-    told: dict[str, Any] = {
+def _operation(endpoint: Endpoint) -> dict[str, Any]:
+    name = endpoint.answer.__name__
+    operation: dict[str, Any] = {
         "summary": name.replace("_", " ").title(),
-        "description": inspect.getdoc(address.answer),
-        "operationId": re.sub(r"\W", "_", f"{name}{address.path}_{address.method.lower()}"),
+        "description": inspect.getdoc(endpoint.answer),
+        "operationId": re.sub(r"\W", "_", f"{name}{endpoint.path}_{endpoint.method.lower()}"),
         "parameters": [
             {"name": part, "in": "path", "required": True, "schema": {"type": "string"}}
-            for part in re.findall(r"\{(\w+)\}", address.path)
+            for part in re.findall(r"\{(\w+)\}", endpoint.path)
         ],
         "responses": {
-            "200": {"description": "Successful Response", **_content(address.response)},
+            "200": {"description": "Successful Response", **_content(endpoint.response)},
             "4XX": {"description": "Refused", **_content(ErrorResponse)},
         },
     }
-    end = address.path.rpartition("/")[2]
+    end = endpoint.path.rpartition("/")[2]
     body = _BODIES.get(end)
     if body is not None:
-        told["requestBody"] = {"required": True, **_content(body)}
+        operation["requestBody"] = {"required": True, **_content(body)}
     if end == _BINARY:
         what = f"Needed if tensors are bytes. {_LENGTH['description']} 0: the body is one text."
-        told["parameters"].append({"name": HEADER, "in": "header", **_LENGTH, "description": what})
-        _add_bytes(told["requestBody"], InferenceRequest)
-        answered = told["responses"]["200"]
+        operation["parameters"].append(
+            {"name": HEADER, "in": "header", **_LENGTH, "description": what}
+        )
+        _add_binary_content(operation["requestBody"], InferenceRequest)
+        answered = operation["responses"]["200"]
         answered["headers"] = {HEADER: _LENGTH}
-        _add_bytes(answered, address.response)
-    return told
+        _add_binary_content(answered, endpoint.response)
+    return operation
 
 
-def _add_bytes(told: dict[str, Any], form: type[BaseModel] | None) -> None:
+def _add_binary_content(description: dict[str, Any], form: type[BaseModel] | None) -> None:
     """Adds the content type of JSON of a schema followed by binary data."""
     assert form is not None
-    told["content"]["application/octet-stream"] = {
+    description["content"]["application/octet-stream"] = {
         "schema": {
             "description": f"JSON of {form.__name__}{_BYTES}, and behind it the tensors' bytes.",
             "type": "string",
@@ -309,8 +313,8 @@ def page() -> bytes:
 
 def _hash(tag: str) -> str:
     """Returns the content-security-policy hash of the only element with a tag."""
-    held = re.findall(rf"<{tag}>(.*?)</{tag}>", page().decode(), re.S)
-    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in held]
+    contents = re.findall(rf"<{tag}>(.*?)</{tag}>", page().decode(), re.S)
+    digests = [base64.b64encode(hashlib.sha256(one.encode()).digest()).decode() for one in contents]
     return " ".join(f"'sha256-{digest}'" for digest in digests)
 
 
@@ -337,7 +341,7 @@ class Application:
       repository: models.
       limits: limits of requests.
       metrics: metrics of the server.
-      drain: shutdown state, which decides readiness.
+      shutdown: shutdown state, which decides readiness.
       log_texts: if True, inputs are logged.
 
     Attributes:
@@ -349,7 +353,7 @@ class Application:
         repository: Repository,
         limits: ServerLimits,
         metrics: Metrics,
-        drain: GracefulShutdown,
+        shutdown: GracefulShutdown,
         *,
         log_texts: bool = False,
     ) -> None:
@@ -357,21 +361,21 @@ class Application:
         self._limits = limits
         self._bodies = Bodies(limits)
         self._metrics = metrics
-        self._drain = drain
+        self._shutdown = shutdown
         self._log_texts = log_texts
-        metrics.is_ready = lambda: drain.is_ready
-        self._addresses: list[Address] = []
-        self._add_addresses()
+        metrics.is_ready = lambda: shutdown.is_ready
+        self._endpoints: list[Endpoint] = []
+        self._add_endpoints()
         self.app = Starlette(
-            routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._addresses],
+            routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._endpoints],
             exception_handlers={
-                HTTPError: _refused,
-                HTTPException: _no_address,
+                HTTPError: _rejected,
+                HTTPException: _http_error,
                 Exception: _failed,
             },
         )
 
-    def _add_addresses(self) -> None:
+    def _add_endpoints(self) -> None:
         model = "/v2/models/{model}"
         # Routes are matched in this order: the most frequent ones come first.
         self._add("POST", "/predict", self.predict, PredictResponse)
@@ -398,7 +402,7 @@ class Application:
         answer: Callable[[Request], Awaitable[Response]],
         response: type[BaseModel] | None = None,
     ) -> None:
-        self._addresses.append(Address(method, path, answer, response))
+        self._endpoints.append(Endpoint(method, path, answer, response))
 
     async def about(self, request: Request) -> Response:
         """Metadata of the server."""
@@ -410,30 +414,30 @@ class Application:
 
     async def ready(self, request: Request) -> Response:
         """Readiness of the server."""
-        status = 200 if self._drain.is_ready else UNAVAILABLE
-        return _json({"ready": self._drain.is_ready}, status)
+        status = 200 if self._shutdown.is_ready else UNAVAILABLE
+        return _json({"ready": self._shutdown.is_ready}, status)
 
     async def about_model(self, request: Request) -> Response:
         """Metadata of a model: its inputs and outputs."""
         model = self._served(request).model
-        told = {
+        metadata = {
             "name": model.name,
             "versions": list(self._repository.versions(model.name)),
             "platform": model.platform,
             "inputs": [one for field in model.fields for one in input_metadata(field)],
             "outputs": output_metadata(model),
         }
-        return _json(told)
+        return _json(metadata)
 
     async def model_ready(self, request: Request) -> Response:
         """Readiness of a model."""
         name = self._served(request).model.name
-        status = 200 if self._drain.is_ready else UNAVAILABLE
-        return _json({"name": name, "ready": self._drain.is_ready}, status)
+        status = 200 if self._shutdown.is_ready else UNAVAILABLE
+        return _json({"name": name, "ready": self._shutdown.is_ready}, status)
 
     async def infer(self, request: Request) -> Response:
         """Inference with tensors as inputs and outputs."""
-        self._begin(request)
+        self._start_request(request)
         body = await self._bodies.read_tensors(request, raw_name(self._served(request).model))
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
@@ -441,45 +445,48 @@ class Application:
             check_wanted(model, wanted or ())
             return samples_of(model, body.inputs, self._limits)
 
-        model, samples, found = await self._ask(request, read)
-        if not found:
+        model, samples, predictions = await self._predict(request, read)
+        if not predictions:
             raise HTTPError(400, "the inputs have no elements: their first dimension is 0.")
-        outputs, behind = packed(body, tensors_of(model, samples, found, wanted))
-        told: dict[str, Any] = {
+        outputs, binary = packed(body, tensors_of(model, samples, predictions, wanted))
+        response: dict[str, Any] = {
             "model_name": model.name,
             "model_version": model.version,
             "outputs": outputs,
         }
         if body.id is not None:
-            told["id"] = body.id
+            response["id"] = body.id
         if body.parameters:
-            told["parameters"] = body.parameters
-        return _with_bytes(told, behind) if behind else _json(told)
+            response["parameters"] = body.parameters
+        return _with_bytes(response, binary) if binary else _json(response)
 
     async def predict(self, request: Request) -> Response:
         """Predictions as JSON records by target."""
-        self._begin(request)
+        self._start_request(request)
         body = parsed(PredictRequest, await self._bodies.read(request))
         check_size(len(body.inputs), self._limits)
 
         def read(model: ServedModel) -> Sequence[Sample]:
             if body.attention:
                 model.check_attends()
-            return [model.sample(number, given) for number, given in enumerate(body.inputs)]
+            return [model.sample(number, value) for number, value in enumerate(body.inputs)]
 
-        model, samples, found = await self._ask(request, read, attention=body.attention)
+        model, samples, predictions = await self._predict(request, read, attention=body.attention)
         records = [
-            model.record(sample, its, body.best) for sample, its in zip(samples, found, strict=True)
+            model.record(sample, prediction, body.best)
+            for sample, prediction in zip(samples, predictions, strict=True)
         ]
         return _json({"model": model.name, "version": model.version, "outputs": records})
 
     async def models(self, request: Request) -> Response:
         """All models with the metadata that the web page uses."""
-        told = []
+        descriptions = []
         for name in self._repository.names:
             versions = self._repository.versions(name)
-            told.append({"versions": list(versions), **_described(list(versions.values())[-1][0])})
-        return _json({"models": told})
+            descriptions.append(
+                {"versions": list(versions), **_described(list(versions.values())[-1][0])}
+            )
+        return _json({"models": descriptions})
 
     async def metrics(self, request: Request) -> Response:
         """Metrics for Prometheus."""
@@ -487,7 +494,7 @@ class Application:
 
     async def openapi(self, request: Request) -> Response:
         """OpenAPI description of the server."""
-        return _json(describe(NAME, __version__, self._addresses))
+        return _json(describe(NAME, __version__, self._endpoints))
 
     async def page(self, request: Request) -> Response:
         """Web page."""
@@ -495,44 +502,44 @@ class Application:
         return Response(page(), media_type="text/html; charset=utf-8", headers=headers)
 
     def _served(self, request: Request) -> Served:
-        return self._repository.get(*_place(request))
+        return self._repository.get(*_model_and_version(request))
 
-    def _begin(self, request: Request) -> None:
+    def _start_request(self, request: Request) -> None:
         """Records the start of a request; raises HTTPError if there is no such model."""
-        request.scope["told_at"] = time.monotonic()
-        self._tell(request, self._served(request).model, ())
+        request.scope["started_at"] = time.monotonic()
+        self._log_inputs(request, self._served(request).model, ())
 
-    def _tell(self, request: Request, model: ServedModel, extents: Sequence[Extent]) -> None:
-        request.scope["told"].update(
+    def _log_inputs(self, request: Request, model: ServedModel, extents: Sequence[Extent]) -> None:
+        request.scope["log_fields"].update(
             model=model.name,
             version=model.version,
             inputs=len(extents),
             tokens=sum(extent.tokens for extent in extents),
         )
 
-    async def _ask(
+    async def _predict(
         self,
         request: Request,
         read: Callable[[ServedModel], Sequence[Sample]],
         *,
         attention: bool = False,
-    ) -> Asked:
+    ) -> Predicted:
         def checked(model: ServedModel) -> Sequence[Sample]:
             samples = read(model)
             check_size(len(samples), self._limits)
             extents = extents_of(model, samples, self._limits)
-            self._tell(request, model, extents)
+            self._log_inputs(request, model, extents)
             if self._log_texts:
-                request.scope["told"]["texts"] = [extent.texts for extent in extents]
+                request.scope["log_fields"]["texts"] = [extent.texts for extent in extents]
             return samples
 
-        place = _place(request)
-        return await ask(
-            request, self._repository, place, checked, self._limits, attention=attention
+        model_and_version = _model_and_version(request)
+        return await predict_inputs(
+            request, self._repository, model_and_version, checked, self._limits, attention=attention
         )
 
 
-def _place(request: Request) -> tuple[str | None, str | None]:
+def _model_and_version(request: Request) -> tuple[str | None, str | None]:
     """Returns the name and version of the model in the path."""
     return request.path_params.get("model"), request.path_params.get("version")
 
@@ -564,35 +571,35 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
     return sorted(examples, key=is_odd)[:_EXAMPLES]
 
 
-def _json(told: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(to_json(told), status, headers, "application/json")
+def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(to_json(value), status, headers, "application/json")
 
 
-def _with_bytes(told: Any, behind: bytes) -> Response:
-    text = to_json(told)
+def _with_bytes(response: Any, binary: bytes) -> Response:
+    text = to_json(response)
     return Response(
-        text + behind, headers={HEADER: str(len(text))}, media_type="application/octet-stream"
+        text + binary, headers={HEADER: str(len(text))}, media_type="application/octet-stream"
     )
 
 
-def _wrong(message: str, status: int, headers: Mapping[str, str] | None) -> Response:
-    told = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
-    return _json({"error": told}, status, headers)
+def _error_response(message: str, status: int, headers: Mapping[str, str] | None) -> Response:
+    shortened = message if len(message) <= _LONGEST else f"{message[:_LONGEST]} ..."
+    return _json({"error": shortened}, status, headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _rejected(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPError)
     retry = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return _wrong(error.message, error.status, retry)
+    return _error_response(error.message, error.status, retry)
 
 
-async def _no_address(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     message = f"{request.method} {request.url.path}: {error.detail}."
-    return _wrong(message, error.status_code, error.headers)
+    return _error_response(message, error.status_code, error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    request_id = request.scope["told"]["request_id"]
+    request_id = request.scope["log_fields"]["request_id"]
     message = f"this is a defect of the server; its log tells more of request {request_id}."
     return _json({"error": message}, 500)

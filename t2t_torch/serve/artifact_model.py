@@ -17,7 +17,7 @@ from t2t_torch.runtime.session import (
     TensorArtifact,
     open_artifact,
 )
-from t2t_torch.serve.limits import MOST_WEIGHTS, NO_INPUT, HTTPError
+from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS, NO_INPUT, HTTPError
 from t2t_torch.serve.model import Sample, ServedModel
 
 INPUT, OUTPUT = "input", "output"
@@ -86,7 +86,7 @@ class _ArtifactModel(_OnnxModel):
 
     def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.attend`."""
-        return self._artifact.attend(self._inputs(samples), stop=token, most=MOST_WEIGHTS)
+        return self._artifact.attend(self._inputs(samples), stop=token, most=MAX_ATTENTION_WEIGHTS)
 
     def _inputs(self, samples: Sequence[Sample]) -> list[Any]:
         """Returns the inputs; an input whose only field is a text becomes a plain text."""
@@ -103,7 +103,7 @@ class _TensorModel(_OnnxModel):
 
     def __init__(self, name: str, version: str, artifact: TensorArtifact) -> None:
         inputs = (one["input"] for one in artifact.examples)
-        examples = [{INPUT: given} for given in inputs if len(json.dumps(given)) <= _SHORT]
+        examples = [{INPUT: value} for value in inputs if len(json.dumps(value)) <= _SHORT]
         super().__init__(name, version, artifact, examples)
         self._artifact = artifact
 
@@ -111,30 +111,32 @@ class _TensorModel(_OnnxModel):
         """See `ServedModel.predict`."""
         return [Prediction(one) for one in self._artifact.predict_arrays(samples, stop=token)]
 
-    def sample(self, number: int, given: Any) -> Sample:
+    def sample(self, number: int, value: Any) -> Sample:
         """See `ServedModel.sample`; raises HTTPError if the input has another nesting."""
         try:
             nesting = self._artifact.signature.nesting["inputs"]
-            return self._artifact.arrays(number, _unwrapped(given, nesting))
+            return self._artifact.arrays(number, _unwrapped(value, nesting))
         except InputError as error:
             raise HTTPError(NO_INPUT, str(error)) from None
 
-    def record(self, sample: Sample, found: Prediction, best: int = 0) -> dict[str, Any]:
+    def record(self, sample: Sample, prediction: Prediction, best: int = 0) -> dict[str, Any]:
         """See `ServedModel.record`."""
         nesting = self._artifact.signature.nesting["outputs"]
         return {
             OUTPUT: {
-                "value": put_together(nesting, lambda leaf: found.values[leaf].tolist(), plain=True)
+                "value": put_together(
+                    nesting, lambda leaf: prediction.values[leaf].tolist(), plain=True
+                )
             }
         }
 
 
-def _unwrapped(given: Any, nesting: Any) -> Any:
+def _unwrapped(value: Any, nesting: Any) -> Any:
     """Returns the value of the only field if the input is wrapped in it, as by the web page."""
-    wrapped = isinstance(given, Mapping) and set(given) == {INPUT}
+    wrapped = isinstance(value, Mapping) and set(value) == {INPUT}
     if not wrapped:
-        return given
-    inner, own = given[INPUT], nesting is not None and list(nesting.get("dict", ())) == [INPUT]
+        return value
+    inner, own = value[INPUT], nesting is not None and list(nesting.get("dict", ())) == [INPUT]
     if own and not (isinstance(inner, Mapping) and set(inner) == {INPUT}):
-        return given
+        return value
     return inner

@@ -37,7 +37,7 @@ class Bodies:
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._most = 2 * limits.queue
-        self._begun = 0
+        self._active = 0
 
     async def read(self, request: Request) -> Any:
         """Returns the parsed JSON of a body.
@@ -64,23 +64,23 @@ class Bodies:
         """
         length = request.headers.get(HEADER)
         if length is None:
-            told, behind = await self._whole(request, ("application/json",)), b""
+            text, binary = await self._whole(request, ("application/json",)), b""
         else:
             body = await self._whole(request, ("application/json", "application/octet-stream"))
             if length == "0":
                 return filled(raw(alone, body), b"", self._limits)
-            told, behind = divided(body, length)
-        return filled(parse_json(told), behind, self._limits)
+            text, binary = divided(body, length)
+        return filled(parse_json(text), binary, self._limits)
 
     async def _whole(self, request: Request, kinds: Sequence[str]) -> bytes:
         _check_headers(request, self._limits, kinds)
-        if self._begun >= self._most:
-            raise unavailable(f"{self._begun} bodies are read, as many as may. Try again later.")
-        self._begun += 1
+        if self._active >= self._most:
+            raise unavailable(f"{self._active} bodies are read, as many as may. Try again later.")
+        self._active += 1
         try:
             return await _read(request, self._limits)
         finally:
-            self._begun -= 1
+            self._active -= 1
 
 
 async def _read(request: Request, limits: ServerLimits) -> bytes:

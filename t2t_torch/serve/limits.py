@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_WEIGHTS = 100_000
+MAX_ATTENTION_WEIGHTS = 100_000
 """Maximum number of attention weights (pairs of input and output words) of a response: about a
 megabyte of JSON."""
 

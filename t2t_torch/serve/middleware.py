@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
-from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, tell
+from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, log_event
 
 # API keys.
 
@@ -75,10 +75,10 @@ class Keys:
                 lines = Path(path).read_text("utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"--api_key_file={path} cannot be read: {error}") from None
-            found = [line.strip() for line in lines if line.strip()]
-            if not found:
+            from_file = [line.strip() for line in lines if line.strip()]
+            if not from_file:
                 raise UsageError(f"--api_key_file={path} has no key; expected one a line.")
-            keys += found
+            keys += from_file
         if any(len(key) < _LEAST for key in keys):
             raise UsageError(
                 f"an API key has fewer than {_LEAST} characters. Make one:  openssl rand -hex 32"
@@ -99,9 +99,9 @@ class Keys:
         """
         if not self:
             return True
-        scheme, _, given = (authorization or "").partition(" ")
-        shown = given.strip() if scheme.lower() == "bearer" else api_key or ""
-        digest = _digest(shown)
+        scheme, _, token = (authorization or "").partition(" ")
+        key = token.strip() if scheme.lower() == "bearer" else api_key or ""
+        digest = _digest(key)
         matches = [hmac.compare_digest(digest, one) for one in self._digests]
         return any(matches)
 
@@ -289,16 +289,16 @@ class RequestMiddleware:
       inner: wrapped application.
       keys: API keys, required except for the web page and the health routes.
       metrics: metrics of inference requests.
-      drain: shutdown state; counts the requests in flight and rejects new ones at shutdown.
+      shutdown: shutdown state; counts the requests in flight and rejects new ones at shutdown.
     """
 
     def __init__(
-        self, inner: ASGIApp, keys: Keys, metrics: Metrics, drain: GracefulShutdown
+        self, inner: ASGIApp, keys: Keys, metrics: Metrics, shutdown: GracefulShutdown
     ) -> None:
         self._inner = inner
         self._keys = keys
         self._metrics = metrics
-        self._drain = drain
+        self._shutdown = shutdown
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handles a request."""
@@ -307,44 +307,44 @@ class RequestMiddleware:
         start = time.perf_counter()
         scope["path"] = _ABSOLUTE.sub("", scope["path"], count=1) or "/"  # httptools does it
         headers = Headers(scope=scope)
-        told = begin(scope, headers.get("x-request-id", ""))
-        status, is_begun = UNAVAILABLE, False
+        log_fields = start_log_fields(scope, headers.get("x-request-id", ""))
+        status, has_started = UNAVAILABLE, False
 
         async def send_on(message: Message) -> None:
-            nonlocal status, is_begun
+            nonlocal status, has_started
             if message["type"] == "http.response.start":
-                status, is_begun = message["status"], True
+                status, has_started = message["status"], True
                 answered = MutableHeaders(scope=message)
-                answered["X-Request-Id"] = told["request_id"]
-                if self._drain.refuses:
+                answered["X-Request-Id"] = log_fields["request_id"]
+                if self._shutdown.refuses:
                     answered["Connection"] = "close"
             await send(message)
 
-        is_asked = scope["method"] == "POST"
-        self._drain.in_flight += is_asked
+        is_inference = scope["method"] == "POST"
+        self._shutdown.in_flight += is_inference
         try:
-            refused = self._refused(scope, headers)
-            if refused is not None:
-                if self._drain.refuses:  # closes the connection, which must not be reset
+            rejected = self._rejection(scope, headers)
+            if rejected is not None:
+                if self._shutdown.refuses:  # closes the connection, which must not be reset
                     await _read_to_end(receive)
-                await _send(send_on, refused)
+                await _send(send_on, rejected)
             else:
                 await self._inner(scope, receive, send_on)
         except ClientDisconnect:
             status = GONE
         except asyncio.CancelledError:  # at shutdown uvicorn itself would send 500
-            if not is_begun:
+            if not has_started:
                 await _send(send_on, unavailable("the server ends. Ask another one."))
         except Exception:  # an internal error: status 500 was sent
-            tell("failed", logging.ERROR, error=True, **told)
+            log_event("failed", logging.ERROR, error=True, **log_fields)
         finally:
-            self._drain.in_flight -= is_asked
-            self._note(scope, told, status, time.perf_counter() - start)
+            self._shutdown.in_flight -= is_inference
+            self._record(scope, log_fields, status, time.perf_counter() - start)
 
-    def _refused(self, scope: Scope, headers: Headers) -> HTTPError | None:
-        refused = check_headers(headers)
-        if refused is not None:
-            return refused
+    def _rejection(self, scope: Scope, headers: Headers) -> HTTPError | None:
+        rejected = check_headers(headers)
+        if rejected is not None:
+            return rejected
         path = scope["path"]
         if path not in _OPEN and not self._keys.admit(
             headers.get("authorization"), headers.get("x-api-key")
@@ -353,40 +353,42 @@ class RequestMiddleware:
                 UNAUTHORIZED,
                 "expected an API key. Send the header  Authorization: Bearer KEY",
             )
-        if self._drain.refuses and scope["method"] == "POST":
+        if self._shutdown.refuses and scope["method"] == "POST":
             return unavailable("the server ends. Ask another one.")
         return None
 
-    def _note(
-        self, scope: Scope, told: MutableMapping[str, Any], status: int, seconds: float
+    def _record(
+        self, scope: Scope, log_fields: MutableMapping[str, Any], status: int, seconds: float
     ) -> None:
         path = scope["path"]
         if scope["method"] == "POST":
-            model, version = told.get("model", ""), told.get("version", "")
+            model, version = log_fields.get("model", ""), log_fields.get("version", "")
             self._metrics.request(model, version, status)
             if status == 200 and model:
-                self._metrics.answered(model, told["inputs"], told["tokens"], seconds)
+                self._metrics.answered(model, log_fields["inputs"], log_fields["tokens"], seconds)
         level = logging.DEBUG if path in _QUIET and status == 200 else logging.INFO
         if LOG.isEnabledFor(level):
-            tell("request", level, **told, status=status, milliseconds=round(seconds * 1e3, 3))
+            log_event(
+                "request", level, **log_fields, status=status, milliseconds=round(seconds * 1e3, 3)
+            )
 
 
-def begin(scope: Scope, asked_id: str) -> MutableMapping[str, Any]:
+def start_log_fields(scope: Scope, client_id: str) -> MutableMapping[str, Any]:
     """Returns the log fields of a request, a mapping that handlers extend.
 
     Args:
-      scope: scope of the request; stores the mapping as "told".
-      asked_id: request id sent by the client; used if it matches `_ID`.
+      scope: scope of the request; stores the mapping as "log_fields".
+      client_id: request id sent by the client; used if it matches `_ID`.
     """
     client = scope.get("client")
-    told: MutableMapping[str, Any] = {
-        "request_id": asked_id if _ID.fullmatch(asked_id) else f"{_PROCESS}-{next(_NUMBERS)}",
+    log_fields: MutableMapping[str, Any] = {
+        "request_id": client_id if _ID.fullmatch(client_id) else f"{_PROCESS}-{next(_NUMBERS)}",
         "method": scope["method"],
         "path": scope["path"][:200],
         "client": client[0] if client else "",
     }
-    scope["told"] = told
-    return told
+    scope["log_fields"] = log_fields
+    return log_fields
 
 
 async def _read_to_end(receive: Receive) -> None:
@@ -396,14 +398,14 @@ async def _read_to_end(receive: Receive) -> None:
             pass
 
 
-async def _send(send: Send, refused: HTTPError) -> None:
-    body = to_json({"error": refused.message})
+async def _send(send: Send, rejected: HTTPError) -> None:
+    body = to_json({"error": rejected.message})
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    if refused.status == UNAUTHORIZED:
+    if rejected.status == UNAUTHORIZED:
         headers.append((b"www-authenticate", b"Bearer"))
-    if refused.status == BAD_REQUEST:  # the end of its body is unknown
+    if rejected.status == BAD_REQUEST:  # the end of its body is unknown
         headers.append((b"connection", b"close"))
-    if refused.retry_after is not None:
-        headers.append((b"retry-after", b"%d" % refused.retry_after))
-    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
+    if rejected.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % rejected.retry_after))
+    await send({"type": "http.response.start", "status": rejected.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -108,62 +108,64 @@ class ServedModel(ABC):
         if not self.attends:
             raise HTTPError(
                 BAD_REQUEST,
-                f"attention: {self.name!r} tells none: {self.why_no_attention}. Leave it out.",
+                f"attention: {self.name!r} has none: {self.why_no_attention}. Leave it out.",
             )
 
-    def sample(self, number: int, given: Any) -> Sample:
+    def sample(self, number: int, value: Any) -> Sample:
         """Returns an input of a request, by field.
 
         Args:
           number: index of the input, for error messages.
-          given: a mapping by field; for a single field also its plain value.
+          value: a mapping by field; for a single field also its plain value.
 
         Raises:
           HTTPError: a field is missing.
         """
         names = [field.name for field in self.fields]
-        if not isinstance(given, dict):
+        if not isinstance(value, dict):
             if len(names) == 1:
-                return {names[0]: given}
+                return {names[0]: value}
             raise HTTPError(
                 BAD_REQUEST,
                 f"input {number} should be an object with the fields {', '.join(names)}.",
             )
-        missing = [name for name in names if name not in given]
+        missing = [name for name in names if name not in value]
         if missing:
             raise HTTPError(
                 BAD_REQUEST,
                 f"input {number} has no {', '.join(missing)}; this model is asked with the fields "
                 f"{', '.join(names)}.",
             )
-        return {name: given[name] for name in names}
+        return {name: value[name] for name in names}
 
-    def record(self, sample: Sample, found: Prediction, best: int = BEST) -> dict[str, Any]:
+    def record(self, sample: Sample, prediction: Prediction, best: int = BEST) -> dict[str, Any]:
         """Returns a prediction as JSON, by target.
 
         Args:
           sample: the input.
-          found: the prediction.
+          prediction: the prediction.
           best: number of labels of a class to list.
         """
-        if found.hypotheses:
-            return {self.targets[0].name: _text_record(found)}
-        return {target.name: _record(target, sample, found, best) for target in self.targets}
+        if prediction.hypotheses:
+            return {self.targets[0].name: _text_record(prediction)}
+        return {target.name: _record(target, sample, prediction, best) for target in self.targets}
 
 
-def _record(target: OutputSpec, sample: Sample, found: Prediction, best: int) -> dict[str, Any]:
+def _record(
+    target: OutputSpec, sample: Sample, prediction: Prediction, best: int
+) -> dict[str, Any]:
     name = target.name
-    record = value_record(found, name, best)
+    record = value_record(prediction, name, best)
     if target.kind == "tags":
         record |= words_record(record["value"], words_of(sample[target.of]), target.labels)
     return record
 
 
-def _text_record(found: Prediction) -> dict[str, Any]:
-    record = prediction_record(found)
-    if found.attention is not None:
-        record["alignment"] = [list(pair) for pair in found.hypotheses[0].alignment]
-        record["attention"] = attention_record(found.attention)
+def _text_record(prediction: Prediction) -> dict[str, Any]:
+    record = prediction_record(prediction)
+    if prediction.attention is not None:
+        record["alignment"] = [list(pair) for pair in prediction.hypotheses[0].alignment]
+        record["attention"] = attention_record(prediction.attention)
     return record
 
 
@@ -234,7 +236,7 @@ def _parts(value: Any, most: float) -> tuple[list[Any], int]:
     Returns:
       The leaves, and the number of visited elements.
     """
-    found, left, seen = [], [value], 0
+    leaves, left, seen = [], [value], 0
     while left:
         one = left.pop()
         inner: Sequence[Any]
@@ -243,7 +245,7 @@ def _parts(value: Any, most: float) -> tuple[list[Any], int]:
         elif isinstance(one, list | tuple):
             inner = one
         else:
-            found.append(one)
+            leaves.append(one)
             continue
         seen += len(inner)
         if seen > most:
@@ -251,5 +253,5 @@ def _parts(value: Any, most: float) -> tuple[list[Any], int]:
         if any(issubclass(kind, list | tuple | Mapping) for kind in set(map(type, inner))):
             left += reversed(inner)
         else:  # most lists, and much faster
-            found += inner
-    return found, seen
+            leaves += inner
+    return leaves, seen

@@ -28,21 +28,23 @@ from pydantic_core import PydanticCustomError
 from t2t_torch.runtime.prediction import BEST
 from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
 
-MOST_AXES = 8
+MAX_AXES = 8
 """Maximum number of axes of a tensor; those of models have at most four."""
 
-MOST_TENSORS = 1000
+MAX_TENSORS = 1000
 """Maximum number of tensors of a request: each invalid one creates an error, only the first of
 which is reported."""
 
 
-def _without_others(given: Any) -> Any:
+def _without_others(parameters: Any) -> Any:
     """Raises an error for the first invalid parameter only."""
-    for name, value in given.items() if isinstance(given, dict) else ():
+    for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if not isinstance(value, str | bool | int | float):
-            told = {"name": reprlib.repr(name)}
-            raise PydanticCustomError("parameter", "{name} is no string, number or boolean", told)
-    return given
+            context = {"name": reprlib.repr(name)}
+            raise PydanticCustomError(
+                "parameter", "{name} is no string, number or boolean", context
+            )
+    return parameters
 
 
 Parameters: TypeAlias = Annotated[
@@ -71,7 +73,7 @@ class RequestInput(BaseModel):
     model_config = ConfigDict(title="request_input")
     name: StrictStr
     shape: Annotated[
-        list[Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]], Field(max_length=MOST_AXES)
+        list[Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]], Field(max_length=MAX_AXES)
     ]
     datatype: StrictStr
     parameters: Parameters = {}
@@ -97,8 +99,8 @@ class InferenceRequest(BaseModel):
     model_config = ConfigDict(title="inference_request")
     id: StrictStr | None = None
     parameters: Parameters = {}
-    inputs: Annotated[list[RequestInput], Field(max_length=MOST_TENSORS)]
-    outputs: Annotated[list[RequestOutput], Field(max_length=MOST_TENSORS)] | None = None
+    inputs: Annotated[list[RequestInput], Field(max_length=MAX_TENSORS)]
+    outputs: Annotated[list[RequestOutput], Field(max_length=MAX_TENSORS)] | None = None
 
     def check_extensions(self) -> None:
         """Raises HTTPError if a parameter requires an unsupported extension."""
@@ -188,16 +190,16 @@ class ErrorResponse(BaseModel):
     error: str
 
 
-def parsed(kind: type[_Body], given: Any) -> _Body:
+def parsed(kind: type[_Body], body: Any) -> _Body:
     """Returns a body validated against its schema.
 
     Raises:
       HTTPError: the body is invalid.
     """
-    if not isinstance(given, dict):
+    if not isinstance(body, dict):
         raise HTTPError(BAD_REQUEST, "the body should be a JSON object.")
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(body)
     except _Invalid as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
@@ -234,10 +236,10 @@ def numbers(tensor: RequestInput) -> list[float]:
     data = flat(tensor)
     _check_type(tensor, (*_REALS, *_WHOLES), "numbers")
     whole = tensor.datatype in _WHOLES
-    found = _all(tensor, data, int if whole else (int, float), "a number")
-    if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in found):
+    elements = _all(tensor, data, int if whole else (int, float), "a number")
+    if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in elements):
         raise HTTPError(BAD_REQUEST, f"{tensor.name!r} has an element that is no finite number.")
-    return found
+    return elements
 
 
 def miscounted(tensor: RequestInput, count: str) -> HTTPError:

@@ -18,12 +18,12 @@ from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.limits import NOT_FOUND, HTTPError, ServerLimits, unavailable
 from t2t_torch.serve.middleware import Metrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
-from t2t_torch.serve.server import tell
+from t2t_torch.serve.server import log_event
 
 # Dynamic batching: requests that arrive while a model is busy form the next batch.
 
 
-Ask: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
+Predict: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
 """Function that returns the predictions for inputs in order, unless it is cancelled."""
 
 _Result: TypeAlias = "Sequence[Prediction] | Exception"
@@ -37,7 +37,7 @@ class Job:
 
     Attributes:
       samples: inputs.
-      ask: function that computes the predictions.
+      predict: function that computes the predictions.
       tokens: approximate number of tokens of all inputs.
       longest: tokens of the longest input.
       arrived: arrival time by the monotonic clock.
@@ -46,25 +46,27 @@ class Job:
       is_dropped: True if the request was abandoned and is left out of batches.
     """
 
-    def __init__(self, samples: Sequence[Sample], ask: Ask, on_drop: Callable[[], None]) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], predict: Predict, on_abandon: Callable[[], None]
+    ) -> None:
         self.samples = samples
-        self.ask = ask
+        self.predict = predict
         tokens = [tokens_of(sample) for sample in samples]
         self.tokens, self.longest = sum(tokens), max(tokens)
         self.arrived = time.monotonic()
         self.loop = asyncio.get_running_loop()
         self.answers: asyncio.Future[Sequence[Prediction]] = self.loop.create_future()
         self.is_dropped = False
-        self._on_drop = on_drop
+        self._on_abandon = on_abandon
 
     def drop(self) -> None:
         """Marks the request as abandoned by its client."""
         self.is_dropped = True
         self.answers.cancel()
-        self._on_drop()
+        self._on_abandon()
 
 
-class _Asked(NamedTuple):
+class _Running(NamedTuple):
     """The requests that the model computes now, and their cancellation token."""
 
     jobs: Sequence[Job]
@@ -86,7 +88,7 @@ class Batcher:
     memory.
 
     Args:
-      ask: the model; called in the threads.
+      predict: the model; called in the threads.
       limits: limits of the queue and of a batch.
       observe: called in the threads for each batch with (inputs, waiting time of its oldest request
         in seconds).
@@ -96,13 +98,13 @@ class Batcher:
 
     def __init__(
         self,
-        ask: Ask,
+        predict: Predict,
         limits: ServerLimits,
         observe: Callable[[int, float], None] = lambda inputs, seconds: None,
         name: str = "batcher",
         threads: int = 1,
     ) -> None:
-        self._ask = ask
+        self._predict = predict
         self._limits = limits
         self._observe = observe
         self._queue: deque[Job] = deque()
@@ -111,7 +113,7 @@ class Batcher:
         self._idle: list[int] = []  # threads; the most recently busy one, with warm caches, is last
         self._is_closed = False
         self._is_stopped = False
-        self._asked: list[_Asked | None] = [None] * threads
+        self._running: list[_Running | None] = [None] * threads
         self._with_long: int | None = None  # the thread that computes a long input
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
@@ -124,18 +126,18 @@ class Batcher:
         """Returns the number of waiting requests."""
         return len(self._queue)
 
-    def submit(self, samples: Sequence[Sample], ask: Ask | None = None) -> Job:
+    def submit(self, samples: Sequence[Sample], predict: Predict | None = None) -> Job:
         """Adds a request to the queue.
 
         Args:
           samples: inputs, at least one.
-          ask: function that computes the predictions in a thread, instead of the default one.
+          predict: function that computes the predictions in a thread, instead of the default one.
 
         Raises:
           HTTPError: the queue is full.
           Retired: the batcher was closed.
         """
-        job = Job(samples, ask or self._ask, self._stop_if_unwanted)
+        job = Job(samples, predict or self._predict, self._stop_if_abandoned)
         with self._lock:
             if self._is_closed:
                 raise Retired
@@ -169,9 +171,9 @@ class Batcher:
             self._is_stopped = True
             self._queue.clear()
             self._notify_all()
-        for asked in self._asked:
-            if asked is not None:
-                asked.stop.set()
+        for running in self._running:
+            if running is not None:
+                running.stop.set()
 
     def _notify_all(self) -> None:
         for changed in self._changed:
@@ -182,14 +184,14 @@ class Batcher:
             samples = sum(len(job.samples) for job in jobs)
             self._observe(samples, time.monotonic() - jobs[0].arrived)
             for together in self._alike(jobs):
-                self._answer(number, together)
+                self._complete(number, together)
 
     def _alike(self, jobs: Sequence[Job]) -> list[list[Job]]:
         """Returns the requests grouped by function, the default one first."""
-        alike: dict[Ask, list[Job]] = {self._ask: []}
+        alike: dict[Predict, list[Job]] = {self._predict: []}
         for job in jobs:
-            alike.setdefault(job.ask, []).append(job)
-        return [its for its in alike.values() if its]
+            alike.setdefault(job.predict, []).append(job)
+        return [group for group in alike.values() if group]
 
     def _next(self, number: int) -> list[Job]:
         """Returns a thread's next batch; an empty list if closed and the queue is empty."""
@@ -260,42 +262,42 @@ class Batcher:
         if any(job.is_dropped for job in self._queue):
             self._queue = deque(job for job in self._queue if not job.is_dropped)
 
-    def _stop_if_unwanted(self) -> None:
+    def _stop_if_abandoned(self) -> None:
         """Cancels computations whose requests are all abandoned."""
-        for asked in self._asked:
-            if asked is not None and all(job.is_dropped for job in asked.jobs):
-                asked.stop.set()
+        for running in self._running:
+            if running is not None and all(job.is_dropped for job in running.jobs):
+                running.stop.set()
 
-    def _asked_together(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Prediction]]:
+    def _compute(self, number: int, jobs: Sequence[Job]) -> list[Sequence[Prediction]]:
         """Returns the predictions of requests with the same function, computed together.
 
         Raises:
           Stopped: all requests were abandoned, or the batcher was stopped.
         """
-        asked = self._asked[number] = _Asked(jobs, CancellationToken())
+        running = self._running[number] = _Running(jobs, CancellationToken())
         try:
             # Another thread first drops a request and then checks the running computations.
-            self._stop_if_unwanted()
+            self._stop_if_abandoned()
             if self._is_stopped:
-                asked.stop.set()
-            asked.stop.check()
+                running.stop.set()
+            running.stop.check()
             samples = [sample for job in jobs for sample in job.samples]
-            found = iter(jobs[0].ask(samples, asked.stop))
-            return [list(itertools.islice(found, len(job.samples))) for job in jobs]
+            predictions = iter(jobs[0].predict(samples, running.stop))
+            return [list(itertools.islice(predictions, len(job.samples))) for job in jobs]
         finally:
-            self._asked[number] = None
+            self._running[number] = None
 
-    def _answer(self, number: int, jobs: Sequence[Job]) -> None:
+    def _complete(self, number: int, jobs: Sequence[Job]) -> None:
         """Completes requests with the same function; an error affects only its own request."""
         results: Sequence[_Result]
         try:
-            results = self._asked_together(number, jobs)
+            results = self._compute(number, jobs)
         except Stopped as error:
             results = [error] * len(jobs)
         except Exception as error:  # any error of the model belongs to the requests
             if len(jobs) > 1:
                 for job in jobs:
-                    self._answer(number, [job])
+                    self._complete(number, [job])
                 return
             results = [error]
         _send(list(zip(jobs, results, strict=True)))
@@ -330,9 +332,9 @@ def _join(threads: Sequence[threading.Thread], timeout: float | None) -> None:
 def _send(results: Sequence[tuple[Job, _Result]]) -> None:
     """Delivers results, each in its request's loop."""
     for loop in {job.loop for job, _ in results}:
-        mine = [(job, its) for job, its in results if job.loop is loop]
+        own = [(job, result) for job, result in results if job.loop is loop]
         try:
-            loop.call_soon_threadsafe(_deliver, mine)
+            loop.call_soon_threadsafe(_deliver, own)
         except RuntimeError:  # the loop is closed: no client waits
             continue
 
@@ -347,7 +349,7 @@ def _deliver(results: Sequence[tuple[Job, _Result]]) -> None:
             job.answers.set_result(result)
 
 
-_Print: TypeAlias = tuple[tuple[str, int, int, int], ...]
+_Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Fingerprint of a folder to detect changes: name, size, time and inode of each file."""
 
 
@@ -383,10 +385,10 @@ class Served(NamedTuple):
     batcher: Batcher
 
 
-class _Known(NamedTuple):
+class _Version(NamedTuple):
     """A loaded or failed version and its fingerprint."""
 
-    print: _Print
+    fingerprint: _Fingerprint
     served: Served | None
 
 
@@ -403,7 +405,7 @@ class Repository:
         self._sources = {source.name: source for source in sources}
         self._limits = limits
         self._metrics = metrics
-        self._known: dict[str, dict[str, _Known]] = {source.name: {} for source in sources}
+        self._known: dict[str, dict[str, _Version]] = {source.name: {} for source in sources}
         self._served: dict[str, dict[str, Served]] = {}
         self._removed: set[str] = set()  # models whose missing folder was logged
         self._end = threading.Event()
@@ -435,11 +437,11 @@ class Repository:
     def watch(self, seconds: float) -> None:
         """Checks for changes every `seconds`, in a thread, until `close`."""
         self._watch = threading.Thread(
-            target=self._look, args=(seconds,), name="repository", daemon=True
+            target=self._poll, args=(seconds,), name="repository", daemon=True
         )
         self._watch.start()
 
-    def _look(self, seconds: float) -> None:
+    def _poll(self, seconds: float) -> None:
         while not self._end.wait(seconds):
             self.refresh()
 
@@ -461,10 +463,10 @@ class Repository:
         for version, path in places.items():
             before = known.get(version)
             try:
-                print_ = _print(path)
+                fingerprint = _fingerprint(path)
             except OSError:  # moved meanwhile; handled by the next check
                 continue
-            if before is not None and before.print == print_:
+            if before is not None and before.fingerprint == fingerprint:
                 continue
             served = before.served if before is not None else None
             try:
@@ -477,7 +479,7 @@ class Repository:
             except Exception as error:  # the file may change while it is read
                 faults.append(ArtifactError(f"'{path}' cannot be loaded: {error!r}."))
                 self._fault(source, path, error, is_first)
-            known[version] = _Known(print_, served)
+            known[version] = _Version(fingerprint, served)
         if places:
             self._removed.discard(source.name)
         elif known and source.name not in self._removed:
@@ -492,7 +494,7 @@ class Repository:
     def _fault(self, source: Source, path: Path, error: Exception, is_first: bool) -> None:
         if not is_first:
             self._metrics.reload(source.name, "failed")
-        tell("not loaded", 40, model=source.name, path=str(path), why=str(error))
+        log_event("not loaded", 40, model=source.name, path=str(path), why=str(error))
 
     def _load(self, source: Source, version: str, path: Path) -> Served:
         model = source.load(source.name, version, path)
@@ -501,7 +503,7 @@ class Repository:
         def observe(inputs: int, seconds: float) -> None:
             self._metrics.batch(name, inputs, seconds)
 
-        tell(
+        log_event(
             "loaded",
             model=name,
             version=model.version,
@@ -510,8 +512,8 @@ class Repository:
             learner=model.architecture,
         )
         threads = self._limits.batches if model.is_shared else 1
-        named = f"{name} {model.version}"
-        return Served(model, Batcher(model.predict, self._limits, observe, named, threads))
+        thread_name = f"{name} {model.version}"
+        return Served(model, Batcher(model.predict, self._limits, observe, thread_name, threads))
 
     def _put(self, name: str) -> None:
         """Serves the loaded versions of a model and retires the removed ones."""
@@ -528,7 +530,7 @@ class Repository:
                 served.batcher.close()  # completes its waiting requests
                 if version not in now:
                     self._metrics.unloaded(name, version)
-                    tell("unloaded", model=name, version=version)
+                    log_event("unloaded", model=name, version=version)
         for version, served in now.items():
             if before.get(version) is not served:
                 self._metrics.loaded(name, version)
@@ -596,12 +598,12 @@ class Repository:
         close_all([one.batcher for one in served], left)
 
 
-def _print(folder: Path) -> _Print:
-    found = []
+def _fingerprint(folder: Path) -> _Fingerprint:
+    files = []
     for path in sorted(folder.iterdir()):
         try:
             about = path.stat()
         except OSError:  # missing, or a broken link
             continue
-        found.append((path.name, about.st_size, about.st_mtime_ns, about.st_ino))
-    return tuple(found)
+        files.append((path.name, about.st_size, about.st_mtime_ns, about.st_ino))
+    return tuple(files)

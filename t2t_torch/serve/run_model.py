@@ -18,7 +18,7 @@ from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import MOST_WEIGHTS
+from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS
 from t2t_torch.serve.model import Sample, ServedModel
 
 
@@ -63,15 +63,15 @@ class _RunModel(ServedModel):
         run, features = predictor.run, predictor.features
         assert run is not None
         targets = [one.output_spec(key, features) for key, one in features.targets.items()]
-        given = name, str(run.step), run.task.problem, run.task.model, "pytorch"
-        super().__init__(*given, fields, targets)
+        metadata = name, str(run.step), run.task.problem, run.task.model, "pytorch"
+        super().__init__(*metadata, fields, targets)
         self._predictor: Any = predictor
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.predict`."""
         self._predictor.before_batch = token.check
-        found: Sequence[Prediction] = self._predictor.predict(samples)
-        return found
+        predictions: Sequence[Prediction] = self._predictor.predict(samples)
+        return predictions
 
 
 class _TextRunModel(_RunModel):
@@ -93,8 +93,8 @@ class _TextRunModel(_RunModel):
         if self._of_mappings:
             return super().predict(samples, token)
         self._predictor.before_batch = token.check
-        found: Sequence[Prediction] = self._predictor.predict(self._texts(samples))
-        return found
+        predictions: Sequence[Prediction] = self._predictor.predict(self._texts(samples))
+        return predictions
 
     def attend(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
         """See `ServedModel.attend`; runs the model again for each text."""
@@ -106,11 +106,11 @@ class _TextRunModel(_RunModel):
             token.check()
             (ids,) = self._predictor.encode([text])
             pairs = len(ids) * (len(prediction.hypotheses[0].ids) + 1)
-            if pairs > MOST_WEIGHTS:
+            if pairs > MAX_ATTENTION_WEIGHTS:
                 raise DecodeError(
-                    f"input {number} has {pairs:,} pairs of an id that is read and one that is "
-                    f"written, and attention is told of {MOST_WEIGHTS:,}. Ask without attention, "
-                    "or less at once."
+                    f"input {number} has {pairs:,} attention weights (pairs of an input id and an "
+                    f"output id); at most {MAX_ATTENTION_WEIGHTS:,} are returned. Leave out "
+                    "`attention`, or send a shorter input."
                 )
             attended.append(self._aligner.attend(ids, prediction))
         return attended

@@ -44,7 +44,7 @@ class JsonLines(logging.Formatter):
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "event": record.getMessage(),
-            **getattr(record, "told", {}),
+            **getattr(record, "fields", {}),
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
@@ -62,16 +62,16 @@ def start_log(stream: TextIO | None = None, level: int = logging.INFO) -> None:
         logger.setLevel(level if name == LOG.name else logging.WARNING)
 
 
-def tell(event: str, level: int = logging.INFO, *, error: bool = False, **told: Any) -> None:
+def log_event(event: str, level: int = logging.INFO, *, error: bool = False, **fields: Any) -> None:
     """Logs an event.
 
     Args:
       event: constant name of the event.
       level: log level.
       error: if True, includes the traceback of the current exception.
-      told: further fields.
+      fields: further fields.
     """
-    LOG.log(level, event, extra={"told": told}, exc_info=error)
+    LOG.log(level, event, extra={"fields": fields}, exc_info=error)
 
 
 # HTTP connections with limits on the size, number and time of headers.
@@ -182,7 +182,7 @@ class _Bounded(_Base):  # type: ignore[misc]
         else:
             self.transport.pause_reading()
 
-    def go_on(self) -> None:
+    def schedule_parsing(self) -> None:
         """Schedules the next piece for the next loop iteration, after other connections."""
         if self._rest and self._turn is None:
             self._turn = self.loop.call_soon(self._parse)
@@ -205,7 +205,7 @@ class _Bounded(_Base):  # type: ignore[misc]
                 self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
             if not self._is_refused:
                 self._set_timer()
-            self.go_on()
+            self.schedule_parsing()
         if self.transport.is_closing():
             self._rest.clear()
         elif self._rest:
@@ -219,7 +219,7 @@ class _Bounded(_Base):  # type: ignore[misc]
         self.active_at = self.loop.time()
         if not self.transport.is_closing():
             self._set_timer()
-            self.go_on()
+            self.schedule_parsing()
         elif self._timer is None:  # unread data is dropped in the end
             self._timer = self.loop.call_later(KEEP_ALIVE, self.transport.abort)
 
@@ -263,7 +263,9 @@ class _Bounded(_Base):  # type: ignore[misc]
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
-        tell("connection refused", 30, status=status, why=why, client=(self.client or ("",))[0])
+        log_event(
+            "connection refused", 30, status=status, why=why, client=(self.client or ("",))[0]
+        )
         # A request with a response before the end of its body gets no second response.
         self._close(b"" if self._began_in_body else head.encode("ascii") + body)
 
@@ -293,7 +295,7 @@ class _Flow(FlowControl):
         """Called when a response is complete, or the application reads the body."""
         if self._connection.has_rest:
             self.read_paused = False
-            self._connection.go_on()
+            self._connection.schedule_parsing()
         else:
             super().resume_reading()
 
@@ -451,7 +453,7 @@ class GracefulShutdown:
             loop.call_soon_threadsafe(begin, number)
 
         def begin(number: int) -> None:
-            tell("draining", signal=signal.Signals(number).name, in_flight=self.in_flight)
+            log_event("draining", signal=signal.Signals(number).name, in_flight=self.in_flight)
             self._task = loop.create_task(self._wait(end))
 
         before = {number: signal.signal(number, handle) for number in _SIGNALS}
@@ -470,7 +472,7 @@ class GracefulShutdown:
             await asyncio.sleep(_DRAIN_TICK)
         if self.in_flight:
             self.was_cut = True
-            tell("cut off", 30, in_flight=self.in_flight, seconds=self.seconds)
+            log_event("cut off", 30, in_flight=self.in_flight, seconds=self.seconds)
         end()
 
 
@@ -486,16 +488,16 @@ microseconds between two computations; with the default it may wait 5 ms for it.
 class _Listener(uvicorn.Server):
     """uvicorn server with `GracefulShutdown`."""
 
-    def __init__(self, config: uvicorn.Config, drain: GracefulShutdown, url: str) -> None:
+    def __init__(self, config: uvicorn.Config, shutdown: GracefulShutdown, url: str) -> None:
         super().__init__(config)
-        self._drain = drain
+        self._shutdown = shutdown
         self._url = url
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Passes signals to `GracefulShutdown`, and logs the address."""
-        with self._drain.on_signals(self._end):
-            tell("listening", url=self._url)  # after the signal handlers are set
+        with self._shutdown.on_signals(self._end):
+            log_event("listening", url=self._url)  # after the signal handlers are set
             yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -509,7 +511,7 @@ class _Listener(uvicorn.Server):
         for server in self.servers:
             server.close()
         end = time.monotonic() + _CLOSING
-        while self._is_asked() and time.monotonic() < end and not self.force_exit:
+        while self._is_active() and time.monotonic() < end and not self.force_exit:
             await asyncio.sleep(_TICK)
         # One deadline for both waits, or a client that never reads its response would get 10 s.
         left = max(end - time.monotonic(), 2 * _TICK)
@@ -530,16 +532,16 @@ class _Listener(uvicorn.Server):
         def connection() -> asyncio.Protocol:
             make: Any = self.config.http_protocol_class
             state = self.lifespan.state
-            made: asyncio.Protocol = make(
+            protocol: asyncio.Protocol = make(
                 config=self.config, server_state=self.server_state, app_state=state, _loop=loop
             )
-            return made
+            return protocol
 
         for one in waiting:
             one.setblocking(False)
             await loop.connect_accepted_socket(connection, one)
 
-    def _is_asked(self) -> bool:
+    def _is_active(self) -> bool:
         """Returns True if a connection is active, or was within `_QUIET` seconds."""
         since = asyncio.get_running_loop().time() - _QUIET
         connections: set[Any] = self.server_state.connections  # instances of `connection_class`
@@ -549,7 +551,7 @@ class _Listener(uvicorn.Server):
 
     def _end(self) -> None:
         self.should_exit = True
-        self.force_exit = self._drain.was_cut
+        self.force_exit = self._shutdown.was_cut
 
 
 def listen_at(host: str, port: int) -> socket.socket:
@@ -576,7 +578,7 @@ def listen_at(host: str, port: int) -> socket.socket:
 def serve(
     app: ASGIApp,
     listener: socket.socket,
-    drain: GracefulShutdown,
+    shutdown: GracefulShutdown,
     *,
     header_seconds: float = 10.0,
     parser: str = "auto",
@@ -586,7 +588,7 @@ def serve(
     Args:
       app: ASGI application.
       listener: listening socket.
-      drain: shutdown state.
+      shutdown: shutdown state.
       header_seconds: timeout for a request's line and headers.
       parser: see `connection_class`.
     """
@@ -605,7 +607,7 @@ def serve(
     )
     sys.setswitchinterval(_SWITCH)
     host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    _Listener(config, drain, f"http://{shown}:{port}/").run(sockets=[listener])
-    tell("ended", was_cut=drain.was_cut)
-    return 1 if drain.was_cut else 0
+    address = f"[{host}]" if ":" in host else host
+    _Listener(config, shutdown, f"http://{address}:{port}/").run(sockets=[listener])
+    log_event("ended", was_cut=shutdown.was_cut)
+    return 1 if shutdown.was_cut else 0

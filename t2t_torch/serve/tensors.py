@@ -31,7 +31,7 @@ from t2t_torch.serve.model import (
     extent_of,
 )
 from t2t_torch.serve.protocol import (
-    MOST_TENSORS,
+    MAX_TENSORS,
     InferenceRequest,
     RequestInput,
     flat,
@@ -117,11 +117,11 @@ def _cut(flat: list[Any], count: int, size: int) -> list[list[Any]]:
 def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float]:
     """Returns the weights by label, without padding."""
     known = [(label, weight) for label, weight in entries if label]
-    found = dict(known)
-    if len(found) < len(known):
+    weights = dict(known)
+    if len(weights) < len(known):
         labels = [label for label, _ in known]
         raise HTTPError(BAD_REQUEST, f"{name!r} has a label twice for one word: {labels}.")
-    return found
+    return weights
 
 
 def _without_end(row: list[Any], count: int) -> list[Any]:
@@ -146,7 +146,7 @@ DATATYPES = {
 }
 """Datatypes of the protocol by numpy's name."""
 
-_MOST_EMPTY = 1 << 20
+_MAX_EMPTY = 1 << 20
 """Maximum product of the other axes of an empty tensor: a model may expand it, by a sum."""
 
 
@@ -172,7 +172,7 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
             BAD_REQUEST,
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",
         )
-    if not data and math.prod(size or 1 for size in tensor.shape) > _MOST_EMPTY:
+    if not data and math.prod(size or 1 for size in tensor.shape) > _MAX_EMPTY:
         raise misshapen(tensor, f"{shape}, and smaller axes where there are no elements")
     try:
         # The dtype follows from the elements, not the request's datatype: integers stay integers.
@@ -187,13 +187,13 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
     return list(rows)
 
 
-def tensor_of(target: OutputSpec, found: Sequence[Prediction]) -> dict[str, Any]:
+def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str, Any]:
     """Returns the output tensor of predictions.
 
     Raises:
       HTTPError: the predictions of a request have different sizes.
     """
-    rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in found]
+    rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in predictions]
     if len({row.shape for row in rows}) > 1:
         raise HTTPError(
             BAD_REQUEST,
@@ -248,7 +248,7 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
       HTTPError: an input is too large.
     """
     most = sum(_most_elements(field, limits.characters) for field in model.fields)
-    found = []
+    extents = []
     for number, sample in enumerate(samples):
         extent = extent_of(sample, most)
         if extent is None:
@@ -258,8 +258,8 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
                 f"is all that is taken with {limits.characters:,} characters. Cut it.",
             )
         _check_length(number, sum(map(len, extent.texts)), limits)
-        found.append(extent)
-    return found
+        extents.append(extent)
+    return extents
 
 
 def _check_length(number: int, length: int, limits: ServerLimits) -> None:
@@ -290,12 +290,12 @@ _NO_SCORE = -1e9  # score of a missing text: less than any other
 def input_metadata(field: InputSpec) -> list[Tensor]:
     """Returns the metadata of the tensors of a field; a "value" has none."""
     if field.kind == "tensor":
-        told = {field.name: described_array(field)}
+        tensors = {field.name: described_array(field)}
     else:
-        told = described_words(field) or _described(field)
+        tensors = described_words(field) or _described(field)
     return [
         {"name": name, "datatype": datatype, "shape": shape}
-        for name, (datatype, shape) in told.items()
+        for name, (datatype, shape) in tensors.items()
     ]
 
 
@@ -312,21 +312,21 @@ def _described(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
 
 def output_metadata(model: ServedModel) -> list[Tensor]:
     """Returns the metadata of a model's output tensors."""
-    told: list[Tensor] = []
+    tensors: list[Tensor] = []
     for target in model.targets:
         for name, (datatype, shape) in _outputs(target).items():
             if model.first is None or _has(target, name, model.first):
-                told.append({"name": name, "datatype": datatype, "shape": shape})
-    return told
+                tensors.append({"name": name, "datatype": datatype, "shape": shape})
+    return tensors
 
 
 def raw_name(model: ServedModel) -> str:
     """Returns the name of a model's only input tensor if it holds strings; "" if it has more or
     other inputs.
     """
-    told = [one for field in model.fields for one in input_metadata(field)]
-    alone = len(told) == len(model.fields) == 1 and told[0]["datatype"] == "BYTES"
-    return str(told[0]["name"]) if alone else ""
+    tensors = [one for field in model.fields for one in input_metadata(field)]
+    alone = len(tensors) == len(model.fields) == 1 and tensors[0]["datatype"] == "BYTES"
+    return str(tensors[0]["name"]) if alone else ""
 
 
 def samples_of(
@@ -343,9 +343,9 @@ def samples_of(
       HTTPError: a tensor is missing, unknown, or has another datatype, shape or size; or a text is
         too long.
     """
-    given = {tensor.name: tensor for tensor in tensors}
-    own = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
-    names = [name for several in own.values() for name in several]
+    by_name = {tensor.name: tensor for tensor in tensors}
+    names_of_field = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
+    names = [name for several in names_of_field.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
         raise HTTPError(
             BAD_REQUEST,
@@ -354,20 +354,24 @@ def samples_of(
         )
     of_words = [field for field in model.fields if described_words(field)]
     columns = {
-        field.name: _column(field, given[field.name])
+        field.name: _column(field, by_name[field.name])
         for field in model.fields
         if field not in of_words
     }
     sizes = {name: len(column) for name, column in columns.items()}
-    sizes |= {name: (given[name].shape or [0])[0] for field in of_words for name in own[field.name]}
+    sizes |= {
+        name: (by_name[name].shape or [0])[0]
+        for field in of_words
+        for name in names_of_field[field.name]
+    }
     if len(set(sizes.values())) > 1:
         raise HTTPError(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
     for field in of_words:
-        its = [given[name] for name in own[field.name]]
+        parts = [by_name[name] for name in names_of_field[field.name]]
         texts = columns.get(field.of, [])
         check_lengths(texts, limits)
         counts = counts_of(texts)
-        columns[field.name] = word_column_of(field, its, counts)
+        columns[field.name] = word_column_of(field, parts, counts)
     fields = [field.name for field in model.fields]
     rows = zip(*(columns[name] for name in fields), strict=True)
     return [dict(zip(fields, row, strict=True)) for row in rows]
@@ -376,7 +380,7 @@ def samples_of(
 def tensors_of(
     model: ServedModel,
     samples: Sequence[Sample],
-    found: Sequence[Prediction],
+    predictions: Sequence[Prediction],
     wanted: Sequence[str] | None,
 ) -> list[Tensor]:
     """Returns the flat output tensors of predictions in the requested order.
@@ -384,25 +388,25 @@ def tensors_of(
     Args:
       model: model of the predictions.
       samples: inputs, at least one.
-      found: predictions, one per input.
+      predictions: predictions, one per input.
       wanted: names of outputs; None for all.
 
     Raises:
       HTTPError: a requested output is missing.
     """
-    there = {
+    available = {
         name: target
         for target in model.targets
         for name in _outputs(target)
-        if _has(target, name, found[0])
+        if _has(target, name, predictions[0])
     }
-    names = list(there) if wanted is None else wanted
-    missing = [name for name in names if name not in there]
+    names = list(available) if wanted is None else wanted
+    missing = [name for name in names if name not in available]
     if missing:
         raise HTTPError(
-            BAD_REQUEST, f"there is no output {missing[0]!r}; there are {', '.join(there)}."
+            BAD_REQUEST, f"there is no output {missing[0]!r}; there are {', '.join(available)}."
         )
-    return [_tensor(there[name], name, found) for name in names]
+    return [_tensor(available[name], name, predictions) for name in names]
 
 
 def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
@@ -436,8 +440,8 @@ def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
     rows = tensor.shape[0] if tensor.shape else 0
     if tensor.shape != [rows, field.size] and not (field.size == 1 and len(tensor.shape) == 1):
         raise misshapen(tensor, f"[N, {field.size}]")
-    found = numbers(tensor)
-    return [found[at : at + field.size] for at in range(0, len(found), field.size)]
+    elements = numbers(tensor)
+    return [elements[at : at + field.size] for at in range(0, len(elements), field.size)]
 
 
 def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
@@ -467,25 +471,25 @@ def _outputs(target: OutputSpec) -> dict[str, tuple[str, list[int]]]:
     return {name: ("BYTES", [-1]), **probability, **scores}
 
 
-def _has(target: OutputSpec, name: str, found: Prediction) -> bool:
+def _has(target: OutputSpec, name: str, prediction: Prediction) -> bool:
     """Returns True if a prediction has the tensor."""
     part = name[len(target.name) :]
-    if found.hypotheses:
+    if prediction.hypotheses:
         return True
     if part == "_probability":
-        return target.name in found.probabilities
+        return target.name in prediction.probabilities
     if part == "_scores":
-        return target.name in found.scores
+        return target.name in prediction.scores
     return True
 
 
-def _tensor(target: OutputSpec, name: str, found: Sequence[Any]) -> Tensor:
+def _tensor(target: OutputSpec, name: str, predictions: Sequence[Any]) -> Tensor:
     """Returns an output tensor of predictions."""
     if target.kind == "tensor":
-        return tensor_of(target, found)
+        return tensor_of(target, predictions)
     datatype, _ = _outputs(target)[name]
     part = name[len(target.name) :]
-    rows = [_row(target, part, one) for one in found]
+    rows = [_row(target, part, one) for one in predictions]
     tensor: Tensor = {"name": name, "shape": [len(rows)], "datatype": datatype}
     if target.kind in TEXTS and part == "_ids":
         count, length = max(map(len, rows)), max(len(ids) for row in rows for ids in row)
@@ -509,19 +513,19 @@ def _filled(row: list[Any], width: int, filler: Any) -> list[Any]:
     return row + [filler] * (width - len(row))
 
 
-def _row(target: OutputSpec, part: str, found: Any) -> Any:
+def _row(target: OutputSpec, part: str, prediction: Any) -> Any:
     """Returns the row of an output tensor for one prediction."""
-    if found.hypotheses:
+    if prediction.hypotheses:
         if part == "_ids":
-            return [list(one.ids) for one in found.hypotheses]
-        return [one.score if part else one.text for one in found.hypotheses]
-    value = found.values[target.name]
+            return [list(one.ids) for one in prediction.hypotheses]
+        return [one.score if part else one.text for one in prediction.hypotheses]
+    value = prediction.values[target.name]
     if part == "_probability":
-        return found.probabilities[target.name]
+        return prediction.probabilities[target.name]
     if part == "_lengths":
         return len(value)
     if part == "_scores":
-        scores = found.scores[target.name]
+        scores = prediction.scores[target.name]
         return list(scores) if target.kind == "tags" else [scores[one] for one in target.labels]
     if target.kind == "multilabel":
         return [label in value for label in target.labels]
@@ -592,11 +596,11 @@ def raw(name: str, blob: bytes) -> Any:
     return {"inputs": [tensor], "parameters": {_EVERY: True}}
 
 
-def filled(told: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
+def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
     """Returns a request whose tensors all have `data`, including the binary ones.
 
     Args:
-      told: JSON of the request, not yet validated.
+      body: JSON of the request, not yet validated.
       blob: binary data of the tensors in order.
       limits: limit of inputs.
 
@@ -604,22 +608,25 @@ def filled(told: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
       HTTPError: the JSON is invalid or requires an unsupported extension, the size of the binary
         data differs from that of the tensors, or the elements are invalid.
     """
-    bare = [isinstance(one, dict) and "data" not in one for one in _inputs(told)]
+    bare = [isinstance(one, dict) and "data" not in one for one in _inputs(body)]
     if any(bare):
-        given = zip(_inputs(told), bare, strict=True)
-        told = {**told, "inputs": [{**one, "data": []} if its else one for one, its in given]}
-    request = parsed(InferenceRequest, told)
+        pairs = zip(_inputs(body), bare, strict=True)
+        body = {
+            **body,
+            "inputs": [{**one, "data": []} if is_bare else one for one, is_bare in pairs],
+        }
+    request = parsed(InferenceRequest, body)
     request.check_extensions()
     _check_booleans(request)
     check_tensors(request.inputs, limits)
     at = 0
-    for number, (tensor, its) in enumerate(zip(request.inputs, bare, strict=True)):
+    for number, (tensor, is_bare) in enumerate(zip(request.inputs, bare, strict=True)):
         size = _size_of(tensor)
-        if size is None and its:
+        if size is None and is_bare:
             raise HTTPError(BAD_REQUEST, f"inputs.{number}.data: Field required.")
         if size is None:
             continue
-        if not its:
+        if not is_bare:
             raise HTTPError(
                 BAD_REQUEST, f"{tensor.name!r} has both `data` and {SIZE}: expected one."
             )
@@ -650,27 +657,27 @@ def packed(
       outputs: output tensors; binary ones are returned without `data`.
     """
     every = request.parameters.get(_EVERY, False)
-    asked = {one.name: one.parameters for one in request.outputs or ()}
-    told, blobs = [], []
+    requested = {one.name: one.parameters for one in request.outputs or ()}
+    tensors, blobs = [], []
     for output in map(dict, outputs):
-        if asked.get(output["name"], {}).get(_ONE, every):
+        if requested.get(output["name"], {}).get(_ONE, every):
             blobs.append(_bytes(output["datatype"], output.pop("data")))
             output["parameters"] = {**output.get("parameters", {}), SIZE: len(blobs[-1])}
-        told.append(output)
-    return told, b"".join(blobs)
+        tensors.append(output)
+    return tensors, b"".join(blobs)
 
 
-def _inputs(told: Any) -> list[Any]:
+def _inputs(body: Any) -> list[Any]:
     """Returns the inputs of an unvalidated request; empty if it has no list within the limit."""
-    inputs = told.get("inputs") if isinstance(told, dict) else None
-    return inputs if isinstance(inputs, list) and len(inputs) <= MOST_TENSORS else []
+    inputs = body.get("inputs") if isinstance(body, dict) else None
+    return inputs if isinstance(inputs, list) and len(inputs) <= MAX_TENSORS else []
 
 
 def _check_booleans(request: InferenceRequest) -> None:
     """Raises HTTPError if a parameter for binary outputs is not a boolean."""
-    told = [(_EVERY, request.parameters)]
-    told += [(_ONE, output.parameters) for output in request.outputs or ()]
-    for name, parameters in told:
+    parts = [(_EVERY, request.parameters)]
+    parts += [(_ONE, output.parameters) for output in request.outputs or ()]
+    for name, parameters in parts:
         value = parameters.get(name, False)
         if not isinstance(value, bool):
             raise HTTPError(
@@ -704,10 +711,10 @@ def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
 
 
 def _texts(tensor: RequestInput, blob: bytes) -> list[str]:
-    found: list[str] = []
+    texts: list[str] = []
     at = 0
     while at < len(blob):
-        if len(found) == tensor.count:
+        if len(texts) == tensor.count:
             raise miscounted(tensor, f"more than {tensor.count}")
         end = at + _LENGTH.size
         if end <= len(blob):
@@ -715,12 +722,12 @@ def _texts(tensor: RequestInput, blob: bytes) -> list[str]:
         if end > len(blob):
             raise HTTPError(
                 BAD_REQUEST,
-                f"{tensor.name!r}: element {len(found)} goes beyond the tensor's {len(blob):,} "
+                f"{tensor.name!r}: element {len(texts)} goes beyond the tensor's {len(blob):,} "
                 "bytes. Each has its length before it, four bytes, the lowest first.",
             )
-        found.append(_text(tensor.name, len(found), blob[at + _LENGTH.size : end]))
+        texts.append(_text(tensor.name, len(texts), blob[at + _LENGTH.size : end]))
         at = end
-    return found
+    return texts
 
 
 def _text(name: str, number: int, blob: bytes) -> str:

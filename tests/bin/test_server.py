@@ -22,8 +22,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """What is served, and where; the server ends at once."""
     seen: dict[str, Any] = {}
 
-    def serve(app: RequestMiddleware, listener: Any, drain: Any, *, header_seconds: float) -> int:
-        seen.update(app=app, host=listener.getsockname()[0], drain=drain)
+    def serve(
+        app: RequestMiddleware, listener: Any, shutdown: Any, *, header_seconds: float
+    ) -> int:
+        seen.update(app=app, host=listener.getsockname()[0], shutdown=shutdown)
         listener.close()
         return 0
 

@@ -284,11 +284,11 @@ class Served:
         bounds = ServerLimits(**limits)
         self.repository = Repository(sources, bounds, self.metrics)
         self.repository.load()
-        self.drain = GracefulShutdown()
+        self.shutdown = GracefulShutdown()
         application = Application(
-            self.repository, bounds, self.metrics, self.drain, log_texts=log_texts
+            self.repository, bounds, self.metrics, self.shutdown, log_texts=log_texts
         )
-        self.app = RequestMiddleware(application.app, Keys(keys), self.metrics, self.drain)
+        self.app = RequestMiddleware(application.app, Keys(keys), self.metrics, self.shutdown)
 
     async def send(self, method: str, path: str, **given: Any) -> httpx.Response:
         """Sends a request, in a loop that runs."""

@@ -179,12 +179,12 @@ def test_quantiles_are_of_the_last_five_minutes() -> None:
 
 
 def test_a_server_that_ends_is_not_ready_and_refuses(stub: Served) -> None:
-    stub.drain.is_ready = False
+    stub.shutdown.is_ready = False
     answer = stub.get("/v2/health/ready")
     assert (answer.status_code, answer.json()) == (503, {"ready": False})
     assert stub.get("/v2/models/stub/ready").status_code == 503
     assert stub.post("/predict", {"inputs": ["a"]}).status_code == 200
-    stub.drain.refuses = True
+    stub.shutdown.refuses = True
     refused = stub.post("/predict", {"inputs": ["a"]})
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
     assert refused.headers["connection"] == "close"

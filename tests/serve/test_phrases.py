@@ -103,8 +103,8 @@ def test_an_artifact_tells_attention_to_whoever_asks(
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("artifact_model", "input 0 has [0-9]+ pairs of a word that is read .* is told of 2"),
-        ("application", "the inputs have [0-9]+ pairs of a word that is read .* is told of 2"),
+        ("artifact_model", "input 0 has [0-9]+ attention weights .* at most 2 are returned"),
+        ("application", "the predictions have [0-9]+ attention weights .* at most 2 are returned"),
     ],
 )
 def test_too_much_attention_is_refused(
@@ -114,7 +114,7 @@ def test_too_much_attention_is_refused(
     place: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(f"t2t_torch.serve.{place}.MOST_WEIGHTS", 2)
+    monkeypatch.setattr(f"t2t_torch.serve.{place}.MAX_ATTENTION_WEIGHTS", 2)
     server = serve(artifact_source(phrases))
     answer = server.post("/predict", {"inputs": ["one two three", "two"], "attention": True})
     assert answer.status_code == 422
@@ -130,7 +130,7 @@ def test_attention_that_is_too_much_is_never_made_a_list(
 
     monkeypatch.setattr("t2t_torch.runtime.feeds._attention", listed)
     artifact, stop = Artifact(phrases, threads=1), CancellationToken()
-    with pytest.raises(DecodeError, match=r"input 1 has \d+ pairs .* told of 0"):
+    with pytest.raises(DecodeError, match=r"input 1 has \d+ attention weights .* at most 0"):
         artifact.attend(["", "one two three"], stop=stop, most=0)
     assert artifact.predict(["one two three"])[0].hypotheses[0].alignment
 

@@ -100,7 +100,7 @@ def test_attention_is_told_of_whoever_asks_for_it_whatever_else_is_in_the_batch(
 def test_too_much_attention_is_refused_and_the_answer_without_is_not(
     run: Path, serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("t2t_torch.serve.run_model.MOST_WEIGHTS", 5)
+    monkeypatch.setattr("t2t_torch.serve.run_model.MAX_ATTENTION_WEIGHTS", 5)
     server = serve(source(run))
     answer = server.post("/predict", {"inputs": ["May 3rd, 2020"], "attention": True})
     assert answer.status_code == 422
