@@ -61,11 +61,11 @@ def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
     """
     kind = type(problem)
     for name, what in (("inputs_of", "inputs of a sample"), ("answer_of", "answers")):
-        its = getattr(kind, name)
+        window_sizes = getattr(kind, name)
         known = [getattr(Problem, name)]
         if isinstance(problem, SpanQAProblem):
             known = [getattr(SpanQAProblem, name)]
-        if its not in known:
+        if window_sizes not in known:
             raise ExportError(
                 f"{problem.full_name!r} makes {what} in Python (`{name}`), which cannot stand in a "
                 "graph. Declare `cutters` if texts are to be cut, or serve it with PyTorch."
@@ -89,18 +89,18 @@ class ContextWindows:
         self._graph = graph
         self._stride = problem.context_stride
         expression = re2(token_pattern().pattern)
-        given = {name: graph.input(name, "string", [BATCH]) for name in (_QUESTION, _CONTEXT)}
-        self._texts = given[_CONTEXT]
-        found = {
+        texts = {name: graph.input(name, "string", [BATCH]) for name in (_QUESTION, _CONTEXT)}
+        self._texts = texts[_CONTEXT]
+        windows = {
             name: at_least_one(graph, tokens(graph, text, tokenexp=expression), "")
-            for name, text in given.items()
+            for name, text in texts.items()
         }
-        counts = {name: count_of(graph, words) for name, words in found.items()}
+        counts = {name: count_of(graph, words) for name, words in windows.items()}
         fewest = graph.add("Min", counts[_QUESTION], counts[_CONTEXT])
         fewest = graph.add("ReduceMin", fewest, keepdims=0)
-        there = graph.add("Greater", fewest, 0)
+        is_nonempty = graph.add("Greater", fewest, 0)
         message = "a question or a context without a word"
-        total = graph.require(there, message, counts[_CONTEXT])
+        total = graph.require(is_nonempty, message, counts[_CONTEXT])
         beyond = graph.add("Sub", total, graph.constant(problem.max_context))
         beyond = graph.add("Max", beyond, 0)
         stride = graph.constant(self._stride)
@@ -115,9 +115,9 @@ class ContextWindows:
         self.rows = graph.add("Gather", places, 0)
         self._starts = graph.add("Mul", graph.add("Gather", places, 1), stride)
         whole = graph.add("Mul", self._starts, 0)
-        width = graph.add("Squeeze", graph.add("Shape", found[_QUESTION], start=1, end=2))
-        question = self._cut(found[_QUESTION], whole, width)
-        context = self._cut(found[_CONTEXT], self._starts, graph.constant(problem.max_context))
+        width = graph.add("Squeeze", graph.add("Shape", windows[_QUESTION], start=1, end=2))
+        question = self._cut(windows[_QUESTION], whole, width)
+        context = self._cut(windows[_CONTEXT], self._starts, graph.constant(problem.max_context))
         self.fields = {
             _QUESTION: FieldText(graph, words=question),
             _CONTEXT: FieldText(graph, words=context),
@@ -130,15 +130,15 @@ class ContextWindows:
         """
         graph = self._graph
         width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
-        kept = graph.add("Min", width, size)
-        numbers = graph.add("Range", 0, kept, 1)
+        length = graph.add("Min", width, size)
+        numbers = graph.add("Range", 0, length, 1)
         place = graph.add("Add", _upright(graph, starts), numbers)  # [N, W]
         inside = graph.add("Less", place, width)
         first = graph.add("Mul", _upright(graph, self.rows), width)
         place = graph.add("Where", inside, graph.add("Add", first, place), 0)
         flat = graph.add("Reshape", words, [-1])
-        found = graph.add("Gather", flat, place)
-        return graph.add("Where", inside, found, [""])
+        values = graph.add("Gather", flat, place)
+        return graph.add("Where", inside, values, [""])
 
     def of_each(self, values: str) -> str:
         """Returns the values of each window's input.  [B, ...] -> [N, ...]."""
@@ -154,9 +154,9 @@ class ContextWindows:
         graph = self._graph
         zero, one = graph.constant(0), graph.constant(1)
         firsts = graph.add("Gather", spans, zero, axis=1)
-        found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
+        is_found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
         # A probability of 0 is higher than no answer, which is higher than no window.
-        rated = graph.add("Where", found, probabilities, -1.0)
+        rated = graph.add("Where", is_found, probabilities, -1.0)
         rated = self._by_input(rated, -2.0)  # [B, K]
         best = graph.add("ArgMax", rated, axis=1, keepdims=0)
         most = graph.add("ReduceMax", rated, [1], keepdims=0)
@@ -195,11 +195,11 @@ class ContextWindows:
         end = graph.add("ArgMax", each, axis=1, keepdims=0, select_last_index=1)
         width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
         places = graph.add("Range", 0, width, 1)
-        kept = graph.add("Unsqueeze", has_one, [1])
+        mask = graph.add("Unsqueeze", has_one, [1])
         for bound, is_within in ((start, "GreaterOrEqual"), (end, "LessOrEqual")):
             within = graph.add(is_within, places, _upright(graph, bound))
-            kept = graph.add("And", kept, within)
-        texts = joined(graph, graph.add("Where", kept, letters, [""]))
+            mask = graph.add("And", mask, within)
+        texts = joined(graph, graph.add("Where", mask, letters, [""]))
         end = graph.add("Add", end, 1)
         spans = graph.add("Concat", _upright(graph, start), _upright(graph, end), axis=1)
         has_one = graph.add("Unsqueeze", has_one, [1])
@@ -229,14 +229,14 @@ def _word_numbers(graph: Graph, letters: str) -> str:
         (_MARK, f"[{marks()}]"),
         (_IDEOGRAPH, f"[{IDEOGRAPHS}]"),
     ):
-        its = graph.add("RegexFullMatch", letters, pattern=re2(expression))
-        kinds = graph.add("Where", its, graph.constant(kind), kinds)
+        matches = graph.add("RegexFullMatch", letters, pattern=re2(expression))
+        kinds = graph.add("Where", matches, graph.constant(kind), kinds)
 
     def is_kind(values: str, *of: int) -> str:
-        found = graph.add("Equal", values, graph.constant(of[0]))
+        equal = graph.add("Equal", values, graph.constant(of[0]))
         for kind in of[1:]:
-            found = graph.add("Or", found, graph.add("Equal", values, graph.constant(kind)))
-        return found
+            equal = graph.add("Or", equal, graph.add("Equal", values, graph.constant(kind)))
+        return equal
 
     before, _ = beside(graph, kinds, _SPACE)
     marked, _ = beside(graph, _last_unmarked(graph, kinds), _SPACE)
@@ -263,14 +263,14 @@ def _last_unmarked(graph: Graph, kinds: str) -> str:
     plain = graph.add("Reshape", plain, [-1])
     place = graph.add("CumSum", graph.integers(plain), 0)  # from 1
     place = graph.add("Sub", place, 1)
-    found = graph.add("Gather", graph.add("Compress", flat, plain, axis=0), place)
-    return graph.add("Reshape", found, graph.add("Shape", kinds))
+    last = graph.add("Gather", graph.add("Compress", flat, plain, axis=0), place)
+    return graph.add("Reshape", last, graph.add("Shape", kinds))
 
 
 def add_answers(
     graph: Graph,
     features: Features,
-    found: Mapping[str, str],
+    outputs: Mapping[str, str],
     windows: ContextWindows | None = None,
 ) -> None:
     """Adds the outputs of a graph.
@@ -283,7 +283,7 @@ def add_answers(
     Args:
       graph: graph with the network.
       features: features of the problem.
-      found: outputs of the network by name; see `network.export_network`.
+      outputs: outputs of the network by name; see `network.export_network`.
       windows: windows of a text that is split into several.
 
     Raises:
@@ -291,19 +291,19 @@ def add_answers(
     """
     for name, feature in features.targets.items():
         if feature.selects_words and windows is not None:
-            probability = _float(graph, found[f"{name}.probability"])
-            part = windows.answers(found[f"{name}.numbers"], probability)
+            probability = _float(graph, outputs[f"{name}.probability"])
+            part = windows.answers(outputs[f"{name}.numbers"], probability)
             graph.output(name, part.texts, "string", [BATCH])
             graph.output(f"{name}_span", part.spans, "int64", [BATCH, 2])
             graph.output(f"{name}_probability", part.probabilities, "float32", [BATCH])
             continue
-        value, dtype, axes = feature.decode_graph(name, found, graph)
+        value, dtype, axes = feature.decode_graph(name, outputs, graph)
         graph.output(name, value, dtype, [BATCH, *axes])
-        if f"{name}.probability" in found:
-            probability = _float(graph, found[f"{name}.probability"])
+        if f"{name}.probability" in outputs:
+            probability = _float(graph, outputs[f"{name}.probability"])
             graph.output(f"{name}_probability", probability, "float32", [BATCH])
-        if f"{name}.scores" in found:
-            scores = _float(graph, found[f"{name}.scores"])
+        if f"{name}.scores" in outputs:
+            scores = _float(graph, outputs[f"{name}.scores"])
             last = "words" if feature.is_sequence else None
             graph.output(f"{name}_scores", scores, "float32", [BATCH, last])
 

@@ -36,7 +36,7 @@ def words_of(graph: Graph, texts: str) -> str:
     return tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
 
 
-def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
+def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str:
     """Returns the word index of each id, from 0; -1 for ids that are not kept.
 
     It is the number of words up to the id minus one, as in `decode.word_alignment`.
@@ -45,54 +45,54 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str
       graph: graph to which operators are added.
       encoder: encoder accepted by `check_decodable`.
       ids: [N, T] int64.
-      kept: mask of the ids of the text: a prefix without `EOS`, [N, T] bool.
+      mask: mask of the ids of the text: a prefix without `EOS`, [N, T] bool.
 
     Returns:
       [N, T] int64.
     """
-    counts = _counts(graph, encoder, ids, kept)
+    counts = _counts(graph, encoder, ids, mask)
     numbers = graph.add("Max", graph.add("Sub", counts, 1), 0)
-    return graph.add("Where", kept, numbers, graph.constant(np.int64(-1)))
+    return graph.add("Where", mask, numbers, graph.constant(np.int64(-1)))
 
 
-def _counts(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
+def _counts(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str:
     """Returns the number of words up to each kept id.  [N, T] int64."""
     if isinstance(encoder, TokenEncoder):
         # Tokens are separated by spaces; a token may itself be several words, or none.
         sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
-        return graph.add("CumSum", _gathered(graph, sizes, ids, kept), 1)
-    there = graph.add("And", kept, graph.add("Not", graph.add("Equal", ids, PAD)))
+        return graph.add("CumSum", _gathered(graph, sizes, ids, mask), 1)
+    is_content = graph.add("And", mask, graph.add("Not", graph.add("Equal", ids, PAD)))
     if isinstance(encoder, IntegerEncoder):
-        return graph.add("CumSum", graph.integers(there), 1)
+        return graph.add("CumSum", graph.integers(is_content), 1)
     if isinstance(encoder, CharacterEncoder):
         names = encoder.characters
         spaces = [NUM_RESERVED + 1 + i for i, name in enumerate(names) if name.isspace()]
-        line = _Line.of(graph, ids, there)
+        line = _Line.of(graph, ids, is_content)
         return line.read(graph, _counts_of_characters(graph, line, spaces))
     if isinstance(encoder, ByteEncoder):
         octets = graph.add("Sub", ids, NUM_RESERVED)
         is_byte = graph.add("GreaterOrEqual", octets, 0)
         is_byte = graph.add("And", is_byte, graph.add("Less", octets, 256))
-        line = _Line.of(graph, octets, graph.add("And", there, is_byte))
+        line = _Line.of(graph, octets, graph.add("And", is_content, is_byte))
         return line.read(graph, _counts_of_bytes(graph, line))
-    return _counts_of_beginnings(graph, encoder, ids, kept)
+    return _counts_of_beginnings(graph, encoder, ids, mask)
 
 
-def _gathered(graph: Graph, numbers: Sequence[int], ids: str, kept: str) -> str:
+def _gathered(graph: Graph, numbers: Sequence[int], ids: str, mask: str) -> str:
     """Returns the number of each kept id; 0 for other ids and ids beyond the numbers."""
-    kept = graph.add("And", kept, graph.add("Less", ids, graph.constant(len(numbers))))
-    known = graph.add("Where", kept, ids, PAD)
+    mask = graph.add("And", mask, graph.add("Less", ids, graph.constant(len(numbers))))
+    known = graph.add("Where", mask, ids, PAD)
     return graph.add("Gather", graph.constant(np.array(numbers, np.int64)), known)
 
 
-def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, kept: str) -> str:
+def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str:
     """Returns the same for any encoder, by decoding the prefix up to each id."""
     width = graph.add("Squeeze", graph.add("Shape", ids, start=1, end=2))
     places = graph.add("Range", 0, width, 1)
     body = graph.body("words")
     number = body.input("number", "int64", [])
     body.input("more", "bool", [])
-    before = body.add("And", kept, body.add("LessOrEqual", places, number))
+    before = body.add("And", mask, body.add("LessOrEqual", places, number))
     part = body.add("Where", before, ids, PAD)
     count = count_of(body, words_of(body, decoded(body, encoder, part)))
     body.output("more", body.constant(True), "bool", [])
@@ -115,9 +115,9 @@ class _Line(NamedTuple):
     places: str
 
     @classmethod
-    def of(cls, graph: Graph, values: str, there: str) -> _Line:
-        """Compacts the values at true positions of `there`: [N, T] int64 and bool."""
-        ones = graph.integers(there)
+    def of(cls, graph: Graph, values: str, mask: str) -> _Line:
+        """Compacts the values at true positions of `mask`: [N, T] int64 and bool."""
+        ones = graph.integers(mask)
         places = graph.add("CumSum", ones, 1)
         first_one = graph.constant([0, 1, 0, 0])
         blank = graph.add("Pad", graph.add("Mul", ones, 0), first_one)
@@ -125,7 +125,7 @@ class _Line(NamedTuple):
         together: dict[str, Any] = {"axis": 1, "reduction": "add"}
         its_there = graph.add("ScatterElements", blank, places, ones, **together)
         shifted = graph.add("Sub", values, _NONE)
-        shifted = graph.add("Where", there, shifted, 0)
+        shifted = graph.add("Where", mask, shifted, 0)
         its_values = graph.add("ScatterElements", blank, places, shifted, **together)
         its_values = graph.add("Add", its_values, _NONE)
         return cls(its_values, its_there, places)
@@ -247,7 +247,7 @@ class _Words(NamedTuple):
 def add_attention(
     graph: Graph,
     network: AttentionNetwork,
-    begun: Mapping[str, str],
+    initial: Mapping[str, str],
     ids: tuple[str, str],
     encoders: tuple[TextEncoder, TextEncoder],
     wanted: str,
@@ -257,26 +257,26 @@ def add_attention(
     Args:
       graph: graph to which operators are added.
       network: step of the pass.
-      begun: initial state of the search by name.
+      initial: initial state of the search by name.
       ids: ids of the inputs, [B, S], and of the results, [B, n, T].
       encoders: encoders of both, accepted by `check_decodable`.
       wanted: if false, the pass is skipped and the attention is empty, [] bool.
     """
-    told, nothing = graph.body("attention"), graph.body("no_attention")
-    found = _attention(told, network, begun, ids, encoders)
-    for name, value in zip(WordAttention._fields, found, strict=True):
+    branch, nothing = graph.body("attention"), graph.body("no_attention")
+    attention = _attention(branch, network, initial, ids, encoders)
+    for name, value in zip(WordAttention._fields, attention, strict=True):
         dtype, rank = _FORMS[name]
-        told.output(name, value, dtype, [None] * rank)
+        branch.output(name, value, dtype, [None] * rank)
         kind = object if dtype == "string" else dtype
         empty = nothing.constant(np.empty((0,) * rank, kind))
         nothing.output(name, empty, dtype, [None] * rank)
-    return WordAttention(*graph.several(3, "If", wanted, then_branch=told, else_branch=nothing))
+    return WordAttention(*graph.several(3, "If", wanted, then_branch=branch, else_branch=nothing))
 
 
 def _attention(
     graph: Graph,
     network: AttentionNetwork,
-    begun: Mapping[str, str],
+    initial: Mapping[str, str],
     ids: tuple[str, str],
     encoders: tuple[TextEncoder, TextEncoder],
 ) -> WordAttention:
@@ -288,29 +288,29 @@ def _attention(
         _words(graph, encoder, each)
         for encoder, each in zip(encoders, (read_ids, written_ids), strict=True)
     )
-    weights = _weights(graph, network, begun, written_ids)  # [B, n, T, S]
+    weights = _weights(graph, network, initial, written_ids)  # [B, n, T, S]
     of_words = graph.add("Transpose", written.parts, perm=[0, 1, 3, 2])  # [B, n, W, T]
     sums = graph.add("MatMul", graph.add("MatMul", of_words, weights), read.parts)  # [B, n, W, R]
     counts = graph.add("ReduceSum", of_words, [3])
     means = graph.add("Div", sums, graph.add("Max", counts, 1.0))
-    there = graph.add(
+    mask = graph.add(
         "And",
         graph.add("Unsqueeze", written.there, [3]),
         graph.add("Unsqueeze", read.there, [2]),
     )
     return WordAttention(
-        graph.add("Where", there, means, -1.0),
+        graph.add("Where", mask, means, -1.0),
         graph.add("Squeeze", read.names, [1]),
         written.names,
     )
 
 
-def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], ids: str) -> str:
+def _weights(graph: Graph, network: AttentionNetwork, initial: Mapping[str, str], ids: str) -> str:
     """Returns the attention weights of each id.  [B, n, T] -> [B, n, T, S]."""
     state = {
-        name: graph.add("Gather", begun[name], 0, axis=network.axes[name])
+        name: graph.add("Gather", initial[name], 0, axis=network.axes[name])
         if name in network.axes
-        else begun[name]
+        else initial[name]
         for name in (*network.carried, *network.kept)
     }
     before = graph.constant([0, 0, 1, 0, 0, 0])
@@ -322,8 +322,8 @@ def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], 
     body.input("more", "bool", [])
     now = {n: body.input(n, kinds[n].elem_type, shapes[n]) for n in network.carried}
     outer = {name: state[name] for name in network.kept}
-    given = {"ids": body.add("Gather", reads, number, axis=2), **now, **outer}
-    after = body.inline(network.step, given)
+    inputs = {"ids": body.add("Gather", reads, number, axis=2), **now, **outer}
+    after = body.inline(network.step, inputs)
     body.output("more", body.constant(True), "bool", [])
     for name in network.carried:
         body.output(name, after[f"next.{name}"], kinds[name].elem_type, shapes[name])
@@ -331,14 +331,14 @@ def _weights(graph: Graph, network: AttentionNetwork, begun: Mapping[str, str], 
     counted = reads if network.read else ids
     steps = graph.add("Squeeze", graph.add("Shape", counted, start=2, end=3))
     carried = [state[name] for name in network.carried]
-    *_, found = graph.several(
+    *_, weights = graph.several(
         len(carried) + 1, "Loop", steps, graph.constant(True), *carried, body=body
     )
-    found = graph.add("Transpose", found, perm=[1, 2, 0, 3])
+    weights = graph.add("Transpose", weights, perm=[1, 2, 0, 3])
     if not network.read:
-        return found
-    end = graph.add("Shape", found, start=2, end=3)  # drop the weights of PAD
-    return graph.add("Slice", found, [1], end, [2])
+        return weights
+    end = graph.add("Shape", weights, start=2, end=3)  # drop the weights of PAD
+    return graph.add("Slice", weights, [1], end, [2])
 
 
 def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
@@ -347,30 +347,30 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
     every = graph.constant([-1])
     width = graph.add("Shape", ids, start=2, end=3)
     flat = graph.add("Reshape", ids, graph.add("Concat", every, width, axis=0))  # [N, T]
-    kept = _content(graph, flat)
-    numbers = word_numbers(graph, encoder, flat, kept)
+    mask = _content(graph, flat)
+    numbers = word_numbers(graph, encoder, flat, mask)
     count = graph.add("Add", graph.add("ReduceMax", numbers, every), 1)  # [N, 1]
     most = graph.add("Max", graph.add("ReduceMax", count, keepdims=0), [1])  # [1]
     places = graph.add("Range", 0, graph.add("Squeeze", most), 1)
-    there = graph.add("Less", places, count)  # [N, W]
-    text = decoded(graph, encoder, graph.add("Where", kept, flat, PAD))
-    blank = graph.add("Expand", graph.constant(""), graph.add("Shape", there))
+    is_word = graph.add("Less", places, count)  # [N, W]
+    text = decoded(graph, encoder, graph.add("Where", mask, flat, PAD))
+    blank = graph.add("Expand", graph.constant(""), graph.add("Shape", is_word))
     names = first(graph, graph.add("Concat", words_of(graph, text), blank, axis=1), most)
-    names = graph.add("Where", there, names, graph.constant(""))
+    names = graph.add("Where", is_word, names, graph.constant(""))
     shape = graph.add("Concat", outer, every, axis=0)
     numbers = graph.add("Reshape", numbers, graph.add("Shape", ids))
     each = graph.add("Unsqueeze", numbers, [3])
     parts = graph.add("Cast", graph.add("Equal", each, places), to=TensorProto.FLOAT)
-    there, names = (graph.add("Reshape", part, shape) for part in (there, names))
-    return _Words(numbers, parts, there, names)
+    is_word, names = (graph.add("Reshape", part, shape) for part in (is_word, names))
+    return _Words(numbers, parts, is_word, names)
 
 
 def _content(graph: Graph, ids: str) -> str:
     """Returns a mask of the ids before the end symbol and the padding.  [N, T] bool."""
     ends = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", ends, 1), 0)
-    there = graph.add("Not", graph.add("Equal", ids, PAD))
-    there = graph.integers(graph.add("And", before, there))
+    is_content = graph.add("Not", graph.add("Equal", ids, PAD))
+    is_content = graph.integers(graph.add("And", before, is_content))
     # Padding inside counts: all ids up to the last one that is not padding are kept.
-    behind = graph.add("CumSum", there, 1, reverse=1)
+    behind = graph.add("CumSum", is_content, 1, reverse=1)
     return graph.add("Greater", behind, 0)

@@ -66,13 +66,13 @@ class ByteGraph(EncoderGraph):
         graph, letters = self._graph, field.letters
         octets = utf8(graph, graph.add("Reshape", letters, [-1]))
         octets = graph.add("Reshape", octets, [-1])
-        there = graph.add("GreaterOrEqual", octets, 0)
-        ids = graph.add("Compress", octets, there, axis=0)
+        is_byte = graph.add("GreaterOrEqual", octets, 0)
+        ids = graph.add("Compress", octets, is_byte, axis=0)
         ids = graph.add("Add", ids, NUM_RESERVED)
         count = graph.add("Shape", letters, start=0, end=1)
         by_text = graph.add("Concat", count, [-1], axis=0)
-        there = graph.add("Reshape", graph.integers(there), by_text)
-        lengths = graph.add("ReduceSum", there, [1], keepdims=0)
+        is_byte = graph.add("Reshape", graph.integers(is_byte), by_text)
+        lengths = graph.add("ReduceSum", is_byte, [1], keepdims=0)
         return of_flat(graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
@@ -96,13 +96,13 @@ class ByteGraph(EncoderGraph):
         return Spelling(ids, between)
 
 
-def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
+def decode_bytes(graph: Graph, ids: str, mask: str) -> str:
     """Returns the text of the kept ids of each row, equal to `ByteEncoder.decode`.
 
     Args:
       graph: graph to which operators are added.
       ids: [B, T] int64.
-      kept: [B, T] bool, true at ids of the text.
+      mask: [B, T] bool, true at ids of the text.
 
     Returns:
       [B] string.
@@ -110,7 +110,7 @@ def decode_bytes(graph: Graph, ids: str, kept: str) -> str:
     octets = graph.add("Sub", ids, NUM_RESERVED)
     above = graph.add("GreaterOrEqual", octets, 0)
     known = graph.add("And", above, graph.add("Less", octets, 256))
-    known = graph.add("And", known, kept)
+    known = graph.add("And", known, mask)
     return texts_of(graph, graph.add("Where", known, octets, NONE))
 
 
@@ -163,7 +163,7 @@ class SubwordGraph(EncoderGraph):
         """Returns texts escaped for sentencepiece.  [B] string."""
         graph = self._graph
         letters = characters_of(graph, texts)
-        found = graph.add(
+        escaped = graph.add(
             "LabelEncoder",
             letters,
             domain="ai.onnx.ml",
@@ -171,8 +171,8 @@ class SubwordGraph(EncoderGraph):
             values_strings=list(ESCAPES.values()),
             default_string="",
         )
-        as_it_is = graph.add("Equal", found, graph.constant(""))
-        return joined(graph, graph.add("Where", as_it_is, letters, found))
+        as_it_is = graph.add("Equal", escaped, graph.constant(""))
+        return joined(graph, graph.add("Where", as_it_is, letters, escaped))
 
     def _encoded(self, texts: str) -> tuple[str, str]:
         """Returns the concatenated ids of escaped texts, [N], and the number per text, [T]."""
@@ -216,12 +216,12 @@ def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
         graph.add("Greater", ids, NUM_RESERVED),
         graph.add("Less", ids, graph.constant(encoder.vocab_size)),
     )
-    kept = graph.add("And", before, known)
+    mask = graph.add("And", before, known)
     body = graph.body("decode")
     number = body.input("number", "int64", [])
     body.input("more", "bool", [])
     texts = body.input("texts", "string", [None])
-    row = body.add("Compress", body.add("Gather", ids, number), body.add("Gather", kept, number))
+    row = body.add("Compress", body.add("Gather", ids, number), body.add("Gather", mask, number))
     text = body.add("SentencepieceDecoder", row, domain=EXTENSIONS, model=encoder.model)
     body.output("more", body.constant(True), "bool", [])
     body.output("texts", body.add("Concat", texts, text, axis=0), "string", [None])
@@ -298,16 +298,16 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
         unknown = encoder.decode([encoder.vocab_size])
         signs = ["", "", unknown, *encoder.characters]
         return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
-    kept = _kept(graph, ids)
+    mask = _kept(graph, ids)
     if isinstance(encoder, IntegerEncoder):
         numbers = graph.add("Sub", ids, NUM_RESERVED)
         words = graph.add("Cast", numbers, to=TensorProto.STRING)
-        words = graph.add("Where", kept, words, [""])
+        words = graph.add("Where", mask, words, [""])
     else:
         assert isinstance(encoder, TokenEncoder)
-        words = _named(graph, encoder.tokens, ids, "", kept)
-    number = graph.add("CumSum", graph.integers(kept), 1)
-    follows = graph.add("And", kept, graph.add("Greater", number, 1))
+        words = _named(graph, encoder.tokens, ids, "", mask)
+    number = graph.add("CumSum", graph.integers(mask), 1)
+    follows = graph.add("And", mask, graph.add("Greater", number, 1))
     between = graph.add("Where", follows, [" "], [""])
     return joined(graph, graph.add("StringConcat", between, words))
 
@@ -337,10 +337,10 @@ def _kept(graph: Graph, ids: str) -> str:
     return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, PAD)))
 
 
-def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) -> str:
+def _named(graph: Graph, names: Sequence[str], ids: str, other: str, mask: str) -> str:
     """Returns the token of each kept id, "" for the others.  [B, T] string."""
     keys = np.arange(len(names), dtype=np.int64)
-    found = graph.add(
+    texts = graph.add(
         "LabelEncoder",
         ids,
         domain="ai.onnx.ml",
@@ -348,7 +348,7 @@ def _named(graph: Graph, names: Sequence[str], ids: str, other: str, kept: str) 
         values_strings=list(names),
         default_string=other,
     )
-    return graph.add("Where", kept, found, [""])
+    return graph.add("Where", mask, texts, [""])
 
 
 # Whole words as ids, in a graph.

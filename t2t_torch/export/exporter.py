@@ -319,9 +319,9 @@ class OnnxExporter(RunExporter):
         known = [place for place in places if rows[place].number >= 0]
         first, second = (
             self._target.metrics(
-                self.request.data_dir, {rows[place].number: its[place] for place in known}
+                self.request.data_dir, {rows[place].number: predictions[place] for place in known}
             )
-            for its in (verified.answers, answers)
+            for predictions in (verified.answers, answers)
         )
         check_quality(first, second)
         times = check_faster(before, after, [rows[place].sample for place in known])

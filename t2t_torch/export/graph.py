@@ -340,8 +340,8 @@ def latest(graph: Graph, flags: str) -> str:
       graph: graph to which operators are added.
       flags: [N] bool.
     """
-    found = graph.add("Concat", [-1], _true_places(graph, flags), axis=0)
-    return graph.add("Gather", found, _count(graph, flags))
+    places = graph.add("Concat", [-1], _true_places(graph, flags), axis=0)
+    return graph.add("Gather", places, _count(graph, flags))
 
 
 def following(graph: Graph, flags: str) -> str:
@@ -352,8 +352,8 @@ def following(graph: Graph, flags: str) -> str:
       flags: [N] bool.
     """
     beyond = graph.add("Shape", flags)
-    found = graph.add("Concat", _true_places(graph, flags), beyond, axis=0)
-    return graph.add("Gather", found, _count(graph, flags))
+    places = graph.add("Concat", _true_places(graph, flags), beyond, axis=0)
+    return graph.add("Gather", places, _count(graph, flags))
 
 
 def before_each(graph: Graph, counts: str) -> str:

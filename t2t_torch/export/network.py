@@ -72,8 +72,8 @@ def lstm_layer(
         back = [_ordered(each, tuple(_GATES.index(gate) for gate in range(4))) for each in weights]
         before = hidden[direction, None], cell[direction, None]
         turned = recurrent.turned(x, index)
-        found = torch.lstm(turned, before, back, True, 1, 0.0, False, False, True)[0]
-        outputs.append(recurrent.turned(found, index))
+        states = torch.lstm(turned, before, back, True, 1, 0.0, False, False, True)[0]
+        outputs.append(recurrent.turned(states, index))
         after.append(_memory_at_ends(turned, before, back, ends))
     whole = torch.cat(outputs, -1) * mask[..., None].to(x.dtype)
     hiddens, cells = (torch.stack(parts) for parts in zip(*after, strict=True))
@@ -85,15 +85,15 @@ def _memory_at_ends(
 ) -> tuple[Tensor, Tensor]:
     """Returns the state of one direction after each row's last position.  [B, H] each."""
     hidden, cell = before
-    found = []
+    states = []
     for place in range(x.size(1)):
         _, hidden, cell = torch.lstm(
             x[:, place : place + 1], (hidden, cell), weights, True, 1, 0.0, False, False, True
         )
-        found.append(torch.cat([hidden[0], cell[0]], -1))
-    index = ends[..., None].expand(-1, 1, found[0].size(-1))
-    kept = torch.stack(found, 1).gather(1, index).squeeze(1)
-    hidden, cell = kept.chunk(2, -1)
+        states.append(torch.cat([hidden[0], cell[0]], -1))
+    index = ends[..., None].expand(-1, 1, states[0].size(-1))
+    last = torch.stack(states, 1).gather(1, index).squeeze(1)
+    hidden, cell = last.chunk(2, -1)
     return hidden.clone(), cell.clone()
 
 
@@ -209,8 +209,8 @@ def _sorted(
 ) -> tuple[Any, Any]:
     """Translates `torch.sort(x, stable=True)` to ONNX."""
     size = _op.Reshape(_op.Gather(_op.Shape(x), _op.Constant(value_int=dim)), [1])
-    found: tuple[Any, Any] = _op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
-    return found
+    result: tuple[Any, Any] = _op.TopK(x, size, axis=dim, largest=int(descending), sorted=1)
+    return result
 
 
 SORT_TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
@@ -240,17 +240,19 @@ class Network(nn.Module):
         """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
         present.
         """
-        found: dict[str, Tensor] = {}
+        outputs: dict[str, Tensor] = {}
         batch = dict(zip(self._names, values, strict=True))
         for name, hidden in self.model.hidden_states(batch).items():
             guesses = self.model.modality(name).predict(self.model.top(hidden, name))
-            given = {**guesses._asdict(), "mask": hidden.mask}
-            found |= {f"{name}.{part}": its for part, its in given.items() if its is not None}
-        return found
+            tensors = {**guesses._asdict(), "mask": hidden.mask}
+            outputs |= {
+                f"{name}.{part}": tensor for part, tensor in tensors.items() if tensor is not None
+            }
+        return outputs
 
 
 class NamedNetwork(nn.Module):
-    """A network with named inputs.  Subclasses define `found`.
+    """A network with named inputs.  Subclasses define `compute`.
 
     Args:
       names: names of the inputs, in the order of the arguments.
@@ -261,10 +263,10 @@ class NamedNetwork(nn.Module):
         self.names = list(names)
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
-        """Returns the outputs of `found`."""
-        return self.found(dict(zip(self.names, values, strict=True)))
+        """Returns the outputs of `compute`."""
+        return self.compute(dict(zip(self.names, values, strict=True)))
 
-    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs by name for inputs by name."""
         raise NotImplementedError
 
@@ -343,21 +345,21 @@ def exported(
             )
             assert graph is not None
             graph.optimize()
-            found: onnx.ModelProto = graph.model_proto
+            model: onnx.ModelProto = graph.model_proto
     except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         why, *_ = (str(error).strip() or type(error).__name__).splitlines()
         raise ExportError(f"{name} cannot be exported: {why} {otherwise}") from error
-    _check_varies(found, name, varying, fixed)
-    return found
+    _check_varies(model, name, varying, fixed)
+    return model
 
 
 @contextlib.contextmanager
 def _fixed_sizes() -> Iterator[list[tuple[str, int]]]:
     """Records the lines outside torch and this package at which a trace fixes a dynamic size."""
-    found: list[tuple[str, int]] = []
+    sizes: list[tuple[str, int]] = []
     original = getattr(ShapeEnv, "_set_replacement", None)
     if original is None:  # a private function that torch may remove
-        yield found
+        yield sizes
         return
 
     def noting(env: ShapeEnv, symbol: Any, value: Any, *more: Any, **named: Any) -> Any:
@@ -365,11 +367,11 @@ def _fixed_sizes() -> Iterator[list[tuple[str, int]]]:
             frame = sys._getframe(1)
             while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
                 frame = frame.f_back
-            found.append((frame.f_code.co_filename, frame.f_lineno))
+            sizes.append((frame.f_code.co_filename, frame.f_lineno))
         return original(env, symbol, value, *more, **named)
 
     with mock.patch.object(ShapeEnv, "_set_replacement", noting):
-        yield found
+        yield sizes
 
 
 def _check_varies(
@@ -382,19 +384,19 @@ def _check_varies(
     why = "The model reads this size as a number, as int(), range() or a comparison do."
     lines = {(Path(file).name, line): linecache.getline(file, line).strip() for file, line in fixed}
     if lines:
-        told = ", ".join(f"{file}, line {line} ({text})" for (file, line), text in lines.items())
-        why = f"It is read as a number at {told}."
+        message = ", ".join(f"{file}, line {line} ({text})" for (file, line), text in lines.items())
+        why = f"It is read as a number at {message}."
     if any("range(" in text for text in lines.values()):
         why += " A graph has no loop over a size: compute the whole batch at once."
     elif any("len(" in text for text in lines.values()):
         why += " Take tensor.size() in place of len()."
-    for given in network.graph.input:
-        for axis in varying.get(given.name, ()):
-            dim = given.type.tensor_type.shape.dim[axis]
+    for node in network.graph.input:
+        for axis in varying.get(node.name, ()):
+            dim = node.type.tensor_type.shape.dim[axis]
             size = dim.dim_param or str(dim.dim_value)
             if size.isdecimal():
                 raise ExportError(
-                    f"{name} cannot be exported: axis {axis} of {given.name!r} is "
+                    f"{name} cannot be exported: axis {axis} of {node.name!r} is "
                     f"{size} in the graph, as in the example, and should vary. {why}"
                 )
 

@@ -86,17 +86,17 @@ def quantize(network: onnx.ModelProto) -> onnx.ModelProto:
                 reduce_range=True,  # 7 bits: products of 8 saturate on processors without VNNI
                 extra_options={"EnableSubgraph": True},
             )
-            found = onnx.load(target)
+            model = onnx.load(target)
     finally:
         logging.disable(logging.NOTSET)
         logging.root.setLevel(level)
-    before, after = ({node.op_type for node in one.graph.node} for one in (network, found))
+    before, after = ({node.op_type for node in one.graph.node} for one in (network, model))
     if before == after:
         raise ExportError(
             f"nothing of this model can be quantized: its operators are {', '.join(sorted(before))}"
             ". Leave --quantize out."
         )
-    return found
+    return model
 
 
 def _part_turned_weights(graph: onnx.GraphProto) -> None:
@@ -130,9 +130,9 @@ def check_quality(before: Mapping[str, float], after: Mapping[str, float]) -> No
         if not loss <= POINTS:
             worse.append(f"{name}: {value:.4f} -> {after[name]:.4f}")
     if worse:
-        told = "\n  ".join(worse)
+        message = "\n  ".join(worse)
         raise ExportError(
-            f"with int8 the model loses more than {POINTS:.1%} of\n  {told}\nover the rows that "
+            f"with int8 the model loses more than {POINTS:.1%} of\n  {message}\nover the rows that "
             "were verified. Nothing was written. Leave --quantize out, or ask more rows if these "
             "are few: --verify_rows=2000"
         )
@@ -221,9 +221,9 @@ def metrics_of(
     evaluation = Evaluation(features.targets, metrics, problem.full_name, features.notes)
     nothing = Loss(torch.zeros(()), torch.zeros(()))
     evaluation.update(Output(logits, dict.fromkeys(features.targets, nothing)), batch)
-    found = evaluation.result()
-    del found["loss"]
-    return found
+    result = evaluation.result()
+    del result["loss"]
+    return result
 
 
 def _right(feature: Feature, rows: Sequence[Any]) -> Tensor:
@@ -269,11 +269,11 @@ def _span_of(words: Sequence[str], value: str, near: int) -> tuple[int, int]:
     """
     text = " ".join(words)
     starts = np.cumsum([0, *(len(word) + 1 for word in words[:-1])])
-    found, place = [], text.find(value)
+    span, place = [], text.find(value)
     while place >= 0:
         ends = np.searchsorted(starts, [place, place + len(value) - 1], side="right") - 1
         first, last = (int(end) for end in ends)
         is_part = " ".join(words[first : last + 1]) != value
-        found.append((is_part, abs(first - near), first, last))
+        span.append((is_part, abs(first - near), first, last))
         place = text.find(value, place + 1)
-    return min(found)[2:]
+    return min(span)[2:]

@@ -82,17 +82,17 @@ class Request:
                 "that is smaller all rows are verified."
             )
         self._averaged()
-        there = self.export_dir
+        target = self.export_dir
         # Missing folders are created.
-        above = next(folder for folder in there.resolve().parents if os.path.lexists(folder))
+        above = next(folder for folder in target.resolve().parents if os.path.lexists(folder))
         if not above.is_dir():
-            raise UsageError(f"--export_dir={there}: {above} is no folder. Give another folder.")
+            raise UsageError(f"--export_dir={target}: {above} is no folder. Give another folder.")
         if not os.access(above, os.W_OK):
-            raise UsageError(f"--export_dir={there}: {above} cannot be written.")
-        if there.resolve() in {run_of(run) for run in self.runs}:
-            raise UsageError(f"--export_dir={there} is the run itself. Give another folder.")
-        if os.path.lexists(there):
-            _check_replaceable(there, overwrite=self.overwrite)
+            raise UsageError(f"--export_dir={target}: {above} cannot be written.")
+        if target.resolve() in {run_of(run) for run in self.runs}:
+            raise UsageError(f"--export_dir={target} is the run itself. Give another folder.")
+        if os.path.lexists(target):
+            _check_replaceable(target, overwrite=self.overwrite)
 
     def _check_form(self) -> None:
         if self.form not in FORMS:
@@ -108,12 +108,12 @@ class Request:
                 f"--quantize={self.quantize}: expected {' or '.join(QUANTIZATIONS)}, or nothing."
             )
         if self.others and self.form in (SAFETENSORS, CTRANSLATE2):
-            told = ",".join(map(str, (self.run_dir, *self.others)))
+            runs = ",".join(map(str, (self.run_dir, *self.others)))
             raise UsageError(
-                f"--output_dir={told}: --format={self.form} holds the weights of one model. Export "
+                f"--output_dir={runs}: --format={self.form} holds the weights of one model. Export "
                 "each run; t2t_torch.load([one, other]) answers with several as one."
                 if self.form == SAFETENSORS
-                else f"--output_dir={told}: --format={self.form} holds one model. Give one run."
+                else f"--output_dir={runs}: --format={self.form} holds one model. Give one run."
             )
 
     @property
@@ -147,12 +147,12 @@ class Request:
           UsageError: `problem` is not a problem of the run, or is missing for a run of several
             problems.
         """
-        found = []
+        members = []
         for number, path in enumerate(self.runs):
             folder = scratch / str(number)
             folder.mkdir()
-            found.append(self._member(path, folder))
-        return found
+            members.append(self._member(path, folder))
+        return members
 
     def _member(self, path: Path, scratch: Path) -> Member:
         folder = run_of(path)
@@ -161,20 +161,20 @@ class Request:
             steps = self._average(folder, count, scratch)
             loaded = load_run(scratch, None, self.problem)
             return Member(loaded, name, f"mean of steps {', '.join(map(str, steps))}")
-        asked = None if self.checkpoint == LATEST else self.checkpoint
+        checkpoint = None if self.checkpoint == LATEST else self.checkpoint
         load = load_member if self.others else load_run
-        loaded = load(path, asked, self.problem)
+        loaded = load(path, checkpoint, self.problem)
         return Member(loaded, name, f"step {loaded.info.step}")
 
     def _average(self, run: Path, count: int, scratch: Path) -> list[int]:
         """Writes a run with the mean of the newest checkpoints of a run; returns their steps."""
-        found = newest_whole(run, count)
-        vocabularies = found[0].manifest().get("vocabularies", {})
+        checkpoints = newest_whole(run, count)
+        vocabularies = checkpoints[0].manifest().get("vocabularies", {})
         check_files(run, ["task.json", "hparams.json"])
         for name in ("task.json", "hparams.json", *vocabularies):
             shutil.copyfile(run / name, scratch / name)
-        average_checkpoints(found, CheckpointDirectory(scratch))
-        return sorted(one.step for one in found)
+        average_checkpoints(checkpoints, CheckpointDirectory(scratch))
+        return sorted(one.step for one in checkpoints)
 
 
 def newest_whole(run: Path, count: int) -> list[Checkpoint]:
@@ -187,21 +187,21 @@ def newest_whole(run: Path, count: int) -> list[Checkpoint]:
     Raises:
       CheckpointError: there are fewer, or this is not a run directory.
     """
-    there = CheckpointDirectory(run).list()
-    found: list[Checkpoint] = []
-    for checkpoint in reversed(there):
-        if len(found) < count:
+    available = CheckpointDirectory(run).list()
+    checkpoints: list[Checkpoint] = []
+    for checkpoint in reversed(available):
+        if len(checkpoints) < count:
             with contextlib.suppress(CheckpointError):  # skips a corrupt one
                 checkpoint.verify()
-                found.append(checkpoint)
-    if len(found) < count:
+                checkpoints.append(checkpoint)
+    if len(checkpoints) < count:
         RunDirectory(run).task()  # raises if this is not a run directory
         raise CheckpointError(
             f"'{run}' has too few whole checkpoints for an average of {count}: "
-            f"{[one.step for one in there]}. Give a smaller number; t2t-trainer "
+            f"{[one.step for one in available]}. Give a smaller number; t2t-trainer "
             "--keep_checkpoint_max says how many are kept."
         )
-    return found
+    return checkpoints
 
 
 class Member(NamedTuple):
@@ -239,34 +239,34 @@ def run_of(path: Path) -> Path:
     return folder.parent if is_checkpoint else folder
 
 
-def _check_replaceable(there: Path, *, overwrite: bool) -> None:
+def _check_replaceable(folder: Path, *, overwrite: bool) -> None:
     """Raises UsageError unless a folder is empty or a replaceable artifact."""
-    if there.is_symlink() or not there.is_dir():
-        raise UsageError(f"--export_dir={there} is there already, and no folder. Give another.")
-    names = {path.name for path in there.iterdir()}
+    if folder.is_symlink() or not folder.is_dir():
+        raise UsageError(f"--export_dir={folder} is there already, and no folder. Give another.")
+    names = {path.name for path in folder.iterdir()}
     if not names:
         return
     if FILE not in names:
         raise UsageError(
-            f"--export_dir={there} is there already, and is no artifact: nothing in it is "
+            f"--export_dir={folder} is there already, and is no artifact: nothing in it is "
             "touched. Give another folder."
         )
     if not overwrite:
         raise UsageError(
-            f"--export_dir={there} is an artifact already. Replace it with --overwrite, or "
+            f"--export_dir={folder} is an artifact already. Replace it with --overwrite, or "
             "give another folder."
         )
     try:
-        own = {Path(name).parts[0] for name in Signature.read(there).files}
+        own = {Path(name).parts[0] for name in Signature.read(folder).files}
         others = sorted(names - {FILE, *own})
     except ArtifactError as error:
         raise UsageError(
-            f"--export_dir={there} cannot be replaced, as it is not known which files are of the "
+            f"--export_dir={folder} cannot be replaced, as it is not known which files are of the "
             f"artifact: {error} Or remove the folder, or give another."
         ) from None
     if others:
         raise UsageError(
-            f"--export_dir={there} is an artifact with files that are not of it: "
+            f"--export_dir={folder} is an artifact with files that are not of it: "
             f"{', '.join(others)}. Nothing in it is touched. Move them elsewhere, or give another "
             "folder."
         )

@@ -199,11 +199,11 @@ class StateProbe:
             name: axes_of(name, tuple(tensor.shape), tuple(each[name] for each in shapes), BATCHES)
             for name, tensor in self.tensors.items()
         }
-        given = with_tensors(self.state, self.tensors)
+        rebuilt = with_tensors(self.state, self.tensors)
         rows = torch.arange(few * hypotheses)
-        _, after = model.step(torch.zeros_like(rows), given)
-        found = tensors_of(after.reorder(rows))
-        self.carried = [name for name in self.axes if found[name] is not self.tensors[name]]
+        _, after = model.step(torch.zeros_like(rows), rebuilt)
+        reordered = tensors_of(after.reorder(rows))
+        self.carried = [name for name in self.axes if reordered[name] is not self.tensors[name]]
         self.kept = [name for name in self.axes if name not in self.carried]
 
     def _after(self, model: Any, batch: dict[str, Tensor], steps: int) -> Any:
@@ -229,10 +229,10 @@ class StateProbe:
         either = {n: a.batch if a.rows is None else a.rows for n, a in self.axes.items()}
         return {name: axis for name, axis in either.items() if axis is not None}
 
-    def state_of(self, given: dict[str, Tensor]) -> Any:
+    def state_of(self, tensors: dict[str, Tensor]) -> Any:
         """Returns the state from its split tensors by name; ignores other entries."""
         return with_tensors(
-            self.state, {name: self.joined(name, given[name]) for name in self.axes}
+            self.state, {name: self.joined(name, tensors[name]) for name in self.axes}
         )
 
     def split(self, name: str, tensor: Tensor) -> Tensor:
@@ -324,9 +324,9 @@ class _Reading(NamedNetwork):
         self._layers = layers
         self._probe = probe
 
-    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         with watched_layers(self._layers) as seen:
-            _, state = self.model.step(given["ids"].flatten(), self._probe.state_of(given))
+            _, state = self.model.step(inputs["ids"].flatten(), self._probe.state_of(inputs))
         after = tensors_of(state)
         weights = [each.float().mean(1) for each in seen]  # [B, n, S]
         return {
@@ -414,8 +414,8 @@ def export_search(
         probe = StateProbe(model, hypotheses, batch_of)
     first = _First(model, search, list(example), probe)
     step = _Step(model, search, probe)
-    begun = _beam_example(hypotheses)
-    axes = {name: (0, 2) if value.dim() == 3 else (0,) for name, value in begun.items()}
+    beam_inputs = _beam_example(hypotheses)
+    axes = {name: (0, 2) if value.dim() == 3 else (0,) for name, value in beam_inputs.items()}
     prompt = {} if search.has_inputs else {"prompt": next(iter(example.values()))}
     of_prompt = dict.fromkeys(prompt, (0, 1))
     limits = {"limits": torch.full((BATCHES[0],), 100)}
@@ -425,10 +425,10 @@ def export_search(
         exported(
             name,
             step,
-            {"length": torch.tensor(STEPS), **limits, **prompt, **begun, **probe.example},
+            {"length": torch.tensor(STEPS), **limits, **prompt, **beam_inputs, **probe.example},
             {"limits": (0,), **of_prompt, **axes, **probe.varying},
         ),
-        exported(name, _Result(search), {**begun, **prompt}, {**axes, **of_prompt}),
+        exported(name, _Result(search), {**beam_inputs, **prompt}, {**axes, **of_prompt}),
         probe.carried,
         probe.kept,
         probe.sentences,
@@ -454,18 +454,18 @@ class _First(NamedNetwork):
         self._search = search
         self._split = probe.split
 
-    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         hparams = self._search.hparams
-        ids = next(iter(given.values()))  # [B, S]
+        ids = next(iter(inputs.values()))  # [B, S]
         limits = torch.full_like(ids[:, 0], hparams.extra_length)
         if not (hparams.force_decode_length and self._search.has_inputs):
             limits = limits + (ids != PAD).sum(1)
-        state = self.model.encode(given).expand(hparams.beam_size)
+        state = self.model.encode(inputs).expand(hparams.beam_size)
         tensors = {name: self._split(name, each) for name, each in tensors_of(state).items()}
         beam = first_beam(limits, ids[:, :0], hparams.beam_size)
         going = limits > 0
-        begun = {name: getattr(beam, name).clone() for name in BEAM}
-        return {"limits": limits, "going": going, **begun, **tensors}
+        initial = {name: getattr(beam, name).clone() for name in BEAM}
+        return {"limits": limits, "going": going, **initial, **tensors}
 
 
 class _Step(NamedNetwork):
@@ -476,13 +476,13 @@ class _Step(NamedNetwork):
         self._search = search
         self._probe = probe
 
-    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         search, hparams = self._search, self._search.hparams
-        length, limits = given["length"], given["limits"]
+        length, limits = inputs["length"], inputs["limits"]
         batch, hypotheses = limits.size(0), hparams.beam_size
-        state = self._probe.state_of(given)
+        state = self._probe.state_of(inputs)
         numbers = torch.arange(batch, device=limits.device)
-        beam = Beam(numbers, limits, *(given[name] for name in BEAM))
+        beam = Beam(numbers, limits, *(inputs[name] for name in BEAM))
         logits, state = self.model.step(beam.alive_ids[:, :, -1].flatten(), state)
         logits = logits[:, : search.vocab_size]
         count = 1 if hypotheses == 1 else 2
@@ -490,7 +490,7 @@ class _Step(NamedNetwork):
         grown, parents = grow(beam, candidates, EOS)
         ids = numbers.new_full((batch,), PAD)
         if not search.has_inputs:
-            ids = _at(given["prompt"], length)
+            ids = _at(inputs["prompt"], length)
             grown, parents = force(beam, grown, parents, ids)
         state = state.reorder((numbers.unsqueeze(1) * hypotheses + parents).flatten())
         stop_early = not hparams.return_beams
@@ -510,11 +510,11 @@ class _Result(NamedNetwork):
         super().__init__([*BEAM, *(() if search.has_inputs else ("prompt",))])
         self._search = search
 
-    def found(self, given: dict[str, Tensor]) -> dict[str, Tensor]:
-        nothing = given["alive_ids"][:, 0, 0]
-        beam = Beam(nothing, nothing, *(given[name] for name in BEAM))
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        nothing = inputs["alive_ids"][:, 0, 0]
+        beam = Beam(nothing, nothing, *(inputs[name] for name in BEAM))
         ids, scores = result_of(beam)
-        before = (given["prompt"] != PAD).sum(1) if "prompt" in given else nothing * 0
+        before = (inputs["prompt"] != PAD).sum(1) if "prompt" in inputs else nothing * 0
         count = self._search.outputs
         return {
             "ids": without_prefix(ids, before)[:, :count, :-1],
@@ -526,39 +526,39 @@ def _at(prompt: Tensor, length: Tensor) -> Tensor:
     """Returns the id of each prompt at a position, `PAD` after its end.  [B, P] -> [B]."""
     last = prompt.size(1) - 1
     place = length.clamp(max=last).view(1, 1).expand(prompt.size(0), 1)
-    found = prompt.gather(1, place).squeeze(1)
-    return torch.where(length <= last, found, PAD)
+    ids = prompt.gather(1, place).squeeze(1)
+    return torch.where(length <= last, ids, PAD)
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """Result of a search in a graph.
 
     Attributes:
       ids: [B, n, T] int64.
       scores: [B, n] float32.
-      begun: initial state by name.
+      initial: initial state by name.
     """
 
     ids: str
     scores: str
-    begun: Mapping[str, str]
+    initial: Mapping[str, str]
 
 
-def add_search(graph: Graph, networks: SearchNetworks, given: Mapping[str, str]) -> Found:
+def add_search(graph: Graph, networks: SearchNetworks, inputs: Mapping[str, str]) -> SearchResult:
     """Adds a search and returns its result.
 
     Args:
       graph: graph to which operators are added.
       networks: networks of the search.
-      given: features of the model by name.
+      inputs: features of the model by name.
     """
-    begun = graph.inline(networks.first, given)
+    initial = graph.inline(networks.first, inputs)
     loop = _Loop(networks)
-    values = {name: begun[name] for name in loop.names if name in begun}
-    prompt = {"prompt": next(iter(given.values()))} if "prompt" in loop.kinds else {}
-    found = loop.add(graph, {**values, **prompt}, begun["going"])
-    result = graph.inline(networks.result, {**found, **prompt})
-    return Found(result["ids"], result["scores"], begun)
+    values = {name: initial[name] for name in loop.names if name in initial}
+    prompt = {"prompt": next(iter(inputs.values()))} if "prompt" in loop.kinds else {}
+    final = loop.add(graph, {**values, **prompt}, initial["going"])
+    result = graph.inline(networks.result, {**final, **prompt})
+    return SearchResult(result["ids"], result["scores"], initial)
 
 
 class _Loop:
@@ -592,24 +592,24 @@ class _Loop:
         body.input("more", "bool", [])
         now = {name: self._input(body, name) for name in self.names}
         its_rows = body.input("rows", "int64", [None])
-        found = {name: self._input(body, name) for name in BEAM}
+        beam = {name: self._input(body, name) for name in BEAM}
         after = body.inline(self._networks.step, {"length": number, **now})
         now |= {name: after[f"next.{name}"] for name in (*BEAM, *self._networks.carried)}
         place = body.add("Unsqueeze", its_rows, [1])
         for name in BEAM:
             if name.endswith("ids"):  # one id longer
-                found[name] = body.add("Pad", found[name], body.constant([0] * 5 + [1]))
-            found[name] = body.add("ScatterND", found[name], place, now[name])
+                beam[name] = body.add("Pad", beam[name], body.constant([0] * 5 + [1]))
+            beam[name] = body.add("ScatterND", beam[name], place, now[name])
         left = _numbers(body, after["going"])
         body.output("more", _are_any(body, left), "bool", [])
         for name in self.names:
             self._output(body, name, self._of_sentences(body, name, now[name], left))
         body.output("rows", body.add("Gather", its_rows, left), "int64", [None])
         for name in BEAM:
-            self._output(body, name, found[name])
-        begun = [self._of_sentences(graph, name, values[name], rows) for name in self.names]
-        begun += [rows, *(values[name] for name in BEAM)]
-        ends = graph.several(len(begun), "Loop", "", _are_any(graph, rows), *begun, body=body)
+            self._output(body, name, beam[name])
+        initial = [self._of_sentences(graph, name, values[name], rows) for name in self.names]
+        initial += [rows, *(values[name] for name in BEAM)]
+        ends = graph.several(len(initial), "Loop", "", _are_any(graph, rows), *initial, body=body)
         return dict(zip(BEAM, ends[-len(BEAM) :], strict=True))
 
     def _of_sentences(self, graph: Graph, name: str, value: str, left: str) -> str:

@@ -239,9 +239,9 @@ def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
     """
     lengths = graph.add("Min", rows.lengths, lengths)
     width = longest(graph, lengths)
-    kept = graph.integers(_mask(graph, lengths, width))
+    mask = graph.integers(_mask(graph, lengths, width))
     values = first(graph, at_least_one(graph, rows.values, 0), width)
-    return Rows(graph.add("Mul", values, kept), lengths)
+    return Rows(graph.add("Mul", values, mask), lengths)
 
 
 def longest(graph: Graph, lengths: str) -> str:
@@ -390,7 +390,7 @@ def lower(graph: Graph, letters: str) -> str:
       [B, L] string.
     """
     small = _small()
-    found = graph.add(
+    mapped = graph.add(
         "LabelEncoder",
         letters,
         domain="ai.onnx.ml",
@@ -398,8 +398,8 @@ def lower(graph: Graph, letters: str) -> str:
         values_strings=list(small.values()),
         default_string="",
     )
-    as_it_is = graph.add("Equal", found, graph.constant(""))
-    lowered = graph.add("Where", as_it_is, letters, found)
+    as_it_is = graph.add("Equal", mapped, graph.constant(""))
+    lowered = graph.add("Where", as_it_is, letters, mapped)
     return graph.add("Where", _is_final(graph, letters), graph.constant(_FINAL), lowered)
 
 
@@ -498,9 +498,9 @@ def utf8(graph: Graph, letters: str) -> str:
     octets = graph.add("Div", packed, graph.constant([1 << 8 * i for i in range(_MOST)]))
     octets = graph.add("BitwiseAnd", octets, 0xFF)
     first = graph.add("BitwiseAnd", packed, 0xFF)
-    there = graph.add("GreaterOrEqual", first, graph.constant(list(_LEAST)))
-    there = graph.add("And", there, graph.add("GreaterOrEqual", packed, 0))
-    return graph.add("Where", there, octets, NONE)
+    mask = graph.add("GreaterOrEqual", first, graph.constant(list(_LEAST)))
+    mask = graph.add("And", mask, graph.add("GreaterOrEqual", packed, 0))
+    return graph.add("Where", mask, octets, NONE)
 
 
 def code_points(graph: Graph, letters: str) -> str:
@@ -537,8 +537,8 @@ def characters_with(graph: Graph, points: str) -> str:
             octet = graph.add(
                 "Add", octet, graph.add("Gather", graph.constant(list(_LEAST)), behind)
             )
-        there = graph.add("GreaterOrEqual", left, 0)
-        octet = graph.add("Where", there, octet, _NOTHING)
+        mask = graph.add("GreaterOrEqual", left, 0)
+        octet = graph.add("Where", mask, octet, _NOTHING)
         part = graph.add("Gather", graph.constant(_WRITTEN), octet)
         whole = graph.add("StringConcat", whole, part) if whole else part
     return whole
@@ -603,13 +603,13 @@ def _beginnings() -> np.ndarray:
     """Returns for each byte and `_END` the number of bytes of the character that it begins, 0 if
     none, and the lowest and highest second byte.  [3, 257] int64.
     """
-    found = np.zeros((3, _END + 1), np.int64)
-    found[1:] = np.array(_CONTINUES)[:, None]
+    table = np.zeros((3, _END + 1), np.int64)
+    table[1:] = np.array(_CONTINUES)[:, None]
     for size, (first, last) in enumerate(((0, 0x7F), (0xC2, 0xDF), (0xE0, 0xEF), (0xF0, 0xF4)), 1):
-        found[0, first : last + 1] = size
-    found[1, 0xE0], found[2, 0xED] = 0xA0, 0x9F  # no shorter form, no surrogates
-    found[1, 0xF0], found[2, 0xF4] = 0x90, 0x8F  # no shorter form, nothing above U+10FFFF
-    return found
+        table[0, first : last + 1] = size
+    table[1, 0xE0], table[2, 0xED] = 0xA0, 0x9F  # no shorter form, no surrogates
+    table[1, 0xF0], table[2, 0xF4] = 0x90, 0x8F  # no shorter form, nothing above U+10FFFF
+    return table
 
 
 def _unhashed(graph: Graph, letters: str) -> str:
@@ -719,8 +719,8 @@ class FieldText:
 
 def count_of(graph: Graph, strings: str) -> str:
     """Returns the number of nonempty strings of each row: [B, W] to [B] int64."""
-    there = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
-    return graph.add("ReduceSum", graph.integers(there), [1], keepdims=0)
+    is_nonempty = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
+    return graph.add("ReduceSum", graph.integers(is_nonempty), [1], keepdims=0)
 
 
 # The interface of text encoders in a graph.

@@ -110,15 +110,15 @@ class PieceTrie:
         goes_on = body.add("Greater", node, _ROOT)
         node = body.add("Compress", node, goes_on, axis=0)
         place = body.add("Compress", place, goes_on, axis=0)
-        found = body.add("Gather", node_ids, node)
-        is_piece = body.add("GreaterOrEqual", found, 0)
+        piece_ids = body.add("Gather", node_ids, node)
+        is_piece = body.add("GreaterOrEqual", piece_ids, 0)
         at = body.add("Compress", place, is_piece, axis=0)
-        found = body.add("Compress", found, is_piece, axis=0)
+        piece_ids = body.add("Compress", piece_ids, is_piece, axis=0)
         length = body.add("Expand", body.add("Add", turn, 1), body.add("Shape", at))
         body.output("more", _any(body, goes_on), "bool", [])
         body.output("node", node, "int64", [None])
         body.output("place", place, "int64", [None])
-        body.output("ids", body.add("ScatterElements", ids, at, found), "int64", [None])
+        body.output("ids", body.add("ScatterElements", ids, at, piece_ids), "int64", [None])
         body.output("lengths", body.add("ScatterElements", lengths, at, length), "int64", [None])
         begin = (zeros, places(graph, symbols), graph.add("Sub", zeros, 1), zeros)
         _, _, ids, lengths = graph.several(4, "Loop", "", graph.constant(True), *begin, body=body)
@@ -231,11 +231,11 @@ class SubtokenGraph(EncoderGraph):
 
     def _line(self, field: FieldText) -> _Line:
         graph, letters = self._graph, field.letters
-        there = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
-        row = graph.add("Gather", graph.add("NonZero", there), 0)
-        there = graph.add("Reshape", there, [-1])
+        mask = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
+        row = graph.add("Gather", graph.add("NonZero", mask), 0)
+        mask = graph.add("Reshape", mask, [-1])
         flat = graph.add("Reshape", letters, [-1])
-        flat = graph.add("Compress", flat, there, axis=0)
+        flat = graph.add("Compress", flat, mask, axis=0)
         kinds = graph.add("RegexFullMatch", flat, pattern=f"[{ranges(str.isalnum)}]")
         kinds = graph.integers(kinds)
         first = graph.add("Not", graph.add("Equal", row, shifted(graph, row, -1, _NONE)))
@@ -322,10 +322,10 @@ class SubtokenGraph(EncoderGraph):
         points = graph.add("Unsqueeze", points, [1])
         digits = graph.add("Div", points, graph.constant(_POWERS))
         least = graph.constant([*_POWERS[:-1], 0])
-        there = graph.add("GreaterOrEqual", points, least)
+        mask = graph.add("GreaterOrEqual", points, least)
         symbols = graph.constant([self._numbers[digit] for digit in "0123456789"])
         digits = graph.add("Gather", symbols, graph.add("Mod", digits, 10))
-        digits = graph.add("Where", there, digits, _NONE)
+        digits = graph.add("Where", mask, digits, _NONE)
         shape = graph.add("Concat", graph.add("Shape", letters), [len(_POWERS)], axis=0)
         blank = graph.add("Expand", _NONE, shape)
         where = graph.add("Transpose", graph.add("NonZero", unknown))
@@ -409,15 +409,15 @@ def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
 
     points = _numbers(graph, kinds, digit, stop)
     points = graph.add("Compress", points, number, axis=0)
-    gone = escaped_mark
+    removed = escaped_mark
     for one in (
         both(is_kind(_LOW_LINE), back(low_line)),
         both(digit, of_number),
         both(is_kind(_SEMICOLON), back(both(digit, of_number))),
         is_kind(_END),
     ):
-        gone = graph.add("Or", gone, one)
-    letters = graph.add("Where", gone, graph.constant(""), letters)
+        removed = graph.add("Or", removed, one)
+    letters = graph.add("Where", removed, graph.constant(""), letters)
     letters = graph.add("Where", low_line, graph.constant("_"), letters)
     where = graph.add("Transpose", graph.add("NonZero", number))
     return graph.add("ScatterND", letters, where, characters_with(graph, _known(graph, points)))

@@ -90,12 +90,12 @@ class ExportTarget(ABC):
         """
 
     @abstractmethod
-    def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
+    def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
         """Returns the metrics of predictions.
 
         Args:
           data_dir: folder of the generated data.
-          found: predictions by row index in the dev split, ascending.
+          predictions: predictions by row index in the dev split, ascending.
         """
 
 
@@ -161,14 +161,14 @@ def _lengthened(
             "the dev split that were read. Give the dev split a row with such a text, or a "
             "greater --verify_rows."
         )
-    sources, found = predictor.features.sources, {field: written[field]}
+    sources, texts = predictor.features.sources, {field: written[field]}
     for name, kind in predictor.kinds.items():
         if kind.aligned_to is not None and sources[kind.aligned_to] == field:
-            found[name] = written[name]
-    several = found
+            texts[name] = written[name]
+    several = texts
     for times in range(2, _SHORTEST + 1):
         if _width(predictor, [{**written, **several}], field) < _SHORTEST:
-            several = {name: _repeated(value, times) for name, value in found.items()}
+            several = {name: _repeated(value, times) for name, value in texts.items()}
     return several
 
 
@@ -243,8 +243,8 @@ class LabelExportTarget(ExportTarget):
 
     def _encode(self, graph: Graph, windows: ContextWindows | None) -> dict[str, str]:
         predictor = self.predictor
-        given = predictor.problem, predictor.features, predictor.limits
-        return encode(graph, *given, windows=windows)
+        arguments = predictor.problem, predictor.features, predictor.limits
+        return encode(graph, *arguments, windows=windows)
 
     def rows(self, data_dir: Path, count: int) -> list[Row]:
         """See `ExportTarget.rows`."""
@@ -262,8 +262,8 @@ class LabelExportTarget(ExportTarget):
         """See `ExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
         windows = windows_of(graph, self.predictor.problem)
-        found = graph.inline(network, self._encode(graph, windows))
-        add_answers(graph, self.predictor.features, found, windows)
+        outputs = graph.inline(network, self._encode(graph, windows))
+        add_answers(graph, self.predictor.features, outputs, windows)
         return graph
 
     def signature_parts(self) -> dict[str, Any]:
@@ -276,9 +276,9 @@ class LabelExportTarget(ExportTarget):
         """See `ExportTarget.verify`."""
         return verify(self.predictor, artifact, rows)
 
-    def metrics(self, data_dir: Path, found: Mapping[int, Any]) -> dict[str, float]:
+    def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
         """See `ExportTarget.metrics`."""
-        return metrics_of(self.predictor, data_dir, list(found), list(found.values()))
+        return metrics_of(self.predictor, data_dir, list(predictions), list(predictions.values()))
 
 
 # Export of models that generate texts, with their search in the graph.
@@ -297,8 +297,8 @@ _PROMPT_WORDS = 8  # words of a text of the data that are the prompt of a langua
 _PROMPT_LENGTH = 300  # maximum characters of a prompt
 
 
-class _Asked(NamedTuple):
-    """Specification for which rows are created; see `verification.Asked`."""
+class _RowSource(NamedTuple):
+    """Specification for which rows are created; see `verification.RowSource`."""
 
     problem: Problem
     features: Features
@@ -349,8 +349,8 @@ class TextExportTarget(ExportTarget):
         features = self._loaded.features
         read = features.all[self._reads]
         kinds = {read.source or self._reads: read}
-        asked = _Asked(self._loaded.problem, features, kinds, LengthLimits())
-        rows = rows_of(asked, data_dir, count, split)
+        question = _RowSource(self._loaded.problem, features, kinds, LengthLimits())
+        rows = rows_of(question, data_dir, count, split)
         if features.has_inputs:
             return rows
         return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]
@@ -382,37 +382,37 @@ class TextExportTarget(ExportTarget):
         """See `ExportTarget.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
-        given = encode(
+        inputs = encode(
             graph, loaded.problem, loaded.features, LengthLimits(), self._given, self._cutters
         )
-        (read,) = given.values()
-        ids, scores, begun = add_search(graph, network, {self._reads: read})
+        (read,) = inputs.values()
+        ids, scores, initial = add_search(graph, network, {self._reads: read})
         texts = decoded_hypotheses(graph, self._writes.encoder, ids)
         axes: list[int | str | None] = ["batch", self._search.outputs]
         graph.output(self._target, texts, "string", axes)
         graph.output(f"{self._target}_scores", scores, "float32", axes)
         graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
         if network.attention is not None:
-            self._add_attention(graph, network.attention, begun, (read, ids))
+            self._add_attention(graph, network.attention, initial, (read, ids))
         return graph
 
     def _add_attention(
         self,
         graph: Graph,
         network: AttentionNetwork,
-        begun: Mapping[str, str],
+        initial: Mapping[str, str],
         ids: tuple[str, str],
     ) -> None:
         """Adds the attention outputs, and the input that enables them."""
         read: Any = self._loaded.features.all[self._reads]
         encoders = read.encoder, self._writes.encoder
         wanted = graph.optional(wanted_name(self._target), True)
-        told = add_attention(graph, network, begun, ids, encoders, wanted)
+        outputs = add_attention(graph, network, initial, ids, encoders, wanted)
         weights, of_read, of_written = attention_names(self._target)
         axes: list[int | str | None] = ["batch", self._search.outputs]
-        graph.output(weights, told.weights, "float32", [*axes, None, None])
-        graph.output(of_read, told.read, "string", ["batch", None])
-        graph.output(of_written, told.written, "string", [*axes, None])
+        graph.output(weights, outputs.weights, "float32", [*axes, None, None])
+        graph.output(of_read, outputs.read, "string", ["batch", None])
+        graph.output(of_written, outputs.written, "string", [*axes, None])
 
     def signature_parts(self) -> dict[str, Any]:
         """See `ExportTarget.signature_parts`."""
@@ -428,7 +428,7 @@ class TextExportTarget(ExportTarget):
         """See `ExportTarget.verify`."""
         return verify_texts(self._predictor, artifact, rows)
 
-    def metrics(self, data_dir: Path, found: Mapping[int, Prediction]) -> dict[str, float]:
+    def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
         """See `ExportTarget.metrics`.
 
         Raises:
@@ -441,9 +441,9 @@ class TextExportTarget(ExportTarget):
             )
         features, problem = self._loaded.features, self._loaded.problem
         shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
-        right = stored(shards, features.columns[self._target], list(found))
+        right = stored(shards, features.columns[self._target], list(predictions))
         references = [self._writes.decode(ids) for ids in right]
-        outputs = [prediction.text for prediction in found.values()]
+        outputs = [prediction.text for prediction in predictions.values()]
         scores = score(outputs, references, scores_of(features))
         # BLEU and chrF are percentages; the comparison uses fractions.
         return {f"decode/{name}": one.value / 100.0 for name, one in scores.items()}
@@ -456,9 +456,17 @@ def check_writes(loaded: Loaded) -> None:
       ExportError: it cannot; contains the reason.
     """
     features, name = loaded.features, loaded.info.task.model
-    given = {name: one.input_spec(name, features).kind for name, one in features.inputs.items()}
-    made = {name: one.output_spec(name, features).kind for name, one in features.targets.items()}
-    odd = [features.all[n] for n, kind in (given | made).items() if kind not in ("text", "words")]
+    input_kinds = {
+        name: one.input_spec(name, features).kind for name, one in features.inputs.items()
+    }
+    output_kinds = {
+        name: one.output_spec(name, features).kind for name, one in features.targets.items()
+    }
+    odd = [
+        features.all[n]
+        for n, kind in (input_kinds | output_kinds).items()
+        if kind not in ("text", "words")
+    ]
     if name == "rnng" or odd:
         why = f"reads or writes a {type(odd[0]).__name__}" if odd else "writes a tree"
         raise ExportError(

@@ -156,11 +156,11 @@ def shapes_of(graph: Graph, field: FieldText) -> Rows:
         (f"[{capital}]{any_small}", WordForm.CAPITALIZED),
         (f"[^{letter}]*[{letter}]{_ANYTHING}", WordForm.MIXED),
     ]
-    found = graph.constant(int(WordForm.OTHER))
+    shapes = graph.constant(int(WordForm.OTHER))
     for expression, shape in reversed(expressions):
         fits = graph.add("RegexFullMatch", field.words, pattern=expression)
-        found = graph.add("Where", fits, graph.constant(int(shape)), found)
-    return Rows(found, field.word_counts)
+        shapes = graph.add("Where", fits, graph.constant(int(shape)), shapes)
+    return Rows(shapes, field.word_counts)
 
 
 _ANYTHING = r"[\x{0}-\x{10FFFF}]*"
@@ -197,11 +197,11 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
     start = graph.add("Reshape", graph.add("Gather", starts, through), graph.add("Shape", letters))
     end = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
     place = graph.add("Sub", graph.add("Range", zero, end, one), start)
-    kept = graph.add("And", in_word, graph.add("Less", place, graph.constant(width)))
+    mask = graph.add("And", in_word, graph.add("Less", place, graph.constant(width)))
     limit = graph.add("Unsqueeze", counts, one)
-    kept = graph.add("And", kept, graph.add("Less", word, limit))
+    mask = graph.add("And", mask, graph.add("Less", word, limit))
     # One row [row, word, position] per kept character.
-    where = graph.add("NonZero", kept)  # [2, N]: row and position in the text
+    where = graph.add("NonZero", mask)  # [2, N]: row and position in the text
     line = graph.add("Transpose", where)
     indices = graph.add(
         "Concat",
@@ -221,40 +221,40 @@ def characters_of_words(graph: Graph, spelling: Spelling, width: int, counts: st
     return graph.add("ScatterND", graph.add("Expand", zero, shape), indices, ids)
 
 
-def check_padded(graph: Graph, there: str, counts: str, message: str, values: str) -> str:
+def check_padded(graph: Graph, mask: str, counts: str, message: str, values: str) -> str:
     """Returns entries of words unchanged; the graph fails if entries and words do not match.
 
     Args:
       graph: graph to which operators are added.
-      there: [B, W'] bool, mask of words with entries.
+      mask: [B, W'] bool, mask of words with entries.
       counts: [B] int64, number of words of each text.
       message: error for fewer positions than words, or entries after the last word.
       values: [B, W', ...].
     """
-    width = graph.add("Shape", there, start=1, end=2)
+    width = graph.add("Shape", mask, start=1, end=2)
     room = graph.add("GreaterOrEqual", width, graph.add("ReduceMax", counts, keepdims=0))
-    behind = graph.add("And", there, graph.add("Not", _in_text(graph, there, counts)))
+    behind = graph.add("And", mask, graph.add("Not", _in_text(graph, mask, counts)))
     none = graph.add("ReduceSum", graph.integers(behind), keepdims=0)
     none = graph.add("Equal", none, 0)
     fits = graph.add("And", none, graph.add("Squeeze", room))
     return graph.require(fits, message, values)
 
 
-def cut_each(graph: Graph, values: str, kept: str) -> str:
+def cut_each(graph: Graph, values: str, lengths: str) -> str:
     """Returns the entries of the first words of each text, padded with 0 to at least one word.
 
     Args:
       graph: graph to which operators are added.
       values: [B, W', n] numbers.
-      kept: [B] int64, number of words to keep per text.
+      lengths: [B] int64, number of words to keep per text.
 
     Returns:
       [B, W, n].
     """
     pads = graph.constant([0, 0, 0, 0, 1, 0])  # one more column: there may be none
     values = graph.add("Pad", values, pads)
-    values = first(graph, values, longest(graph, kept))
-    in_text = graph.add("Unsqueeze", _in_text(graph, values, kept), [2])
+    values = first(graph, values, longest(graph, lengths))
+    in_text = graph.add("Unsqueeze", _in_text(graph, values, lengths), [2])
     nothing = graph.add("CastLike", 0.0, values)
     return graph.add("Where", in_text, values, nothing)
 
@@ -305,10 +305,10 @@ def entries_of(
     weights = graph.add("GatherElements", weights, order, axis=2)
     size = graph.constant([width])
     weights, order = graph.several(2, "TopK", weights, size, axis=2, largest=1, sorted=1)
-    there = graph.add("Greater", weights, least)
+    is_entry = graph.add("Greater", weights, least)
     ids = graph.add("GatherElements", ids, order, axis=2)
-    ids = graph.add("Where", there, ids, 0)
-    weights = graph.add("Where", there, weights, graph.constant(np.array(0.0)))
+    ids = graph.add("Where", is_entry, ids, 0)
+    weights = graph.add("Where", is_entry, weights, graph.constant(np.array(0.0)))
     return ids, graph.add("Cast", weights, to=TensorProto.FLOAT)
 
 
@@ -317,7 +317,7 @@ def encode(
     problem: Problem,
     features: Features,
     limits: LengthLimits,
-    given: Mapping[str, Feature] | None = None,
+    selected: Mapping[str, Feature] | None = None,
     cutters: Mapping[str, WordCutter] | None = None,
     windows: ContextWindows | None = None,
 ) -> dict[str, str]:
@@ -337,7 +337,7 @@ def encode(
       problem: the problem.
       features: features of the problem.
       limits: lengths to which inputs are truncated.
-      given: features to encode by name; by default all inputs of a model.
+      selected: features to encode by name; by default all inputs of a model.
       cutters: word cutters by field; by default those of the problem.
       windows: windows of a text that is split into several, with one row of features each; by
         default they are created.
@@ -346,7 +346,7 @@ def encode(
       ExportError: a field or feature is not supported in a graph; names it.
     """
     windows = windows or windows_of(graph, problem)
-    read = features.given if given is None else given
+    read = features.given if selected is None else selected
     cutters = problem.cutters if cutters is None else cutters
     return InputGraph(graph, cutters, features, limits, read, windows).encoded()
 
@@ -372,13 +372,13 @@ class InputGraph:
         cutters: Mapping[str, WordCutter],
         features: Features,
         limits: LengthLimits,
-        given: Mapping[str, Feature],
+        selected: Mapping[str, Feature],
         windows: ContextWindows | None,
     ) -> None:
         self.graph = graph
         self._windows = windows
         self._cutters = cutters
-        self._given = given
+        self._selected = selected
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
         self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
@@ -387,9 +387,9 @@ class InputGraph:
 
     def encoded(self) -> dict[str, str]:
         """Returns the tensors of all features by name."""
-        order = sorted(self._given, key=lambda name: not self._given[name].is_text)
-        tensors = {name: self._given[name].encode_graph(name, self) for name in order}
-        return {name: tensors[name] for name in self._given}
+        order = sorted(self._selected, key=lambda name: not self._selected[name].is_text)
+        tensors = {name: self._selected[name].encode_graph(name, self) for name in order}
+        return {name: tensors[name] for name in self._selected}
 
     def unsupported(self, name: str, what: str) -> ExportError:
         """Returns the error for a feature that a graph cannot encode.
@@ -413,20 +413,20 @@ class InputGraph:
           dtype: see `Graph.input`.
           shape: shape of one example.
         """
-        field = self._given[name].source or name
+        field = self._selected[name].source or name
         values = self.graph.input(field, dtype, [BATCH, *shape])
         return values if self._windows is None else self._windows.of_each(values)
 
     def field(self, name: str) -> FieldText:
         """Returns the texts of a feature's field."""
-        field = self._given[name].source or name
+        field = self._selected[name].source or name
         if field not in self._fields:
             texts = self.graph.input(field, "string", [BATCH])
-            made = FieldText(self.graph, texts)
+            text = FieldText(self.graph, texts)
             if field in self._cutters:
                 words = cut_words(self.graph, texts, self._cutters[field])
-                made = FieldText(self.graph, words=words)
-            self._fields[field] = made
+                text = FieldText(self.graph, words=words)
+            self._fields[field] = text
         return self._fields[field]
 
     def text(self, name: str, encoder: TextEncoder, *, add_eos: bool, as_words: bool) -> str:
@@ -474,42 +474,42 @@ class InputGraph:
 
     def word_starts(self, name: str, of: str) -> str:
         """Returns the position of each word's first id in its text.  [B, W] int64."""
-        kept = self._kept(name, of)
-        return cut(self.graph, self._places[of], kept).values
+        lengths = self._truncated_counts(name, of)
+        return cut(self.graph, self._places[of], lengths).values
 
     def word_shapes(self, name: str, of: str) -> str:
         """Returns the `Shape` of each word.  [B, W] int64."""
-        kept = self._kept(name, of)
-        return cut(self.graph, shapes_of(self.graph, self.field(of)), kept).values
+        lengths = self._truncated_counts(name, of)
+        return cut(self.graph, shapes_of(self.graph, self.field(of)), lengths).values
 
     def word_characters(self, name: str, of: str, encoder: TextEncoder, width: int) -> str:
         """Returns the ids of the first characters of each word.  [B, W, width] int64."""
-        kept = self._kept(name, of)
+        lengths = self._truncated_counts(name, of)
         if not isinstance(encoder, CharacterEncoder | ByteEncoder):
-            kind = type(self._given[name]).__name__
+            kind = type(self._selected[name]).__name__
             raise self.unsupported(name, f"{kind} of a {type(encoder).__name__}")
         symbols = self._encoder(name, encoder)
         assert isinstance(symbols, SymbolTable | ByteGraph)
         spelling = symbols.spelled(self.field(of))
-        return characters_of_words(self.graph, spelling, width, kept)
+        return characters_of_words(self.graph, spelling, width, lengths)
 
     def word_labels(self, name: str, of: str, encoder: ClassLabelEncoder) -> str:
         """Returns the ids of labels, one per word.  [B, W] int64."""
-        kept, graph = self._kept(name, of, is_given=True), self.graph
+        lengths, graph = self._truncated_counts(name, of, is_given=True), self.graph
         rows = labels_of(graph, self.field(name).texts, encoder)
         same = graph.add("Equal", rows.lengths, self.field(of).word_counts)
         same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
         fits = graph.add("Equal", same, 1)
         values = graph.require(fits, self._unequal(name, of), rows.values)
-        return cut(graph, Rows(values, rows.lengths), kept).values
+        return cut(graph, Rows(values, rows.lengths), lengths).values
 
     def word_numbers(self, name: str, of: str, size: int) -> str:
         """Returns the numbers of each word.  [B, W, size] float32."""
-        kept, graph = self._kept(name, of, is_given=True), self.graph
-        field = self._given[name].source or name
+        lengths, graph = self._truncated_counts(name, of, is_given=True), self.graph
+        field = self._selected[name].source or name
         numbers = graph.input(field, "float32", [BATCH, f"{field}.words", size])
         some = graph.add("Not", graph.add("Equal", numbers, 0.0))
-        return cut_each(graph, self._checked(name, of, some, numbers), kept)
+        return cut_each(graph, self._checked(name, of, some, numbers), lengths)
 
     def gazetteer(
         self, name: str, of: str, labels: Sequence[str], width: int, *, weights: bool
@@ -523,8 +523,8 @@ class InputGraph:
           width: number of entries to keep.
           weights: if True, returns the weights, otherwise the ids.
         """
-        kept, graph = self._kept(name, of, is_given=True), self.graph
-        field = self._given[name].source or name
+        lengths, graph = self._truncated_counts(name, of, is_given=True), self.graph
+        field = self._selected[name].source or name
         if field not in self._entries:
             shape = [BATCH, f"{field}.words", f"{field}.entries"]
             entries = graph.input(field, "string", shape)
@@ -532,9 +532,9 @@ class InputGraph:
             some = graph.add("Not", graph.add("Equal", entries, graph.constant("")))
             entries = self._checked(name, of, some, entries)
             self._entries[field] = entries_of(graph, entries, numbers, field, labels, width)
-        return cut_each(graph, self._entries[field][weights], kept)
+        return cut_each(graph, self._entries[field][weights], lengths)
 
-    def _kept(self, name: str, of: str, *, is_given: bool = False) -> str:
+    def _truncated_counts(self, name: str, of: str, *, is_given: bool = False) -> str:
         """Returns the number of kept words of each text: those that begin before its end.  [B].
 
         Args:
@@ -545,7 +545,7 @@ class InputGraph:
         Raises:
           ExportError: the words are not encoded, or they are in the windows of a text.
         """
-        kind = type(self._given[name]).__name__
+        kind = type(self._selected[name]).__name__
         if of not in self._places:
             raise self.unsupported(name, kind)
         if is_given and self._windows is not None:
@@ -555,7 +555,7 @@ class InputGraph:
         if of not in self._limits:
             return counts
         limit = graph.constant(self._limits[of])
-        if not any(one.starts_words and one.aligned_to == of for one in self._given.values()):
+        if not any(one.starts_words and one.aligned_to == of for one in self._selected.values()):
             return graph.add("Min", counts, limit)
         places = self._places[of]
         width = graph.add("Squeeze", graph.add("Shape", places.values, start=1, end=2))
@@ -574,11 +574,11 @@ class InputGraph:
           values: [B, W', n].
         """
         graph = self.graph
-        there = graph.add("ReduceSum", graph.integers(some), [2], keepdims=0)
-        there = graph.add("Greater", there, 0)
+        entries = graph.add("ReduceSum", graph.integers(some), [2], keepdims=0)
+        entries = graph.add("Greater", entries, 0)
         counts = self.field(of).word_counts
-        return check_padded(graph, there, counts, self._unequal(name, of), values)
+        return check_padded(graph, entries, counts, self._unequal(name, of), values)
 
     def _unequal(self, name: str, of: str) -> str:
         """Returns the name of the operator that fails unless there is one entry per word."""
-        return f"{self._given[name].source or name}: not one for each word of {of}"
+        return f"{self._selected[name].source or name}: not one for each word of {of}"

@@ -32,7 +32,7 @@ WEIGHT_TIE = 1e-5
 """Tolerance of attention weights: sums of rounded numbers differ by as much."""
 
 
-class Looked(NamedTuple):
+class AttentionGap(NamedTuple):
     """The difference of two attentions.
 
     Attributes:
@@ -63,35 +63,35 @@ class AttentionVerification:
         (ids,) = self._predictor.encode([text])
         return self._aligner.attend(ids, prediction)
 
-    def compared(self, text: str, expected: Prediction, found: Prediction) -> Looked:
+    def compared(self, text: str, expected: Prediction, actual: Prediction) -> AttentionGap:
         """Returns the difference between the artifact's and the model's attention.
 
         Args:
           text: the input.
           expected: prediction of the model with attention.
-          found: prediction of the artifact with the same texts.
+          actual: prediction of the artifact with the same texts.
         """
         assert expected.attention is not None
-        gap, ties = _gap(expected.attention, found.attention), 0
-        for one, other in zip(expected.hypotheses, found.hypotheses, strict=True):
+        gap, ties = _gap(expected.attention, actual.attention), 0
+        for one, other in zip(expected.hypotheses, actual.hypotheses, strict=True):
             if one.alignment == other.alignment:
                 continue
             alone = dataclasses.replace(expected, hypotheses=(one,))
             whole = self.attended(text, alone).attention
             assert whole is not None
             if not _are_equal(whole, one.alignment, other.alignment):
-                return Looked(math.inf, ties)
+                return AttentionGap(math.inf, ties)
             ties += sum(a != b for a, b in zip(one.alignment, other.alignment, strict=True))
-        return Looked(gap, ties)
+        return AttentionGap(gap, ties)
 
 
-def _gap(expected: Attention, found: Attention | None) -> float:
+def _gap(expected: Attention, actual: Attention | None) -> float:
     """Returns the maximum difference of a weight; infinity if the words differ."""
-    if found is None or (expected.read, expected.written) != (found.read, found.written):
+    if actual is None or (expected.read, expected.written) != (actual.read, actual.written):
         return math.inf
     gaps = [
         abs(a - b)
-        for one, other in zip(expected.weights, found.weights, strict=True)
+        for one, other in zip(expected.weights, actual.weights, strict=True)
         for a, b in zip(one, other, strict=True)
     ]
     return math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
@@ -143,31 +143,31 @@ class _TextComparison(Comparison):
     def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
         """See `Comparison.expected`."""
         texts, predict = [self.input_of(row) for row in rows], self._predictor.predict
-        found: Sequence[Prediction | DataError]
+        predictions: Sequence[Prediction | DataError]
         try:
-            found = [*predict(texts)]
+            predictions = [*predict(texts)]
         except DataError:
-            found = [prediction_of(predict, text) for text in texts]
+            predictions = [prediction_of(predict, text) for text in texts]
         attention = self._attention
         if attention is None:
-            return found
+            return predictions
         return [
             one if isinstance(one, DataError) else attention.attended(text, one)
-            for text, one in zip(texts, found, strict=True)
+            for text, one in zip(texts, predictions, strict=True)
         ]
 
-    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
         """See `Comparison.gap`."""
-        pairs = list(zip(expected.hypotheses, found.hypotheses, strict=False))
+        pairs = list(zip(expected.hypotheses, actual.hypotheses, strict=False))
         gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
         score = math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
         same = all(e.text == f.text and e.ids == f.ids for e, f in pairs)
-        as_many = len(expected.hypotheses) == len(found.hypotheses)
+        as_many = len(expected.hypotheses) == len(actual.hypotheses)
         if not as_many or score > (TOLERANCE if same else SCORE_TIE):
             return self.fault
         if self._attention is None or not same:
             return Gap(score, not same)
-        weight, ties = self._attention.compared(self.input_of(row), expected, found)
+        weight, ties = self._attention.compared(self.input_of(row), expected, actual)
         if weight > TOLERANCE:
             return "look where the model looks"
         return Gap(score, False, weight, ties)

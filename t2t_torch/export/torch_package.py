@@ -120,8 +120,8 @@ class _OfBatch(nn.Module):
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs of the network."""
-        found: dict[str, Tensor] = self.network(*(batch[name] for name in self._names))
-        return found
+        outputs: dict[str, Tensor] = self.network(*(batch[name] for name in self._names))
+        return outputs
 
 
 def program_of(
@@ -173,8 +173,8 @@ def _check_varies(
 ) -> None:
     """Raises ExportError if a size of the example was fixed in the program."""
     values = {node.name: node.meta["val"] for node in program.graph.find_nodes(op="placeholder")}
-    given = [values[name] for name in program.graph_signature.user_inputs]
-    for (name, axes), value in zip(varying.items(), given, strict=True):
+    inputs = [values[name] for name in program.graph_signature.user_inputs]
+    for (name, axes), value in zip(varying.items(), inputs, strict=True):
         for axis in axes:
             size = value.shape[axis]
             size = size if isinstance(size, int) else size.node.maybe_as_int()
@@ -203,8 +203,8 @@ def _put_lstms(program: torch.export.ExportedProgram) -> None:
         x, start, *weights = node.args
         outputs = node.meta["val"]
         with graph.inserting_before(node), outputs.fake_mode:
-            given: Any = (x, [start, start], weights, *_FORWARD)
-            own = graph.call_function(torch.ops.aten.lstm.input, given)
+            arguments: Any = (x, [start, start], weights, *_FORWARD)
+            own = graph.call_function(torch.ops.aten.lstm.input, arguments)
             after = outputs.new_empty(1, outputs.size(0), outputs.size(2))
             own.meta["val"] = (outputs, after, after.clone())
             first = graph.call_function(operator.getitem, (own, 0))
@@ -457,10 +457,10 @@ def load_package(folder: str | Path, *, device: str | torch.device | None = None
             warnings.simplefilter("ignore")
             program = torch.export.load(folder / PROGRAM).module()
     except Exception as error:  # torch's errors have no common base class
-        made = signature.made_with.get("torch", "?")
+        version = signature.made_with.get("torch", "?")
         raise ArtifactError(
             f"torch {torch.__version__} cannot read {folder / PROGRAM}: {error}  It was made with "
-            f"torch {made}; install that one."
+            f"torch {version}; install that one."
         ) from error
     model: Any = _Packaged(program, run.hparams(model_class.HParams), features)
     return LabelPredictor(in_float32(model), problem, features, RunInfo(task, signature.step))
@@ -488,12 +488,12 @@ class _Packaged(nn.Module):
 
     def logits(self, batch: dict[str, Tensor]) -> dict[str, BatchPrediction]:
         """Returns the predictions for each target."""
-        found: Mapping[str, Tensor] = self.program(batch)
+        outputs: Mapping[str, Tensor] = self.program(batch)
         return {
             name: BatchPrediction(
-                found[f"{name}.numbers"],
-                found.get(f"{name}.probability"),
-                found.get(f"{name}.scores"),
+                outputs[f"{name}.numbers"],
+                outputs.get(f"{name}.probability"),
+                outputs.get(f"{name}.scores"),
             )
             for name in self._targets
         }

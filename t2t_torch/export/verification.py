@@ -41,7 +41,7 @@ TIE = 1e-4
 
 
 def is_a_tie(
-    predictor: LabelPredictor, sample: Mapping[str, Any], expected: Prediction, found: Prediction
+    predictor: LabelPredictor, sample: Mapping[str, Any], expected: Prediction, actual: Prediction
 ) -> bool:
     """Returns True if predictions differ only in spans that are equally probable to the model.
 
@@ -51,29 +51,29 @@ def is_a_tie(
       predictor: predictor of the model.
       sample: the input.
       expected: prediction of the model.
-      found: prediction to compare.
+      actual: prediction to compare.
     """
     targets = predictor.features.targets
     spans = [name for name, feature in targets.items() if feature.selects_words]
     others = [name for name in targets if name not in spans]
     if not isinstance(predictor.problem, SpanQAProblem):
         return False
-    if any(expected.values[name] != found.values[name] for name in others):
+    if any(expected.values[name] != actual.values[name] for name in others):
         return False
-    return all(_is_one(predictor, name, sample, expected, found) for name in spans)
+    return all(_is_one(predictor, name, sample, expected, actual) for name in spans)
 
 
-def likened(expected: Prediction, found: Prediction) -> Prediction:
-    """Returns the expected prediction with its text spans replaced by the tied ones of `found`."""
-    names = [name for name, value in expected.values.items() if value != found.values[name]]
+def likened(expected: Prediction, actual: Prediction) -> Prediction:
+    """Returns the expected prediction with its text spans replaced by the tied ones of `actual`."""
+    names = [name for name, value in expected.values.items() if value != actual.values[name]]
 
     def of_both(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         return {**one, **{name: other[name] for name in names if name in other}}
 
     return Prediction(
-        of_both(expected.values, found.values),
-        of_both(expected.probabilities, found.probabilities),
-        of_both(expected.scores, found.scores),
+        of_both(expected.values, actual.values),
+        of_both(expected.probabilities, actual.probabilities),
+        of_both(expected.scores, actual.scores),
     )
 
 
@@ -82,9 +82,9 @@ def _is_one(
     name: str,
     sample: Mapping[str, Any],
     expected: Prediction,
-    found: Prediction,
+    actual: Prediction,
 ) -> bool:
-    texts = expected.values[name], found.values[name]
+    texts = expected.values[name], actual.values[name]
     if texts[0] == texts[1]:
         return True
     problem = predictor.problem
@@ -100,7 +100,7 @@ def _is_one(
         return False
     if all(texts) and abs(chances[0] - chances[1]) > TIE:
         return False
-    return abs(math.exp(chances[1]) - found.probabilities[name]) <= TIE
+    return abs(math.exp(chances[1]) - actual.probabilities[name]) <= TIE
 
 
 def _chance(text: str, context: str, parts: Sequence[tuple[_Window, Sequence[Token]]]) -> float:
@@ -204,7 +204,7 @@ _ODD = {
 }
 
 
-class Asked(Protocol):
+class RowSource(Protocol):
     """Specification for which rows are created; for example a `LabelPredictor`."""
 
     @property
@@ -300,7 +300,9 @@ class Verified(NamedTuple):
         return lines
 
 
-def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
+def rows_of(
+    predictor: RowSource, data_dir: Path, count: int, split: Split = Split.EVAL
+) -> list[Row]:
     """Returns rows spread evenly over a split as inputs, followed by synthetic ones.
 
     Stored ids are decoded to text, so unknown words appear as the vocabulary's symbol for them.
@@ -345,54 +347,54 @@ def rows_of(predictor: Asked, data_dir: Path, count: int, split: Split = Split.E
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
     """Returns the stored numbers of rows of a column; row indices must be ascending."""
-    found: list[Any] = []
+    rows: list[Any] = []
     start, wanted = 0, list(numbers)
     for values, offsets in shards.column(column):
         stop = start + len(offsets) - 1
-        for number in wanted[len(found) :]:
+        for number in wanted[len(rows) :]:
             if number >= stop:
                 break
             place = number - start
-            found.append(values[offsets[place] : offsets[place + 1]])
+            rows.append(values[offsets[place] : offsets[place + 1]])
         start = stop
-    return found
+    return rows
 
 
-def _odd_rows(predictor: Asked, given: Mapping[str, Any]) -> Iterator[Row]:
+def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[Row]:
     """Yields inputs with unusual texts, and with variants of the texts of a row."""
     for name, kind in predictor.kinds.items():
         if kind.aligned_to is None:
-            for told, value in kind.unusual_values().items():
-                yield Row(told, {**given, name: value})
+            for how, value in kind.unusual_values().items():
+                yield Row(how, {**sample, name: value})
     text_fields = [name for name, kind in predictor.kinds.items() if kind.is_text]
     if not text_fields:
         return
-    usual = {name: _text(given[name]) for name in text_fields}
+    usual = {name: _text(sample[name]) for name in text_fields}
     longest = [n for n in predictor.limits.by_feature.values() if n <= _LONGEST]
     sizes = {f"{size} words": size for size in (_LONG, *longest, *(n + 1 for n in longest))}
     texts = {name: dict.fromkeys(text_fields, text) for name, text in _ODD.items()}
     texts["capitals"] = {name: text.upper() for name, text in usual.items()}
     texts["titles"] = {name: text.title() for name, text in usual.items()}
     texts["glued signs"] = {name: text.replace(" ", ",") + "!?" for name, text in usual.items()}
-    for told, size in sizes.items():
-        texts[told] = {name: _repeated(text, size) for name, text in usual.items()}
-    for told, of_fields in texts.items():
-        yield Row(told, {**given, **of_fields, **_of_words(predictor, given, of_fields)})
+    for how, size in sizes.items():
+        texts[how] = {name: _repeated(text, size) for name, text in usual.items()}
+    for how, of_fields in texts.items():
+        yield Row(how, {**sample, **of_fields, **_of_words(predictor, sample, of_fields)})
 
 
 def _of_words(
-    predictor: Asked, given: Mapping[str, Any], texts: Mapping[str, str]
+    predictor: RowSource, sample: Mapping[str, Any], texts: Mapping[str, str]
 ) -> dict[str, list[Any]]:
     """Returns one label, entry or list of numbers per word: those of a row repeated, with unusual
     ones in between.
     """
-    found = {}
+    values = {}
     for field, kind in predictor.kinds.items():
         if kind.aligned_to is not None:
             count = len(words_of(texts[predictor.features.sources[kind.aligned_to]]))
-            several = [*given[field], *kind.unusual_values().values()]
-            found[field] = (several * (count // len(several) + 1))[:count]
-    return found
+            several = [*sample[field], *kind.unusual_values().values()]
+            values[field] = (several * (count // len(several) + 1))[:count]
+    return values
 
 
 def _text(value: Any) -> str:
@@ -440,7 +442,7 @@ class Comparison(ABC):
         """Returns the predictions of the model."""
 
     @abstractmethod
-    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
         """Returns the difference, or the fault of predictions that differ too much."""
 
     @abstractmethod
@@ -468,50 +470,50 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> V
     answers: dict[int, Prediction] = {}
     gaps: dict[int, list[Gap]] = {}
 
-    def compare(place: int, found: Prediction | DataError, how: str) -> None:
+    def compare(place: int, actual: Prediction | DataError, how: str) -> None:
         right = expected[place]
         gap: Gap | str = comparison.fault
-        if isinstance(right, DataError) and isinstance(found, DataError):
+        if isinstance(right, DataError) and isinstance(actual, DataError):
             gap = Gap()
-        elif isinstance(right, Prediction) and isinstance(found, Prediction):
-            gap = comparison.gap(rows[place], right, found)
+        elif isinstance(right, Prediction) and isinstance(actual, Prediction):
+            gap = comparison.gap(rows[place], right, actual)
         if isinstance(gap, str):
             sample = json.dumps(rows[place].sample, ensure_ascii=False)
             raise ExportError(
                 f"the artifact does not {gap}, asked {how}: {rows[place].name}\n"
                 f"  input:    {sample}\n"
                 f"  model:    {_described(comparison, right)}\n"
-                f"  artifact: {_described(comparison, found)}\n"
+                f"  artifact: {_described(comparison, actual)}\n"
                 "Nothing was written. This is a fault of the export: please report it with the run."
             )
         gaps.setdefault(place, []).append(gap)
 
     for place, row in enumerate(rows):
-        found = prediction_of(ask, comparison.input_of(row))
-        compare(place, found, "alone")
-        if isinstance(found, Prediction):
-            answers[place] = found
+        actual = prediction_of(ask, comparison.input_of(row))
+        compare(place, actual, "alone")
+        if isinstance(actual, Prediction):
+            answers[place] = actual
     together = ask([comparison.input_of(rows[place]) for place in answers])
-    for place, found in zip(answers, together, strict=True):
-        compare(place, found, f"in a batch of {len(answers)}")
-    ties = {place for place, its in gaps.items() if any(gap.is_tie for gap in its)}
+    for place, actual in zip(answers, together, strict=True):
+        compare(place, actual, f"in a batch of {len(answers)}")
+    ties = {place for place, row_gaps in gaps.items() if any(gap.is_tie for gap in row_gaps)}
     comparison.check_ties(rows, ties)
-    score = max((gap.score for its in gaps.values() for gap in its), default=0.0)
+    score = max((gap.score for row_gaps in gaps.values() for gap in row_gaps), default=0.0)
     if not comparison.attends:
         return Verified(rows, answers, score, len(ties))
-    weight = max((gap.weight for its in gaps.values() for gap in its), default=0.0)
-    looks = sum(max(gap.looks for gap in its) for its in gaps.values())
+    weight = max((gap.weight for row_gaps in gaps.values() for gap in row_gaps), default=0.0)
+    looks = sum(max(gap.looks for gap in row_gaps) for row_gaps in gaps.values())
     plain = {place: dataclasses.replace(one, attention=None) for place, one in answers.items()}
     return Verified(rows, plain, score, len(ties), weight, looks)
 
 
-def prediction_of(ask: Callable[[list[Any]], Any], given: Any) -> Prediction | DataError:
+def prediction_of(ask: Callable[[list[Any]], Any], value: Any) -> Prediction | DataError:
     """Returns the prediction of one input, or the error with which it is rejected."""
     try:
-        (found,) = ask([given])
+        (prediction,) = ask([value])
     except DataError as error:
         return error
-    return found  # type: ignore[no-any-return]
+    return prediction  # type: ignore[no-any-return]
 
 
 def _described(comparison: Comparison, answer: Prediction | DataError) -> str:
@@ -541,7 +543,7 @@ class _LabelComparison(Comparison):
     def __init__(self, predictor: LabelPredictor) -> None:
         self._predictor = predictor
         targets = predictor.features.targets.items()
-        self._stds = {name: max(its.scale[1], default=0.0) for name, its in targets}
+        self._stds = {name: max(target.scale[1], default=0.0) for name, target in targets}
 
     def input_of(self, row: Row) -> Any:
         """See `Comparison.input_of`."""
@@ -551,54 +553,54 @@ class _LabelComparison(Comparison):
         """See `Comparison.expected`."""
         return [prediction_of(self._predictor.predict, row.sample) for row in rows]
 
-    def gap(self, row: Row, expected: Prediction, found: Prediction) -> Gap | str:
+    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
         """See `Comparison.gap`."""
-        is_tie = expected.values != found.values and is_a_tie(
-            self._predictor, row.sample, expected, found
+        is_tie = expected.values != actual.values and is_a_tie(
+            self._predictor, row.sample, expected, actual
         )
-        gap = _gap(likened(expected, found) if is_tie else expected, found, self._stds)
+        gap = _gap(likened(expected, actual) if is_tie else expected, actual, self._stds)
         return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
 
     def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
         """See `Comparison.check_ties`; synthetic rows are repetitive and may be ties."""
         own = [place for place, row in enumerate(rows) if row.number >= 0]
-        found = [place for place in own if place in ties]
-        if len(found) > MOST_TIES * len(own):
-            first = rows[found[0]]
+        tied = [place for place in own if place in ties]
+        if len(tied) > MOST_TIES * len(own):
+            first = rows[tied[0]]
             raise ExportError(
-                f"the artifact finds other parts of texts, equally probable, for {len(found)} of "
+                f"the artifact finds other parts of texts, equally probable, for {len(tied)} of "
                 f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
                 f"{json.dumps(first.sample, ensure_ascii=False)}. Nothing was written. Train "
                 "longer: a model that has learnt nothing has many."
             )
 
 
-def _gap(expected: Prediction, found: Prediction, stds: Mapping[str, float]) -> float:
+def _gap(expected: Prediction, actual: Prediction, stds: Mapping[str, float]) -> float:
     """Returns the maximum difference of a score or number; infinity if other values differ."""
-    if expected.values.keys() != found.values.keys():
+    if expected.values.keys() != actual.values.keys():
         return math.inf
     gaps = [
         0.0
-        if _is_a_tie(name, expected, found)
-        else _value_gap(value, found.values[name], stds.get(name, 0.0))
+        if _is_a_tie(name, expected, actual)
+        else _value_gap(value, actual.values[name], stds.get(name, 0.0))
         for name, value in expected.values.items()
     ]
-    gaps.append(_numbers_gap(expected.probabilities, found.probabilities))
-    if expected.scores.keys() != found.scores.keys():
+    gaps.append(_numbers_gap(expected.probabilities, actual.probabilities))
+    if expected.scores.keys() != actual.scores.keys():
         return math.inf
-    gaps += [_numbers_gap(expected.scores[name], found.scores[name]) for name in expected.scores]
+    gaps += [_numbers_gap(expected.scores[name], actual.scores[name]) for name in expected.scores]
     return max(math.inf if math.isnan(gap) else gap for gap in gaps)
 
 
-def _is_a_tie(name: str, expected: Prediction, found: Prediction) -> bool:
+def _is_a_tie(name: str, expected: Prediction, actual: Prediction) -> bool:
     """Returns True if both predictions have equal scores for both of their labels.
 
     Only for classes and choices: tags and sets of labels must be equal.
     """
-    one, other = expected.values[name], found.values[name]
+    one, other = expected.values[name], actual.values[name]
     if one == other or not (isinstance(one, str) and isinstance(other, str)):
         return False
-    for scores in (expected.scores.get(name), found.scores.get(name)):
+    for scores in (expected.scores.get(name), actual.scores.get(name)):
         if not isinstance(scores, Mapping) or not {one, other} <= scores.keys():
             return False
         if not abs(scores[one] - scores[other]) <= TOLERANCE:
@@ -606,26 +608,26 @@ def _is_a_tie(name: str, expected: Prediction, found: Prediction) -> bool:
     return True
 
 
-def _value_gap(expected: Any, found: Any, std: float) -> float:
+def _value_gap(expected: Any, actual: Any, std: float) -> float:
     """Returns the difference of numbers, relative to magnitudes above 1; for labels 0 or infinity.
 
     The rounding error of standardized numbers scales with their standard deviation, also near 0.
     """
     if isinstance(expected, Mapping):
-        return _numbers_gap(expected, found)
+        return _numbers_gap(expected, actual)
     if isinstance(expected, list) and expected and isinstance(expected[0], float):
         scale = max(1.0, std, *map(abs, expected))
-        return float(_numbers_gap(expected, found) / scale)
-    return 0.0 if expected == found else math.inf
+        return float(_numbers_gap(expected, actual) / scale)
+    return 0.0 if expected == actual else math.inf
 
 
-def _numbers_gap(expected: Any, found: Any) -> float:
+def _numbers_gap(expected: Any, actual: Any) -> float:
     """Returns the maximum difference of numbers in a list or by name."""
     if isinstance(expected, Mapping):
-        if not isinstance(found, Mapping) or expected.keys() != found.keys():
+        if not isinstance(actual, Mapping) or expected.keys() != actual.keys():
             return math.inf
-        expected, found = list(expected.values()), [found[name] for name in expected]
-    if len(expected) != len(found):
+        expected, actual = list(expected.values()), [actual[name] for name in expected]
+    if len(expected) != len(actual):
         return math.inf
-    gaps: list[float] = [abs(e - f) for e, f in zip(expected, found, strict=True)]
+    gaps: list[float] = [abs(e - f) for e, f in zip(expected, actual, strict=True)]
     return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)

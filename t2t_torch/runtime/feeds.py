@@ -101,26 +101,26 @@ class Feeds:
 
     def batch(self, rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
         """Returns the inputs of the graph, with the dtypes of `InputSpec.dtype`."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, npt.NDArray[Any]] = {}
         for field in self._fields:
             values = [row.values[field.name] for row in rows]
             if field.kind == "gazetteer":
-                found |= _entries(field.name, values)
+                arrays |= _entries(field.name, values)
             elif field.kind == "word_numbers":
-                found[field.name] = _filled(values, (field.size,))
+                arrays[field.name] = _filled(values, (field.size,))
             else:
                 dtype = {"numbers": np.float32, "image": np.uint8}.get(field.kind, object)
-                found[field.name] = np.array(values, dtype=dtype)
-        return found
+                arrays[field.name] = np.array(values, dtype=dtype)
+        return arrays
 
 
 def _filled(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Returns the values per word, padded with 0.  [B, W, *shape], `shape` per word."""
-    found = np.zeros((len(rows), max(map(len, rows)), *shape), np.float32)
+    array = np.zeros((len(rows), max(map(len, rows)), *shape), np.float32)
     for number, row in enumerate(rows):
         if row:
-            found[number, : len(row)] = row
-    return found
+            array[number, : len(row)] = row
+    return array
 
 
 def _entries(name: str, rows: Sequence[Sequence[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -143,30 +143,30 @@ def _room(field: InputSpec, value: Any) -> int:
     return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
 
 
-def _value(field: InputSpec, given: Any) -> tuple[Any, int]:
+def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
     """Returns the encoded value of a field and its approximate number of words.
 
     Raises:
       DataError: the value is not of the field's kind.
     """
     if field.kind == "numbers":
-        numbers = numbers_of(given)
+        numbers = numbers_of(value)
         if len(numbers) != field.size:
-            raise DataError(f"{given!r}: {len(numbers)} numbers; {field.size} were expected.")
+            raise DataError(f"{value!r}: {len(numbers)} numbers; {field.size} were expected.")
         return numbers, 1
     if field.kind == "text":
-        if not isinstance(given, str):
-            raise DataError(f"{given!r} is no text, where one was expected.")
-        return given, len(given) // _LETTERS + 1
+        if not isinstance(value, str):
+            raise DataError(f"{value!r} is no text, where one was expected.")
+        return value, len(value) // _LETTERS + 1
     if field.kind == "words":
-        words = words_of(given)
+        words = words_of(value)
         check_whole(words)
         return " ".join(words), len(words)
     if field.kind == "word_numbers":
-        rows = numbers_of_words(given, field.name, field.size)
+        rows = numbers_of_words(value, field.name, field.size)
         return rows, len(rows)
     if field.kind == "gazetteer":
-        entries = [[one for one in row if _may_be_known(one[0])] for row in entries_of_words(given)]
+        entries = [[one for one in row if _may_be_known(one[0])] for row in entries_of_words(value)]
         most = max(map(len, entries), default=0)
         if len(entries) * most > _MOST_ENTRIES:
             raise DataError(
@@ -176,9 +176,9 @@ def _value(field: InputSpec, given: Any) -> tuple[Any, int]:
             )
         return entries, len(entries)
     if field.kind == "image":
-        pixels = pixels_of(given, field.shape)
+        pixels = pixels_of(value, field.shape)
         return pixels, pixels.shape[0] * pixels.shape[1] // _PIXELS + 1
-    labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(given)]
+    labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(value)]
     return " ".join(labels), len(labels)
 
 
@@ -243,16 +243,16 @@ def _prediction(
     filled = [score > _NO_SCORE for score in scores]
     count = max(1, filled.index(False) if False in filled else len(filled))
     rows = zip(texts[:count], ids, scores, strict=False)
-    hypotheses = [Hypothesis(text, _content(its), score) for text, its, score in rows]
+    hypotheses = [Hypothesis(text, _content(row_ids), score) for text, row_ids, score in rows]
     return Prediction.of_texts(target, hypotheses)
 
 
 def _content(ids: Sequence[int]) -> tuple[int, ...]:
     """Returns the ids before the end symbol, without trailing padding."""
-    kept = list(ids[: ids.index(_END)]) if _END in ids else list(ids)
-    while kept and not kept[-1]:
-        kept.pop()
-    return tuple(kept)
+    content = list(ids[: ids.index(_END)]) if _END in ids else list(ids)
+    while content and not content[-1]:
+        content.pop()
+    return tuple(content)
 
 
 def _answer(
@@ -263,27 +263,29 @@ def _answer(
     scores: dict[str, _Scores] = {}
     for target in targets:
         names = output_names(target)
-        found, probability, its = (
+        value, probability, label_scores = (
             outputs[name][number] if name in outputs else None for name in names
         )
         words = row.words[target.of] if target.kind == "tags" else None
-        values[target.name] = _read_value(target, found, words)
+        values[target.name] = _read_value(target, value, words)
         if probability is not None:
             probabilities[target.name] = float(probability)
-        if its is not None:
-            known = ranked(target.labels, its) if words is None else list(its[:words])
+        if label_scores is not None:
+            known = (
+                ranked(target.labels, label_scores) if words is None else list(label_scores[:words])
+            )
             scores[target.name] = known
     return Prediction(values, probabilities, scores)
 
 
-def _read_value(target: OutputSpec, found: Any, words: int | None) -> Any:
+def _read_value(target: OutputSpec, value: Any, words: int | None) -> Any:
     if target.kind == "tags":
-        return found[:words]
+        return value[:words]
     if target.kind == "multilabel":
-        return [label for label, there in zip(target.labels, found, strict=True) if there]
+        return [label for label, is_set in zip(target.labels, value, strict=True) if is_set]
     if target.kind == "distribution":
-        return dict(zip(target.labels, found, strict=True))
-    return found
+        return dict(zip(target.labels, value, strict=True))
+    return value
 
 
 # Alignments of output words with input words, from the attention outputs of a graph.
@@ -318,8 +320,8 @@ def check_size(
       most: maximum number of weights per input.
     """
     weights, _, _ = attention_names(target)
-    for number, its in zip(numbers, outputs[weights], strict=True):
-        size = _there(its[0]).size
+    for number, rows in zip(numbers, outputs[weights], strict=True):
+        size = _there(rows[0]).size
         if size > most:
             raise DecodeError(
                 f"input {number} has {size:,} attention weights (pairs of an input word and an "
@@ -344,10 +346,10 @@ def paired(
             prediction,
             hypotheses=tuple(
                 dataclasses.replace(hypothesis, alignment=_pairs(_there(rows)))
-                for hypothesis, rows in zip(prediction.hypotheses, its, strict=False)
+                for hypothesis, rows in zip(prediction.hypotheses, pairs, strict=False)
             ),
         )
-        for prediction, its in zip(predictions, outputs[weights], strict=True)
+        for prediction, pairs in zip(predictions, outputs[weights], strict=True)
     ]
 
 

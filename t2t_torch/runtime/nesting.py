@@ -30,11 +30,11 @@ def nesting_of(value: Any, alone: str) -> Nesting:
       DataError: a key of a dict is not a string, or two leaves have the same name.
     """
     names: list[str] = []
-    found = _nesting_of(value, "", alone, names)
+    nesting = _nesting_of(value, "", alone, names)
     twice = [name for name, count in collections.Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"two parts of it would be called {twice[0]!r}: rename a key.")
-    return found
+    return nesting
 
 
 def _nesting_of(value: Any, name: str, alone: str, names: list[str]) -> Nesting:
@@ -90,20 +90,24 @@ def taken_apart(nesting: Nesting, value: Any, place: str = "") -> Iterator[tuple
     Raises:
       DataError: the value has another nesting.
     """
-    told = place or "the input"
+    description = place or "the input"
     if nesting is None:
         if value is not None:
-            raise DataError(f"{told} is {type(value).__name__}, where nothing (null) was expected.")
+            raise DataError(
+                f"{description} is {type(value).__name__}, where nothing (null) was expected."
+            )
     elif "leaf" in nesting:
         yield nesting["leaf"], value
     else:
         parts = _parts(nesting)
         for key, below in parts:
-            found = _part(told, value, key, [key for key, _ in parts], nesting)
-            yield from taken_apart(below, found, f"{place}.{key}" if place else str(key))
+            part = _part(description, value, key, [key for key, _ in parts], nesting)
+            yield from taken_apart(below, part, f"{place}.{key}" if place else str(key))
 
 
-def _part(told: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping[str, Any]) -> Any:
+def _part(
+    description: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping[str, Any]
+) -> Any:
     """Returns the item of a value at a key.
 
     Raises:
@@ -111,17 +115,19 @@ def _part(told: str, value: Any, key: Any, keys: Sequence[Any], nesting: Mapping
     """
     if isinstance(value, Mapping) and ("dict" in nesting or "fields" in nesting):
         if sorted(map(str, value)) != sorted(keys):
-            given = ", ".join(map(str, value)) or "nothing"
-            raise DataError(f"{told} has {given}, where {', '.join(keys)} were expected.")
+            keys_given = ", ".join(map(str, value)) or "nothing"
+            raise DataError(
+                f"{description} has {keys_given}, where {', '.join(keys)} were expected."
+            )
         return value[key]
     if "dict" in nesting or not isinstance(value, list | tuple):
         kind = "a mapping" if "dict" in nesting else "a list"
         raise DataError(
-            f"{told} is {type(value).__name__}, where {kind} of {', '.join(map(str, keys))} was "
-            "expected."
+            f"{description} is {type(value).__name__}, where {kind} of "
+            f"{', '.join(map(str, keys))} was expected."
         )
     if len(value) != len(keys):
-        raise DataError(f"{told} has {len(value)} parts, where {len(keys)} were expected.")
+        raise DataError(f"{description} has {len(value)} parts, where {len(keys)} were expected.")
     return value[keys.index(key)]
 
 
@@ -155,19 +161,19 @@ def _named(name: str, fields: tuple[str, ...]) -> Any:
 _NAMED: dict[tuple[str, tuple[str, ...]], Any] = {}
 
 
-def array_of(field: InputSpec, given: Any, *, rows: bool = False) -> npt.NDArray[Any]:
+def array_of(field: InputSpec, value: Any, *, rows: bool = False) -> npt.NDArray[Any]:
     """Returns the value of a field as an array of the field's dtype.
 
     Args:
       field: specification with the shape of one record; -1 matches any size.
-      given: an array, a number, or nested lists of numbers.
+      value: an array, a number, or nested lists of numbers.
       rows: if True, the value is a batch with an additional leading axis.
 
     Raises:
       DataError: the value cannot be converted, or has another shape or dtype.
     """
     try:
-        array = np.asarray(given)
+        array = np.asarray(value)
     except ValueError:
         raise DataError(f"{field.name}: its rows have different lengths.") from None
     shape = (-1, *field.shape) if rows else tuple(field.shape)

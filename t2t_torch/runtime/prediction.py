@@ -180,17 +180,17 @@ class Question:
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
         if isinstance(inputs, Mapping):
             raise DecodeError("inputs should be a list of mappings, not a mapping: predict([one])")
-        return [self._sample(number, given) for number, given in enumerate(inputs)]
+        return [self._sample(number, value) for number, value in enumerate(inputs)]
 
-    def sample_of(self, given: Input) -> Mapping[str, Any]:
+    def sample_of(self, value: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        return {self.fields[0]: given} if isinstance(given, str) else given
+        return {self.fields[0]: value} if isinstance(value, str) else value
 
-    def _sample(self, number: int, given: Input) -> Mapping[str, Any]:
-        sample = self.sample_of(given)
+    def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
+        sample = self.sample_of(value)
         if not isinstance(sample, Mapping):
             raise DecodeError(
-                f"input {number} is {given!r}, where a text or a mapping with the fields "
+                f"input {number} is {value!r}, where a text or a mapping with the fields "
                 f"{', '.join(self.fields)} was expected."
             )
         missing = [field for field in self.fields if field not in sample]

@@ -65,7 +65,7 @@ def check_answers(
     path: Path,
     targets: Sequence[OutputSpec],
     examples: Sequence[Example],
-    found: Sequence[Prediction],
+    predictions: Sequence[Prediction],
 ) -> None:
     """Checks that the predictions for the examples equal those computed at export.
 
@@ -73,28 +73,28 @@ def check_answers(
       path: folder of the artifact.
       targets: targets of its signature.
       examples: examples of the artifact.
-      found: current predictions for these examples.
+      predictions: current predictions for these examples.
 
     Raises:
       ArtifactError: a prediction differs; names the example.
     """
     scales = {one.name: _scale(one, examples) for one in targets}
-    for number, (example, its) in enumerate(zip(examples, found, strict=True)):
-        for name, value, expected in _compared(targets, example["answer"], its):
+    for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+        for name, value, expected in _compared(targets, example["answer"], prediction):
             if not _is_same(value, expected, scales.get(name, 1.0)):
                 raise _differs(path, number, f"{name!r} is {value!r}, and was {expected!r}")
 
 
-def check_nested(path: Path, examples: Sequence[Example], found: Sequence[Any]) -> None:
+def check_nested(path: Path, examples: Sequence[Example], outputs: Sequence[Any]) -> None:
     """Like `check_answers`, for a trial's nested arrays as plain lists.
 
     Raises:
       ArtifactError: a prediction differs; names the example.
     """
-    for number, (example, value) in enumerate(zip(examples, found, strict=True)):
+    for number, (example, value) in enumerate(zip(examples, outputs, strict=True)):
         if not _is_close(value, example["answer"]):
-            told = f"{reprlib.repr(value)}, and it was {reprlib.repr(example['answer'])}"
-            raise _differs(path, number, told)
+            difference = f"{reprlib.repr(value)}, and it was {reprlib.repr(example['answer'])}"
+            raise _differs(path, number, difference)
 
 
 def fails(path: Path, error: Exception) -> ArtifactError:
@@ -105,48 +105,48 @@ def fails(path: Path, error: Exception) -> ArtifactError:
     )
 
 
-def _differs(path: Path, number: int, told: str) -> ArtifactError:
+def _differs(path: Path, number: int, difference: str) -> ArtifactError:
     return ArtifactError(
-        f"'{path}' does not answer its example {number} as it did when it was exported: {told}. "
+        f"'{path}' predicts its example {number} differently than at export: {difference}. "
         "Copy it again from where it was exported, or export the run again with the onnxruntime "
         "that is installed here."
     )
 
 
 def _compared(
-    targets: Sequence[OutputSpec], answer: Mapping[str, Any], found: Prediction
+    targets: Sequence[OutputSpec], answer: Mapping[str, Any], prediction: Prediction
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yields the name of each value with its predicted and its expected value."""
-    if not found.hypotheses:
+    if not prediction.hypotheses:
         for target in targets:
-            if target.name in answer["values"] and not _is_tie(target, answer, found):
-                yield target.name, found.values[target.name], answer["values"][target.name]
+            if target.name in answer["values"] and not _is_tie(target, answer, prediction):
+                yield target.name, prediction.values[target.name], answer["values"][target.name]
         for name, before in answer.get("scores", {}).items():
             # The labels are only in the signature; probabilities differ between processors.
             if isinstance(before, Mapping):
-                yield f"labels of {name}", sorted(found.scores[name]), sorted(before)
+                yield f"labels of {name}", sorted(prediction.scores[name]), sorted(before)
         return
-    name, best, its = targets[0].name, answer["hypotheses"][0], found.hypotheses[0]
-    is_tie = math.isclose(its.score, best["score"], rel_tol=_TIE)
-    if list(its.ids) == best["ids"] or not is_tie:
-        yield name, its.text, best["text"]
-    yield f"{name}_scores", its.score, best["score"]
+    name, best, hypothesis = targets[0].name, answer["hypotheses"][0], prediction.hypotheses[0]
+    is_tie = math.isclose(hypothesis.score, best["score"], rel_tol=_TIE)
+    if list(hypothesis.ids) == best["ids"] or not is_tie:
+        yield name, hypothesis.text, best["text"]
+    yield f"{name}_scores", hypothesis.score, best["score"]
 
 
-def _is_tie(target: OutputSpec, answer: Mapping[str, Any], found: Prediction) -> bool:
+def _is_tie(target: OutputSpec, answer: Mapping[str, Any], prediction: Prediction) -> bool:
     """Returns True if another span or label was predicted that is equally probable."""
-    now, before = found.values[target.name], answer["values"][target.name]
+    now, before = prediction.values[target.name], answer["values"][target.name]
     if now == before:
         return False
     if target.kind == "class":
-        scores = found.scores.get(target.name, {})
+        scores = prediction.scores.get(target.name, {})
         if not isinstance(scores, Mapping) or not {now, before} <= scores.keys():
             return False
         return math.isclose(scores[now], scores[before], rel_tol=_CLOSE)
     if target.kind != "span":
         return False
     was = answer["probabilities"][target.name]
-    return math.isclose(found.probabilities[target.name], was, rel_tol=_TIE)
+    return math.isclose(prediction.probabilities[target.name], was, rel_tol=_TIE)
 
 
 def _scale(target: OutputSpec, examples: Sequence[Example]) -> float:
@@ -154,30 +154,30 @@ def _scale(target: OutputSpec, examples: Sequence[Example]) -> float:
     if target.kind != "numbers":
         return 1.0
     values = (one["answer"]["values"].get(target.name, ()) for one in examples)
-    return max((abs(number) for held in values for number in held), default=1.0)
+    return max((abs(number) for row in values for number in row), default=1.0)
 
 
-def _is_same(found: Any, expected: Any, scale: float) -> bool:
+def _is_same(actual: Any, expected: Any, scale: float) -> bool:
     if isinstance(expected, float):
         abs_tol = max(_CLOSE, _TIE * scale)
-        return math.isclose(found, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
+        return math.isclose(actual, expected, rel_tol=_CLOSE, abs_tol=abs_tol)
     if isinstance(expected, Mapping):
-        return all(_is_same(found[key], value, scale) for key, value in expected.items())
+        return all(_is_same(actual[key], value, scale) for key, value in expected.items())
     if isinstance(expected, list):
-        pairs = zip(found, expected, strict=False)
-        return len(found) == len(expected) and all(_is_same(*pair, scale) for pair in pairs)
-    return bool(found == expected)
+        pairs = zip(actual, expected, strict=False)
+        return len(actual) == len(expected) and all(_is_same(*pair, scale) for pair in pairs)
+    return bool(actual == expected)
 
 
-def _is_close(found: Any, expected: Any) -> bool:
+def _is_close(actual: Any, expected: Any) -> bool:
     if isinstance(expected, dict):
-        return all(_is_close(found[key], value) for key, value in expected.items())
+        return all(_is_close(actual[key], value) for key, value in expected.items())
     if isinstance(expected, list) and any(isinstance(one, dict | list | None) for one in expected):
-        return len(found) == len(expected) and all(map(_is_close, found, expected))
-    if expected is None or found is None:
-        return found is expected
-    return np.shape(found) == np.shape(expected) and np.allclose(
-        found, expected, rtol=_CLOSE, atol=_CLOSE, equal_nan=True
+        return len(actual) == len(expected) and all(map(_is_close, actual, expected))
+    if expected is None or actual is None:
+        return actual is expected
+    return np.shape(actual) == np.shape(expected) and np.allclose(
+        actual, expected, rtol=_CLOSE, atol=_CLOSE, equal_nan=True
     )
 
 
@@ -403,7 +403,7 @@ class Artifact:
         check_names(
             self.path,
             fields,
-            {given.name for given in self._session.get_inputs()},
+            {node.name for node in self._session.get_inputs()},
             {target.name for target in self.signature.targets},
             set(self._outputs),
         )
@@ -414,9 +414,9 @@ class Artifact:
         try:
             inputs = [one["input"] for one in self.examples]
             # An input whose only field is a text is passed as a plain text.
-            given = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
-            found = self.predict(given, alignments=False)
-            check_answers(self.path, self.signature.targets, self.examples, found)
+            values = [one[alone] if isinstance(one.get(alone), str) else one for one in inputs]
+            predictions = self.predict(values, alignments=False)
+            check_answers(self.path, self.signature.targets, self.examples, predictions)
         except ArtifactError:
             raise
         except Exception as error:  # of a signature that does not match the graph
@@ -472,7 +472,7 @@ class Artifact:
     ) -> list[Any]:
         samples = self._question.samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
-        found: dict[int, Any] = {}
+        predictions: dict[int, Any] = {}
         # Activations multiplied with int8 weights share one scale per batch: in a larger batch the
         # result would depend on the other inputs.
         budget, price = _BATCH_WORDS, _BATCH_PRICE
@@ -481,10 +481,10 @@ class Artifact:
         if self.signature.quantized:
             budget = 1
         for numbers in batches_of([row.length for row in rows], budget, price):
-            its = [rows[number] for number in numbers]
-            answers = self._answers(numbers, its, stop, wanted)
-            found.update(zip(numbers, answers, strict=True))
-        return [found[number] for number in range(len(rows))]
+            batch = [rows[number] for number in numbers]
+            answers = self._answers(numbers, batch, stop, wanted)
+            predictions.update(zip(numbers, answers, strict=True))
+        return [predictions[number] for number in range(len(rows))]
 
     def _answers(
         self,
@@ -529,8 +529,8 @@ class Artifact:
         if stop is None and is_long:
             stop = CancellationToken()
         with stop.run(gives_back=is_long) if stop else contextlib.nullcontext() as options:
-            found = self._session.run(self._outputs, feeds, options)
-        return dict(zip(self._outputs, found, strict=True))
+            arrays = self._session.run(self._outputs, feeds, options)
+        return dict(zip(self._outputs, arrays, strict=True))
 
 
 def _reader(form: str) -> str:
@@ -607,11 +607,11 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
             model, sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # onnxruntime's errors have no common base class
-        made = signature.made_with.get("onnxruntime", "?")
+        version = signature.made_with.get("onnxruntime", "?")
         raise ArtifactError(
             f"onnxruntime {onnxruntime.__version__} cannot read {model}: {error}  It was made with "
-            f"onnxruntime {made}; install that one or a newer:  "
-            f"pip install 'onnxruntime>={made}'"
+            f"onnxruntime {version}; install that one or a newer:  "
+            f"pip install 'onnxruntime>={version}'"
         ) from error
 
 
@@ -669,7 +669,7 @@ class TensorArtifact:
             raise ArtifactError(f"'{path}' is no artifact of a trial: t2t_torch.load reads it.")
         self.signature.check_files(self.path)
         self._session = open_session(self.path / MODEL, self.signature, threads)
-        self._read = {given.name for given in self._session.get_inputs()}
+        self._read = {node.name for node in self._session.get_inputs()}
         self._outputs = [output.name for output in self._session.get_outputs()]
         fields = {field.name for field in self.signature.fields}
         targets = {target.name for target in self.signature.targets}
@@ -717,11 +717,11 @@ class TensorArtifact:
         nesting = self.signature.nesting["outputs"]
         try:
             records = [self.arrays(n, one["input"]) for n, one in enumerate(self.examples)]
-            found = []
+            predicted = []
             for outputs in self.predict_arrays(records):
                 arrays = {name: array.tolist() for name, array in outputs.items()}
-                found.append(put_together(nesting, arrays.__getitem__, plain=True))
-            check_nested(self.path, self.examples, found)
+                predicted.append(put_together(nesting, arrays.__getitem__, plain=True))
+            check_nested(self.path, self.examples, predicted)
         except ArtifactError:
             raise
         except Exception as error:  # of a signature that does not match the graph
@@ -755,10 +755,10 @@ class TensorArtifact:
         """
         return self._arrays(number, record, rows=False)
 
-    def _arrays(self, number: int, given: Any, *, rows: bool) -> Arrays:
+    def _arrays(self, number: int, value: Any, *, rows: bool) -> Arrays:
         fields = {field.name: field for field in self.signature.fields}
         try:
-            leaves = dict(taken_apart(self.signature.nesting["inputs"], given))
+            leaves = dict(taken_apart(self.signature.nesting["inputs"], value))
             return {name: array_of(fields[name], leaf, rows=rows) for name, leaf in leaves.items()}
         except DataError as error:
             raise InputError(number, str(error)) from None
@@ -780,13 +780,13 @@ class TensorArtifact:
         alike: dict[Any, list[int]] = {}
         for number, record in enumerate(records):
             alike.setdefault(tuple(array.shape for array in record.values()), []).append(number)
-        found: dict[int, Arrays] = {}
+        by_number: dict[int, Arrays] = {}
         for numbers in alike.values():
             for first in range(0, len(numbers), _MOST_RECORDS):
                 some = numbers[first : first + _MOST_RECORDS]
                 outputs = self._rows(some, [records[number] for number in some], stop)
-                found |= zip(some, outputs, strict=True)
-        return [found[number] for number in range(len(records))]
+                by_number |= zip(some, outputs, strict=True)
+        return [by_number[number] for number in range(len(records))]
 
     def _rows(
         self, numbers: Sequence[int], records: Sequence[Arrays], stop: CancellationToken
@@ -809,23 +809,23 @@ class TensorArtifact:
         Raises:
           InputError: the run fails.
         """
-        given = {name: array for name, array in arrays.items() if name in self._read}
+        feeds = {name: array for name, array in arrays.items() if name in self._read}
         try:
             with stop.run(gives_back=self._is_long(arrays)) as options:
-                found = self._session.run(self._outputs, given, options)
+                outputs = self._session.run(self._outputs, feeds, options)
         except Stopped:
             raise
         except Exception as error:  # onnxruntime's errors have no common base class
             raise InputError(0, f"onnxruntime fails: {error}") from error
-        return dict(zip(self._outputs, found, strict=True))
+        return dict(zip(self._outputs, outputs, strict=True))
 
     def _is_long(self, arrays: Arrays) -> bool:
         """Returns True if the batch size or a dynamic axis of an array exceeds `LONG`."""
         shapes = ((field.shape, arrays[field.name].shape) for field in self.signature.fields)
         return any(
-            there > LONG
-            for known, found in shapes
-            for size, there in zip((-1, *known), found, strict=True)
+            expected > LONG
+            for known, actual in shapes
+            for size, expected in zip((-1, *known), actual, strict=True)
             if size == -1
         )
 

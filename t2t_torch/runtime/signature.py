@@ -97,16 +97,16 @@ class Signature:
         """Returns the JSON; fields of trials only for trials, and shapes only for these and
         pictures.
         """
-        told = {"format_version": FORMAT, **dataclasses.asdict(self)}
+        record = {"format_version": FORMAT, **dataclasses.asdict(self)}
         if not self.nesting:
-            del told["nesting"]
-            for one in (*told["fields"], *told["targets"]):
+            del record["nesting"]
+            for one in (*record["fields"], *record["targets"]):
                 if not one["shape"]:
                     del one["shape"]
-            for one in told["targets"]:
+            for one in record["targets"]:
                 del one["dtype"]
-        told[_SHA256] = _checksum(told)
-        return json.dumps(told, ensure_ascii=False, indent=2) + "\n"
+        record[_SHA256] = _checksum(record)
+        return json.dumps(record, ensure_ascii=False, indent=2) + "\n"
 
     @classmethod
     def read(cls, folder: Path) -> Signature:
@@ -118,8 +118,8 @@ class Signature:
         """
         path = folder / FILE
         try:
-            told = json.loads(path.read_bytes())
-            version = told["format_version"]
+            record = json.loads(path.read_bytes())
+            version = record["format_version"]
         except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(
                 f"'{folder}' is no artifact: it has no {FILE}. Expected a folder that t2t-exporter "
@@ -135,41 +135,51 @@ class Signature:
                 f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
                 "this version."
             )
-        if (_SHA256 in told or version == _CHECKED_SINCE) and told.get(_SHA256) != _checksum(told):
+        if (_SHA256 in record or version == _CHECKED_SINCE) and record.get(_SHA256) != _checksum(
+            record
+        ):
             raise ArtifactError(
                 f"{path} is not as it was exported: its content does not match the SHA-256 in it. "
                 "Copy the artifact again from where it was exported, or export the run again."
             )
         try:
-            found = cls._of(told)
+            signature = cls._of(record)
         except (KeyError, TypeError, AttributeError) as error:
             raise _damaged(path, error) from None
         for what, kind, several in (
-            ("field", _INPUT_KINDS, found.fields),
-            ("target", _OUTPUT_KINDS, found.targets),
+            ("field", _INPUT_KINDS, signature.fields),
+            ("target", _OUTPUT_KINDS, signature.targets),
         ):
             _check_kinds(folder, what, kind, several)
-        return found
+        return signature
 
     @classmethod
-    def _of(cls, told: dict[str, Any]) -> Signature:
-        kept = {name: its for name, its in told.items() if name not in ("format_version", _SHA256)}
-        found = cls(
+    def _of(cls, record: dict[str, Any]) -> Signature:
+        fields = {
+            name: field_value
+            for name, field_value in record.items()
+            if name not in ("format_version", _SHA256)
+        }
+        signature = cls(
             **{
-                **kept,
-                "fields": tuple(_with_tuples(InputSpec, one) for one in told["fields"]),
-                "targets": tuple(_with_tuples(OutputSpec, one) for one in told["targets"]),
-                "files": {name: Written(**one) for name, one in told["files"].items()},
-                "members": tuple(told.get("members", ())),
+                **fields,
+                "fields": tuple(_with_tuples(InputSpec, one) for one in record["fields"]),
+                "targets": tuple(_with_tuples(OutputSpec, one) for one in record["targets"]),
+                "files": {name: Written(**one) for name, one in record["files"].items()},
+                "members": tuple(record.get("members", ())),
             }
         )
-        parts: list[Signature | InputSpec | OutputSpec] = [found, *found.fields, *found.targets]
+        parts: list[Signature | InputSpec | OutputSpec] = [
+            signature,
+            *signature.fields,
+            *signature.targets,
+        ]
         for part in parts:
             for field in dataclasses.fields(part):
                 value = getattr(part, field.name)
                 if field.type == "int" and not isinstance(value, int):
                     raise TypeError(f"{field.name} is {value!r}, expected an integer")
-        return found
+        return signature
 
     def check_files(self, folder: Path) -> None:
         """Checks that the artifact's files are unmodified.
@@ -180,26 +190,26 @@ class Signature:
         faults = []
         for name, expected in self.files.items():
             try:
-                found = Written.of(folder / name)
+                actual = Written.of(folder / name)
             except OSError as error:
                 faults.append(f"{name}: {error.strerror or error}")
                 continue
-            if found.bytes != expected.bytes:
-                faults.append(f"{name}: {found.bytes:,} bytes instead of {expected.bytes:,}")
-            elif found != expected:
+            if actual.bytes != expected.bytes:
+                faults.append(f"{name}: {actual.bytes:,} bytes instead of {expected.bytes:,}")
+            elif actual != expected:
                 faults.append(f"{name}: another content, by its sha256")
         if faults:
-            told = "\n  ".join(faults)
+            message = "\n  ".join(faults)
             raise ArtifactError(
-                f"'{folder}' is not as it was exported:\n  {told}\nCopy it again from where it was "
-                "exported, or export the run again."
+                f"'{folder}' is not as it was exported:\n  {message}\nCopy it again from where it "
+                "was exported, or export the run again."
             )
 
 
-def _checksum(told: Mapping[str, Any]) -> str:
+def _checksum(record: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of a signature's content, without the checksum field."""
-    kept = {name: value for name, value in told.items() if name != _SHA256}
-    text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
+    fields = {name: value for name, value in record.items() if name != _SHA256}
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
@@ -220,9 +230,9 @@ def _check_kinds(
             )
 
 
-def _with_tuples(kind: Any, told: Mapping[str, Any]) -> Any:
+def _with_tuples(kind: Any, record: Mapping[str, Any]) -> Any:
     """Returns a part of a signature with tuples instead of lists."""
-    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in told.items()})
+    return kind(**{key: tuple(v) if isinstance(v, list) else v for key, v in record.items()})
 
 
 def _damaged(path: Path, error: Exception) -> ArtifactError:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.export.text_verification import AttentionVerification, Looked, verify_texts
+from t2t_torch.export.text_verification import AttentionGap, AttentionVerification, verify_texts
 from t2t_torch.export.verification import Row
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 
@@ -30,7 +30,7 @@ class _Model:
         return dataclasses.replace(prediction, attention=EXPECTED)
 
 
-def looked(attention: Any = EXPECTED, pairs: Any = ((0, 0), (2, 1)), **model: Any) -> Looked:
+def looked(attention: Any = EXPECTED, pairs: Any = ((0, 0), (2, 1)), **model: Any) -> AttentionGap:
     """What is found of another attention and alignment than the model's."""
     right = Hypothesis("x y", (2, 3), -1.0, alignment=model.get("right", ((0, 0), (2, 1))))
     found = Prediction.of_texts(
@@ -42,17 +42,17 @@ def looked(attention: Any = EXPECTED, pairs: Any = ((0, 0), (2, 1)), **model: An
 
 
 def test_the_same_looks_are_no_apart() -> None:
-    assert looked() == Looked(0.0, 0)
+    assert looked() == AttentionGap(0.0, 0)
 
 
 def test_the_greatest_difference_of_a_weight_is_told() -> None:
     other = dataclasses.replace(EXPECTED, weights=((0.5, 0.5, 0.0), (0.25, 0.25, 0.375)))
-    assert looked(other) == Looked(0.125, 0)
+    assert looked(other) == AttentionGap(0.125, 0)
 
 
 def test_words_of_equal_weights_may_be_aligned_otherwise() -> None:
-    assert looked(pairs=((1, 0), (2, 1))) == Looked(0.0, 1)
-    assert looked(pairs=((1, 0), (1, 1)), right=((0, 0), (0, 1))) == Looked(0.0, 2)
+    assert looked(pairs=((1, 0), (2, 1))) == AttentionGap(0.0, 1)
+    assert looked(pairs=((1, 0), (1, 1)), right=((0, 0), (0, 1))) == AttentionGap(0.0, 2)
 
 
 @pytest.mark.parametrize("pairs", [((0, 0), (0, 1)), ((0, 0),), ((0, 1), (2, 0)), ()])

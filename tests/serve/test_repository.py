@@ -175,7 +175,7 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_seen_at_the_next_look(
     folder = write_artifact(tmp_path / "made")
     server = serve(artifact_source(folder))
     write_artifact(folder, step=8)
-    whole = repository_module._print
+    whole = repository_module._fingerprint
 
     def gone(path: Path) -> Any:
         path.rename(tmp_path / "away")
@@ -184,11 +184,11 @@ def test_a_folder_that_goes_while_it_is_looked_at_is_seen_at_the_next_look(
         finally:
             (tmp_path / "away").rename(path)
 
-    monkeypatch.setattr(repository_module, "_print", gone)
+    monkeypatch.setattr(repository_module, "_fingerprint", gone)
     server.repository.refresh()
     assert version_of(server) == "3"
     assert "not loaded" not in [line["event"] for line in lines()]  # it is no fault
-    monkeypatch.setattr(repository_module, "_print", whole)
+    monkeypatch.setattr(repository_module, "_fingerprint", whole)
     server.repository.refresh()
     assert version_of(server) == "8"
 
