@@ -117,14 +117,14 @@ def candidates_of(
     count = candidates_per_beam * beam.alive_log_probs.size(1)
     # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
     size = _CACHED_ROWS if logits.device.type == "cpu" else len(logits)
-    found = []
+    candidates = []
     for first in range(0, len(logits), size):
         part = slice(first, first + size)
         of_part = logits[part].float().log_softmax(-1)
         if forbid is not None:
             forbid(of_part, part)
-        found.append(_highest(of_part, count))
-    log_probs, ids = (torch.cat(parts) for parts in zip(*found, strict=True))
+        candidates.append(_highest(of_part, count))
+    log_probs, ids = (torch.cat(parts) for parts in zip(*candidates, strict=True))
     return _ranked(log_probs, ids, beam, length, alpha, count)
 
 
@@ -305,9 +305,9 @@ def assemble(
     longest = max(beam.alive_ids.size(-1) for beam in done)
     ids, scores = [], []
     for beam in done:
-        found = result_of(beam)
-        ids.append(F.pad(found.ids, (0, longest - found.ids.size(-1)), value=PAD))
-        scores.append(found.scores)
+        result = result_of(beam)
+        ids.append(F.pad(result.ids, (0, longest - result.ids.size(-1)), value=PAD))
+        scores.append(result.scores)
     back = torch.cat([beam.rows for beam in done]).argsort()
     all_ids, all_scores = torch.cat(ids)[back], torch.cat(scores)[back]
     if bool(all_scores.isnan().any()):

@@ -162,16 +162,16 @@ class CheckpointDecoder:
         best = self.hparams.replace(
             return_beams=False, write_beam_scores=False, identity_output=False
         )
-        outputs = [one_line(found, best) for found in predictions]
+        outputs = [one_line(prediction, best) for prediction in predictions]
         inputs = inputs[: len(outputs)]
         if references is None:
             return Decodes(target, inputs=inputs, outputs=outputs)
         names = [name.partition("/")[2] for name in score_names(predictor.features)]
-        found = score(outputs, references, names)
+        prediction = score(outputs, references, names)
         return Decodes(
             target,
-            {f"decode/{name}": one.value for name, one in found.items()},
-            tuple(one.signature for one in found.values()),
+            {f"decode/{name}": one.value for name, one in prediction.items()},
+            tuple(one.signature for one in prediction.values()),
             inputs,
             outputs,
             references,

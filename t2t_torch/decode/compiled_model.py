@@ -68,9 +68,9 @@ class FixedRows:
 
     def expand(self, hypotheses: int) -> FixedRows:
         """See `State`."""
-        made = self._with(self._state.expand(hypotheses))
-        made._hypotheses = self._hypotheses * hypotheses
-        return made
+        state = self._with(self._state.expand(hypotheses))
+        state._hypotheses = self._hypotheses * hypotheses
+        return state
 
     def reorder(self, index: Tensor) -> FixedRows:
         """See `State`."""
@@ -80,15 +80,15 @@ class FixedRows:
         room = places_for(len(sentences))
         if room < self._places:
             fill = torch.arange(room, device=index.device).clamp(max=len(sentences) - 1)
-            made = self._with(self._state.reorder(index.view(-1, count)[fill].flatten()))
-            made._places = room
-            made._alive = torch.arange(len(sentences), device=index.device)
-            return made
+            state = self._with(self._state.reorder(index.view(-1, count)[fill].flatten()))
+            state._places = room
+            state._alive = torch.arange(len(sentences), device=index.device)
+            return state
         whole = torch.arange(self._places * count, device=index.device)
         whole = whole.index_copy(0, self._rows(sentences), index)
-        made = self._with(self._state.reorder(whole))
-        made._alive = sentences
-        return made
+        state = self._with(self._state.reorder(whole))
+        state._alive = sentences
+        return state
 
     def step(self, first: Step, later: Step, ids: Tensor) -> tuple[Tensor, FixedRows]:
         """Reads one more id of each row.
@@ -113,20 +113,20 @@ class FixedRows:
             if self._steps == 1 or capacity > self._capacity:
                 state = state.fixed(capacity)
         logits, state = (later if self._steps else first)(read, state)
-        made = self._with(state)
-        made._is_of_graph = self._steps > 0
-        made._steps, made._capacity = self._steps + 1, capacity
+        stepped = self._with(state)
+        stepped._is_of_graph = self._steps > 0
+        stepped._steps, stepped._capacity = self._steps + 1, capacity
         attended = getattr(state, "attended", None)
         if attended is not None:
-            made.attended = Attended(*(part.index_select(0, rows) for part in attended))
-        return logits.index_select(0, rows), made
+            stepped.attended = Attended(*(part.index_select(0, rows) for part in attended))
+        return logits.index_select(0, rows), stepped
 
     def _with(self, state: Any) -> FixedRows:
         """Returns a copy with another state of the model."""
-        made = object.__new__(FixedRows)
-        made.__dict__.update(self.__dict__)
-        made._state, made._is_of_graph, made.attended = state, False, None
-        return made
+        rows = object.__new__(FixedRows)
+        rows.__dict__.update(self.__dict__)
+        rows._state, rows._is_of_graph, rows.attended = state, False, None
+        return rows
 
     def _rows(self, places: Tensor) -> Tensor:
         """Returns the rows of all hypotheses of the sentences at these places.  [B] -> [R]."""
@@ -211,8 +211,8 @@ class CompiledModel:
         if isinstance(state, FixedRows):
             return state.step(self._model.step, self._run, ids)
         if isinstance(state, Begun):
-            found: tuple[Tensor, Any] = self._model.step(ids, state.state)
-            return found
+            result: tuple[Tensor, Any] = self._model.step(ids, state.state)
+            return result
         return self._run(ids.contiguous(), state)
 
     def _run(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -220,14 +220,14 @@ class CompiledModel:
         if self._on_gpu:
             torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
         try:
-            made: tuple[Tensor, Any] = self._program(ids, state)
+            result: tuple[Tensor, Any] = self._program(ids, state)
         except torch._dynamo.exc.TorchDynamoException as error:
             reason = str(error).strip().partition("\n")[0]
             raise HParamsError(
                 f"compile=true: the step of {type(self._model).__name__} cannot be compiled: "
                 f"{reason}. Leave it out: the plain step finds the same."
             ) from error
-        return made
+        return result
 
 
 def _widened(ids: Tensor) -> Tensor:

@@ -62,9 +62,9 @@ class Phrases(NamedTuple):
         lengths = torch.zeros(len(rows), 2 * most, dtype=torch.int64)
         for row, phrases in enumerate(rows):
             for number, phrase in enumerate(phrases):
-                for place, found in ((number, phrase.inside), (most + number, phrase.first)):
-                    ids[row, place, : len(found)] = torch.tensor(found, dtype=torch.int64)
-                    lengths[row, place] = len(found)
+                for place, matches in ((number, phrase.inside), (most + number, phrase.first)):
+                    ids[row, place, : len(matches)] = torch.tensor(matches, dtype=torch.int64)
+                    lengths[row, place] = len(matches)
         return cls(ids.to(device), lengths.to(device))
 
     @property
@@ -77,7 +77,7 @@ class Phrases(NamedTuple):
         """Returns the phrases of the rows with these indices, [N] integers."""
         return Phrases(self.ids.index_select(0, rows), self.lengths.index_select(0, rows))
 
-    def begun(self, written: Tensor) -> Tensor:
+    def started(self, written: Tensor) -> Tensor:
         """Returns the matches of phrase prefixes at the end of the output.
 
         Args:
@@ -90,11 +90,11 @@ class Phrases(NamedTuple):
         """
         longest = self.ids.size(-1)
         padded = F.pad(written, (longest, 0), value=NOTHING)
-        found = [torch.ones_like(self.lengths, dtype=torch.bool)]
+        matches = [torch.ones_like(self.lengths, dtype=torch.bool)]
         for count in range(1, longest):
-            found.append((padded[:, None, -count:] == self.ids[:, :, :count]).all(-1))
+            matches.append((padded[:, None, -count:] == self.ids[:, :, :count]).all(-1))
         places = torch.arange(longest, device=written.device)
-        ends_here = torch.stack(found[:longest], -1) & (places < self.lengths.unsqueeze(-1))
+        ends_here = torch.stack(matches[:longest], -1) & (places < self.lengths.unsqueeze(-1))
         return ends_here & (~self._only_first | (places == written.size(1)))
 
     def within(self, written: Tensor) -> Tensor:
@@ -108,10 +108,10 @@ class Phrases(NamedTuple):
         places = torch.arange(longest, device=written.device) - longest + self.lengths[..., None]
         last = self.ids.gather(-1, places.clamp(min=0))[:, :, None]  # [B, P, 1, L]
         alike = (windows[:, None] == last) | (places < 0)[:, :, None]
-        found = alike.all(-1)  # [B, P, t + 1], by end position
-        ends = torch.arange(found.size(-1), device=found.device)
-        found &= ~self._only_first | (ends == self.lengths.unsqueeze(-1))
-        return found.any(-1) & (self.lengths > 0)
+        matches = alike.all(-1)  # [B, P, t + 1], by end position
+        ends = torch.arange(matches.size(-1), device=matches.device)
+        matches &= ~self._only_first | (ends == self.lengths.unsqueeze(-1))
+        return matches.any(-1) & (self.lengths > 0)
 
     def last(self) -> Tensor:
         """Returns the last id of each phrase, PAD for no phrase.  [B, P]."""
@@ -124,7 +124,7 @@ class Progress(NamedTuple):
     Attributes:
       phrases: phrases of each hypothesis, P = 2 C: forms for inside a text, then for its beginning.
       met: [N, C] bool, phrases that are written.
-      begun: [N, P, L] bool, at j: the last j ids are the phrase's first j, and the phrase is
+      started: [N, P, L] bool, at j: the last j ids are the phrase's first j, and the phrase is
         longer.
       needed: [N] ids that suffice for the remaining phrases.
       wanted: [N, P] next id of each remaining phrase; -1 for none.
@@ -133,7 +133,7 @@ class Progress(NamedTuple):
 
     phrases: Phrases
     met: Tensor
-    begun: Tensor
+    started: Tensor
     needed: Tensor
     wanted: Tensor
     urgent: Tensor
@@ -158,32 +158,32 @@ class Constraints:
         """Returns the progress of hypotheses with ids [N, t] in rows [N]."""
         phrases = self._phrases.select(rows)
         inside, first = phrases.lengths.chunk(2, 1)  # [N, C] each
-        met, begun = _either(phrases.within(ids)), phrases.begun(ids)
+        met, started = _either(phrases.within(ids)), phrases.started(ids)
         left = ~met & (inside > 0)
-        furthest = _furthest(begun)  # [N, P]
+        furthest = _furthest(started)  # [N, P]
         # A phrase with another form for the beginning of a text takes it there, and only there.
         goes_on = left if ids.size(1) else left & (first == 0)
-        possible = torch.cat([goes_on, left & begun.chunk(2, 1)[1].any(-1)], 1)
+        possible = torch.cat([goes_on, left & started.chunk(2, 1)[1].any(-1)], 1)
         saved = torch.cat([inside, inside], 1) - phrases.lengths + furthest
         most = saved.masked_fill(~possible, -_NEVER).amax(1)
         following = phrases.ids.gather(-1, furthest.unsqueeze(-1)).squeeze(-1)
         return Progress(
             phrases,
             met,
-            begun,
+            started,
             needed=((inside * left).sum(1) - most).masked_fill(~left.any(1), 0),
             wanted=torch.where(possible, following, NOTHING),
             urgent=possible & (saved == most.unsqueeze(1)),
         )
 
-    def restrict(self, scores: Tensor, progress: Progress, room: Tensor, given: Tensor) -> None:
+    def restrict(self, scores: Tensor, progress: Progress, room: Tensor, original: Tensor) -> None:
         """Sets ids that would leave a phrase out to minus infinity; see `LogitsProcessor`.
 
         Args:
           scores: [N, V], changed in place.
           progress: progress of the hypotheses.
           room: [N] ids that may still be written before the end symbol.
-          given: [N, V] the scores before ids were banned; the ids of phrases keep these scores when
+          original: [N, V] scores before ids were banned; the ids of phrases keep these if
             everything else is banned.
         """
         goes_on = progress.needed > 0
@@ -195,7 +195,7 @@ class Constraints:
         pressed = goes_on & (progress.needed >= room)
         scores.masked_fill_(pressed.unsqueeze(1) & ~urgent, -torch.inf)
         stuck = goes_on & torch.isneginf(scores.amax(1))
-        scores.copy_(torch.where(stuck.unsqueeze(1) & urgent, given, scores))
+        scores.copy_(torch.where(stuck.unsqueeze(1) & urgent, original, scores))
 
     def candidates(
         self, scores: Tensor, progress: Progress, beam: Beam, length: int, alpha: float
@@ -213,17 +213,17 @@ class Constraints:
         width = min(scores.size(1), 2 * beam_size + progress.wanted.size(1))
         ids = _with_wanted(scores, progress.wanted, width)  # [N, W]
         needed = _needed_after(progress, ids).view(num_rows, -1)
-        found = scores.gather(1, ids).view(num_rows, beam_size, width)
-        found = found + beam.alive_log_probs.unsqueeze(-1)
-        penalty = length_penalty(found.new_full((), length + 1.0), alpha)
-        ids, found = ids.view(num_rows, -1), found.flatten(1) / penalty
+        candidate_scores = scores.gather(1, ids).view(num_rows, beam_size, width)
+        candidate_scores = candidate_scores + beam.alive_log_probs.unsqueeze(-1)
+        penalty = length_penalty(candidate_scores.new_full((), length + 1.0), alpha)
+        ids, candidate_scores = ids.view(num_rows, -1), candidate_scores.flatten(1) / penalty
         # Sort by bank, impossible ones last; then by score; then by index.
-        possible = ~torch.isneginf(found)
+        possible = ~torch.isneginf(candidate_scores)
         bank = torch.where(possible, needed, needed.max() + 1)
-        order = found.sort(dim=1, descending=True, stable=True).indices
+        order = candidate_scores.sort(dim=1, descending=True, stable=True).indices
         order = order.gather(1, bank.gather(1, order).sort(dim=1, stable=True).indices)
         ends, bank = (ids == EOS).gather(1, order), bank.gather(1, order)
-        possible, by_place = possible.gather(1, order), found.gather(1, order)
+        possible, by_place = possible.gather(1, order), candidate_scores.gather(1, order)
         turn = _place_in_bank(bank, possible & ~ends)
         # Consider as many ending hypotheses as in any search: the best 2 K, here of each bank.
         seen = ends & (_place_in_bank(bank, possible) < 2 * beam_size)
@@ -231,19 +231,19 @@ class Constraints:
         chosen = [going.sort(dim=1, stable=True).indices[:, :beam_size]]
         scored = torch.where(seen, by_place, -torch.inf)
         chosen.append(scored.sort(dim=1, descending=True, stable=True).indices[:, :beam_size])
-        kept = torch.where(torch.cat([going < _NEVER, seen], 1), 1, 0)
-        kept = kept.gather(1, torch.cat([chosen[0], chosen[1] + ids.size(1)], 1)).bool()
+        keep = torch.where(torch.cat([going < _NEVER, seen], 1), 1, 0)
+        keep = keep.gather(1, torch.cat([chosen[0], chosen[1] + ids.size(1)], 1)).bool()
         order = order.gather(1, torch.cat(chosen, 1))
-        best = torch.where(kept, found.gather(1, order), -torch.inf)
+        best = torch.where(keep, candidate_scores.gather(1, order), -torch.inf)
         return Candidates(order // width, ids.gather(1, order), best * penalty, best)
 
 
 _NEVER = 2**40  # larger than any turn
 
 
-def _furthest(begun: Tensor) -> Tensor:
+def _furthest(started: Tensor) -> Tensor:
     """Returns the length of the longest match of each phrase.  [N, ..., L] -> [N, ...]."""
-    return (begun * torch.arange(begun.size(-1), device=begun.device)).amax(-1)
+    return (started * torch.arange(started.size(-1), device=started.device)).amax(-1)
 
 
 def _with_wanted(scores: Tensor, wanted: Tensor, width: int) -> Tensor:
@@ -262,7 +262,7 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
     """Returns the number of ids still needed after each next id.  [N, W] -> [N, W]."""
     phrases = progress.phrases
     inside = phrases.lengths.chunk(2, 1)[0].unsqueeze(1)  # [N, 1, C]
-    longer = progress.begun.unsqueeze(1) & (phrases.ids.unsqueeze(1) == ids[:, :, None, None])
+    longer = progress.started.unsqueeze(1) & (phrases.ids.unsqueeze(1) == ids[:, :, None, None])
     counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # ids matched then
     lengths = phrases.lengths[:, None, :, None]
     met_now = _either((longer & (counts == lengths)).any(-1).flatten(0, 1))
@@ -274,9 +274,9 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
     return (inside * left).sum(-1) - saved.amax(-1)
 
 
-def _either(found: Tensor) -> Tensor:
+def _either(matches: Tensor) -> Tensor:
     """Returns True for each phrase that is present in one of its forms.  [N, P] -> [N, C]."""
-    inside, first = found.chunk(2, 1)
+    inside, first = matches.chunk(2, 1)
     return inside | first
 
 
@@ -371,7 +371,7 @@ class ForbiddenPhrases:
         """Bans the last id of a phrase after all of its other ids; see `LogitsProcessor`."""
         phrases = self.phrases.select(written.rows)
         before = (phrases.lengths - 1).clamp(min=0).unsqueeze(-1)
-        about_to = phrases.begun(written.ids).gather(-1, before).squeeze(-1)
+        about_to = phrases.started(written.ids).gather(-1, before).squeeze(-1)
         _forbid_where(scores, phrases.last(), about_to & (phrases.lengths > 0))
 
 
@@ -499,7 +499,7 @@ class Diversity:
     def united(self, beam: Beam) -> Beam:
         """Returns the groups of each input as one beam, best first; undoes `divided`."""
         rows, limits = (field[:: self.groups] for field in (beam.rows, beam.limits))
-        found = []
+        beams = []
         for ids, scores in (
             (beam.alive_ids, beam.alive_log_probs),
             (beam.ended_ids, beam.ended_scores),
@@ -507,8 +507,8 @@ class Diversity:
             scores, order = scores.reshape(len(rows), -1).sort(dim=1, descending=True, stable=True)
             ids = ids.reshape(len(rows), -1, ids.size(-1))
             index = order.unsqueeze(-1).expand_as(ids)
-            found += [ids.gather(1, index), scores]
-        return Beam(rows, limits, *found)
+            beams += [ids.gather(1, index), scores]
+        return Beam(rows, limits, *beams)
 
     def less(self, taken: Tensor, beam: Beam, number: int) -> DiversityPenalty:
         """Returns the penalties for a group's choice.
@@ -530,8 +530,8 @@ class Diversity:
         """Selects hypotheses by index: [R', K / G] indices into R * (K / G) of the last step."""
         if self._before is None or self._added is None:
             return
-        kept = index[:, 0] // index.size(1)
-        self._before = self._before.flatten()[index] + self._added.index_select(0, kept)
+        rows = index[:, 0] // index.size(1)
+        self._before = self._before.flatten()[index] + self._added.index_select(0, rows)
         self._added = None
 
 
@@ -578,51 +578,51 @@ class GenerationConstraints(NamedTuple):
     forbidden: tuple[str, ...] = ()
 
 
-def asks(given: Any, field: str) -> bool:
+def asks(value: Any, field: str) -> bool:
     """True if an input is a mapping with constraints on its output.
 
     Args:
-      given: a text or a mapping.
+      value: a text or a mapping.
       field: name of the text in the mapping.
     """
     keys = {PREFIX, CONSTRAINTS, FORBIDDEN} - {field}
-    return isinstance(given, Mapping) and not keys.isdisjoint(given)
+    return isinstance(value, Mapping) and not keys.isdisjoint(value)
 
 
-def read_wishes(given: Any, field: str) -> tuple[str, GenerationConstraints | None]:
+def read_constraints(value: Any, field: str) -> tuple[str, GenerationConstraints | None]:
     """Returns the text of an input and the constraints on its output; None if there are none.
 
     Args:
-      given: a text, or a mapping with the text and, optionally, `targets_prefix` (a text),
+      value: a text, or a mapping with the text and, optionally, `targets_prefix` (a text),
         `constraints` and `forbidden` (lists of texts).  Other keys are ignored.
       field: name of the text in the mapping.
 
     Raises:
       DataError: the text is missing, or a constraint is not a text or a list of texts.
     """
-    if not isinstance(given, Mapping):
-        return given, None
-    text = given.get(field)
+    if not isinstance(value, Mapping):
+        return value, None
+    text = value.get(field)
     if not isinstance(text, str):
-        raise DataError(f'expected a mapping with a text, {{"{field}": "..."}}, but it is {given}')
-    if not asks(given, field):
+        raise DataError(f'expected a mapping with a text, {{"{field}": "..."}}, but it is {value}')
+    if not asks(value, field):
         return text, None
-    prefix = given.get(PREFIX, "")
+    prefix = value.get(PREFIX, "")
     if not isinstance(prefix, str):
         raise DataError(f"{PREFIX!r} is {prefix!r}, where a text was expected.")
-    wishes = GenerationConstraints(
-        prefix.strip(), _texts(given, CONSTRAINTS), _texts(given, FORBIDDEN)
+    constraints = GenerationConstraints(
+        prefix.strip(), _texts(value, CONSTRAINTS), _texts(value, FORBIDDEN)
     )
-    return text, wishes if any(wishes) else None
+    return text, constraints if any(constraints) else None
 
 
-def _texts(given: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = given.get(key, [])
-    if not isinstance(found, list | tuple) or not all(isinstance(one, str) for one in found):
-        raise DataError(f'{key!r} is {found!r}, where a list of texts was expected: ["..."].')
-    if any(not one.strip() for one in found):
+def _texts(record: Mapping[str, Any], key: str) -> tuple[str, ...]:
+    texts = record.get(key, [])
+    if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+        raise DataError(f'{key!r} is {texts!r}, where a list of texts was expected: ["..."].')
+    if any(not one.strip() for one in texts):
         raise DataError(f"{key!r} has an empty text. Expected words or phrases.")
-    return tuple(dict.fromkeys(one.strip() for one in found))
+    return tuple(dict.fromkeys(one.strip() for one in texts))
 
 
 class RequestMaker:
@@ -648,28 +648,28 @@ class RequestMaker:
         self._cut = cut or str
         self._goes_on = goes_on
 
-    def request(self, ids: Sequence[int], wishes: GenerationConstraints) -> Request:
+    def request(self, ids: Sequence[int], given: GenerationConstraints) -> Request:
         """Returns the ids of an input with the constraints on its output.
 
         Args:
           ids: ids of the input.
-          wishes: constraints as texts.
+          given: constraints as texts.
 
         Raises:
           DataError: a text has no ids in the vocabulary, a required phrase is forbidden or too
             long, or this search method does not support the constraints.
         """
-        if wishes.prefix and self._goes_on is not None:
+        if given.prefix and self._goes_on is not None:
             raise DataError(
-                f"{PREFIX!r} is {wishes.prefix!r}, but a language model's input is itself how its "
+                f"{PREFIX!r} is {given.prefix!r}, but a language model's input is itself how its "
                 f"output begins. Put it at the end of {self._goes_on!r}."
             )
-        constraints = {text: self._phrase(text) for text in wishes.constraints}
-        forbidden = {text: self._phrase(text) for text in wishes.forbidden}
-        prefix = list(self._ids(wishes.prefix)) if wishes.prefix else []
+        constraints = {text: self._phrase(text) for text in given.constraints}
+        forbidden = {text: self._phrase(text) for text in given.forbidden}
+        prefix = list(self._ids(given.prefix)) if given.prefix else []
         for out, never in forbidden.items():
             if _stands_in(never.inside, prefix) or _begins(never.first, prefix):
-                raise DataError(f"{wishes.prefix!r} is given, but {out!r} in it is forbidden.")
+                raise DataError(f"{given.prefix!r} is given, but {out!r} in it is forbidden.")
             for text, phrase in constraints.items():
                 if _stands_in(never.inside, phrase.inside) or _begins(never.first, phrase.first):
                     raise DataError(f"{text!r} has to be written, but {out!r} in it is forbidden.")
@@ -680,10 +680,10 @@ class RequestMaker:
     def _check(self, request: Request) -> None:
         hparams = self._hparams
         if request.constraints and (hparams.draws or hparams.beam_size == 1):
-            asked = "sampling_method=random" if hparams.draws else "beam_size=1"
+            setting = "sampling_method=random" if hparams.draws else "beam_size=1"
             raise DataError(
                 f"{CONSTRAINTS!r} needs a beam of hypotheses to find where they stand, but here is "
-                f"{asked}. Expected a beam_size of at least 2, better more than they have tokens."
+                f"{setting}. Expected a beam_size of at least 2, better more than they have tokens."
             )
         has_inputs = self._goes_on is None
         longest = [max(map(len, phrase)) for phrase in request.constraints]

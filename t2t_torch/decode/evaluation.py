@@ -72,12 +72,12 @@ def evaluate_ensemble(
       prepare: called with the task before the evaluation.
     """
     predictor = load(runs, checkpoint, problem=problem, device=device)
-    asked, model = predictor.problem, predictor.model
+    requested, model = predictor.problem, predictor.model
     directory = run_of(runs[0])
-    names = asked.vocab_files_in(Path(data_dir), directory.path)
+    names = requested.vocab_files_in(Path(data_dir), directory.path)
     directory.check_vocabularies(names, data_dir)
     kind = registry.model(directory.task().model)
-    task = ProblemTask(asked, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
+    task = ProblemTask(requested, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
     if prepare is not None:
         prepare(task)
     evaluator = task.evaluator()
@@ -133,13 +133,13 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
             read |= dict.fromkeys(_READ_OF_LABELS)
         elif features.has_inputs:  # a language model's texts are scored, not decoded
             read |= dict.fromkeys(_READ_OF_TEXTS)
-            read |= dict.fromkeys(name for its in targets for name in its.search_settings)
+            read |= dict.fromkeys(name for feature in targets for name in feature.search_settings)
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
     """Returns the settings for decoding texts, without those of other targets."""
-    own = {name for its in features.targets.values() for name in its.search_settings}
+    own = {name for target in features.targets.values() for name in target.search_settings}
     names = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
     default = DecodeHParams()
     return hparams.replace(**{name: getattr(default, name) for name in names})
@@ -167,12 +167,12 @@ class Evaluated(NamedTuple):
 
     def is_right(self, target: str) -> bool | None:
         """True if the prediction is correct; None for numbers and where there is no prediction."""
-        found, right = self.records[target].get("value"), self.right[target]
+        value, right = self.records[target].get("value"), self.right[target]
         if isinstance(right, float | dict) or (
             isinstance(right, list) and right and isinstance(right[0], float)
         ):
             return None
-        return None if found is None and isinstance(right, str) else bool(found == right)
+        return None if value is None and isinstance(right, str) else bool(value == right)
 
 
 class EvaluatedRows:
@@ -259,9 +259,9 @@ class EvaluatedRows:
             batching = Batching.of(part, hparams, longest_row=longest)
             examples = Examples.of(shards, features, batching, bound=batching.bound)
             lengths = np.max(list(examples.lengths.values()), axis=0)
-            kept = {n: one for n, one in features.kept.items() if n in shards.features}
-            of_kept = RowReader(shards, kept, {name: name for name in kept}) if kept else None
-            readers = examples.reader, of_kept
+            extra = {n: one for n, one in features.kept.items() if n in shards.features}
+            of_extra = RowReader(shards, extra, {name: name for name in extra}) if extra else None
+            readers = examples.reader, of_extra
             for start in range(0, len(lengths), _CHUNK):
                 numbers = np.arange(start, min(start + _CHUNK, len(lengths)))
                 for row in self._chunk(part, features, readers, numbers, lengths[numbers]):
@@ -277,7 +277,7 @@ class EvaluatedRows:
         lengths: Any,
     ) -> list[Evaluated]:
         """Returns the rows with these numbers, in order."""
-        found: dict[int, Evaluated] = {}
+        evaluated: dict[int, Evaluated] = {}
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
         target = next(iter(features.targets))
@@ -289,7 +289,7 @@ class EvaluatedRows:
             batch = _batch(reader, read)
             read = {**read, **(of_kept.read(rows) if of_kept else {})}
             for row in self._read(part, features, rows.tolist(), batch):
-                found[row.number] = row
+                evaluated[row.number] = row
             if isinstance(self._predictor, Predictor) and features.has_inputs:
                 for i, number in enumerate(rows.tolist()):
                     ids[number] = _ids(self._predictor, read, i)
@@ -300,18 +300,18 @@ class EvaluatedRows:
             decoded = self._predictor.predict_ids([ids[number] for number in order], self._search)
             for place, prediction in decoded:
                 number = order[place]
-                row = found[number]
+                row = evaluated[number]
                 record = {**row.records[target], **prediction_record(prediction)}
-                found[number] = row._replace(records={target: record})
+                evaluated[number] = row._replace(records={target: record})
         if isinstance(self._predictor, TreePredictor):
             for number, sentence in ids.items():
                 assert isinstance(sentence, Sentence)
                 tree = self._predictor.over(trees[number], sentence)
-                found[number] = found[number]._replace(right={target: tree})
-                if (of := features.targets[target].of) in found[number].inputs:
-                    shown = {**found[number].inputs, of: sentence.words}
-                    found[number] = found[number]._replace(inputs=shown)
-        return [found[number] for number in sorted(found)]
+                evaluated[number] = evaluated[number]._replace(right={target: tree})
+                if (of := features.targets[target].of) in evaluated[number].inputs:
+                    inputs = {**evaluated[number].inputs, of: sentence.words}
+                    evaluated[number] = evaluated[number]._replace(inputs=inputs)
+        return [evaluated[number] for number in sorted(evaluated)]
 
     @torch.inference_mode()
     def _read(
@@ -325,10 +325,10 @@ class EvaluatedRows:
             name: values for name, values in on_device.items() if name not in features.targets
         }
         guesses: dict[str, Any] = {}
-        texts = [name for name, its in features.targets.items() if its.is_text]
+        texts = [name for name, target in features.targets.items() if target.is_text]
         with autocast(self._dtype, device):
-            found = model(on_device).logits if texts else model.logits(inputs)
-        for name, logits in found.items():
+            output = model(on_device).logits if texts else model.logits(inputs)
+        for name, logits in output.items():
             if name in texts:
                 guesses[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
             else:
@@ -355,21 +355,21 @@ class EvaluatedRows:
                 continue
             words = None if feature.refers_to is None else values[feature.refers_to]
             tags = None if feature.aligned_to is None else len(values[name])
-            found = prediction_of(name, feature, guesses[name], tags)
+            prediction = prediction_of(name, feature, guesses[name], tags)
             if feature.selects_words:
-                answer = _part(words, found.value)
-                found = Prediction.of_value(name, answer, found.probability)
+                answer = _part(words, prediction.value)
+                prediction = Prediction.of_value(name, answer, prediction.probability)
                 values[name] = _part(words, values[name])
             own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
-            records[name] = target_record(name, feature, found, own, self._hparams.num_labels)
-        shown = {name: values[name] for name in _told(features)}
+            records[name] = target_record(name, feature, prediction, own, self._hparams.num_labels)
+        inputs = {name: values[name] for name in _told(features)}
         right = {name: values[name] for name in features.targets}
-        return Evaluated(part.full_name, number, shown, right, records)
+        return Evaluated(part.full_name, number, inputs, right, records)
 
     def _count(self, row: Evaluated) -> None:
         for name, counts in self.confusion.items():
-            right, found = row.right[name], row.records[name]["value"]
-            pairs = zip(right, found, strict=True) if isinstance(right, list) else [(right, found)]
+            right, value = row.right[name], row.records[name]["value"]
+            pairs = zip(right, value, strict=True) if isinstance(right, list) else [(right, value)]
             counts.update(pairs)
 
 
@@ -387,19 +387,19 @@ def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int
 
     def numbers(name: str) -> list[Any]:
         # Not from the batch, where padding (0) may be a valid number, for example a position.
-        found: list[Any] = read[name].between(row, row + 1).values.tolist()
-        return found
+        ids: list[Any] = read[name].between(row, row + 1).values.tolist()
+        return ids
 
     if isinstance(predictor, TreePredictor):
-        kept = [name for name in predictor.features.kept if name in read]
-        return predictor.stored({name: numbers(name) for name in (*predictor.given, *kept)})
+        annotations = [name for name in predictor.features.kept if name in read]
+        return predictor.stored({name: numbers(name) for name in (*predictor.given, *annotations)})
     return numbers(predictor.field)
 
 
 def _real(feature: Feature, numbers: Tensor) -> list[int]:
     """Returns the numbers of a sequence without padding."""
-    there = (numbers != feature.padding).view(len(numbers), -1).any(-1)
-    return [int(number) for number in numbers[there].flatten().tolist()]
+    is_real = (numbers != feature.padding).view(len(numbers), -1).any(-1)
+    return [int(number) for number in numbers[is_real].flatten().tolist()]
 
 
 def _value(feature: Feature, numbers: Tensor) -> Any:
@@ -491,11 +491,11 @@ def label_tables(
 
     Tables are named after the target, with the problem's name before it if there are several.
     """
-    found = [match for name in metrics if (match := _PER_LABEL.fullmatch(name))]
-    several = len({match["problem"] for match in found}) > 1
+    matches = [match for name in metrics if (match := _PER_LABEL.fullmatch(name))]
+    several = len({match["problem"] for match in matches}) > 1
     tables: dict[str, LabelTable] = {}
     names: dict[str, list[str]] = {}
-    for match in found:
+    for match in matches:
         target = f"{match['problem']}/{match['target']}" if several else match["target"]
         name = f"{target} (spans)" if match["span"] else target
         row = tables.setdefault(name, {}).setdefault(match["label"], {})
@@ -552,8 +552,8 @@ def confusion(counts: Counter[tuple[str | None, str | None]]) -> dict[str, Any]:
         correct label, a column for each predicted label.
     """
     named = Counter[tuple[str, str]]()
-    for (right, found), count in counts.items():
-        named[right or _UNKNOWN, found or _UNKNOWN] += count
+    for (right, predicted), count in counts.items():
+        named[right or _UNKNOWN, predicted or _UNKNOWN] += count
     labels = sorted({label for pair in named for label in pair})
     return {"labels": labels, "counts": [[named[r, f] for f in labels] for r in labels]}
 
@@ -600,12 +600,12 @@ def score_file(predictor: Predictor, source: Path, target: Path) -> list[LineSco
     check_target(target, source)
     lines = list(read_lines(source))  # reports a missing file itself
     try:
-        found = score_lines(predictor, lines)
+        scores = score_lines(predictor, lines)
     except DataError as error:
         raise DataError(f"{source}: {error}") from None
     with open_target(target) as stream:
-        stream.writelines(f"{score.log_probability:.6f}\n" for score in found)
-    return found
+        stream.writelines(f"{score.log_probability:.6f}\n" for score in scores)
+    return scores
 
 
 def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
@@ -624,11 +624,11 @@ def score_lines(predictor: Predictor, lines: Sequence[str]) -> list[LineScore]:
     (target,) = features.targets
     rows = _rows(predictor, lines, target)
     lengths = [max(len(row[target]), len(row[predictor.field])) for row in rows]
-    found: dict[int, LineScore] = {}
+    by_number: dict[int, LineScore] = {}
     for chosen in batches_by_length(lengths, predictor.hparams):
         scores = _score_batch(predictor, [rows[i] for i in chosen], target)
-        found.update(zip(chosen, scores, strict=True))
-    return [found[i] for i in range(len(rows))]
+        by_number.update(zip(chosen, scores, strict=True))
+    return [by_number[i] for i in range(len(rows))]
 
 
 def _rows(predictor: Predictor, lines: Sequence[str], target: str) -> list[_Row]:
@@ -646,12 +646,12 @@ def _row(predictor: Predictor, line: str, target: str) -> _Row:
     features = predictor.features
     if not features.has_inputs:
         return {target: _line_ids(predictor, line, target)}
-    given, tab, output = line.partition("\t")
+    text, tab, output = line.partition("\t")
     if not tab or "\t" in output:
         raise DataError(f"expected an input and an output with a tab between, not {line!r}.")
     if isinstance(predictor, TreePredictor):
-        return predictor.with_tree(given, output)
-    (read,) = predictor.encode([given])
+        return predictor.with_tree(text, output)
+    (read,) = predictor.encode([text])
     return {predictor.field: read, target: _line_ids(predictor, output, target)}
 
 

@@ -14,7 +14,7 @@ from absl import logging
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.journal import Journal, digest, kept_of, prediction_of
+from t2t_torch.decode.journal import Journal, digest, journal_record, prediction_of
 from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
 from t2t_torch.decode.outputs import (
     BEST,
@@ -100,18 +100,18 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
     field = predictor.field
     texts: list[Any] = []
     for number, line in enumerate(read_lines(path), start=1):
-        given = read_json(line, f"{path}, line {number}")
-        if isinstance(predictor, TreePredictor) and isinstance(given, dict):
-            texts.append(given)  # has its own message for missing fields
+        record = read_json(line, f"{path}, line {number}")
+        if isinstance(predictor, TreePredictor) and isinstance(record, dict):
+            texts.append(record)  # has its own message for missing fields
             continue
-        text = given.get(field) if isinstance(given, dict) else given
+        text = record.get(field) if isinstance(record, dict) else record
         if not isinstance(text, str):
             raise DataError(
                 f"{path}, line {number}: expected a JSON object with a text, "
                 f'{{"{field}": "..."}}, but it is {line[:80]}'
             )
-        is_whole = isinstance(given, dict)
-        texts.append({**given, field: text.strip()} if is_whole else text.strip())
+        is_whole = isinstance(record, dict)
+        texts.append({**record, field: text.strip()} if is_whole else text.strip())
     return texts
 
 
@@ -130,16 +130,15 @@ def decode(
       journal: journal with earlier predictions; records each batch.
     """
     start = time.perf_counter()
-    found = {
-        number: prediction_of(predictor.target, kept) for number, kept in journal.found.items()
-    }
-    before = len(found)
+    stored = journal.predictions.items()
+    decoded = {number: prediction_of(predictor.target, record) for number, record in stored}
+    before = len(decoded)
     with DecodeProgress(len(inputs), before=before, journal=journal.path) as progress:
-        for batch in predictor.predict_batches(inputs, hparams, found.keys()):
-            journal.add([(number, kept_of(prediction)) for number, prediction in batch])
-            found.update(batch)
+        for batch in predictor.predict_batches(inputs, hparams, decoded.keys()):
+            journal.add([(number, journal_record(prediction)) for number, prediction in batch])
+            decoded.update(batch)
             progress.advance(len(batch))
-    predictions = [found[index] for index in range(len(inputs))]
+    predictions = [decoded[index] for index in range(len(inputs))]
     return Decoded(predictions, time.perf_counter() - start, before)
 
 
@@ -176,10 +175,10 @@ def decode_file(
     texts = read_texts(source, predictor, hparams)
     inputs = _encode(predictor, texts, source, hparams)
 
-    def write(path: Path, rows: slice, found: list[Prediction]) -> None:
+    def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
         if hparams.log_results:
-            _log([text_of(one, predictor.field) for one in texts[rows]], found, hparams)
-        write_predictions(path, predictor, texts[rows], found, hparams)
+            _log([text_of(one, predictor.field) for one in texts[rows]], predictions, hparams)
+        write_predictions(path, predictor, texts[rows], predictions, hparams)
 
     return _decode_all(predictor, inputs, texts, hparams, name_of, write)
 
@@ -205,8 +204,8 @@ def _decode_all(
     def common() -> Mapping[str, Any]:
         return made_of(predictor, hparams)
 
-    found = Decoding(len(inputs), hparams, name_of, common, digest_of, find, write).run()
-    return Decoded(found, sum(d.seconds for d in spent), sum(d.before for d in spent))
+    predictions = Decoding(len(inputs), hparams, name_of, common, digest_of, find, write).run()
+    return Decoded(predictions, sum(d.seconds for d in spent), sum(d.before for d in spent))
 
 
 def _encode(
@@ -254,7 +253,7 @@ def decode_dataset(
     sides = [next(iter(side)) for side in (features.inputs, features.targets)]
     inputs, targets = (_rows_of_all(predictor, data_dir, split, side, hparams) for side in sides)
     if isinstance(predictor, TreePredictor):
-        names = [*predictor.given, *_kept_of_all(predictor, data_dir, split)]
+        names = [*predictor.given, *_annotation_columns(predictor, data_dir, split)]
         columns = [_rows_of_all(predictor, data_dir, split, n, hparams) for n in names]
         rows = (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
         inputs = [predictor.stored(row) for row in rows]
@@ -267,16 +266,16 @@ def decode_dataset(
     for kind in ("decodes", "targets", "inputs"):
         check_target(name_of(shard).with_suffix(f".{kind}"))
     fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
-    told = f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}"
-    print(told, file=sys.stderr, flush=True)
+    message = f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}"
+    print(message, file=sys.stderr, flush=True)
     texts = _data_texts(predictor, inputs, targets, hparams)
 
-    def write(path: Path, rows: slice, found: list[Prediction]) -> None:
+    def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
         for kind, lines in texts.items():
             write_outputs(path.with_suffix(f".{kind}"), lines[rows], hparams)
         if hparams.log_results:
-            _log(texts["inputs"][rows], found, hparams)
-        write_predictions(path, predictor, texts["inputs"][rows], found, hparams)
+            _log(texts["inputs"][rows], predictions, hparams)
+        write_predictions(path, predictor, texts["inputs"][rows], predictions, hparams)
 
     cut = [predictor.cut(ids, hparams) for ids in inputs]
     decoded = _decode_all(predictor, cut, texts["inputs"], hparams, name_of, write)
@@ -304,11 +303,11 @@ def _data_texts(
     return texts
 
 
-def _kept_of_all(predictor: Predictor, data_dir: Path, split: Split) -> list[str]:
+def _annotation_columns(predictor: Predictor, data_dir: Path, split: Split) -> list[str]:
     """Returns the columns without a feature that the data of all problems has."""
     names = [one.dataset_name for one in predictor.problem.components]
-    there = [Shards.open(data_dir, name, split).features for name in names]
-    return [name for name in predictor.features.kept if all(name in one for one in there)]
+    columns = [Shards.open(data_dir, name, split).features for name in names]
+    return [name for name in predictor.features.kept if all(name in one for one in columns)]
 
 
 def _rows_of_all(
@@ -400,8 +399,8 @@ def label_file(
     def find(rows: slice, journal: Journal) -> list[Prediction]:
         return predictor.predict_encoded(encoded[rows], journal)
 
-    def write(file: Path, rows: slice, found: list[Prediction]) -> None:
-        _write(file, predictor, inputs[rows], found, how)
+    def write(file: Path, rows: slice, predictions: list[Prediction]) -> None:
+        _write(file, predictor, inputs[rows], predictions, how)
 
     def digest_of(rows: slice) -> str:
         return digest(inputs[rows])
@@ -413,8 +412,8 @@ def label_file(
     seconds = time.perf_counter() - start
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
     rate = len(answers) / max(seconds, 1e-9)
-    told = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
-    print(f"{told}: {path}", file=report)
+    message = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
+    print(f"{message}: {path}", file=report)
     written = form_of(predictor)
     return [written(answer.value) for answer in answers]
 
@@ -448,8 +447,8 @@ def _write(
         if hparams.output_format == "tsv":
             write_table(stream, *table_of(predictor, inputs, answers, best))
         elif hparams.output_format == "jsonl":
-            for given, answer in zip(inputs, answers, strict=True):
-                record = record_of(predictor, given, answer, best)
+            for input_, answer in zip(inputs, answers, strict=True):
+                record = record_of(predictor, input_, answer, best)
                 stream.write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
             stream.writelines(f"{written(answer.value)}\n" for answer in answers)
@@ -472,40 +471,40 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
       DataError: the line has none of these forms.
     """
     alone = predictor.fields[0] if len(predictor.fields) == 1 else None
-    given = read_json(line, place) if is_json else _json(line)
-    if isinstance(given, dict):
-        missing = [field for field in predictor.fields if field not in given]
+    value = read_json(line, place) if is_json else _json(line)
+    if isinstance(value, dict):
+        missing = [field for field in predictor.fields if field not in value]
         if missing:
             raise DataError(
                 f"{place}: the JSON object has no {', '.join(missing)}, but "
-                f"{', '.join(given) or 'nothing'}. {how_to_write(predictor)}"
+                f"{', '.join(value) or 'nothing'}. {how_to_write(predictor)}"
             )
-        return given
+        return value
     if alone is None:
         raise DataError(f"{place} is no JSON object. {how_to_write(predictor)}")
-    if alone in predictor.lists and isinstance(given, list):
-        return {alone: given}
+    if alone in predictor.lists and isinstance(value, list):
+        return {alone: value}
     if not is_json:
         return line
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         raise DataError(f"{place} is no JSON object: {line[:80]}. {how_to_write(predictor)}")
-    return given
+    return value
 
 
 def record_of(
-    predictor: LabelPredictor, given: Input, answer: Prediction, best: int = BEST
+    predictor: LabelPredictor, input_: Input, answer: Prediction, best: int = BEST
 ) -> dict[str, Any]:
     """Returns the `jsonl` record of an input: `input`, all its fields, and `output` by target.
 
     Args:
       predictor: predictor of the answer.
-      given: the input.
+      input_: the input.
       answer: prediction for the input.
       best: number of labels to report with their probabilities.
     """
-    sample = predictor.sample_of(given)
-    found = answer_record(predictor.features, sample, answer, best)
-    return {"input": dict(sample), "output": found}
+    sample = predictor.sample_of(input_)
+    output = answer_record(predictor.features, sample, answer, best)
+    return {"input": dict(sample), "output": output}
 
 
 def table_of(
@@ -527,8 +526,8 @@ def table_of(
     for name, feature in targets.items():
         header += [f"{name}{column}" for column in feature.table_columns]
     rows = []
-    for given, answer in zip(inputs, answers, strict=True):
-        record = record_of(predictor, given, answer, best)
+    for input_, answer in zip(inputs, answers, strict=True):
+        record = record_of(predictor, input_, answer, best)
         inputs_of = predictor.features.inputs
         row = [
             inputs_of[field].table_value(value) if field in inputs_of else value
@@ -573,9 +572,9 @@ def how_to_write(predictor: LabelPredictor) -> str:
 
 def example_line(predictor: LabelPredictor) -> str:
     """Returns an example input as JSON, and the meanings of fields with unclear names."""
-    asked = predictor.problem.asked
+    fields = predictor.problem.asked
     example = example_of(predictor.kinds, predictor.lists)
-    known = {field: its for field, its in asked.items() if field in example}
-    example |= {field: its.example for field, its in known.items()}
-    meanings = "".join(f", where {field} is {its.meaning}" for field, its in known.items())
+    known = {field: spec for field, spec in fields.items() if field in example}
+    example |= {field: spec.example for field, spec in known.items()}
+    meanings = "".join(f", where {field} is {spec.meaning}" for field, spec in known.items())
     return json.dumps(example, ensure_ascii=False) + meanings

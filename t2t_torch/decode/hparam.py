@@ -260,8 +260,8 @@ class SearchHParams(Params):
             )
 
     def _refuse(self, names: Sequence[str], because: str, instead: str) -> None:
-        if asked := [name for name in names if self.is_changed(name)]:
-            raise HParamsError(f"{because} {', '.join(asked)}. {instead}")
+        if changed := [name for name in names if self.is_changed(name)]:
+            raise HParamsError(f"{because} {', '.join(changed)}. {instead}")
 
 
 _DEAD = "tensor2tensor never read it"
@@ -422,8 +422,8 @@ class DecodeHParams(SearchHParams):
         Raises:
           HParamsError: another one is set; the message names it.
         """
-        told = self.provenance
-        unread = [name for name in told if told[name] != "default" and name not in read]
+        provenance = self.provenance
+        unread = [name for name in provenance if provenance[name] != "default" and name not in read]
         if unread:
             known = f"reads {', '.join(read)}. Leave the others" if read else "reads none. Leave it"
             raise HParamsError(
@@ -599,10 +599,10 @@ def _check_files(hparams: DecodeHParams, source: str) -> None:
     """Checks the settings of shards."""
     alone, whole = hparams.shards == 1, hparams.shard_id < 0
     of_one = ("shards_start_offset",) if whole else ()
-    asked = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
-    if asked:
+    changed = [name for name in (OF_SHARDS[1:] if alone else of_one) if hparams.is_changed(name)]
+    if changed:
         needed = "shards (or --decode_shards) of more than 1" if alone else "shard_id"
-        raise HParamsError(f"{source}: {', '.join(asked)}: nothing is read of it without {needed}.")
+        raise HParamsError(f"{source}: {', '.join(changed)} has no effect without {needed}.")
     number = hparams.shard_id + hparams.shards_start_offset
     if not whole and number >= hparams.shards:
         raise HParamsError(

@@ -105,7 +105,7 @@ class TextPrompt(Prompt):
         if self._shown == 1:
             return f"{prediction.text}\n"
         return "".join(
-            f"{found.score:8.2f}  {found.text}\n" for found in prediction.hypotheses[: self._shown]
+            f"{one.score:8.2f}  {one.text}\n" for one in prediction.hypotheses[: self._shown]
         )
 
     def _set(self, command: str, number: int) -> str:
@@ -114,15 +114,15 @@ class TextPrompt(Prompt):
             self._predictor.check(hparams)
             self._hparams = hparams
             return f"outputs may be {number} tokens longer than inputs\n"
-        shown = max(1, number)
+        count = max(1, number)
         if self._hparams.draws:
-            self._shown, self._hparams = shown, self._hparams.replace(num_decodes=shown)
-            return f"showing {shown} draws\n"
+            self._shown, self._hparams = count, self._hparams.replace(num_decodes=count)
+            return f"showing {count} draws\n"
         groups = self._hparams.num_beam_groups
-        widest = math.ceil(max(self._hparams.beam_size, shown) / groups) * groups
-        hparams = self._hparams.replace(beam_size=widest, return_beams=shown > 1)
+        widest = math.ceil(max(self._hparams.beam_size, count) / groups) * groups
+        hparams = self._hparams.replace(beam_size=widest, return_beams=count > 1)
         self._predictor.check(hparams)
-        self._shown, self._hparams = shown, hparams
+        self._shown, self._hparams = count, hparams
         return f"showing {self._shown} of a beam of {self._hparams.beam_size}\n"
 
 
@@ -173,15 +173,15 @@ class LabelPrompt(Prompt):
         self.help = LABEL_HELP.format(how=how)
 
     def _answer(self, text: str) -> str:
-        given = input_of(self._predictor, text, "this line")
+        value = input_of(self._predictor, text, "this line")
         try:
-            answer = self._predictor.predict([given])[0]
+            answer = self._predictor.predict([value])[0]
         except InputError as error:
             return f"error: {error.why} {how_to_write(self._predictor)}\n"
-        record = record_of(self._predictor, given, answer, self._hparams.num_labels)
+        record = record_of(self._predictor, value, answer, self._hparams.num_labels)
         targets = self._predictor.features.targets
-        told = []
+        lines = []
         for name, feature in targets.items():
-            told += [f"{name}:"] if len(targets) > 1 else []
-            told += feature.console_lines(record["output"][name])
-        return "".join(f"{line}\n" for line in told)
+            lines += [f"{name}:"] if len(targets) > 1 else []
+            lines += feature.console_lines(record["output"][name])
+        return "".join(f"{line}\n" for line in lines)

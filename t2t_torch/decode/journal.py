@@ -41,7 +41,7 @@ class Journal:
 
     Attributes:
       path: path of the file; None if there is none.
-      found: predictions by the number of the input, in JSON form.
+      predictions: predictions by the number of the input, in JSON form.
 
     Args:
       path: path of the file.
@@ -50,7 +50,7 @@ class Journal:
 
     def __init__(self, path: Path | None = None, file: FileIO | None = None) -> None:
         self.path = path
-        self.found: dict[int, Any] = {}
+        self.predictions: dict[int, Any] = {}
         self._file = file
 
     def add(self, rows: Sequence[tuple[int, Any]]) -> None:
@@ -63,7 +63,7 @@ class Journal:
           DecodeError: the journal cannot be written.
         """
         self._write({"found": rows})
-        self.found.update(rows)
+        self.predictions.update(rows)
 
     def open(self, made_of: Mapping[str, Any], *, same: bool = False) -> None:
         """Reads the journal of the same decoding; otherwise restarts it and reports why.
@@ -79,22 +79,22 @@ class Journal:
         if self._file is None or self.path is None:
             return
         lines, size = _whole_lines(self._file, self.path)
-        begun = {"format": _FORMAT, "made_of": json.loads(json.dumps(made_of))}
-        if not lines or lines[0] != begun:
-            self._tell_of_other(lines, begun, same)
+        header = {"format": _FORMAT, "made_of": json.loads(json.dumps(made_of))}
+        if not lines or lines[0] != header:
+            self._report_other(lines, header, same)
             self._file.truncate(0)
-            self._write(begun, _FIRST)
+            self._write(header, _FIRST)
             lines = []
         else:
             self._file.truncate(size)
         for line in lines[1:]:
-            self.found.update(line.get("found", ()))
+            self.predictions.update(line.get("found", ()))
         self._write({"process": f"{os.getpid()} on {socket.gethostname()}"})
 
-    def _tell_of_other(self, lines: Sequence[Any], begun: Mapping[str, Any], same: bool) -> None:
+    def _report_other(self, lines: Sequence[Any], header: Mapping[str, Any], same: bool) -> None:
         if not lines:
             return
-        differences = _differences(lines[0], begun)
+        differences = _differences(lines[0], header)
         if same:
             raise UsageError(
                 f"{self.path} is {differences}. Give the settings that the parts were decoded "
@@ -112,9 +112,9 @@ class Journal:
             os.fsync(self._file.fileno())
         except OSError as error:
             raise DecodeError(
-                f"{self.path} cannot be written: {error.strerror or error}. What was found for "
-                f"{len(self.found):,} inputs is in it: make room, or mend the disk, and give the "
-                "same command again."
+                f"{self.path} cannot be written: {error.strerror or error}. It holds the "
+                f"predictions for {len(self.predictions):,} inputs: free space, or repair the "
+                "disk, and run the same command again."
             ) from None
 
 
@@ -147,7 +147,7 @@ def journal_of(
         try:
             yield journal
         except BaseException:
-            if not journal.found:
+            if not journal.predictions:
                 path.unlink(missing_ok=True)
             raise
         if not keep:
@@ -160,20 +160,20 @@ def journal_path(target: Path) -> Path:
     return file.with_name(file.name + SUFFIX)
 
 
-def kept_of(prediction: Prediction) -> list[list[Any]]:
+def journal_record(prediction: Prediction) -> list[list[Any]]:
     """Returns the prediction for an input in a journal's form."""
     return [
         [one.text, one.ids, one.score, one.mended, one.alignment] for one in prediction.hypotheses
     ]
 
 
-def prediction_of(target: str, kept: Sequence[Any]) -> Prediction:
+def prediction_of(target: str, record: Sequence[Any]) -> Prediction:
     """Returns the prediction of a text from a journal's form."""
     return Prediction.of_texts(
         target,
         [
             Hypothesis(text, tuple(ids), score, mended, tuple((i, j) for i, j in alignment))
-            for text, ids, score, mended, alignment in kept
+            for text, ids, score, mended, alignment in record
         ],
     )
 
@@ -242,8 +242,8 @@ def _is_at(file: FileIO, path: Path) -> bool:
 
 def _holder(file: FileIO) -> str:
     file.seek(0)
-    found = [_content(line) for line in file.read().split(b"\n")]
-    processes = [one["process"] for one in found if isinstance(one, dict) and "process" in one]
+    contents = [_content(line) for line in file.read().split(b"\n")]
+    processes = [one["process"] for one in contents if isinstance(one, dict) and "process" in one]
     return f"process {processes[-1]}" if processes else "unknown"
 
 
@@ -288,14 +288,14 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
     """Returns a description of the differences to another decoding."""
     if not isinstance(before, dict) or before.get("format") != now["format"]:
         return "of another version"
-    then, told = before.get("made_of", {}), []
+    then, parts = before.get("made_of", {}), []
     for name in {**then, **now["made_of"]}:
         was, is_now = then.get(name), now["made_of"].get(name)
         if was == is_now:
             continue
         is_digest = str(was).startswith(_DIGEST) or str(is_now).startswith(_DIGEST)
-        told.append(f"other {name}" if is_digest else f"{name}={was} (now {is_now})")
-    return f"of {', '.join(told)}"
+        parts.append(f"other {name}" if is_digest else f"{name}={was} (now {is_now})")
+    return f"of {', '.join(parts)}"
 
 
 def _say(line: str) -> None:

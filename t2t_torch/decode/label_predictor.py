@@ -130,7 +130,7 @@ class LabelPredictor:
         self.limits = LengthLimits.of(features, model.hparams, bound=bound)
         self.fields = tuple(self.kinds)
         self._question = Question(problem.full_name, self.fields)
-        self.specs = {field: its.input_spec(field, features) for field, its in self.kinds.items()}
+        self.specs = {field: kind.input_spec(field, features) for field, kind in self.kinds.items()}
         # A span is found in the written text, which the problem splits into words.
         if any(feature.selects_words for feature in features.targets.values()):
             for field, spec in self.specs.items():
@@ -172,35 +172,41 @@ class LabelPredictor:
           journal: journal with earlier predictions; records each batch.  Progress is displayed.
         """
         parts = [part for one in inputs for part in one.parts]
-        found = iter(self._found(parts, journal or Journal(), shown=journal is not None))
+        predictions = iter(
+            self._predictions(parts, journal or Journal(), report=journal is not None)
+        )
         return [
-            self._answer(one.sample, list(itertools.islice(found, len(one.parts))))
+            self._answer(one.sample, list(itertools.islice(predictions, len(one.parts))))
             for one in inputs
         ]
 
-    def _found(self, parts: Sequence[_Part], journal: Journal, *, shown: bool) -> list[Prediction]:
+    def _predictions(
+        self, parts: Sequence[_Part], journal: Journal, *, report: bool
+    ) -> list[Prediction]:
         """Returns the prediction of each part."""
-        found: dict[int, Prediction] = {
-            number: Prediction.joined(Prediction.of_value(name, *one) for name, one in kept.items())
-            for number, kept in journal.found.items()
+        predictions: dict[int, Prediction] = {
+            number: Prediction.joined(
+                Prediction.of_value(name, *one) for name, one in record.items()
+            )
+            for number, record in journal.predictions.items()
         }
-        before = len(found)
+        before = len(predictions)
         lengths = [max(map(len, part.row.values())) for part in parts]
         with contextlib.ExitStack() as stack:
             progress = DecodeProgress(len(parts), before=before, journal=journal.path)
-            if shown:
+            if report:
                 stack.enter_context(progress)
             for numbers in batches_of(lengths, _BATCH_TOKENS, _BATCH_TOKENS):
-                if all(number in found for number in numbers):
+                if all(number in predictions for number in numbers):
                     continue
                 self.before_batch()
                 batch = self._batch([parts[number].row for number in numbers])
                 values = self._values(batch, [parts[number].sample for number in numbers])
-                found.update(zip(numbers, values, strict=True))
+                predictions.update(zip(numbers, values, strict=True))
                 journal.add(list(zip(numbers, map(_kept, values), strict=True)))
-                if shown:
+                if report:
                     progress.advance(len(numbers))
-        return [found[number] for number in range(len(parts))]
+        return [predictions[number] for number in range(len(parts))]
 
     def _answer(self, sample: Mapping[str, Any], parts: Sequence[Prediction]) -> Prediction:
         """Returns the prediction of a sample from those of its parts."""
@@ -209,9 +215,9 @@ class LabelPredictor:
             for name in self.features.targets
         )
 
-    def sample_of(self, given: Input) -> Mapping[str, Any]:
+    def sample_of(self, value: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        return self._question.sample_of(given)
+        return self._question.sample_of(value)
 
     def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
         """Returns the batch of inputs for the model; raises the errors of `predict`."""
@@ -226,8 +232,8 @@ class LabelPredictor:
         except DataError as error:
             raise InputError(number, f"{str(error).removesuffix('.')}.") from None
         except (TypeError, ValueError, AttributeError):  # a problem that reads fields
-            told = reprlib.repr({field: sample[field] for field in self.fields})
-            raise InputError(number, f"{told} is not of the form that was expected.") from None
+            description = reprlib.repr({field: sample[field] for field in self.fields})
+            raise InputError(number, f"{description} has an unexpected format.") from None
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         for field, spec in self.specs.items():
@@ -273,8 +279,8 @@ class LabelPredictor:
         guesses: dict[str, Any] = {}
         device = next(self.model.parameters()).device
         with autocast(self.model.hparams.activation_dtype, device):
-            found = self.model.logits(batch)
-        for name, logits in found.items():
+            output = self.model.logits(batch)
+        for name, logits in output.items():
             modality: Any = self.model.modalities[name]
             guesses[name] = modality.predict(logits).rows()
         return [

@@ -84,11 +84,11 @@ def load(
         loaded = as_one([load_member(path, checkpoint, problem) for path in run_dir])
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    given = loaded.model.to(device), loaded.problem, loaded.features
+    arguments = loaded.model.to(device), loaded.problem, loaded.features
     if all(feature.generates for feature in loaded.features.targets.values()):
         trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
-        return (TreePredictor if trees else Predictor)(*given, hparams, loaded.info)
-    return LabelPredictor(*given, loaded.info)
+        return (TreePredictor if trees else Predictor)(*arguments, hparams, loaded.info)
+    return LabelPredictor(*arguments, loaded.info)
 
 
 class Loaded(NamedTuple):
@@ -152,12 +152,12 @@ def load_run(
             f"'{run.path}' is a run of several problems. Choose one with --problem= (in Python "
             f"problem=): {', '.join(learnt.problem_names)}."
         )
-    asked = learnt.component(problem)
+    requested = learnt.component(problem)
     _features(run, learnt)
     parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
     models = {name: _model(model_class, hparams, *part) for name, part in parts.items()}
     step = load_checkpoint(multi_model(models, hparams), run, checkpoint)
-    return Loaded(models[problem], asked, parts[problem][1], RunInfo(task, step))
+    return Loaded(models[problem], requested, parts[problem][1], RunInfo(task, step))
 
 
 def _model(
@@ -174,18 +174,18 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
     """
     ours, theirs = first.features, other.features
     for role in ("inputs", "targets"):
-        here, there = getattr(ours, role), getattr(theirs, role)
+        own, others = getattr(ours, role), getattr(theirs, role)
         differ = [
             name
-            for name in {**here, **there}
-            if name not in here
-            or name not in there
+            for name in {**own, **others}
+            if name not in own
+            or name not in others
             or meanings(ours, name) != meanings(theirs, name)
-            or here[name].labels != there[name].labels
+            or own[name].labels != others[name].labels
         ]
         if differ:
             name = differ[0]
-            scales = [scale_of(group[name]) if name in group else "" for group in (here, there)]
+            scales = [scale_of(group[name]) if name in group else "" for group in (own, others)]
             scale = f" ({'; '.join(scales)})" if any(scales) else ""
             raise HParamsError(
                 f"an ensemble needs runs with the same {role} and vocabularies, but {name!r} "
@@ -332,13 +332,13 @@ def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TMo
       RegistryError: the problem or the model is not registered.
       UsageError: a folder comes with the run, and the run is not trusted.
     """
-    gone = import_usr_dirs(run.path, task.usr_dirs)
+    missing = import_usr_dirs(run.path, task.usr_dirs)
     try:
         return registry.problem(task.problem), registry.model(task.model)
     except RegistryError as error:
-        if not gone:
+        if not missing:
             raise
         raise CheckpointError(
-            f"'{run.path}' was trained with --t2t_usr_dir={gone[0]}, which is missing: {error} "
+            f"'{run.path}' was trained with --t2t_usr_dir={missing[0]}, which is missing: {error} "
             "Give its new path with --t2t_usr_dir (in Python registry.import_usr_dir)."
         ) from error

@@ -250,9 +250,9 @@ class Decoding(NamedTuple, Generic[T]):
         file, keep = self.name_of(shard), shard is not None
         made_of = self._made_of(rows, shard, self.made_of()) if is_file else {}
         with journal_of(file if is_file else None, made_of, keep=keep) as journal:
-            found = self.find(rows, journal)
-            self.write(file, rows, found)
-        return found
+            predictions = self.find(rows, journal)
+            self.write(file, rows, predictions)
+        return predictions
 
     def _join(self) -> list[T]:
         """Decodes the missing parts, and writes the joined outputs."""
@@ -264,20 +264,20 @@ class Decoding(NamedTuple, Generic[T]):
             if journal_path(file).exists():  # Check this before decoding.
                 with journal_of(file, made_of, keep=True, same=True):
                     pass
-        found = []
+        predictions = []
         for file, made_of, rows in zip(files, parts, each, strict=True):
             with journal_of(file, made_of, keep=True, same=True) as journal:
-                found += self.find(rows, journal)
-        self.write(self.name_of(None), slice(0, self.total), found)
+                predictions += self.find(rows, journal)
+        self.write(self.name_of(None), slice(0, self.total), predictions)
         for file in files:
             journal_path(file).unlink(missing_ok=True)
-        return found
+        return predictions
 
     def _made_of(
         self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        told = {} if shard is None else {"shard": f"{shard.number} of {shard.count}"}
-        return {"inputs": self.digest_of(rows), **common, **told}
+        part = {} if shard is None else {"shard": f"{shard.number} of {shard.count}"}
+        return {"inputs": self.digest_of(rows), **common, **part}
 
 
 def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
@@ -358,50 +358,50 @@ def write_predictions(
       hparams: output settings.
     """
     if hparams.output_format == "text":
-        write_outputs(path, [one_line(found, hparams) for found in predictions], hparams)
+        write_outputs(path, [one_line(one, hparams) for one in predictions], hparams)
         return
     target = next(iter(predictor.features.targets))
     ids, alignments = hparams.identity_output, hparams.write_alignments
-    records = [prediction_record(found, ids=ids, alignments=alignments) for found in predictions]
+    records = [prediction_record(one, ids=ids, alignments=alignments) for one in predictions]
     with open_target(path) as stream:
         if hparams.output_format == "jsonl":
             for text, record in zip(inputs, records, strict=True):
-                given = text if isinstance(text, dict) else {predictor.field: text}
-                whole = {"input": given, "output": {target: record}}
+                input_ = text if isinstance(text, dict) else {predictor.field: text}
+                whole = {"input": input_, "output": {target: record}}
                 stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
             return
         more = {"ids": ids, "alignment": alignments}
-        told = ("value", "score", *(name for name, is_told in more.items() if is_told))
-        names = ["" if name == "value" else f"_{name}" for name in told]
-        places = max((len(found.hypotheses) for found in predictions), default=1)
+        fields = ("value", "score", *(name for name, is_written in more.items() if is_written))
+        names = ["" if name == "value" else f"_{name}" for name in fields]
+        places = max((len(one.hypotheses) for one in predictions), default=1)
         after = ["", *(f"_{place}" for place in range(2, places + 1))]
-        given = "prompt" if predictor.field == target else predictor.field
-        header = [given, *(f"{target}{name}{place}" for place in after for name in names)]
+        input_ = "prompt" if predictor.field == target else predictor.field
+        header = [input_, *(f"{target}{name}{place}" for place in after for name in names)]
         write_table(
             stream,
             header,
             (
                 [
                     text_of(text, predictor.field),
-                    *_cells(record.get("hypotheses", [record]), told, places),
+                    *_cells(record.get("hypotheses", [record]), fields, places),
                 ]
                 for text, record in zip(inputs, records, strict=True)
             ),
         )
 
 
-def text_of(given: Any, field: str) -> Any:
+def text_of(value: Any, field: str) -> Any:
     """Returns the text of an input; for a list of words, the words joined by spaces.
 
     Args:
-      given: the text, or a mapping that contains it.
+      value: the text, or a mapping that contains it.
       field: name of the text in the mapping.
     """
-    text = given.get(field, given) if isinstance(given, Mapping) else given
+    text = value.get(field, value) if isinstance(value, Mapping) else value
     return " ".join(map(str, text)) if isinstance(text, list) else text
 
 
-def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places: int) -> list[Any]:
+def _cells(hypotheses: Sequence[Mapping[str, Any]], names: Sequence[str], places: int) -> list[Any]:
     """Returns the cells of hypotheses, empty if there are fewer than `places`.
 
     An alignment is written in the format of word aligners, "0-0 1-2".
@@ -411,9 +411,9 @@ def _cells(hypotheses: Sequence[Mapping[str, Any]], told: Sequence[str], places:
         if name == "alignment"
         else hypothesis[name]
         for hypothesis in hypotheses
-        for name in told
+        for name in names
     ]
-    return cells + [None] * (places * len(told) - len(cells))
+    return cells + [None] * (places * len(names) - len(cells))
 
 
 def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) -> None:
@@ -540,10 +540,10 @@ class DecodeProgress:
             self._bar.close()
         if kind is not None:
             done = f"{self._done:,} of {self._total:,} inputs"
-            kept = "nothing of it is written"
+            resume_hint = "nothing of it is written"
             if self._journal is not None and self._done:
-                kept = f"{self._journal} keeps them, and the same command goes on there"
-            _say(f"decoding ended after {done}: {kept}")
+                resume_hint = f"{self._journal} keeps them, and the same command goes on there"
+            _say(f"decoding ended after {done}: {resume_hint}")
 
 
 def _say(line: str) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
-from t2t_torch.decode.constraints import Request, RequestMaker, read_wishes
+from t2t_torch.decode.constraints import Request, RequestMaker, read_constraints
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
 from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligned
@@ -48,16 +48,16 @@ def memory_errors(indices: Sequence[int], batch: Sequence[Sequence[int]]) -> Ite
         if not is_out_of_memory(error):
             raise
         number, tokens = indices[0] + 1, len(batch[0])
-        told = str(error).strip().splitlines()[0]
+        message = str(error).strip().splitlines()[0]
         if len(batch) > 1:
             raise DecodeError(
                 f"memory ran out over {len(batch)} inputs of at most {tokens:,} tokens (the "
-                f"longest is number {number}): {told}. Decode fewer at a time: "
+                f"longest is number {number}): {message}. Decode fewer at a time: "
                 f"--decode_hparams=batch_size={len(batch) // 2}"
             ) from None
         raise DecodeError(
             f"memory ran out over input {number} (line {number} of a file), which has {tokens:,} "
-            f"tokens: {told}. Leave it out, divide it, or cut inputs: "
+            f"tokens: {message}. Leave it out, divide it, or cut inputs: "
             "--decode_hparams=max_input_size=1000"
         ) from None
 
@@ -167,8 +167,8 @@ class Predictor:
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
         hparams = hparams or self.hparams
-        found = dict(self.predict_ids(self.encode(inputs, hparams), hparams))
-        return [found[index] for index in range(len(inputs))]
+        predictions = dict(self.predict_ids(self.encode(inputs, hparams), hparams))
+        return [predictions[index] for index in range(len(inputs))]
 
     def encode(
         self,
@@ -183,13 +183,13 @@ class Predictor:
           DataError: a text has no ids in the vocabulary, or a constraint cannot be satisfied.
         """
         feature = self._input or self._target
-        read = [read_wishes(given, self.field) for given in texts]
+        read = [read_constraints(value, self.field) for value in texts]
         cut = self.problem.cutters.get(feature.source or self.field)
         encoded = feature.encode_batch([cut(text) if cut else text for text, _ in read])
         if feature.add_eos and self._input is None:
             encoded = [ids[:-1] for ids in encoded]
         encoded = [self.cut(ids, hparams) for ids in encoded]
-        if any(wishes for _, wishes in read):
+        if any(constraints for _, constraints in read):
             (name,) = self.features.targets
             maker = RequestMaker(
                 self._target,
@@ -198,8 +198,8 @@ class Predictor:
                 goes_on=self.field if self._input is None else None,
             )
             encoded = [
-                maker.request(ids, wishes) if wishes else ids
-                for ids, (_, wishes) in zip(encoded, read, strict=True)
+                maker.request(ids, constraints) if constraints else ids
+                for ids, (_, constraints) in zip(encoded, read, strict=True)
             ]
         return encoded
 
@@ -222,8 +222,8 @@ class Predictor:
           inputs: ids as returned by `encode`.
           hparams: decoding settings; the predictor's by default.
         """
-        for found in self.predict_batches(inputs, hparams):
-            yield from found
+        for batch_predictions in self.predict_batches(inputs, hparams):
+            yield from batch_predictions
 
     def predict_batches(
         self,
@@ -290,7 +290,7 @@ class Predictor:
             return self._draw_batch(inputs, {name: ids}, (limits, prefix), hparams)
         with self.autocast(hparams, device):
             model = self._searched(hparams)
-            found = beam_search(
+            result = beam_search(
                 functools.partial(self._step, model=model),
                 model.encode({name: ids}),
                 max_lengths=limits,
@@ -303,10 +303,10 @@ class Predictor:
             )
         places = hparams.beam_size if hparams.return_beams else 1
         predictions = [
-            self._prediction(row, scores, begun)
-            for row, scores, begun in zip(
-                found.ids[:, :places].tolist(),
-                found.scores[:, :places].tolist(),
+            self._prediction(row, scores, prompt)
+            for row, scores, prompt in zip(
+                result.ids[:, :places].tolist(),
+                result.scores[:, :places].tolist(),
                 _prefixes(inputs),
                 strict=True,
             )
@@ -327,7 +327,7 @@ class Predictor:
         rows = {name: values.repeat_interleave(count, 0) for name, values in batch.items()}
         with self.autocast(hparams, ids.device):
             model = self._searched(hparams)
-            found = sample(
+            drawn = sample(
                 functools.partial(self._step, model=model),
                 model.encode(rows),
                 max_lengths=limits.repeat_interleave(count, 0),
@@ -347,18 +347,18 @@ class Predictor:
                 ),
             )
         together = zip(
-            found.ids.view(len(inputs), count, -1).tolist(),
-            found.scores.view(len(inputs), count).tolist(),
+            drawn.ids.view(len(inputs), count, -1).tolist(),
+            drawn.scores.view(len(inputs), count).tolist(),
             _prefixes(inputs),
             strict=True,
         )
-        return [self._prediction(*found) for found in together]
+        return [self._prediction(*drawn) for drawn in together]
 
     def autocast(self, hparams: DecodeHParams, device: torch.device) -> torch.autocast:
         """Returns the context of `activation_dtype`; it casts weights once, not at each step."""
-        asked = hparams.activation_dtype
+        dtype = hparams.activation_dtype
         trained = self.model.hparams.activation_dtype
-        return autocast(trained if asked == "as_trained" else asked, device)
+        return autocast(trained if dtype == "as_trained" else dtype, device)
 
     def _searched(self, hparams: DecodeHParams) -> Any:
         """Returns the model, or its version with a compiled step."""
@@ -375,12 +375,12 @@ class Predictor:
         return logits[:, : self._target.vocab_size], state
 
     def _prediction(
-        self, rows: list[list[int]], scores: list[float], begun: Sequence[int] = ()
+        self, rows: list[list[int]], scores: list[float], prefix: Sequence[int] = ()
     ) -> Prediction:
         """Returns the prediction for an input, without the prefix that was set."""
-        found = [([*begun, *ids], score) for ids, score in found_of(rows, scores)]
+        pairs = [([*prefix, *ids], score) for ids, score in sorted_hypotheses(rows, scores)]
         hypotheses = [
-            Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in found
+            Hypothesis(self._target.decode(ids), tuple(ids), score) for ids, score in pairs
         ]
         return Prediction.of_texts(self.target, hypotheses)
 
@@ -388,8 +388,8 @@ class Predictor:
 def _each_once(prediction: Prediction) -> Prediction:
     """Returns a prediction without the duplicates that several groups of the beam produced."""
     first = {hypothesis.ids: hypothesis for hypothesis in reversed(prediction.hypotheses)}
-    kept = tuple(h for h in prediction.hypotheses if first[h.ids] is h)
-    return dataclasses.replace(prediction, hypotheses=kept)
+    hypotheses = tuple(h for h in prediction.hypotheses if first[h.ids] is h)
+    return dataclasses.replace(prediction, hypotheses=hypotheses)
 
 
 def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
@@ -397,27 +397,27 @@ def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     return [ids.prefix if isinstance(ids, Request) else () for ids in inputs]
 
 
-def found_of(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
+def sorted_hypotheses(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
     """Returns (ids without end symbol and padding, score) of an input's hypotheses."""
-    found: list[tuple[list[int], float]] = []
+    hypotheses: list[tuple[list[int], float]] = []
     for row, score in zip(rows, scores, strict=True):
-        if found and score <= NO_SCORE:
+        if hypotheses and score <= NO_SCORE:
             break  # unfilled places
         ids = row[: row.index(EOS)] if EOS in row else row
-        found.append((ids[: _content_length(ids)], score))
-    return found
+        hypotheses.append((ids[: _content_length(ids)], score))
+    return hypotheses
 
 
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
     """Returns the one text among the inputs or targets."""
-    found = [feature for feature in features.values() if feature.aligned_to is None]
-    if len(found) != 1 or not found[0].is_text:
+    texts = [feature for feature in features.values() if feature.aligned_to is None]
+    if len(texts) != 1 or not texts[0].is_text:
         kinds = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in features.items())
         raise DecodeError(
             f"problem {problem.full_name!r} has {kinds}: expected one Text to read and one to "
             "write. Call the model itself (Predictor.model) for its logits."
         )
-    return found[0]
+    return texts[0]
 
 
 def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:

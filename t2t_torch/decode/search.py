@@ -91,8 +91,8 @@ class SearchConstraints:
     @property
     def tells_places_apart(self) -> bool:
         """True if the hypotheses of a row may differ in more than their ids."""
-        asked = (self._constraints, self._coverage, self._diversity)
-        return any(one is not None for one in asked)
+        constraints = (self._constraints, self._coverage, self._diversity)
+        return any(one is not None for one in constraints)
 
     def begin(self, beam: Beam, state: Any, step: _Step) -> tuple[Beam, Any, _Step]:
         """Returns beam, state and step in the form that the constraints need.
@@ -164,8 +164,8 @@ class SearchConstraints:
         taken = log_probs.new_zeros(log_probs.size(0), log_probs.size(-1))
         groups, places, added = [], [], []
         for number in range(self.groups):
-            part, found = diversity.group(beam, number), log_probs[:, number].flatten(0, 1)
-            best = self._best(found, part, number, at, diversity.less(taken, beam, number))
+            part, scores = diversity.group(beam, number), log_probs[:, number].flatten(0, 1)
+            best = self._best(scores, part, number, at, diversity.less(taken, beam, number))
             grown, parents = grow(part, best, EOS)
             groups.append(_without_dead(grown))
             places.append(parents)
@@ -202,12 +202,12 @@ class SearchConstraints:
         if self._constraints is None:
             self.forbid(log_probs, Written(ids, rows))
         else:
-            progress, given = self._constraints.progress(ids, rows), log_probs.clone()
+            progress, original = self._constraints.progress(ids, rows), log_probs.clone()
             for ban in self._bans:
                 ban.forbid(log_probs, Written(ids, rows, progress.wanted))
             room = (beam.limits - at.length - 1).repeat_interleave(beam_size)
-            self._constraints.restrict(log_probs, progress, room, given)
-            _let_end(log_probs, given[:, EOS])
+            self._constraints.restrict(log_probs, progress, room, original)
+            _let_end(log_probs, original[:, EOS])
         best = self._chosen(log_probs, beam, progress, at, less)
         if self._coverage is not None:
             of_places = self._coverage.penalty().view(-1, self.groups, beam_size)[:, number]
@@ -224,16 +224,16 @@ class SearchConstraints:
         less: DiversityPenalty | None,
     ) -> Candidates:
         """Returns the best continuations; applies penalties to those that do not end, if any."""
-        found, chosen_from = log_probs, beam
+        scores, chosen_from = log_probs, beam
         if less is not None:
-            found = (
+            scores = (
                 log_probs.unflatten(0, beam.alive_log_probs.shape) - less.ids[:, None]
             ).flatten(0, 1)
             chosen_from = beam._replace(alive_log_probs=beam.alive_log_probs - less.places)
         if self._constraints is not None and progress is not None:
-            best = self._constraints.candidates(found, progress, chosen_from, at.length, at.alpha)
+            best = self._constraints.candidates(scores, progress, chosen_from, at.length, at.alpha)
         else:
-            best = best_of(found, chosen_from, at.length, at.alpha, at.candidates_per_beam)
+            best = best_of(scores, chosen_from, at.length, at.alpha, at.candidates_per_beam)
         if less is None:
             return best
         index = best.parents * log_probs.size(-1) + best.ids
@@ -279,20 +279,20 @@ def rules_of(
       device: device of the tensors.
       go_on: True if inputs are prefixes, for language models.
     """
-    asked = [ids if isinstance(ids, Request) else Request(ids) for ids in inputs]
+    requests = [ids if isinstance(ids, Request) else Request(ids) for ids in inputs]
     bans: list[LogitsProcessor] = []
     if hparams.no_repeat_ngram_size:
         bans.append(RepeatedNgrams(hparams.no_repeat_ngram_size))
-    if any(request.forbidden for request in asked):
-        bans.append(ForbiddenPhrases(Phrases.of([each.forbidden for each in asked], device)))
+    if any(request.forbidden for request in requests):
+        bans.append(ForbiddenPhrases(Phrases.of([each.forbidden for each in requests], device)))
     least = [hparams.least_length(0 if go_on else len(ids)) for ids in inputs]
     if any(least):
-        given = [len(ids) if go_on else 0 for ids in inputs]
-        lengths = [a + b for a, b in zip(least, given, strict=True)]
+        prefix_lengths = [len(ids) if go_on else 0 for ids in inputs]
+        lengths = [a + b for a, b in zip(least, prefix_lengths, strict=True)]
         bans.append(MinimumLength(torch.tensor(lengths, device=device)))
     constraints = coverage = diversity = None
-    if any(request.constraints for request in asked):
-        constraints = Constraints(Phrases.of([each.constraints for each in asked], device))
+    if any(request.constraints for request in requests):
+        constraints = Constraints(Phrases.of([each.constraints for each in requests], device))
     if hparams.coverage_penalty:
         coverage = Coverage(hparams.coverage_penalty)
     if hparams.num_beam_groups > 1:
@@ -511,8 +511,8 @@ def numbers_of(
     rows = []
     for ids in inputs:
         for draw in range(draws):
-            told = f"{seed} {draw} {' '.join(map(str, ids))}".encode()
-            key = int.from_bytes(hashlib.sha256(told).digest()[:16], "little")
+            text = f"{seed} {draw} {' '.join(map(str, ids))}".encode()
+            key = int.from_bytes(hashlib.sha256(text).digest()[:16], "little")
             rows.append(uniform(np.random.Philox(key=key).random_raw(length)))
     return torch.from_numpy(np.stack(rows)).to(device)
 
@@ -549,7 +549,7 @@ def sample(
     """
     if prefix is None or not prefix.numel():
         prefix = max_lengths.new_zeros(len(max_lengths), 1)
-    given = (prefix != PAD).sum(1)  # [R]
+    prefix_lengths = (prefix != PAD).sum(1)  # [R]
     longest = int(max_lengths.max())
     drawn = max_lengths.new_zeros(len(max_lengths), max(longest, 1))
     scores = torch.zeros(len(max_lengths), dtype=torch.float64, device=max_lengths.device)
@@ -560,14 +560,14 @@ def sample(
         logits, state = step(last, state)
         if bool(logits.isnan().any()):
             raise DecodeError("the model's logits are not numbers: decode an earlier checkpoint.")
-        inside = position < given[rows]
-        place = (position - given[rows]).clamp(min=0)
+        inside = position < prefix_lengths[rows]
+        place = (position - prefix_lengths[rows]).clamp(min=0)
         limited = _allowed(logits, rules, written, rows, position)
         ids = sampler.draw(limited, numbers[rows, place])
         ids = torch.where(inside, prefix[rows, min(position, prefix.size(1) - 1)], ids)
-        found = logits.double().log_softmax(-1).gather(1, ids[:, None]).squeeze(1)
+        log_probs = logits.double().log_softmax(-1).gather(1, ids[:, None]).squeeze(1)
         written[rows, position] = ids
-        scores[rows] += torch.where(inside, 0.0, found)
+        scores[rows] += torch.where(inside, 0.0, log_probs)
         drawn[rows, place] = torch.where(inside, PAD, ids)
         ended = (~inside & (ids == eos)) | (position + 1 >= max_lengths[rows])
         going = (~ended).nonzero().flatten()

@@ -12,7 +12,7 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import check_aligned
-from t2t_torch.decode.predictor import Predictor, RunInfo, found_of
+from t2t_torch.decode.predictor import Predictor, RunInfo, sorted_hypotheses
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError
@@ -105,16 +105,16 @@ class TreePredictor(Predictor):
           DataError: an input does not have one label per word, or has too many words.
           DecodeError: an input lacks a field.
         """
-        return [self.cut(self._sentence(given), hparams) for given in texts]
+        return [self.cut(self._sentence(value), hparams) for value in texts]
 
-    def _sentence(self, given: Any) -> Sentence:
-        if given == "":  # an empty line, for any fields
+    def _sentence(self, value: Any) -> Sentence:
+        if value == "":  # an empty line, for any fields
             return Sentence([], {}, [], [])
-        sample = given if isinstance(given, Mapping) else {self._tree.of: given}
+        sample = value if isinstance(value, Mapping) else {self._tree.of: value}
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
-                f"{given!r} has no {', '.join(missing)}; {self.problem.full_name!r} is asked with "
+                f"{value!r} has no {', '.join(missing)}; {self.problem.full_name!r} is asked with "
                 f"the fields {', '.join(self.fields)}. Give a mapping (in a file, called .jsonl, a "
                 "JSON object, one a line)."
             )
@@ -134,8 +134,8 @@ class TreePredictor(Predictor):
           DecodeError: the problem needs more than a sentence and a tree.
         """
         (target,) = self.features.targets
-        made = {self._tree.of: list(words_of(text)), target: tree}
-        (sample,) = self.problem.examples_of(made)
+        values = {self._tree.of: list(words_of(text)), target: tree}
+        (sample,) = self.problem.examples_of(values)
         sentence = self._sentence(sample)
         self.cut(sentence)
         return {**sentence.row, target: self._tree.encode(sample[target])}
@@ -190,9 +190,9 @@ class TreePredictor(Predictor):
         every = [ids for ids in inputs if isinstance(ids, Sentence)]
         assert len(every) == len(inputs), "`encode` makes them"
         sentences = [sentence for sentence in every if sentence.words]
-        found = iter(self._search(sentences, hparams) if sentences else ())
+        results = iter(self._search(sentences, hparams) if sentences else ())
         none = Prediction.of_texts(self.target, [_NO_TREE])
-        return [next(found) if sentence.words else none for sentence in every]
+        return [next(results) if sentence.words else none for sentence in every]
 
     def _search(self, sentences: Sequence[Sentence], hparams: DecodeHParams) -> list[Prediction]:
         """Returns the trees of sentences, all of which have words."""
@@ -211,7 +211,7 @@ class TreePredictor(Predictor):
                 )
                 state = _Building(state, rules.start(words, limits))
                 step = self._valid_step(rules)
-            found = beam_search(
+            result = beam_search(
                 step,
                 state,
                 max_lengths=limits,
@@ -221,11 +221,11 @@ class TreePredictor(Predictor):
                 candidates_per_beam=1 if hparams.beam_size == 1 else 2,
             )
         places = hparams.beam_size if hparams.return_beams else 1
-        rows = zip(found.ids[:, :places].tolist(), found.scores[:, :places].tolist(), strict=True)
+        rows = zip(result.ids[:, :places].tolist(), result.scores[:, :places].tolist(), strict=True)
         return [
             Prediction.of_texts(
                 self.target,
-                [self._hypothesis(ids, score, sentence) for ids, score in found_of(*row)],
+                [self._hypothesis(ids, score, sentence) for ids, score in sorted_hypotheses(*row)],
             )
             for sentence, row in zip(sentences, rows, strict=True)
         ]

@@ -44,7 +44,7 @@ def end_after(target: Path, *batches: list[tuple[int, Any]], made_of: Any = MADE
 
 def found_in(target: Path, made_of: Any = MADE_OF) -> dict[int, Any]:
     with pytest.raises(EndedError), journal_of(target, made_of) as journal:
-        found = dict(journal.found)
+        found = dict(journal.predictions)
         raise EndedError
     return found
 
@@ -55,7 +55,7 @@ def test_what_was_found_is_there_after_an_end_and_gone_after_the_last_one(target
     expected = {2: ["a", 0.1], 0: ["b\n\ud800", -0.25], 1: None, 3: {"x": [1.5, None]}}
     assert found_in(target) == expected
     with journal_of(target, MADE_OF) as journal:
-        assert journal.found == expected
+        assert journal.predictions == expected
     assert not list(target.parent.iterdir())
 
 
@@ -141,7 +141,9 @@ def test_a_full_disk_is_told_and_what_was_found_before_is_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with (
-        pytest.raises(DecodeError, match=r"No space left on device\. What was found for 1 inputs"),
+        pytest.raises(
+            DecodeError, match=r"No space left on device\. It holds the predictions for 1 inputs"
+        ),
         journal_of(target, MADE_OF) as journal,
     ):
         journal.add([(0, "first")])

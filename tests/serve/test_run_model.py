@@ -104,7 +104,7 @@ def test_too_much_attention_is_refused_and_the_answer_without_is_not(
     server = serve(source(run))
     answer = server.post("/predict", {"inputs": ["May 3rd, 2020"], "attention": True})
     assert answer.status_code == 422
-    assert "Ask without attention" in answer.json()["error"]
+    assert "Leave out `attention`" in answer.json()["error"]
     assert server.post("/predict", {"inputs": ["May 3rd, 2020"]}).status_code == 200
 
 
