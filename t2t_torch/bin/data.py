@@ -54,7 +54,7 @@ def _run() -> int:
     shared.require(FLAGS, "problem", "data_dir")
     if FLAGS["hparams"].present and not _flag("hparams_set"):
         raise UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
-    from t2t_torch.reports.data_report import findings, sections_of, told
+    from t2t_torch.reports.data_report import findings, plain_text, sections_of
     from t2t_torch.reports.page import page
     from t2t_torch.reports.plots import INSTALL, can_draw, draw
 
@@ -62,7 +62,7 @@ def _run() -> int:
     json_file, report = (shared.file_to_write(FLAGS, name) for name in ("json", "report"))
     statistics = _statistics(problem, Path(_flag("data_dir")))
     sections, remarks = sections_of(statistics), findings(statistics)
-    print(told(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
+    print(plain_text(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
     if json_file is not None:
         text = json.dumps({**statistics.plain(), "findings": remarks}, ensure_ascii=False)
         _write(json_file, text + "\n")

@@ -147,10 +147,10 @@ def id_counts(ids: np.ndarray, size: int) -> np.ndarray:
     return counts
 
 
-def _outgrown(found: str, expected: str) -> DataError:
+def _outgrown(actual: str, expected: str) -> DataError:
     return DataError(
-        f"The data has {found}, its vocabulary or labels {expected}: the problem has changed since "
-        "the data was made. Make it anew:  t2t-datagen --overwrite ..."
+        f"The data has {actual}, its vocabulary or labels {expected}: the problem has changed "
+        "since the data was made. Make it anew:  t2t-datagen --overwrite ..."
     )
 
 
@@ -378,9 +378,9 @@ def spans_of(column: Column) -> Spans:
     without = words = most = 0
     for _, rows in column.blocks():
         places = rows.values.reshape(-1, 2).astype(np.int64)
-        there = places[places[:, 0] != NO_SPAN]
-        widths = there[:, 1] - there[:, 0] + 1
-        without += len(places) - len(there)
+        valid = places[places[:, 0] != NO_SPAN]
+        widths = valid[:, 1] - valid[:, 0] + 1
+        without += len(places) - len(valid)
         words += int(widths.sum())
         most = max(most, int(widths.max(initial=0)))
     return Spans(without, words / max(1, len(column) - without), most)
@@ -753,11 +753,11 @@ class RowKeys:
         cls, inputs: Mapping[str, Hashes], targets: Mapping[str, Hashes], rest: Hashes
     ) -> RowKeys:
         """Joins the hashes of features; `rest` are those of features that are neither."""
-        given = _joined(inputs)
+        joined = _joined(inputs)
         wanted = _joined(targets)
         zero = np.zeros_like(rest)
-        both = combined(zero if given is None else given, zero if wanted is None else wanted)
-        return cls(combined(both, rest), given, zero if wanted is None else wanted)
+        both = combined(zero if joined is None else joined, zero if wanted is None else wanted)
+        return cls(combined(both, rest), joined, zero if wanted is None else wanted)
 
 
 def _joined(hashes: Mapping[str, Hashes]) -> Hashes | None:
@@ -825,17 +825,17 @@ def repeats_of(keys: RowKeys) -> Repeats:
     )
 
 
-def overlap_of(split: str, keys: RowKeys, other: str, there: RowKeys) -> Overlap:
+def overlap_of(split: str, keys: RowKeys, other: str, other_keys: RowKeys) -> Overlap:
     """Counts the rows of one split that are in another too."""
-    found = _Sorted(there.rows).find(keys.rows)
-    same = np.flatnonzero(found >= 0)
-    examples = tuple(Pair(int(found[row]), int(row)) for row in same[:EXAMPLES])
-    if keys.inputs is None or there.inputs is None:
+    rows = _Sorted(other_keys.rows).find(keys.rows)
+    same = np.flatnonzero(rows >= 0)
+    examples = tuple(Pair(int(rows[row]), int(row)) for row in same[:EXAMPLES])
+    if keys.inputs is None or other_keys.inputs is None:
         return Overlap(split, other, len(same), examples, None, ())
-    given = _Sorted(there.inputs).find(keys.inputs)
-    alike = np.flatnonzero(given >= 0)
+    inputs = _Sorted(other_keys.inputs).find(keys.inputs)
+    alike = np.flatnonzero(inputs >= 0)
     rest = np.setdiff1d(alike, same, assume_unique=True)[:EXAMPLES]
-    input_examples = tuple(Pair(int(given[row]), int(row)) for row in rest)
+    input_examples = tuple(Pair(int(inputs[row]), int(row)) for row in rest)
     return Overlap(split, other, len(same), examples, len(alike), input_examples)
 
 

@@ -1,4 +1,4 @@
-"""A census as the sections of a report."""
+"""Dataset statistics as the sections of a report."""
 
 from __future__ import annotations
 
@@ -36,53 +36,53 @@ _TOP_LABELS = 20
 _FIRST_TWO = frozenset({0, 1})
 
 
-def sections_of(census: DatasetStatistics) -> list[Section]:
+def sections_of(statistics: DatasetStatistics) -> list[Section]:
     """Returns the sections; those that do not apply to the data are left out."""
-    made = [
-        _lengths(census),
-        _unknowns(census),
-        _labels(census),
-        _numbers(census),
-        _samples(census),
-        _extremes(census),
-        _duplicates(census),
-        _buckets(census),
+    sections = [
+        _lengths(statistics),
+        _unknowns(statistics),
+        _labels(statistics),
+        _numbers(statistics),
+        _samples(statistics),
+        _extremes(statistics),
+        _duplicates(statistics),
+        _buckets(statistics),
     ]
-    return [section for section in made if section.blocks]
+    return [section for section in sections if section.blocks]
 
 
-def _each(census: DatasetStatistics) -> Iterator[tuple[str, FeatureStats, SplitFeatureStats]]:
+def _each(statistics: DatasetStatistics) -> Iterator[tuple[str, FeatureStats, SplitFeatureStats]]:
     """Yields every feature of every split, split by split."""
-    for split in census.rows:
-        for feature in census.features:
+    for split in statistics.rows:
+        for feature in statistics.features:
             if split in feature.splits:
                 yield split, feature, feature.splits[split]
 
 
-def _lengths(census: DatasetStatistics) -> Section:
+def _lengths(statistics: DatasetStatistics) -> Section:
     head = ("split", "rows", "feature", "kind", "tokens", "mean", "median", "95 %", "longest")
     rows: list[list[Cell]] = []
     last = ""
-    for split, feature, figures in _each(census):
-        first = [split, number(census.rows[split])] if split != last else ["", ""]
+    for split, feature, figures in _each(statistics):
+        first = [split, number(statistics.rows[split])] if split != last else ["", ""]
         last = split
-        told = [""] * 5
+        cells = [""] * 5
         if figures.lengths is not None:
             one = figures.lengths
-            told = [f"{one.mean:.1f}", number(one.median), number(one.p95), number(one.longest)]
-            told = [number(one.total), *told]
-        rows.append([*first, feature.name, feature.kind, *told, number(figures.distinct)])
+            cells = [f"{one.mean:.1f}", number(one.median), number(one.p95), number(one.longest)]
+            cells = [number(one.total), *cells]
+        rows.append([*first, feature.name, feature.kind, *cells, number(figures.distinct)])
     blocks: list[Block] = [Table((*head, "different"), rows, frozenset({0, 2, 3}))]
-    for feature in census.features:
+    for feature in statistics.features:
         if feature.histogram is not None and feature.shape[:1] == (None,):
             blocks.append(Plot(f"histogram-{feature.name}", f"Rows by length of {feature.name}"))
-    for pair in census.pairs:
+    for pair in statistics.pairs:
         first_name, second = pair.names
         blocks.append(
             Plot(f"pair-{second}", f"Rows by the lengths of {first_name} and of {second}")
         )
         correlation = "" if pair.correlation is None else f", correlation {pair.correlation:.2f}"
-        split = next(iter(census.rows))
+        split = next(iter(statistics.rows))
         told_ratio = f"{pair.ratio:.2f} tokens of {second} for one of {first_name}"
         blocks.append(Note(f"In {split}: {told_ratio}{correlation} of their lengths."))
     meaning = (
@@ -93,15 +93,15 @@ def _lengths(census: DatasetStatistics) -> Section:
     return Section("lengths", "Rows and lengths", meaning, blocks)
 
 
-def _unknowns(census: DatasetStatistics) -> Section:
+def _unknowns(statistics: DatasetStatistics) -> Section:
     head = ("split", "feature", "vocabulary", "in use", "unknown as", "tokens", "share", "rows")
     rows: list[list[Cell]] = []
-    for split, feature, figures in _each(census):
+    for split, feature, figures in _each(statistics):
         one = figures.unknowns
         if one is None:
             continue
         often = ", ".join(f"“{what}” {count:,}" for what, count in one.most_frequent)
-        start = census.starts.get(split, {}).get(one.first_row, {}).get(feature.name, "")
+        start = statistics.starts.get(split, {}).get(one.first_row, {}).get(feature.name, "")
         rows.append(
             [
                 split,
@@ -125,9 +125,9 @@ def _unknowns(census: DatasetStatistics) -> Section:
     return Section("unknowns", "Vocabulary and what is unknown", meaning, [table] if rows else [])
 
 
-def _labels(census: DatasetStatistics) -> Section:
+def _labels(statistics: DatasetStatistics) -> Section:
     blocks: list[Block] = []
-    for feature in census.features:
+    for feature in statistics.features:
         splits = {split: one.labels for split, one in feature.splits.items() if one.labels}
         if splits:
             blocks += [_label_table(feature, splits), *_label_notes(feature)]
@@ -166,9 +166,9 @@ def _label_notes(feature: FeatureStats) -> Iterator[Note]:
         if labels is None:
             continue
         if split == Split.TRAIN.value and labels.absent:
-            shown = ", ".join(labels.absent[:_TOP_LABELS])
+            names = ", ".join(labels.absent[:_TOP_LABELS])
             more = "" if len(labels.absent) <= _TOP_LABELS else ", …"
-            yield Note(f"Never in training ({len(labels.absent):,}): {shown}{more}")
+            yield Note(f"Never in training ({len(labels.absent):,}): {names}{more}")
         if labels.unknown:
             share = percent(labels.unknown / labels.total)
             yield Note(f"Unknown to training, in {split}: {labels.unknown:,} ({share}).")
@@ -176,27 +176,27 @@ def _label_notes(feature: FeatureStats) -> Iterator[Note]:
             yield Note(f"Without any label, in {split}: {counted(labels.none, 'row')}.")
 
 
-def _numbers(census: DatasetStatistics) -> Section:
+def _numbers(statistics: DatasetStatistics) -> Section:
     rows: list[list[Cell]] = []
     pictures: list[list[Cell]] = []
     spans: list[list[Cell]] = []
     summaries: list[list[Cell]] = []
-    for split, feature, figures in _each(census):
+    for split, feature, figures in _each(statistics):
         for place, one in enumerate(figures.numbers):
-            told = [number(round(x, 6)) for x in (one.mean, one.std, one.low, one.high)]
+            cells = [number(round(x, 6)) for x in (one.mean, one.std, one.low, one.high)]
             if feature.kind == "Image":
                 size = " x ".join(map(str, feature.shape[:2]))
-                pictures.append([split, feature.name, size, str(place), *told])
+                pictures.append([split, feature.name, size, str(place), *cells])
             else:
-                rows.append([split, feature.name, str(place), *told])
+                rows.append([split, feature.name, str(place), *cells])
         if figures.spans is not None:
             span = figures.spans
-            share = span.without / max(1, census.rows[split])
-            told = [number(span.without), percent(share), f"{span.mean_words:.1f}"]
-            spans.append([split, feature.name, *told, number(span.most_words)])
+            share = span.without / max(1, statistics.rows[split])
+            cells = [number(span.without), percent(share), f"{span.mean_words:.1f}"]
+            spans.append([split, feature.name, *cells, number(span.most_words)])
         for name, value in figures.summary.items():
-            shown = value if isinstance(value, str) else number(round(value, 6))
-            summaries.append([split, feature.name, name, shown])
+            text = value if isinstance(value, str) else number(round(value, 6))
+            summaries.append([split, feature.name, name, text])
     first, last = ("split", "feature"), ("mean", "std", "least", "greatest")
     tables = (
         Table((*first, "place", *last), rows, _FIRST_TWO, "Numbers"),
@@ -209,47 +209,47 @@ def _numbers(census: DatasetStatistics) -> Section:
     blocks: list[Block] = [table for table in tables if table.rows]
     blocks += [
         Plot(f"histogram-{feature.name}", f"Rows by value of {feature.name}")
-        for feature in census.features
+        for feature in statistics.features
         if feature.histogram is not None and feature.shape[:1] != (None,)
     ]
     meaning = "Numbers are as they were before they were standardized.  std: standard deviation."
     return Section("numbers", "Numbers, pictures, answers", meaning, blocks)
 
 
-def _samples(census: DatasetStatistics) -> Section:
+def _samples(statistics: DatasetStatistics) -> Section:
     meaning = (
         "Rows from the middle of equal parts of each split.  Below each text are its ids; … shows "
         "that something is cut.  Rows count from 0, in the order of the shards."
     )
-    return Section("samples", "Samples", meaning, census.samples)
+    return Section("samples", "Samples", meaning, statistics.samples)
 
 
-def _extremes(census: DatasetStatistics) -> Section:
+def _extremes(statistics: DatasetStatistics) -> Section:
     blocks: list[Block] = []
     for title, attribute in (("Longest", "longest"), ("Shortest", "shortest")):
         rows: list[list[Cell]] = []
-        for split, feature, figures in _each(census):
+        for split, feature, figures in _each(statistics):
             for one in getattr(figures, attribute):
-                text = census.starts[split][one.row].get(feature.name, "")
-                told = [split, feature.name, number(one.row), number(one.length)]
-                rows.append([*told, text or "(empty)"])
+                text = statistics.starts[split][one.row].get(feature.name, "")
+                cells = [split, feature.name, number(one.row), number(one.length)]
+                rows.append([*cells, text or "(empty)"])
         if rows:
             head = ("split", "feature", "row", "length", "begins with")
             blocks.append(Table(head, rows, frozenset({0, 1, 4}), title))
     return Section("extremes", "The longest and the shortest", "Lengths are in tokens.", blocks)
 
 
-def _duplicates(census: DatasetStatistics) -> Section:
+def _duplicates(statistics: DatasetStatistics) -> Section:
     rows: list[list[Cell]] = []
-    for split, one in census.repeats.items():
+    for split, one in statistics.repeats.items():
         counts = (one.rows, one.inputs, one.contradictions, one.most_times)
-        told = ["" if count is None else number(count) for count in counts]
-        rows.append([split, number(census.rows[split]), *told])
+        cells = ["" if count is None else number(count) for count in counts]
+        rows.append([split, number(statistics.rows[split]), *cells])
     head = ("split", "rows", "same row", "same inputs", "other targets", "most times")
     blocks: list[Block] = [Table(head, rows, frozenset({0}), "Within a split")] if rows else []
     crossed: list[list[Cell]] = []
-    for cross in census.overlaps:
-        size = max(1, census.rows[cross.split])
+    for cross in statistics.overlaps:
+        size = max(1, statistics.rows[cross.split])
         shares: list[Cell] = [number(cross.rows), percent(cross.rows / size)]
         if cross.inputs is not None:
             shares += [number(cross.inputs), percent(cross.inputs / size)]
@@ -257,9 +257,9 @@ def _duplicates(census: DatasetStatistics) -> Section:
     if crossed:
         across = ("rows of", "also in", "same row", "share", "same inputs", "share")
         blocks.append(Table(across, crossed, frozenset({0, 1}), "Across splits"))
-    if examples := list(_duplicate_examples(census)):
-        shown = ("what", "split", "row", "begins with")
-        blocks.append(Table(shown, examples, frozenset({0, 1, 3}), "Examples"))
+    if examples := list(_duplicate_examples(statistics)):
+        columns = ("what", "split", "row", "begins with")
+        blocks.append(Table(columns, examples, frozenset({0, 1, 3}), "Examples"))
     meaning = (
         "Same row: it equals an earlier one in every feature.  Same inputs: these equal an "
         "earlier row's, whatever the targets.  Other targets: rows whose inputs are there with "
@@ -268,28 +268,29 @@ def _duplicates(census: DatasetStatistics) -> Section:
     return Section("duplicates", "Duplicates", meaning, blocks)
 
 
-def _duplicate_examples(census: DatasetStatistics) -> Iterator[Sequence[Cell]]:
-    for split, one in census.repeats.items():
-        yield from _pairs(census, "same row", split, split, one.examples)
-        yield from _pairs(census, "same inputs", split, split, one.input_examples)
-    for cross in census.overlaps:
-        yield from _pairs(census, "same row", cross.other, cross.split, cross.examples)
-        yield from _pairs(census, "same inputs", cross.other, cross.split, cross.input_examples)
+def _duplicate_examples(statistics: DatasetStatistics) -> Iterator[Sequence[Cell]]:
+    for split, one in statistics.repeats.items():
+        yield from _pairs(statistics, "same row", split, split, one.examples)
+        yield from _pairs(statistics, "same inputs", split, split, one.input_examples)
+    for cross in statistics.overlaps:
+        yield from _pairs(statistics, "same row", cross.other, cross.split, cross.examples)
+        yield from _pairs(statistics, "same inputs", cross.other, cross.split, cross.input_examples)
 
 
 def _pairs(
-    census: DatasetStatistics, what: str, first: str, second: str, pairs: Sequence[Pair]
+    statistics: DatasetStatistics, what: str, first: str, second: str, pairs: Sequence[Pair]
 ) -> Iterator[Sequence[Cell]]:
     """Yields two rows of a table for each pair; the second tells only what differs."""
     for pair in pairs:
-        here, there = census.starts[first][pair.first], census.starts[second][pair.second]
-        yield what, first, number(pair.first), " → ".join(here.values())
-        others = [text for name, text in there.items() if text != here[name]]
+        first_texts = statistics.starts[first][pair.first]
+        second_texts = statistics.starts[second][pair.second]
+        yield what, first, number(pair.first), " → ".join(first_texts.values())
+        others = [text for name, text in second_texts.items() if text != first_texts[name]]
         yield "", second, number(pair.second), " → ".join(others) or "(the same)"
 
 
-def _buckets(census: DatasetStatistics) -> Section:
-    table = census.buckets
+def _buckets(statistics: DatasetStatistics) -> Section:
+    table = statistics.buckets
     if table is None:
         return Section("buckets", "Buckets and padding", "")
     rows: list[list[Cell]] = []
@@ -297,8 +298,8 @@ def _buckets(census: DatasetStatistics) -> Section:
         lengths = str(one.low) if one.low == one.high else f"{one.low} - {one.high}"
         if one.high is None:
             lengths = f"{one.low} and more"
-        told = [number(one.batch_size), number(one.rows), number(one.batches), number(one.tokens)]
-        rows.append([lengths, *told, Bar(percent(one.padding), one.padding)])
+        cells = [number(one.batch_size), number(one.rows), number(one.batches), number(one.tokens)]
+        rows.append([lengths, *cells, Bar(percent(one.padding), one.padding)])
     total = [number(table.rows), number(table.batches), number(table.tokens)]
     rows.append(["all", "", *total, Bar(percent(table.padding), table.padding)])
     head = ("longest in batch", "batch size", "rows", "batches", "tokens", "padding")
@@ -314,7 +315,7 @@ def _buckets(census: DatasetStatistics) -> Section:
     return Section("buckets", "Buckets and padding", meaning, blocks)
 
 
-# What in a census is worth a second look.
+# Findings: unusual statistics that deserve a second look.
 
 
 # From here on a finding is told.  They are our own measures, not anybody's rule.
@@ -325,27 +326,27 @@ _PADDING = 0.2
 _SHOWN_LABELS = 5
 
 
-def findings(census: DatasetStatistics) -> list[str]:
+def findings(statistics: DatasetStatistics) -> list[str]:
     """Returns a sentence for each."""
-    found = [*_of_rows(census), *_of_overlaps(census)]
-    for feature in census.features:
+    result = [*_of_rows(statistics), *_of_overlaps(statistics)]
+    for feature in statistics.features:
         for split, figures in feature.splits.items():
-            found += _of_texts(feature, split, figures)
+            result += _of_texts(feature, split, figures)
             if not all(math.isfinite(one.mean) for one in figures.numbers):
-                told = f"{feature.name} of {split} has numbers that are infinite, or none"
-                found.append(f"{told}: mend the raw data and run t2t-datagen again.")
-        found += _of_labels(feature)
-    return found + list(_of_batches(census))
+                problem = f"{feature.name} of {split} has numbers that are infinite, or none"
+                result.append(f"{problem}: mend the raw data and run t2t-datagen again.")
+        result += _of_labels(feature)
+    return result + list(_of_batches(statistics))
 
 
-def _of_rows(census: DatasetStatistics) -> Iterator[str]:
-    for split, count in census.skipped.items():
+def _of_rows(statistics: DatasetStatistics) -> Iterator[str]:
+    for split, count in statistics.skipped.items():
         if count:
             verb = "was" if count == 1 else "were"
             yield f"{counted(count, 'bad record')} of {split} {verb} left out by t2t-datagen."
-    for split, repeats in census.repeats.items():
+    for split, repeats in statistics.repeats.items():
         if repeats.rows:
-            share = percent(repeats.rows / census.rows[split])
+            share = percent(repeats.rows / statistics.rows[split])
             verb = "repeats" if repeats.rows == 1 else "repeat"
             yield f"{counted(repeats.rows, 'row')} of {split} ({share}) {verb} an earlier row."
         if repeats.contradictions:
@@ -355,9 +356,9 @@ def _of_rows(census: DatasetStatistics) -> Iterator[str]:
             )
 
 
-def _of_overlaps(census: DatasetStatistics) -> Iterator[str]:
-    for overlap in census.overlaps:
-        split, other, size = overlap.split, overlap.other, census.rows[overlap.split]
+def _of_overlaps(statistics: DatasetStatistics) -> Iterator[str]:
+    for overlap in statistics.overlaps:
+        split, other, size = overlap.split, overlap.other, statistics.rows[overlap.split]
         if overlap.rows:
             verb = "is" if overlap.rows == 1 else "are"
             share = percent(overlap.rows / size)
@@ -397,11 +398,11 @@ def _of_labels(feature: FeatureStats) -> Iterator[str]:
     if train is not None and train.labels is not None:
         labels = train.labels
         if absent := labels.absent:
-            shown = ", ".join(absent[:_SHOWN_LABELS])
+            names = ", ".join(absent[:_SHOWN_LABELS])
             more = f" and {len(absent) - _SHOWN_LABELS} more" if len(absent) > _SHOWN_LABELS else ""
             what = counted(len(absent), "label")
             verb = "is" if len(absent) == 1 else "are"
-            yield f"{what} of {feature.name} {verb} never in training: {shown}{more}."
+            yield f"{what} of {feature.name} {verb} never in training: {names}{more}."
         label, count = labels.most_frequent(1)[0]
         if len(labels.labels) > 1 and count > _ONE_LABEL * labels.total:
             share = percent(count / labels.total)
@@ -413,8 +414,8 @@ def _of_labels(feature: FeatureStats) -> Iterator[str]:
             yield f"{unknown} of {feature.name} in {split} {verb} unknown to training."
 
 
-def _of_batches(census: DatasetStatistics) -> Iterator[str]:
-    table = census.buckets
+def _of_batches(statistics: DatasetStatistics) -> Iterator[str]:
+    table = statistics.buckets
     if table is None:
         return
     if table.left_out:
@@ -432,15 +433,15 @@ _COLUMNS = 110
 _LEAST_TEXT = 40  # of a table's last column, if it holds words
 
 
-def told(title: str, sections: Sequence[Section], findings: Sequence[str]) -> str:
+def plain_text(title: str, sections: Sequence[Section], findings: Sequence[str]) -> str:
     """Returns the report, what is worth a look at its end."""
     title = visible(title)
     lines = [title, "=" * width(title), ""]
     for section in sections:
         lines += [section.title, "-" * width(section.title), *_wrapped(section.meaning), ""]
         for block in section.blocks:
-            if made := list(_lines(block)):
-                lines += [*made, ""]
+            if block_lines := list(_lines(block)):
+                lines += [*block_lines, ""]
     lines += ["Worth a look", "------------"]
     for finding in findings or ["Nothing odd was found."]:
         lines += textwrap.wrap(
@@ -492,7 +493,7 @@ def _sample(sample: SampleRow) -> Iterator[str]:
         if value.name not in aligned:
             lines += textwrap.wrap(visible(value.text), _COLUMNS - len(margin)) or ["(empty)"]
         if value.ids:
-            lines += textwrap.wrap(f"[{value.told_ids}]", _COLUMNS - len(margin))
+            lines += textwrap.wrap(f"[{value.ids_text}]", _COLUMNS - len(margin))
         for place, line in enumerate(lines):
             yield (f"  {value.name.ljust(names)}  " if place == 0 else margin) + line
 

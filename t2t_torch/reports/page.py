@@ -9,7 +9,6 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +23,8 @@ from t2t_torch.reports.section import (
     Plot,
     Section,
     Table,
+    escaped,
     number,
-    visible,
 )
 from t2t_torch.reports.statistics import AlignedWords, DatasetStatistics, SampleRow
 from t2t_torch.reports.style import STYLE
@@ -58,7 +57,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def page(
-    census: DatasetStatistics,
+    statistics: DatasetStatistics,
     sections: Sequence[Section],
     findings: Sequence[str],
     plots: Mapping[str, str] | None,
@@ -66,18 +65,18 @@ def page(
     """Returns the page of dataset statistics.
 
     Args:
-      census: statistics, for the title and the totals.
+      statistics: statistics, for the title and the totals.
       sections: sections of the page.
       findings: warnings.
       plots: `<svg>` elements by name; None if they cannot be drawn, which the page reports.
     """
     head = Head(
-        title=f"{census.problem}: its data",
-        heading=census.problem,
-        place=census.data_dir,
-        tiles=tuple(_tiles(census)),
+        title=f"{statistics.problem}: its data",
+        heading=statistics.problem,
+        place=statistics.data_dir,
+        tiles=tuple(_tiles(statistics)),
         note=INSTALL if plots is None else "",
-        found=findings or ["Nothing odd was found."],
+        findings=findings or ["Nothing odd was found."],
         writer="t2t-data",
     )
     return document(head, sections, plots or {})
@@ -93,7 +92,7 @@ class Head:
       place: location of the data.
       tiles: (number, label) of the most important figures.
       note: sentence below them, or "".
-      found: warnings; the box is omitted if empty.
+      findings: warnings; the box is omitted if empty.
       writer: command that has written the page.
     """
 
@@ -102,7 +101,7 @@ class Head:
     place: str
     tiles: Sequence[tuple[str, str]]
     note: str
-    found: Sequence[str]
+    findings: Sequence[str]
     writer: str
 
 
@@ -144,39 +143,39 @@ def document(
     more = behaviour or Behaviour()
     script = f"<script>{more.script}</script>\n" if more.script else ""
     links = "".join(
-        f'<li><a href="#{_shown(one.name)}">{_shown(one.title)}</a></li>' for one in sections
+        f'<li><a href="#{escaped(one.name)}">{escaped(one.title)}</a></li>' for one in sections
     )
-    tiles = "".join(f"<li><b>{_shown(what)}</b>{_shown(of)}</li>" for what, of in head.tiles)
+    tiles = "".join(f"<li><b>{escaped(what)}</b>{escaped(of)}</li>" for what, of in head.tiles)
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{more.policy}">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{_shown(head.title)}</title>\n<style>{STYLE}{more.style}</style>\n</head>",
-            f"<body>\n<header>\n<h1>{_shown(head.heading)}</h1>",
-            f'<div class="soft">{_shown(head.place)}</div>',
+            f"<title>{escaped(head.title)}</title>\n<style>{STYLE}{more.style}</style>\n</head>",
+            f"<body>\n<header>\n<h1>{escaped(head.heading)}</h1>",
+            f'<div class="soft">{escaped(head.place)}</div>',
             f'<ul class="tiles">{tiles}</ul>',
-            *([f'<p class="soft">{_shown(head.note)}</p>'] if head.note else []),
+            *([f'<p class="soft">{escaped(head.note)}</p>'] if head.note else []),
             "</header>\n<main>",
             f'<nav aria-label="Contents"><h2>Contents</h2><ol>{links}</ol></nav>',
-            *([_found(head.found)] if head.found else []),
+            *([_findings(head.findings)] if head.findings else []),
             *(_section(one, plots) for one in sections),
-            f"</main>\n<footer>Written by {_shown(head.writer)}.</footer>",
+            f"</main>\n<footer>Written by {escaped(head.writer)}.</footer>",
             f"{script}</body>\n</html>\n",
         ]
     )
 
 
-def _tiles(census: DatasetStatistics) -> Iterator[tuple[str, str]]:
-    for split, rows in census.rows.items():
+def _tiles(statistics: DatasetStatistics) -> Iterator[tuple[str, str]]:
+    for split, rows in statistics.rows.items():
         yield number(rows), f"rows of {split}"
-    for feature in census.features:
+    for feature in statistics.features:
         if feature.vocab_size and feature.role != "notes":
             yield number(feature.vocab_size), f"ids of {feature.name}"
 
 
-def _found(findings: Sequence[str]) -> str:
-    items = "".join(f'<li dir="auto">{_shown(one)}</li>' for one in findings)
+def _findings(findings: Sequence[str]) -> str:
+    items = "".join(f'<li dir="auto">{escaped(one)}</li>' for one in findings)
     heading = '<h2 id="found">Worth a look</h2>'
     return (
         f'<div class="found" role="region" aria-labelledby="found">{heading}<ul>{items}</ul></div>'
@@ -184,53 +183,53 @@ def _found(findings: Sequence[str]) -> str:
 
 
 def _section(section: Section, plots: Mapping[str, str]) -> str:
-    name = _shown(section.name)
+    name = escaped(section.name)
     groups = itertools.groupby(section.blocks, lambda block: isinstance(block, Plot))
     blocks = "\n".join(_group(list(group), plots) for _, group in groups)
     return (
         f'<section id="{name}" aria-labelledby="{name}-title">'
-        f'<h2 id="{name}-title">{_shown(section.title)}</h2>\n'
-        f'<p class="meaning">{_shown(section.meaning)}</p>\n{blocks}\n</section>'
+        f'<h2 id="{name}-title">{escaped(section.title)}</h2>\n'
+        f'<p class="meaning">{escaped(section.meaning)}</p>\n{blocks}\n</section>'
     )
 
 
 def _group(blocks: Sequence[Block], plots: Mapping[str, str]) -> str:
     """Writes blocks; plots stand beside each other where there is room."""
-    made = "\n".join(filter(None, (_block(block, plots) for block in blocks)))
-    return f'<div class="plots">{made}</div>' if made and isinstance(blocks[0], Plot) else made
+    html = "\n".join(filter(None, (_block(block, plots) for block in blocks)))
+    return f'<div class="plots">{html}</div>' if html and isinstance(blocks[0], Plot) else html
 
 
 def _block(block: Block, plots: Mapping[str, str]) -> str:
     if isinstance(block, Table):
         return _table(block)
     if isinstance(block, Note):
-        return f'<p dir="auto">{_shown(block.text)}</p>'
+        return f'<p dir="auto">{escaped(block.text)}</p>'
     if isinstance(block, Plot):
         return _plot(block, plots)
     if isinstance(block, Markup):
         return block.html
     if isinstance(block, Picture):
         file = base64.b64encode(block.png).decode()
-        told = _shown(block.alternative)
-        return f'<img class="figure" src="data:image/png;base64,{file}" alt="{told}">'
+        alternative = escaped(block.alternative)
+        return f'<img class="figure" src="data:image/png;base64,{file}" alt="{alternative}">'
     return _sample(block)
 
 
 def _plot(plot: Plot, plots: Mapping[str, str]) -> str:
     if plot.name not in plots:
         return ""
-    told = _shown(plot.alternative)
+    alternative = escaped(plot.alternative)
     narrow = ' class="narrow"' if plot.name.startswith("pair-") else ""
     return (
-        f'<figure{narrow}><div role="img" aria-label="{told}">{plots[plot.name]}</div>'
-        f"<figcaption>{told}</figcaption></figure>"
+        f'<figure{narrow}><div role="img" aria-label="{alternative}">{plots[plot.name]}</div>'
+        f"<figcaption>{alternative}</figcaption></figure>"
     )
 
 
 def _table(table: Table) -> str:
-    caption = f"<caption>{_shown(table.title)}</caption>" if table.title else ""
+    caption = f"<caption>{escaped(table.title)}</caption>" if table.title else ""
     head = "".join(
-        f'<th scope="col"{_text(place, table)}>{_shown(one)}</th>'
+        f'<th scope="col"{_text(place, table)}>{escaped(one)}</th>'
         for place, one in enumerate(table.head)
     )
     rows = "\n".join(
@@ -253,9 +252,9 @@ def _cell(cell: str | Bar, attributes: str) -> str:
     if isinstance(cell, Bar):
         drawn = 100 * min(1.0, cell.length)
         share = f'<i style="width:{drawn:.1f}%"></i>' if drawn >= 0.5 else ""  # else a speck
-        return f'<td class="bar">{share}{_shown(cell.text)}</td>'
+        return f'<td class="bar">{share}{escaped(cell.text)}</td>'
     direction = ' dir="auto"' if attributes else ""
-    return f"<td{attributes}{direction}>{_shown(cell)}</td>"
+    return f"<td{attributes}{direction}>{escaped(cell)}</td>"
 
 
 def _sample(sample: SampleRow) -> str:
@@ -263,15 +262,15 @@ def _sample(sample: SampleRow) -> str:
     parts = [_words(words) for words in sample.aligned]
     entries = []
     for value in sample.values:
-        told = ""
+        rows = ""
         if value.name in sample.pictures:
-            told = _picture(sample, value.name)
+            rows = _picture(sample, value.name)
         if value.name not in aligned:
-            told += f'<span dir="auto">{_shown(value.text) or "(empty)"}</span>'
-        name = _shown(value.name)
-        code = f'<code class="ids">{value.told_ids}</code>' if value.ids else ""
-        entries.append(f"<dt>{name}</dt><dd>{told}{code}</dd>")
-    heading = f"{_shown(sample.split)}, row {sample.row:,}"
+            rows += f'<span dir="auto">{escaped(value.text) or "(empty)"}</span>'
+        name = escaped(value.name)
+        code = f'<code class="ids">{value.ids_text}</code>' if value.ids else ""
+        entries.append(f"<dt>{name}</dt><dd>{rows}{code}</dd>")
+    heading = f"{escaped(sample.split)}, row {sample.row:,}"
     body = f"{''.join(parts)}<dl>{''.join(entries)}</dl>"
     return f'<div class="sample"><h3>{heading}</h3>{body}</div>'
 
@@ -281,24 +280,19 @@ def _picture(sample: SampleRow, name: str) -> str:
     pixels = pixels if pixels.shape[2] <= 4 else pixels[..., :3]
     file = base64.b64encode(png(pixels)).decode()
     what = ", ".join(f"{one.name} {one.text}" for one in sample.values if one.name != name)
-    told = _shown(f"{name} of {sample.split}, row {sample.row}: {what}")
-    return f'<img class="picture" src="data:image/png;base64,{file}" alt="{told}">'
+    alternative = escaped(f"{name} of {sample.split}, row {sample.row}: {what}")
+    return f'<img class="picture" src="data:image/png;base64,{file}" alt="{alternative}">'
 
 
 def _words(aligned: AlignedWords) -> str:
     """Words as little columns, the others' entries below each."""
-    names = "".join(f"<small>{_shown(name)}</small>" for name in aligned.names[1:])
-    first = _shown(aligned.names[0])
+    names = "".join(f"<small>{escaped(name)}</small>" for name in aligned.names[1:])
+    first = escaped(aligned.names[0])
     columns = [f'<span class="names"><small>{first}</small>{names}</span>']
     for word, *entries in aligned.words:
-        below = "".join(f"<small>{_shown(one)}</small>" for one in entries)
+        below = "".join(f"<small>{escaped(one)}</small>" for one in entries)
         plain = ' class="plain"' if entries and entries[0] == _OUTSIDE else ""
-        columns.append(f'<span{plain} dir="auto">{_shown(word)}{below}</span>')
+        columns.append(f'<span{plain} dir="auto">{escaped(word)}{below}</span>')
     if aligned.left_out:
         columns.append(f'<span class="plain">… {aligned.left_out:,} more</span>')
     return f'<div class="words">{"".join(columns)}</div>'
-
-
-def _shown(text: str) -> str:
-    """Writes a text so that it is nothing but a text, in an element or between quotes."""
-    return escape(visible(text))

@@ -9,7 +9,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
-from t2t_torch.reports.section import cut, number, visible
+from t2t_torch.reports.section import cut, escaped, number, visible
 from t2t_torch.reports.statistics import DatasetStatistics
 
 if TYPE_CHECKING:
@@ -63,19 +62,19 @@ def can_draw() -> bool:
     return importlib.util.find_spec("matplotlib") is not None
 
 
-def draw(census: DatasetStatistics) -> dict[str, str]:
+def draw(statistics: DatasetStatistics) -> dict[str, str]:
     """Returns an `<svg>` element for each plot, by the names of `section.Plot`."""
     drawn: dict[str, str] = {}
-    for feature in census.features:
+    for feature in statistics.features:
         if feature.histogram is not None:
             by = f"length of {feature.name}" if feature.shape[:1] == (None,) else feature.name
             name = f"histogram-{feature.name}"
             drawn[name] = _svg(_histogram(feature.histogram, by), len(drawn))
-    for pair in census.pairs:
+    for pair in statistics.pairs:
         size = (3.4, 3.1)
         drawn[f"pair-{pair.names[1]}"] = _svg(_pair(pair), len(drawn), size=size)
-    if census.buckets is not None:
-        bars = _buckets(census.buckets)
+    if statistics.buckets is not None:
+        bars = _buckets(statistics.buckets)
         drawn["buckets"] = _svg(bars, len(drawn), panels=2, size=(4.6, 3.4))
     return drawn
 
@@ -283,8 +282,8 @@ def chart(
     for tick in powers(low, high) if logarithmic else ticks(low, high):
         parts.append(_horizontal(y(tick), short(tick)))
     for tick in ticks(first, last, whole=True):
-        told = f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
-        parts.append(f'{told} fill="var(--soft)">{short(tick)}</text>')
+        label = f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
+        parts.append(f'{label} fill="var(--soft)">{short(tick)}</text>')
     middle = (_LEFT + _RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{_BOTTOM + 30}" text-anchor="middle"')
     parts.append('fill="var(--soft)">step</text>')
@@ -305,17 +304,17 @@ def downsampled(points: Sequence[Point], most: int = _MOST_POINTS) -> list[Point
     if len(points) <= most:
         return list(points)
     stretch = math.ceil(2 * len(points) / most)
-    kept: list[Point] = []
+    sampled: list[Point] = []
     for start in range(0, len(points), stretch):
         part = points[start : start + stretch]
         finite = [point for point in part if math.isfinite(point[1])]
         if len(finite) < len(part):
-            kept.append((part[0][0], math.nan))  # the gap must not close
+            sampled.append((part[0][0], math.nan))  # the gap must not close
         if finite:
             least = min(finite, key=lambda point: point[1])
             greatest = max(finite, key=lambda point: point[1])
-            kept += sorted({least, greatest})
-    return [*kept, points[-1]] if kept[-1] != points[-1] else kept
+            sampled += sorted({least, greatest})
+    return [*sampled, points[-1]] if sampled[-1] != points[-1] else sampled
 
 
 def _drawn(
@@ -336,9 +335,9 @@ def _drawn(
     finite = [point for point in curve.points if math.isfinite(point[1])]
     dots = finite if len(finite) <= _FEW else finite[-1:]
     for step, value in dots:
-        told = f"{_shown(curve.name)} {value:.6g} at step {step:,.0f}"
+        label = f"{escaped(curve.name)} {value:.6g} at step {step:,.0f}"
         yield f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="2.4" fill="{color}">'
-        yield f"<title>{told}</title></circle>"
+        yield f"<title>{label}</title></circle>"
 
 
 def _legend(curves: Sequence[Curve]) -> str:
@@ -347,21 +346,17 @@ def _legend(curves: Sequence[Curve]) -> str:
     for place, curve in enumerate(curves):
         last = next((v for _, v in reversed(curve.points) if math.isfinite(v)), math.nan)
         color = f"var(--series{place % _COLOURS})"
-        told = f"{_shown(curve.name)} {number(last)}"
-        parts.append(f'<tspan fill="{color}" dx="{10 if place else 0}">● </tspan>{told}')
+        label = f"{escaped(curve.name)} {number(last)}"
+        parts.append(f'<tspan fill="{color}" dx="{10 if place else 0}">● </tspan>{label}')
     return f'<text x="{_LEFT}" y="13" fill="var(--ink)">{"".join(parts)}</text>'
 
 
-def _horizontal(height: float, told: str) -> str:
+def _horizontal(height: float, text: str) -> str:
     return (
         f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{height:.1f}" y2="{height:.1f}" '
         f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end" '
-        f'fill="var(--soft)">{told}</text>'
+        f'fill="var(--soft)">{text}</text>'
     )
-
-
-def _shown(text: str) -> str:
-    return escape(visible(text))
 
 
 # Matrices as figures of matplotlib, with a word at each row and column.
@@ -464,8 +459,8 @@ def _panels_in_a_row(count: int) -> int:
 def _write(
     ax: Any, matrix: npt.NDArray[np.floating[Any]], numbers: Sequence[Sequence[str]]
 ) -> None:
-    for row, told in enumerate(numbers):
-        for column, value in enumerate(told):
+    for row, label in enumerate(numbers):
+        for column, value in enumerate(label):
             color = "white" if matrix[row, column] > 0.6 else "black"
             ax.text(column, row, value, ha="center", va="center", fontsize=7, color=color)
 

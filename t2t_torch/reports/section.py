@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import unicodedata
@@ -146,13 +147,18 @@ def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode() if character != "\u00a0" else "␣"
 
 
+def escaped(text: str) -> str:
+    """Returns a text as HTML, for an element or a quoted attribute; see `visible`."""
+    return html.escape(visible(text))
+
+
 def cut(text: str, columns: int) -> str:
     """Truncates a text to a width in terminal columns, with an ellipsis."""
     if width(text) <= columns:
         return text
     ends = itertools.accumulate(map(_columns, text))
-    kept = sum(1 for _ in itertools.takewhile(lambda end: end < columns, ends))
-    return text[:kept].rstrip() + "…"
+    characters = sum(1 for _ in itertools.takewhile(lambda end: end < columns, ends))
+    return text[:characters].rstrip() + "…"
 
 
 def width(text: str) -> int:

@@ -77,10 +77,10 @@ class Value:
     length: int
 
     @property
-    def told_ids(self) -> str:
+    def ids_text(self) -> str:
         """The ids in a line; an ellipsis shows that there are more."""
-        told = " ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in self.ids)
-        return f"{told} …" if 0 < len(self.ids) < self.length else told
+        text = " ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in self.ids)
+        return f"{text} …" if 0 < len(self.ids) < self.length else text
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ def _aligned(
         entries = [words.decode(stored[name])]
         entries += [list(map(describe_entry, features.all[x].decode(stored[x]))) for x in beside]
         count = max(map(len, entries))
-        shown = [column + [""] * (count - len(column)) for column in entries]
-        rows = tuple(zip(*(column[:_MAX_WORDS] for column in shown), strict=True))
+        padded = [column + [""] * (count - len(column)) for column in entries]
+        rows = tuple(zip(*(column[:_MAX_WORDS] for column in padded), strict=True))
         tables.append(AlignedWords((name, *beside), rows, max(0, count - _MAX_WORDS)))
     return tuple(tables)
 
@@ -326,7 +326,7 @@ class Reader:
                 hashes[name] = row_hashes(self._columns[split][name])
                 figures[name][split] = self._figures(split, name, distinct(hashes[name]))
             keys[split] = self._keys(hashes)
-        census = DatasetStatistics(
+        statistics = DatasetStatistics(
             problem=problem,
             data_dir=data_dir,
             rows={split: one.num_rows for split, one in self._shards.items()},
@@ -344,7 +344,7 @@ class Reader:
                 for row in spread(one.num_rows, num_samples)
             ),
         )
-        return dataclasses.replace(census, starts=self._starts(census))
+        return dataclasses.replace(statistics, starts=self._starts(statistics))
 
     def _keys(self, hashes: Mapping[str, Hashes]) -> RowKeys:
         inputs = {name: hashes[name] for name in self.features.inputs}
@@ -435,18 +435,18 @@ class Reader:
             for other in texts[1:]
         )
 
-    def _starts(self, census: DatasetStatistics) -> dict[str, dict[int, dict[str, str]]]:
+    def _starts(self, statistics: DatasetStatistics) -> dict[str, dict[int, dict[str, str]]]:
         """How the texts begin of all rows that the census names."""
-        named: dict[str, set[int]] = {split: set() for split in census.rows}
-        for feature in census.features:
+        named: dict[str, set[int]] = {split: set() for split in statistics.rows}
+        for feature in statistics.features:
             for split, figures in feature.splits.items():
                 named[split] |= {one.row for one in (*figures.longest, *figures.shortest)}
                 if figures.unknowns and figures.unknowns.first_row >= 0:
                     named[split].add(figures.unknowns.first_row)
-        for split, repeats in census.repeats.items():
+        for split, repeats in statistics.repeats.items():
             pairs = (*repeats.examples, *repeats.input_examples)
             named[split] |= {repeats.most_row, *(row for p in pairs for row in (p.first, p.second))}
-        for overlap in census.overlaps:
+        for overlap in statistics.overlaps:
             for pair in (*overlap.examples, *overlap.input_examples):
                 named[overlap.other].add(pair.first)
                 named[overlap.split].add(pair.second)

@@ -202,7 +202,7 @@ def run_page(directory: Path) -> str:
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
         note=f"As of {_time_text(time.time())}.  Written anew while the run goes on.",
-        found=tuple(_warnings(reports)),
+        findings=tuple(_warnings(reports)),
         writer="t2t-trainer",
     )
     return document(head, sections, plots)

@@ -163,7 +163,7 @@ def search_page(record: SearchRecord) -> str:
         place=str(record.output_dir),
         tiles=tuple(_tiles(record, evidence)),
         note="" if record.over else f"As of {_time_text(time.time())}; the search was not over.",
-        found=tuple(_worth_a_look(record)),
+        findings=tuple(_worth_a_look(record)),
         writer="t2t-tuner",
     )
     return document(head, sections, {}, BEHAVIOUR)

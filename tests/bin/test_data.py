@@ -77,7 +77,7 @@ def test_without_matplotlib_the_page_is_written_and_it_is_said(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "printed"),
     [
         ([], "--problem=..."),
         (["--problem=dates_to_is"], "'dates_to_iso'"),
@@ -92,11 +92,11 @@ def test_without_matplotlib_the_page_is_written_and_it_is_said(
     ],
 )
 def test_wrong_flags_are_told_with_exit_code_2(
-    folder, options, told, capsys, tmp_path, monkeypatch
+    folder, options, printed, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     assert data.main([f"--data_dir={folder}", *options]) == 2
-    assert told in capsys.readouterr().err
+    assert printed in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

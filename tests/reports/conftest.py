@@ -47,7 +47,7 @@ class MemoryShards:
 
 
 @pytest.fixture(scope="session")
-def census_of():
+def statistics_of():
     """Takes the statistics of rows by split."""
 
     def take(features, num_samples=2, view=None, **splits):
@@ -58,7 +58,7 @@ def census_of():
 
 
 @pytest.fixture(scope="session")
-def evil_census():
+def evil_statistics():
     labels = ClassLabelEncoder([EVIL, "good", "never"])
     words = Words(TokenEncoder(["<UNK>", TAG], replace_oov="<UNK>"))
     features = Features(
@@ -88,8 +88,8 @@ def evil_census():
     train = [{**row, "score": number // 2} for number in range(6)]
     dev = [row, {**row, "class": "elsewhere", "targets": ""}]
     shards = {"train": MemoryShards(features, train), "dev": MemoryShards(features, dev)}
-    census = Reader(features, shards).take(f"problem_{EVIL}", f"folder/{EVIL}", 2)
+    statistics = Reader(features, shards).take(f"problem_{EVIL}", f"folder/{EVIL}", 2)
     lengths = {"inputs": shards["train"].lengths["inputs"]}
     batches = [np.asarray([0, 1]), np.asarray([2, 3, 4])]
     buckets = bucket_table(f"a_set and {EVIL}", lengths, batches, (8,), (2, 3))
-    return dataclasses.replace(census, buckets=buckets)
+    return dataclasses.replace(statistics, buckets=buckets)

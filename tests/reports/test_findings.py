@@ -9,8 +9,8 @@ from t2t_torch.reports.data_report import findings, sections_of
 from t2t_torch.reports.page import page
 
 
-def test_what_is_odd_is_told(evil_census):
-    found = findings(evil_census)
+def test_what_is_odd_is_told(evil_statistics):
+    found = findings(evil_statistics)
     assert "2 rows of dev (100 %) have inputs that are in train with other targets." in found
     assert "1 row of dev has nothing in targets." in found
     assert "1 label of class in dev is unknown to training." in found
@@ -22,45 +22,45 @@ def test_what_is_odd_is_told(evil_census):
     )
 
 
-def test_rows_in_two_splits_are_told_once(evil_census):
+def test_rows_in_two_splits_are_told_once(evil_statistics):
     overlap = Overlap("dev", "train", rows=1, examples=(), inputs=2, input_examples=())
-    found = findings(dataclasses.replace(evil_census, overlaps=(overlap,)))
-    told = [one for one in found if "of dev (50.0 %)" in one]
-    assert told == [
+    found = findings(dataclasses.replace(evil_statistics, overlaps=(overlap,)))
+    plain_text = [one for one in found if "of dev (50.0 %)" in one]
+    assert plain_text == [
         "1 row of dev (50.0 %) is also in train.",
         "1 row of dev (50.0 %) has inputs that are in train with other targets.",
     ]
 
 
-def test_bad_records_that_were_left_out_are_told(evil_census):
-    found = findings(dataclasses.replace(evil_census, skipped={"train": 3, "dev": 0}))
+def test_bad_records_that_were_left_out_are_told(evil_statistics):
+    found = findings(dataclasses.replace(evil_statistics, skipped={"train": 3, "dev": 0}))
     assert found[0] == "3 bad records of train were left out by t2t-datagen."
     assert not [one for one in found if "bad record" in one and "dev" in one]
 
 
-def test_without_inputs_whole_rows_alone_are_told(evil_census):
+def test_without_inputs_whole_rows_alone_are_told(evil_statistics):
     overlap = Overlap("dev", "train", rows=2, examples=(), inputs=None, input_examples=())
-    found = findings(dataclasses.replace(evil_census, overlaps=(overlap,)))
-    told = [one for one in found if " of dev (" in one and "train" in one]
-    assert told == ["2 rows of dev (100 %) are also in train."]
+    found = findings(dataclasses.replace(evil_statistics, overlaps=(overlap,)))
+    plain_text = [one for one in found if " of dev (" in one and "train" in one]
+    assert plain_text == ["2 rows of dev (100 %) are also in train."]
 
 
-def test_of_plain_data_nothing_is_told(evil_census):
-    plain = dataclasses.replace(evil_census, features=(), repeats={}, overlaps=(), buckets=None)
+def test_of_plain_data_nothing_is_told(evil_statistics):
+    plain = dataclasses.replace(evil_statistics, features=(), repeats={}, overlaps=(), buckets=None)
     assert findings(plain) == []
 
 
-def test_infinite_numbers_of_old_shards_are_told_and_written(evil_census):
-    score = next(one for one in evil_census.features if one.name == "score")
+def test_infinite_numbers_of_old_shards_are_told_and_written(evil_statistics):
+    score = next(one for one in evil_statistics.features if one.name == "score")
     train = score.splits["train"]
     (numbers,) = train.numbers
     odd = dataclasses.replace(train, numbers=(dataclasses.replace(numbers, mean=math.inf),))
     features = tuple(
         dataclasses.replace(one, splits={**one.splits, "train": odd}) if one is score else one
-        for one in evil_census.features
+        for one in evil_statistics.features
     )
-    census = dataclasses.replace(evil_census, features=features)
-    assert "score of train has numbers that are infinite" in "\n".join(findings(census))
-    told = page(census, sections_of(census), findings(census), None)
-    assert ">inf<" in told
-    assert "Infinity" not in json.dumps(census.plain())
+    statistics = dataclasses.replace(evil_statistics, features=features)
+    assert "score of train has numbers that are infinite" in "\n".join(findings(statistics))
+    plain_text = page(statistics, sections_of(statistics), findings(statistics), None)
+    assert ">inf<" in plain_text
+    assert "Infinity" not in json.dumps(statistics.plain())

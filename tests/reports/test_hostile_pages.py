@@ -57,10 +57,12 @@ def assert_harmless(browser: Any, written: str, folder: Path) -> None:
         view.close()
 
 
-def test_the_page_of_data(browser, evil_census, tmp_path):
-    column = dataclasses.replace(evil_census.features[0], name=EVIL)
-    census = dataclasses.replace(evil_census, features=[column, *evil_census.features[1:]])
-    assert_harmless(browser, page(census, sections_of(census), [EVIL], None), tmp_path)
+def test_the_page_of_data(browser, evil_statistics, tmp_path):
+    column = dataclasses.replace(evil_statistics.features[0], name=EVIL)
+    statistics = dataclasses.replace(
+        evil_statistics, features=[column, *evil_statistics.features[1:]]
+    )
+    assert_harmless(browser, page(statistics, sections_of(statistics), [EVIL], None), tmp_path)
 
 
 def test_the_page_of_a_run(browser, tmp_path):

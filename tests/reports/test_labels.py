@@ -21,38 +21,40 @@ LABELS = ClassLabelEncoder(["sad", "glad", "mad"])
 TEXT = Text(ByteEncoder())
 
 
-def counts(census_of, feature, values, field="targets"):
+def counts(statistics_of, feature, values, field="targets"):
     rows = [{"inputs": "x", field: value} for value in values]
-    census = census_of(Features({"inputs": TEXT}, {"targets": feature}), dev=rows)
-    (found,) = (one for one in census.features if one.name == "targets")
+    statistics = statistics_of(Features({"inputs": TEXT}, {"targets": feature}), dev=rows)
+    (found,) = (one for one in statistics.features if one.name == "targets")
     return found.splits["dev"].labels
 
 
-def test_classes_and_unknown_ones_are_counted(census_of):
-    found = counts(census_of, ClassLabel(LABELS, allow_unknown=True), ["mad", "mad", "bad", "sad"])
+def test_classes_and_unknown_ones_are_counted(statistics_of):
+    found = counts(
+        statistics_of, ClassLabel(LABELS, allow_unknown=True), ["mad", "mad", "bad", "sad"]
+    )
     assert found.counts == (1, 0, 2)
     assert (found.unknown, found.total) == (1, 4)
     assert found.absent == ("glad",)
     assert found.most_frequent(2) == [("mad", 2), ("sad", 1)]
 
 
-def test_several_labels_a_row_are_counted_and_rows_without(census_of):
-    found = counts(census_of, MultiLabel(LABELS), [["mad", "sad"], [], ["sad"]])
+def test_several_labels_a_row_are_counted_and_rows_without(statistics_of):
+    found = counts(statistics_of, MultiLabel(LABELS), [["mad", "sad"], [], ["sad"]])
     assert (found.counts, found.none) == ((2, 0, 1), 1)
 
 
-def test_soft_labels_are_summed(census_of):
-    found = counts(census_of, SoftLabel(LABELS), [{"mad": 0.25, "sad": 0.75}, {"sad": 1.0}])
+def test_soft_labels_are_summed(statistics_of):
+    found = counts(statistics_of, SoftLabel(LABELS), [{"mad": 0.25, "sad": 0.75}, {"sad": 1.0}])
     assert found.counts == pytest.approx((1.75, 0, 0.25))
 
 
-def test_choices_tags_shapes_and_gazetteers_are_counted(census_of):
-    assert counts(census_of, Choice(["first", "second"]), ["second"] * 3).counts == (0, 3)
+def test_choices_tags_shapes_and_gazetteers_are_counted(statistics_of):
+    assert counts(statistics_of, Choice(["first", "second"]), ["second"] * 3).counts == (0, 3)
     words = Words(ByteEncoder())
     tags = Tags(LABELS, "inputs", allow_unknown=True)
     shape = WordShape("inputs")
     gazetteer = Gazetteer("inputs", LABELS, width=2)
-    census = census_of(
+    statistics = statistics_of(
         Features({"inputs": words, "shape": shape, "list": gazetteer}, {"targets": tags}),
         train=[
             {
@@ -62,17 +64,17 @@ def test_choices_tags_shapes_and_gazetteers_are_counted(census_of):
             }
         ],
     )
-    found = {one.name: one.splits["train"].labels for one in census.features}
+    found = {one.name: one.splits["train"].labels for one in statistics.features}
     assert (found["targets"].counts, found["targets"].unknown) == ((0, 0, 1), 1)
     assert dict(found["shape"].most_frequent(2)) == {"lower": 1, "capitalized": 1}
     assert found["list"].counts == (0, 1, 1)
 
 
-def test_data_of_a_problem_that_has_changed_since_is_refused(census_of, monkeypatch):
+def test_data_of_a_problem_that_has_changed_since_is_refused(statistics_of, monkeypatch):
     more = ClassLabel(ClassLabelEncoder(["sad", "glad", "mad", "bad"]))
     features = Features({"inputs": TEXT}, {"targets": ClassLabel(LABELS)})
     monkeypatch.setattr(
         ClassLabel, "encode", lambda self, value: more.encoder.encode(value) and [3]
     )
     with pytest.raises(DataError, match=r"ids up to 3, its vocabulary or labels 3 of them"):
-        census_of(features, train=[{"inputs": "x", "targets": "bad"}])
+        statistics_of(features, train=[{"inputs": "x", "targets": "bad"}])

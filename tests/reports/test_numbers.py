@@ -23,33 +23,33 @@ def test_each_place_has_its_own_figures_whatever_the_blocks(monkeypatch):
     np.testing.assert_array_equal([one.high for one in found], exact.max(axis=0))
 
 
-def test_standardized_numbers_are_told_as_they_were(census_of):
+def test_standardized_numbers_are_told_as_they_were(statistics_of):
     feature = Real(size=1, mean=[100.0], std=[20.0])
-    census = census_of(
+    statistics = statistics_of(
         Features({"inputs": feature}, {}), train=[{"inputs": x} for x in (60, 100, 140)]
     )
-    (found,) = census.features[0].splits["train"].numbers
+    (found,) = statistics.features[0].splits["train"].numbers
     assert (found.mean, found.low, found.high) == pytest.approx((100, 60, 140))
     assert found.std == pytest.approx(np.std([60, 100, 140]))
-    assert census.features[0].histogram.edges[0] == pytest.approx(60)
-    assert census.features[0].histogram.edges[-1] == pytest.approx(140)
+    assert statistics.features[0].histogram.edges[0] == pytest.approx(60)
+    assert statistics.features[0].histogram.edges[-1] == pytest.approx(140)
 
 
-def test_pictures_have_figures_of_each_channel(census_of):
+def test_pictures_have_figures_of_each_channel(statistics_of):
     picture = np.zeros((2, 3, 3), np.uint8)
     picture[..., 1] = 10
     picture[0, 0, 2] = 60
-    census = census_of(Features({"inputs": Image(2, 3)}, {}), train=[{"inputs": picture}])
-    found = census.features[0].splits["train"].numbers
+    statistics = statistics_of(Features({"inputs": Image(2, 3)}, {}), train=[{"inputs": picture}])
+    found = statistics.features[0].splits["train"].numbers
     assert [one.mean for one in found] == [0, 10, 10]
     assert [one.high for one in found] == [0, 10, 60]
 
 
-def test_answers_are_measured_in_words(census_of):
+def test_answers_are_measured_in_words(statistics_of):
     features = Features({"context": Words(ByteEncoder())}, {"targets": Span("context")})
     rows = [{"context": ["a", "b", "c"], "targets": targets} for targets in ((0, 0), (0, 2), None)]
-    census = census_of(features, train=rows)
-    found = census.features[1].splits["train"].spans
+    statistics = statistics_of(features, train=rows)
+    found = statistics.features[1].splits["train"].spans
     assert (found.without, found.mean_words, found.most_words) == (1, 2.0, 3)
 
 

@@ -27,8 +27,8 @@ BYTES = ByteEncoder()
 LABELS = ClassLabelEncoder(["O", "B-x"])
 
 
-def shown(census_of, features, row):
-    (sample,) = census_of(features, train=[row], num_samples=1).samples
+def shown(statistics_of, features, row):
+    (sample,) = statistics_of(features, train=[row], num_samples=1).samples
     return sample, {value.name: value for value in sample.values}
 
 
@@ -40,7 +40,7 @@ def test_samples_are_spread_over_the_split(rows, count, expected):
     assert spread(rows, count) == expected
 
 
-def test_words_stand_beside_their_tags(census_of):
+def test_words_stand_beside_their_tags(statistics_of):
     words = Words(BYTES)
     features = Features(
         {"inputs": words},
@@ -48,7 +48,7 @@ def test_words_stand_beside_their_tags(census_of):
         notes={"starts": WordStarts("inputs", words)},
     )
     row = {"inputs": ["to", "Rome", "!"], "targets": ["O", "B-x", "?"]}
-    sample, values = shown(census_of, features, row)
+    sample, values = shown(statistics_of, features, row)
     (aligned,) = sample.aligned
     assert aligned.names == ("inputs", "targets")
     assert aligned.words == (("to", "O"), ("Rome", "B-x"), ("!", "(unknown)"))
@@ -56,27 +56,27 @@ def test_words_stand_beside_their_tags(census_of):
     assert values["targets"].ids == (0, 1, -1)
 
 
-def test_an_answer_is_shown_by_its_words(census_of):
+def test_an_answer_is_shown_by_its_words(statistics_of):
     features = Features({"context": Words(BYTES)}, {"targets": Span("context")})
     context = ["It", "was", "Ada", "Lovelace", "."]
-    _, values = shown(census_of, features, {"context": context, "targets": (2, 3)})
+    _, values = shown(statistics_of, features, {"context": context, "targets": (2, 3)})
     assert values["targets"].text == "Ada Lovelace  (words 2 to 3 of context)"
-    _, values = shown(census_of, features, {"context": context, "targets": (0, 0)})
+    _, values = shown(statistics_of, features, {"context": context, "targets": (0, 0)})
     assert values["targets"].text == "It  (word 0 of context)"
-    _, values = shown(census_of, features, {"context": context, "targets": None})
+    _, values = shown(statistics_of, features, {"context": context, "targets": None})
     assert values["targets"].text == "(no answer)"
 
 
-def test_a_tree_is_shown_with_its_words(census_of):
+def test_a_tree_is_shown_with_its_words(statistics_of):
     features = Features(
         {"inputs": Words(BYTES)}, {"targets": TreeFeature(TransitionEncoder(["S", "NP"]))}
     )
     row = {"inputs": ["dogs", "run"], "targets": "(S (NP dogs) run)"}
-    _, values = shown(census_of, features, row)
+    _, values = shown(statistics_of, features, row)
     assert values["targets"].text == "[S [NP dogs ] run ]"
 
 
-def test_every_other_kind_is_shown_as_text(census_of):
+def test_every_other_kind_is_shown_as_text(statistics_of):
     features = Features(
         {
             "picture": Image(1, 2, 1),
@@ -99,7 +99,7 @@ def test_every_other_kind_is_shown_as_text(census_of):
         "soft": {"O": 0.25, "B-x": 0.75},
         "weight": 0.5,
     }
-    sample, values = shown(census_of, features, row)
+    sample, values = shown(statistics_of, features, row)
     assert {name: value.text for name, value in values.items()} == {
         "picture": "picture of 1 x 2 pixels",
         "dense": "5 -1",
@@ -112,17 +112,17 @@ def test_every_other_kind_is_shown_as_text(census_of):
     assert sample.pictures["picture"].tolist() == [[[0], [255]]]
 
 
-def test_a_long_text_is_cut_with_an_ellipsis(census_of):
+def test_a_long_text_is_cut_with_an_ellipsis(statistics_of):
     features = Features({"inputs": Text(BYTES)}, {})
-    _, values = shown(census_of, features, {"inputs": "word " * 100_000})
+    _, values = shown(statistics_of, features, {"inputs": "word " * 100_000})
     assert values["inputs"].text.endswith("…")
     assert len(values["inputs"].text) < 1000
     assert values["inputs"].length == 500_001
     assert len(values["inputs"].ids) < 100
-    assert values["inputs"].told_ids.endswith(" 121 113 116 …")
+    assert values["inputs"].ids_text.endswith(" 121 113 116 …")
 
 
 def test_large_ids_are_told_as_they_are_and_pictures_have_none():
-    assert Value("inputs", "", (123456, 7), 2).told_ids == "123456 7"
-    assert Value("dense", "", (0.123456,), 1).told_ids == "0.1235"
-    assert Value("picture", "", (), 784).told_ids == ""
+    assert Value("inputs", "", (123456, 7), 2).ids_text == "123456 7"
+    assert Value("dense", "", (0.123456,), 1).ids_text == "0.1235"
+    assert Value("picture", "", (), 784).ids_text == ""
