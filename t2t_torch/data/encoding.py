@@ -129,12 +129,12 @@ class Chunks:
           DataError: a sample of the slice does not have exactly these fields.
         """
         columns = self._columns()
-        holds, mine = self._share.holds, False
+        holds, is_own = self._share.holds, False
         number, size = -1, 0
         for number, sample in enumerate(self._samples):
             if number % CHUNK_ROWS == 0:
-                mine = holds(number)
-            if not mine:
+                is_own = holds(number)
+            if not is_own:
                 continue
             if sample.keys() != columns.keys():
                 raise self._misfit(number, sample)
@@ -325,11 +325,11 @@ def encode_chunk(
             _encode_columns(features, chunk.only([index]))
         except DataError as error:
             unfit[index] = str(error)
-    kept = [index for index in range(chunk.num_rows) if index not in unfit]
+    indices = [index for index in range(chunk.num_rows) if index not in unfit]
     return Encoded(
         chunk.num_rows,
-        _encode_columns(features, chunk.only(kept)),
-        chunk.first + np.array(kept, dtype=np.int64),
+        _encode_columns(features, chunk.only(indices)),
+        chunk.first + np.array(indices, dtype=np.int64),
         [(chunk.first + index, why) for index, why in unfit.items()],
     )
 
@@ -366,8 +366,8 @@ def _located(
         try:
             feature.encode(value)
         except Exception:
-            shown = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
-            place = f"sample {chunk.number(index)}, {name!r} is {shown}"
+            text = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+            place = f"sample {chunk.number(index)}, {name!r} is {text}"
             break
     else:
         place = f"samples from {chunk.number(0)} on, {name!r}"
@@ -447,9 +447,9 @@ class ShareEntry(pydantic.BaseModel):
 
     def lines(self) -> list[str]:
         """Returns location and reason of skipped rows; the last line counts those not listed."""
-        told = [*self.unread_listed, *(why for _, why in self.unfit_listed)]
-        more = self.skipped - len(told)
-        return [*told, f"and {more} more"] if more else told
+        listed = [*self.unread_listed, *(why for _, why in self.unfit_listed)]
+        more = self.skipped - len(listed)
+        return [*listed, f"and {more} more"] if more else listed
 
 
 def encode_share(
@@ -496,7 +496,7 @@ def encode_share(
         max_length=longest,
         unknown={name: count for name, count in unknown.items() if count},
         unread=unread.count,
-        unread_listed=[told.removeprefix(prefix) for told in unread.listed],
+        unread_listed=[message.removeprefix(prefix) for message in unread.listed],
         unfit=num_unfit,
         unfit_listed=unfit,
     )

@@ -141,7 +141,9 @@ class Parts:
         except (OSError, ValueError):
             return None
 
-    def tell(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
+    def record_finished(
+        self, plan: Plan, task: int | None = None, *, published: bool = False
+    ) -> None:
         """Notes in the report that a task of a plan has ended, or that its data is published.
 
         The caller holds the data set's lock.
@@ -152,7 +154,7 @@ class Parts:
         told = {*report.told, *(() if task is None else (task,))}
         self._save_report(report, told, published=report.published or published)
 
-    def tell_again(self, task: int) -> None:
+    def record_finished_again(self, task: int) -> None:
         """Notes that a task of the plan that was published has told so."""
         report = self.report()
         if report is not None:
@@ -163,7 +165,7 @@ class Parts:
         with staged(self.done) as temporary:
             temporary.write_text(report.model_copy(update=changes).model_dump_json(), "utf-8")
 
-    def has_to_tell(self, task: int, num_tasks: int) -> bool:
+    def has_to_record(self, task: int, num_tasks: int) -> bool:
         """Whether the data there is that of so many tasks, of which this one has not told yet."""
         report = self.report()
         return (
@@ -234,9 +236,9 @@ class Parts:
         """
         if not self.folder.exists():
             return
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             for lock in sorted(self.folder.glob("part-*.lock")):
-                if held.enter_context(_held(lock)):
+                if stack.enter_context(_try_lock(lock)):
                     continue
                 if not or_refuse:
                     return
@@ -251,7 +253,7 @@ class Parts:
 
 
 @contextlib.contextmanager
-def _held(lock: Path) -> Iterator[bool]:
+def _try_lock(lock: Path) -> Iterator[bool]:
     """Tries to take a lock without waiting; says whether it is taken."""
     with lock.open("r+") as file:
         try:
@@ -312,7 +314,7 @@ def generate_data(
         if not overwrite:
             manifest = request.complete(thorough=True)
             if manifest is not None:
-                request.tell_complete()
+                request.log_complete()
                 return manifest
         return _make(request, num_processes, progress=progress)
 
@@ -466,13 +468,13 @@ class Tasks:
         with request.lock():
             plan = self._parts.plan()
             manifest = None
-            if not anew and (not overwrite or self._only_tells(plan, task)):
+            if not anew and (not overwrite or self._only_records(plan, task)):
                 manifest = self._complete(overwrite=overwrite)
             if manifest is not None:
                 if not overwrite:
-                    request.tell_complete()
+                    request.log_complete()
                 if task is not None:
-                    self._parts.tell_again(task)
+                    self._parts.record_finished_again(task)
                 self._parts.clear()
                 return None, manifest
             faults = self._faults(plan) if plan else []
@@ -528,24 +530,24 @@ class Tasks:
                         "made otherwise by another command. Run this task again."
                     )
                 if task is not None:
-                    self._parts.tell_again(task)
+                    self._parts.record_finished_again(task)
                 self._parts.clear()
                 return Outcome(manifest=manifest)
-            self._parts.tell(plan, task)
+            self._parts.record_finished(plan, task)
             parts = [self._parts.part(task) for task in range(plan.num_tasks)]
             missing = [task for task, part in enumerate(parts) if part is None]
             if missing:
                 return Outcome(missing=missing)
             manifest = self._merge(plan, [part for part in parts if part is not None])
-            self._parts.tell(plan, published=True)
+            self._parts.record_finished(plan, published=True)
             self._parts.clear()
             return Outcome(manifest=manifest)
 
-    def _only_tells(self, plan: Plan | None, task: int | None) -> bool:
+    def _only_records(self, plan: Plan | None, task: int | None) -> bool:
         """Whether a task that says --overwrite belongs to the array that made what is there."""
         if plan is not None or task is None:
             return False
-        return self._parts.has_to_tell(task, self._num_tasks)
+        return self._parts.has_to_record(task, self._num_tasks)
 
     def _complete(self, *, overwrite: bool) -> Manifest | None:
         try:
@@ -636,8 +638,8 @@ class Tasks:
     def _vocab_faults(self, plan: Plan) -> list[str]:
         """How the vocabulary differs from what it was when the plan was made."""
         folder = self._vocab_folder(plan)
-        found = (fault_of(folder / file, entry) for file, entry in plan.vocab_files.items())
-        return [fault for fault in found if fault]
+        faults = (fault_of(folder / file, entry) for file, entry in plan.vocab_files.items())
+        return [fault for fault in faults if fault]
 
     def _refusal(self, faults: Sequence[str]) -> DataError:
         name, folder = self._request.name, self._request.folder
@@ -738,8 +740,8 @@ def _run_all(
                 ) from error
             if fault is not None:
                 _cancel(ray, waiting)
-                kind, told = fault
-                raise getattr(errors, kind, DataError)(told)
+                kind, message = fault
+                raise getattr(errors, kind, DataError)(message)
             bar.update()
 
 

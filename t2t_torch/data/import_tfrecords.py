@@ -55,14 +55,14 @@ def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
     Raises:
       DataError: there is no training data, a shard is missing, or there are two sets of shards.
     """
-    found: dict[Split, dict[int, set[int]]] = {split: defaultdict(set) for split in Split}
+    by_split: dict[Split, dict[int, set[int]]] = {split: defaultdict(set) for split in Split}
     pattern = re.compile(rf"{re.escape(name)}-(train|dev|test)-(\d{{5}})-of-(\d{{5}})")
     unfinished = 0
     for entry in _entries(folder):
         if match := pattern.fullmatch(entry):
-            found[Split(match[1])][int(match[3])].add(int(match[2]))
+            by_split[Split(match[1])][int(match[3])].add(int(match[2]))
         unfinished += entry.startswith((f"{name}-unshuffled-", f"{name}-train-unshuffled-"))
-    if not found[Split.TRAIN]:
+    if not by_split[Split.TRAIN]:
         hint = ""
         if unfinished:
             hint = (
@@ -73,10 +73,10 @@ def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
             f"{_names(folder)}"
         )
     shards = {}
-    for split, counts in found.items():
+    for split, counts in by_split.items():
         if len(counts) > 1:
-            told = " and ".join(f"{name}-{split.value}-...-of-{count:05d}" for count in counts)
-            raise DataError(f"{folder} has shards of two data sets, {told}. Move one set away.")
+            names = " and ".join(f"{name}-{split.value}-...-of-{count:05d}" for count in counts)
+            raise DataError(f"{folder} has shards of two data sets, {names}. Move one set away.")
         for count, numbers in counts.items():
             shards[split] = _complete_shards(folder, f"{name}-{split.value}", count, numbers)
     return shards
@@ -112,8 +112,8 @@ def _names(folder: Path) -> str:
     """Says which data sets there are."""
     shard = re.compile(r"(.+?)(-unshuffled)?-(train|dev|test)-\d{5}-of-\d{5}")
     names = {match[1] for entry in _entries(folder) if (match := shard.fullmatch(entry))}
-    there = ", ".join(sorted(names)) or "none"
-    return f"There is data of: {there}. Name the folder or the problem that was meant."
+    available = ", ".join(sorted(names)) or "none"
+    return f"There is data of: {available}. Name the folder or the problem that was meant."
 
 
 # Packed examples, taken apart.
@@ -141,10 +141,10 @@ def separate(rows: Rows, segments: Mapping[str, Ragged]) -> Rows:
     apart: dict[str, Ragged] = {}
     examples: npt.NDArray[np.int64] | None = None
     for name, row in rows.items():
-        apart[name], found = _apart(name, row, segments[name])
-        if examples is not None and not np.array_equal(found, examples):
+        apart[name], numbers = _apart(name, row, segments[name])
+        if examples is not None and not np.array_equal(numbers, examples):
             raise ValueError(f"the features {', '.join(rows)} are not packed of the same examples")
-        examples = found
+        examples = numbers
     return apart
 
 
@@ -152,17 +152,17 @@ def _apart(name: str, row: Ragged, segment: Ragged) -> tuple[Ragged, npt.NDArray
     """The examples of a feature, and for each its row and number, as one number."""
     if not np.array_equal(row.lengths, segment.lengths):
         raise ValueError(f"{name!r} and {name + SUFFIX!r} have different lengths")
-    kept = np.flatnonzero(segment.values)
+    positions = np.flatnonzero(segment.values)
     most = int(segment.values.max(initial=0)) + 1
     number = np.repeat(np.arange(len(row)), row.lengths) * most + segment.values
-    number = number[kept]  # rises from row to row
+    number = number[positions]  # rises from row to row
     starts = np.flatnonzero(np.diff(number, prepend=-1))
     if (np.diff(number) < 0).any() or segment.values.min(initial=0) < 0:
         raise ValueError(f"the numbers in {name + SUFFIX!r} fall")
-    offsets = np.append(starts, len(kept)).astype(np.int64)
+    offsets = np.append(starts, len(positions)).astype(np.int64)
     # `most` differs between features: what is compared does not depend on it.
     identity = (number[starts] // most) << 32 | (number[starts] % most)
-    return Ragged(row.values[kept], offsets), identity
+    return Ragged(row.values[positions], offsets), identity
 
 
 # A guess at the problem that tensor2tensor's records are of, for who has not declared it yet.
@@ -184,10 +184,10 @@ def declaration_of(source: Path, name: str) -> str:
     names = set().union(*examples)
     key = next((key for key in _TARGETS if key in names), None)
     if not examples or key is None or any(name.startswith("image/") for name in names):
-        there = ", ".join(sorted(names)) or "nothing"
+        available = ", ".join(sorted(names)) or "nothing"
         raise DataError(
-            f"The records of {name!r} in {source} hold {there}; only those with inputs of ids, and "
-            "'targets' or 'label', can be taken over. Make the data anew with t2t-datagen."
+            f"The records of {name!r} in {source} hold {available}; only those with inputs of ids, "
+            "and 'targets' or 'label', can be imported. Make the data anew with t2t-datagen."
         )
     targets = [example[key] for example in examples if key in example]
     has_inputs = any(
@@ -315,8 +315,8 @@ class TfRows:
         for index, content in enumerate(records.contents):
             try:
                 self._rows([content])
-            except ValueError as found:
-                place, error = records.place(index), found
+            except ValueError as first_error:
+                place, error = records.place(index), first_error
                 break
         return DataError(f"{place}: {error}.")
 
@@ -354,16 +354,16 @@ def _integers(examples: Sequence[Mapping[str, Values]], key: str) -> Ragged:
 
 
 def _lists(examples: Sequence[Mapping[str, Values]], key: str, kind: str) -> list[Values]:
-    found = []
+    lists = []
     for example in examples:
         values = example.get(key)
         if values is None or values.is_empty:
-            there = ", ".join(sorted(example)) or "nothing"
-            raise ValueError(f"it has no {key!r}, which the problem needs; it has: {there}")
+            available = ", ".join(sorted(example)) or "nothing"
+            raise ValueError(f"it has no {key!r}, which the problem needs; it has: {available}")
         if values.kind != kind:
             raise ValueError(f"{key!r} holds {values.kind}, where {kind} was expected")
-        found.append(values)
-    return found
+        lists.append(values)
+    return lists
 
 
 def _check_ids(rows: Ragged, key: str, feature: Feature, dtype: np.dtype[Any]) -> None:
@@ -456,13 +456,13 @@ def _request(
     problem: Problem, source: Path, data_dir: str | Path, shards: Mapping[Split, Sequence[Path]]
 ) -> Request:
     """What is asked for; `raw_folder` is that of the records."""
-    made = Request.of(problem, data_dir, source, seed=None, max_cases=0, on_bad_record="fail")
+    request = Request.of(problem, data_dir, source, seed=None, max_cases=0, on_bad_record="fail")
     settings = {
         **problem.settings(),
         "shards": {split.value: len(files) for split, files in shards.items()},
         "imported_from": _ORIGIN,
     }
-    return Request(problem, made.folder, source, json.loads(json.dumps(settings)))
+    return Request(problem, request.folder, source, json.loads(json.dumps(settings)))
 
 
 def _complete(request: Request, source: Path) -> Manifest | None:
@@ -496,11 +496,11 @@ def _complete(request: Request, source: Path) -> Manifest | None:
 def _check_vocabularies(request: Request) -> None:
     """Raises DataError if taking the vocabulary over would spoil other data in the folder."""
     for file in request.problem.vocab_files:
-        there, given = request.folder / file, request.raw_folder / file
-        if there.is_file() and given.is_file() and sha256_of(there) != sha256_of(given):
+        existing, imported = request.folder / file, request.raw_folder / file
+        if existing.is_file() and imported.is_file() and sha256_of(existing) != sha256_of(imported):
             raise DataError(
-                f"{there} is another vocabulary than {given}, and other data may have been made "
-                "with it. Choose another --data_dir, or replace it with --overwrite."
+                f"{existing} is another vocabulary than {imported}, and other data may have been "
+                "made with it. Choose another --data_dir, or replace it with --overwrite."
             )
 
 
@@ -528,8 +528,8 @@ class _Import:
                 with _bar(request.where(split), show=progress) as bar:
                     publication.add(split, self._write(split, files, features, rows, bar))
             if rows.ignored:
-                told = ", ".join(sorted(rows.ignored))
-                logging.info("Not taken over, as %r has none such: %s.", request.name, told)
+                ignored = ", ".join(sorted(rows.ignored))
+                logging.info("Not taken over, as %r has none such: %s.", request.name, ignored)
             made_from = {
                 file.name: RawFileEntry(bytes=file.stat().st_size, sha256=sha256_of(file))
                 for files in self._shards.values()
@@ -547,20 +547,20 @@ class _Import:
             for file in files:
                 shutil.copyfile(source / file, self._staging / file)
             return
-        told = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
+        message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
         if any(file.startswith("labels.") for file in missing):
-            told += (
+            message += (
                 " tensor2tensor keeps no file of labels: give their names, in the order of their "
                 'numbers, as `class_labels` of the problem (in JSON "labels").'
             )
         if any(file.startswith("vocab.") for file in missing):
-            told += (
+            message += (
                 f" It has the vocabularies: {', '.join(vocabularies(source)) or 'none'}. If one of "
                 "these is the one, copy it there under the name above; or set "
                 '`approx_vocab_size` of the problem (in JSON "vocab_size") to the number in its '
                 "name."
             )
-        raise DataError(told)
+        raise DataError(message)
 
     def _write(
         self, split: Split, files: Sequence[Path], features: Features, rows: TfRows, bar: tqdm[Any]

@@ -38,12 +38,12 @@ def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
       shards: shards that were just hashed or written.
     """
     with contextlib.suppress(OSError):
-        notes = {shard.file: [shard.sha256, *_state(data_dir / shard.file)] for shard in shards}
+        states = {shard.file: [shard.sha256, *_state(data_dir / shard.file)] for shard in shards}
         path = _path(data_dir, name)
         earlier = _read(path)
-        notes = {file: earlier[file] for file in earlier if (data_dir / file).exists()} | notes
+        states = {file: earlier[file] for file in earlier if (data_dir / file).exists()} | states
         with staged(path) as temporary:
-            temporary.write_text(json.dumps(notes), encoding="utf-8")
+            temporary.write_text(json.dumps(states), encoding="utf-8")
 
 
 def unchanged(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> set[str]:
@@ -56,17 +56,17 @@ def unchanged(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> set[st
     """
     path = _path(data_dir, name)
     try:
-        notes, noted_at = _read(path), path.stat().st_mtime_ns
+        states, noted_at = _read(path), path.stat().st_mtime_ns
     except OSError:
         return set()
-    found = set()
+    files = set()
     for shard in shards:
         with contextlib.suppress(OSError):
             state = _state(data_dir / shard.file)
             settled = state[1] + _TICK_NANOSECONDS <= noted_at
-            if settled and notes.get(shard.file) == [shard.sha256, *state]:
-                found.add(shard.file)
-    return found
+            if settled and states.get(shard.file) == [shard.sha256, *state]:
+                files.add(shard.file)
+    return files
 
 
 def _path(data_dir: Path, name: str) -> Path:
@@ -81,10 +81,10 @@ def _state(path: Path) -> tuple[int, int, int, int]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        notes = json.loads(path.read_text("utf-8"))
+        states = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return notes if isinstance(notes, dict) else {}
+    return states if isinstance(states, dict) else {}
 
 
 _BLOCK_BYTES = 1 << 20
@@ -226,11 +226,11 @@ class Manifest(_Entry):
         try:
             return self.splits[split.value]
         except KeyError:
-            there = ", ".join(self.splits) or "none"
+            available = ", ".join(self.splits) or "none"
             raise DataError(
-                f"{self.problem!r} in {data_dir} has no {split.value!r} split; it has: {there}. "
-                f"Choose one of these, or add the split to the problem's `shards` and run  "
-                f"{self.command(data_dir)} --overwrite"
+                f"{self.problem!r} in {data_dir} has no {split.value!r} split; it has: "
+                f"{available}. Choose one of these, or add the split to the problem's `shards` and "
+                f"run  {self.command(data_dir)} --overwrite"
             ) from None
 
     def verify(
@@ -262,8 +262,8 @@ class Manifest(_Entry):
         ]
         # Threads, since hashlib releases the GIL.
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            found = pool.map(lambda check: _fault(data_dir / check[0], *check[1:]), checks)
-            faults = [fault for fault in found if fault]
+            results = pool.map(lambda check: _fault(data_dir / check[0], *check[1:]), checks)
+            faults = [fault for fault in results if fault]
         if faults:
             raise DataError(
                 f"The data of {self.problem!r} is damaged:\n  "
@@ -330,9 +330,9 @@ def _fault(path: Path, num_bytes: int | None, sha256: str) -> str | None:
         found_bytes = path.stat().st_size
         if num_bytes is not None and found_bytes != num_bytes:
             return f"{path}: expected {num_bytes} bytes, found {found_bytes}"
-        found = sha256_of(path)
+        actual = sha256_of(path)
     except FileNotFoundError:
         return f"{path}: missing"
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"
-    return None if found == sha256 else f"{path}: expected sha256 {sha256}, found {found}"
+    return None if actual == sha256 else f"{path}: expected sha256 {sha256}, found {actual}"

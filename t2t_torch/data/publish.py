@@ -54,11 +54,11 @@ def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
     Returns:
       `staging`, from which `publish` moves the files, or `folder` if none is learnt.
     """
-    kept = [file for file in problem.kept_vocab_files if (folder / file).is_file()]
-    if set(kept) == set(problem.vocab_files):
+    existing = [file for file in problem.kept_vocab_files if (folder / file).is_file()]
+    if set(existing) == set(problem.vocab_files):
         problem.build_vocab(folder, tmp_dir)
         return folder
-    for file in kept:
+    for file in existing:
         shutil.copyfile(folder / file, staging / file)
     problem.build_vocab(staging, tmp_dir)
     for file in problem.vocab_files:
@@ -252,18 +252,18 @@ class Request:
             return None
         return manifest
 
-    def tell_complete(self) -> None:
+    def log_complete(self) -> None:
         """Logs that there is nothing to do."""
         logging.info("%r in %s is complete (--overwrite makes it anew).", self.name, self.folder)
 
     def _flags(self, settings: Mapping[str, Any]) -> str:
         """The flags that ask for what is there; "" if it differs in what no flag says."""
         usual = {"on_bad_record": get_args(Policy)[0]}
-        there, asked = {**usual, **settings}, {**usual, **self.settings}
-        differing = [key for key in there | asked if there.get(key) != asked.get(key)]
-        if not all(key in _FLAGS and key in there for key in differing):
+        stored, requested = {**usual, **settings}, {**usual, **self.settings}
+        differing = [key for key in stored | requested if stored.get(key) != requested.get(key)]
+        if not all(key in _FLAGS and key in stored for key in differing):
             return ""
-        return " ".join(f"--{_FLAGS[key]}={there[key]}" for key in differing)
+        return " ".join(f"--{_FLAGS[key]}={stored[key]}" for key in differing)
 
     def refusal(self, how: str, differences: Sequence[str], flags: str = "") -> DataError:
         """Says that the data that is there is not what is asked for, but for these flags."""
@@ -277,26 +277,26 @@ class Request:
 
 
 def different_settings(
-    there: Mapping[str, Any], asked: Mapping[str, Any], within: str = ""
+    stored: Mapping[str, Any], requested: Mapping[str, Any], within: str = ""
 ) -> list[str]:
     """Says of each setting how what is there differs from what is asked for.
 
     Of texts that both cut into words it is said what differs in the cutters.
 
     Args:
-      there: as JSON gives them back.
-      asked: likewise.
+      stored: as JSON gives them back.
+      requested: likewise.
       within: stands before their names.
     """
-    found = []
-    for key in sorted(there.keys() | asked.keys()):
-        one, other, name = there.get(key), asked.get(key), f"{within}{key}"
+    differences = []
+    for key in sorted(stored.keys() | requested.keys()):
+        one, other, name = stored.get(key), requested.get(key), f"{within}{key}"
         is_part = within or key == "cutters"
         if is_part and isinstance(one, Mapping) and isinstance(other, Mapping):
-            found += different_settings(one, other, f"{name}.")
+            differences += different_settings(one, other, f"{name}.")
         elif one != other:
-            found.append(f"{name}: there {one!r}, asked {other!r}")
-    return found
+            differences.append(f"{name}: there {one!r}, asked {other!r}")
+    return differences
 
 
 def _make_directory(path: Path, purpose: str) -> None:

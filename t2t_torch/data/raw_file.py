@@ -144,15 +144,15 @@ def _download(url: str, path: Path, name: str, timeout_seconds: float) -> None:
             while block := response.read(_BLOCK_BYTES):
                 file.write(block)
                 bar.update(len(block))
-    found = path.stat().st_size
-    if expected is not None and found != expected:
-        raise DataError(f"the connection ended after {found} of {expected} bytes")
+    size = path.stat().st_size
+    if expected is not None and size != expected:
+        raise DataError(f"the connection ended after {size} of {expected} bytes")
 
 
 def _check(path: Path, sha256: str | None) -> None:
-    found = sha256_of(path) if sha256 else None
-    if found != sha256:
-        raise DataError(f"expected sha256 {sha256}, found {found}")
+    actual = sha256_of(path) if sha256 else None
+    if actual != sha256:
+        raise DataError(f"expected sha256 {sha256}, found {actual}")
 
 
 def _as_it_is(path: Path, sha256: str | None) -> Path:
@@ -485,25 +485,25 @@ def get_all(files: Iterable[RawFile], tmp_dir: Path) -> None:
         except DataError as error:
             failures[origin] = str(error)
     if failures:
-        raise DataError("\n".join([*failures.values(), *strangers(files, tmp_dir)]))
+        raise DataError("\n".join([*failures.values(), *unknown_files(files, tmp_dir)]))
 
 
-def strangers(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
+def unknown_files(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
     """Tells which files that are there have not the sha256 that is known; reads them whole."""
-    told: dict[Path, str] = {}
+    owners: dict[Path, str] = {}
     both = itertools.chain.from_iterable((file, file.archive) for file in files)
     for file in filter(None, both):
         path = file.itself(tmp_dir)
         # Packed in another way than it can be downloaded, its bytes are others.
-        if path is None or path in told or file.sha256 is None or path.name != file.download:
+        if path is None or path in owners or file.sha256 is None or path.name != file.download:
             continue
         if sha256_of(path) != file.sha256:
             remedy = "Remove it, and it is fetched again." if file.urls else "Get it again."
-            told[path] = (
+            owners[path] = (
                 f"{path} is not the file that is expected (sha256 {file.sha256}): perhaps it is "
                 f"damaged. {remedy}"
             )
-    return list(told.values())
+    return list(owners.values())
 
 
 def member(archive: RawFile, path: str) -> RawFile:
@@ -539,9 +539,9 @@ def _missing(name: str, tmp_dir: Path, folders: Sequence[str]) -> str:
 
 def entries(problem: Problem, tmp_dir: Path) -> Mapping[str, RawFileEntry]:
     """The raw files that a problem names and that are there, by their path below `tmp_dir`."""
-    there = _there(problem, tmp_dir)
+    files = _raw_files(problem, tmp_dir)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        return dict(zip(there, pool.map(entry, there.values()), strict=True))
+        return dict(zip(files, pool.map(entry, files.values()), strict=True))
 
 
 def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry]) -> list[str]:
@@ -557,20 +557,20 @@ def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry
     """
     if not recorded:
         return []
-    there = _there(problem, tmp_dir)
+    files = _raw_files(problem, tmp_dir)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        told = pool.map(lambda name: _change(name, there[name], recorded), there)
-        return [change for change in told if change]
+        faults = pool.map(lambda name: _change(name, files[name], recorded), files)
+        return [change for change in faults if change]
 
 
-def _there(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
-    found = sorted(path for path in problem.raw_files(tmp_dir) if path.is_file())
+def _raw_files(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
+    paths = sorted(path for path in problem.raw_files(tmp_dir) if path.is_file())
     # Files elsewhere, as beside a declaration: train/label and test/label are told apart.
-    above = [path.parent for path in found if not path.is_relative_to(tmp_dir)]
+    above = [path.parent for path in paths if not path.is_relative_to(tmp_dir)]
     root = Path(os.path.commonpath(above)) if above else tmp_dir
     return {
         path.relative_to(tmp_dir if path.is_relative_to(tmp_dir) else root).as_posix(): path
-        for path in found
+        for path in paths
     }
 
 
@@ -604,29 +604,29 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
             yield from problem.examples_of(sample)
             number += 1
     except T2TError as error:
-        strange = strangers(problem.sources, tmp_dir)
+        strange = unknown_files(problem.sources, tmp_dir)
         if not strange:
             raise
         raise DataError("\n".join([str(error), *strange])) from error
     except Exception as error:
         frames = error.__traceback__
         frames = frames.tb_next or frames if frames else None  # without this function's own
-        told = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        message = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
         at = f"{problem.dataset_name!r} {split.value}: generate_samples failed at sample {number}"
-        strange = strangers(problem.sources, tmp_dir)
-        raise DataError("\n".join([f"{at}, counted from 0:\n{told}", *strange])) from error
+        strange = unknown_files(problem.sources, tmp_dir)
+        raise DataError("\n".join([f"{at}, counted from 0:\n{message}", *strange])) from error
     if not number:
         _check_empty(problem, tmp_dir, split)
 
 
 def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
     """Refuses raw files that have no sample to train on, or that are not those that are known."""
-    strange = strangers(problem.sources, tmp_dir)
+    strange = unknown_files(problem.sources, tmp_dir)
     files = problem.raw_files(tmp_dir)
     if strange or (files and split is Split.TRAIN):
         read = ", ".join(map(str, files)) or "the raw files"
-        told = f"{problem.dataset_name!r} {split.value}: there is no sample in {read}."
-        raise DataError("\n".join([told, *strange]))
+        message = f"{problem.dataset_name!r} {split.value}: there is no sample in {read}."
+        raise DataError("\n".join([message, *strange]))
 
 
 @contextlib.contextmanager

@@ -338,10 +338,10 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
             f"{path} is missing or not an Arrow file: {error}. "
             f"Make it anew:  {manifest.command(data_dir)}"
         ) from None
-    found = sum(batch.num_rows for batch in batches)
-    if found != shard.rows or set(reader.schema.names) != set(manifest.features):
+    rows = sum(batch.num_rows for batch in batches)
+    if rows != shard.rows or set(reader.schema.names) != set(manifest.features):
         raise DataError(
-            f"{path} holds {found} rows of {', '.join(reader.schema.names)}; the manifest says "
+            f"{path} holds {rows} rows of {', '.join(reader.schema.names)}; the manifest says "
             f"{shard.rows} rows of {', '.join(manifest.features)}. "
             f"Make it anew:  {manifest.command(data_dir)}"
         )

@@ -109,10 +109,10 @@ class Run:
             def part(begin: int, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
                 size = np.dtype(dtype).itemsize
                 file.seek(begin + int(low) * size)
-                found = np.fromfile(file, dtype, int(high - low))
-                if len(found) != high - low:
+                array = np.fromfile(file, dtype, int(high - low))
+                if len(array) != high - low:
                     raise DataError(f"{self.path} is truncated. Run its task again.")
-                return found
+                return array
 
             keys = part(self.start, np.uint64, start, stop)
             place = self.start + 8 * self.num_rows
@@ -132,15 +132,15 @@ def groups(runs: Sequence[Run], memory_bytes: int) -> list[tuple[int, int]]:
     range.  Groups without rows are left out.
     """
     total = np.sum([run.byte_edges for run in runs], axis=0)  # [NUM_RANGES + 1]
-    found = []
+    result = []
     first = 0
     while first < NUM_RANGES:
         limit = total[first] + memory_bytes
         last = max(first + 1, int(np.searchsorted(total, limit, side="right")) - 1)
         if total[last] > total[first]:
-            found.append((first, last))
+            result.append((first, last))
         first = last
-    return found
+    return result
 
 
 def read_sorted(runs: Sequence[Run], first: int, last: int) -> Rows:
@@ -248,11 +248,11 @@ def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterat
     return _merged([Run.open(path) for path in files], memory_bytes)
 
 
-def _merged(found: Sequence[Run], memory_bytes: int) -> Iterator[Rows]:
-    there = [run for run in found if run.num_rows]
-    if there:
-        for first, last in groups(there, memory_bytes):
-            yield read_sorted(there, first, last)
+def _merged(runs: Sequence[Run], memory_bytes: int) -> Iterator[Rows]:
+    nonempty = [run for run in runs if run.num_rows]
+    if nonempty:
+        for first, last in groups(nonempty, memory_bytes):
+            yield read_sorted(nonempty, first, last)
 
 
 def _splitmix64(seed: int, numbers: npt.NDArray[np.integer]) -> Keys:

@@ -152,10 +152,10 @@ def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int)
     )
 
 
-def _damaged(told: str, content: mmap.mmap) -> DataError:
+def _damaged(message: str, content: mmap.mmap) -> DataError:
     if content[:2] == _GZIP_MAGIC:
-        return DataError(f"{told} The file is packed; unpack it:  gunzip")
-    return DataError(f"{told} The file is damaged or no TFRecord file; copy it again.")
+        return DataError(f"{message} The file is packed; unpack it:  gunzip")
+    return DataError(f"{message} The file is damaged or no TFRecord file; copy it again.")
 
 
 def _framed(records: Sequence[bytes]) -> bytes:

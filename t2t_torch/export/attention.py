@@ -106,12 +106,12 @@ class _Line(NamedTuple):
 
     Attributes:
       values: values after an empty first one, padded with `_NONE`, [N, 1 + T] int64.
-      there: 1 at values, else 0, [N, 1 + T] int64.
+      mask: 1 at values, else 0, [N, 1 + T] int64.
       places: for each id the index of its value, or of the last one before it, [N, T] int64.
     """
 
     values: str
-    there: str
+    mask: str
     places: str
 
     @classmethod
@@ -172,7 +172,7 @@ def _counts_of_characters(graph: Graph, line: _Line, spaces: Sequence[int]) -> s
       spaces: ids of spaces.
     """
     other = _others(graph, _are_of(graph, line.values, spaces))
-    return _words_begun(graph, graph.add("Mul", line.there, other))
+    return _words_begun(graph, graph.add("Mul", line.mask, other))
 
 
 def _counts_of_bytes(graph: Graph, line: _Line) -> str:
@@ -195,7 +195,7 @@ def _counts_of_bytes(graph: Graph, line: _Line) -> str:
     longer = graph.add("Add", two, three)
     spaces = graph.add("Add", one, graph.add("Add", longer, _before(graph, longer)))
     spaces = graph.add("Add", spaces, _before(graph, _before(graph, three)))
-    inside = graph.add("Mul", line.there, _others(graph, spaces))
+    inside = graph.add("Mul", line.mask, _others(graph, spaces))
     alone = _others(graph, _before(graph, inside))
     signs = graph.add("Mul", longer, alone)
     signs = graph.add("Add", signs, _before(graph, graph.add("Mul", three, alone)))
@@ -234,13 +234,13 @@ class _Words(NamedTuple):
     Attributes:
       numbers: word index of each id, -1 for none, [B, n, T] int64.
       parts: 1 where an id belongs to a word, else 0, [B, n, T, W] float32.
-      there: mask of words, [B, n, W] bool.
+      mask: mask of words, [B, n, W] bool.
       names: the words, [B, n, W] string.
     """
 
     numbers: str
     parts: str
-    there: str
+    mask: str
     names: str
 
 
@@ -295,8 +295,8 @@ def _attention(
     means = graph.add("Div", sums, graph.add("Max", counts, 1.0))
     mask = graph.add(
         "And",
-        graph.add("Unsqueeze", written.there, [3]),
-        graph.add("Unsqueeze", read.there, [2]),
+        graph.add("Unsqueeze", written.mask, [3]),
+        graph.add("Unsqueeze", read.mask, [2]),
     )
     return WordAttention(
         graph.add("Where", mask, means, -1.0),

@@ -480,7 +480,7 @@ class _Packaged(nn.Module):
         self.program = program
         self.hparams = hparams
         self._targets = tuple(features.targets)
-        self.modalities = dict.fromkeys(self._targets, _Found())
+        self.modalities = dict.fromkeys(self._targets, _LogitsModality())
 
     def train(self, mode: bool = True) -> _Packaged:
         """Does nothing: a program cannot be trained."""
@@ -499,7 +499,7 @@ class _Packaged(nn.Module):
         }
 
 
-class _Found:
+class _LogitsModality:
     """Replacement of a modality: the program already returns predictions."""
 
     def predict(self, logits: BatchPrediction) -> BatchPrediction:

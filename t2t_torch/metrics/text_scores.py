@@ -263,7 +263,7 @@ def _bracket_f1(outputs: Sequence[str], references: Sequence[str], _: str) -> Sc
     found = _trees(outputs, references)
     line = (
         f"bracket F1 = {found.f1:.4f} (precision {found.precision:.4f}, recall {found.recall:.4f};"
-        f" {found.right:,} right, {found.found:,} found, {found.there:,} there)"
+        f" {found.right:,} right, {found.predicted:,} found, {found.expected:,} there)"
     )
     return Score(found.f1, f"bracket F1|{_BRACKETS}", line)
 

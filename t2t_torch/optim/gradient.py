@@ -279,12 +279,12 @@ class WeightAverage:
           HParamsError: both averages are enabled.
         """
         names = ("ema_decay", "swa_start_step", "swa_patience")
-        asked = [name for name in names if getattr(hparams, name)]
-        if not asked:
+        names_set = [name for name in names if getattr(hparams, name)]
+        if not names_set:
             return None
-        if len(asked) > 1:
-            told = " and ".join(f"{name}={getattr(hparams, name)}" for name in asked)
-            raise HParamsError(f"{told} are two averages of the weights; set one of them to 0.")
+        if len(names_set) > 1:
+            settings = " and ".join(f"{name}={getattr(hparams, name)}" for name in names_set)
+            raise HParamsError(f"{settings} are two averages of the weights; set one of them to 0.")
         return cls(
             model,
             ema_decay=hparams.ema_decay,
@@ -294,18 +294,18 @@ class WeightAverage:
         )
 
     @torch.no_grad()
-    def update(self, model: nn.Module, step: int, begun: int = -1) -> None:
+    def update(self, model: nn.Module, step: int, start: int = -1) -> None:
         """Adds the weights after `step` steps.
 
         Args:
           model: model that is trained.
           step: number of steps done.
-          begun: step after which a waiting mean has started; -1: not yet.
+          start: step after which a waiting mean has started; -1: not yet.
         """
         if self._waits:
-            if begun < 0:
+            if start < 0:
                 return
-            self._start = begun + 1
+            self._start = start + 1
         share = self._share(step)
         if not share:
             return

@@ -29,9 +29,9 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
       HParamsError: a pattern is not a regular expression or matches nothing, or all weights are
         frozen.
     """
-    frozen = [_found(model, pattern, f"freeze={pattern}") for pattern in hparams.freeze]
+    frozen = [_matching(model, pattern, f"freeze={pattern}") for pattern in hparams.freeze]
     for parameter in model.parameters():
-        if any(id(parameter) in found for found in frozen):
+        if any(id(parameter) in ids for ids in frozen):
             parameter.requires_grad_(False)
     if hparams.freeze and not any(parameter.requires_grad for parameter in model.parameters()):
         raise HParamsError(
@@ -74,8 +74,8 @@ def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]
 def as_groups(parameters: Iterable[Any]) -> list[dict[str, Any]]:
     """Returns what torch's optimizers take (parameters, pairs of name and parameter, or groups) as
     groups whose `params` are lists."""
-    given = list(parameters)
-    groups = given if given and isinstance(given[0], dict) else [{"params": given}]
+    entries = list(parameters)
+    groups = entries if entries and isinstance(entries[0], dict) else [{"params": entries}]
     return [{**group, "params": list(group["params"])} for group in groups]
 
 
@@ -88,14 +88,14 @@ def decaying(parameters: Iterable[Any], rate: float) -> list[dict[str, Any]]:
       parameters: as `as_groups` takes them.
       rate: of the decay.
     """
-    made = []
+    groups = []
     for group in as_groups(parameters):
         matrices = [entry for entry in group["params"] if _parameter(entry).ndim > 1]
         vectors = [entry for entry in group["params"] if _parameter(entry).ndim <= 1]
         for params, decay in ((matrices, rate), (vectors, 0.0)):
             if params:
-                made.append({**group, "params": params, "weight_decay": decay})
-    return made
+                groups.append({**group, "params": params, "weight_decay": decay})
+    return groups
 
 
 def are_sharded(groups: Iterable[dict[str, Any]]) -> bool:
@@ -110,7 +110,7 @@ def _parameter(entry: Any) -> Tensor:
     return parameter
 
 
-def _found(model: nn.Module, pattern: str, setting: str) -> set[int]:
+def _matching(model: nn.Module, pattern: str, setting: str) -> set[int]:
     """The identities of the parameters in one of whose names a pattern is found."""
     try:
         expression = re.compile(pattern)
@@ -118,14 +118,14 @@ def _found(model: nn.Module, pattern: str, setting: str) -> set[int]:
         raise HParamsError(f"{setting}: {pattern!r} is no regular expression: {error}.") from error
     # A parameter that is shared has several names.
     names = dict(model.named_parameters(remove_duplicate=False))
-    found = {id(parameter) for name, parameter in names.items() if expression.search(name)}
-    if not found:
+    ids = {id(parameter) for name, parameter in names.items() if expression.search(name)}
+    if not ids:
         near = _near(pattern, list(names))
         raise HParamsError(
             f"{setting}: no weight of the model has {pattern!r} in its name. "
             f"Near: {', '.join(near)}."
         )
-    return found
+    return ids
 
 
 def _near(pattern: str, names: Sequence[str]) -> list[str]:
@@ -150,12 +150,12 @@ def _rules(model: nn.Module, setting: str, entries: Iterable[str]) -> list[tuple
             raise HParamsError(
                 f"{setting}: {entry!r} should be pattern={what}, the {what} at least 0."
             )
-        rules.append((_found(model, pattern, f"{setting}: {entry}"), number))
+        rules.append((_matching(model, pattern, f"{setting}: {entry}"), number))
     return rules
 
 
 def _first(rules: list[tuple[set[int], float]], parameter: Tensor, default: float) -> float:
-    return next((number for found, number in rules if id(parameter) in found), default)
+    return next((number for ids, number in rules if id(parameter) in ids), default)
 
 
 def _heights(model: nn.Module, decay: float) -> dict[int, float]:

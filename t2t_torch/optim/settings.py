@@ -107,7 +107,7 @@ def check_end(name: str, hparams: HParams, train_steps: int) -> None:
 # the loss.
 
 
-_Made = TypeVar("_Made", bound=Callable[..., Any])
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _ALWAYS = frozenset(
     {
@@ -156,7 +156,7 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
 """Settings of any group that are read only if others are so."""
 
 
-def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
+def reads(*names: str, **only_if: _Condition) -> Callable[[_Function], _Function]:
     """Declares which settings an optimizer or a schedule reads, below `@register_...`.
 
     Args:
@@ -165,9 +165,9 @@ def reads(*names: str, **only_if: _Condition) -> Callable[[_Made], _Made]:
       only_if: name=(other name, value): read where the other setting has that value.
     """
 
-    def declare(made: _Made) -> _Made:
-        made.reads = {**dict.fromkeys(names), **only_if}  # type: ignore[attr-defined]
-        return made
+    def declare(function: _Function) -> _Function:
+        function.reads = {**dict.fromkeys(names), **only_if}  # type: ignore[attr-defined]
+        return function
 
     return declare
 
@@ -251,13 +251,13 @@ def reads_train_steps(schedule: str) -> bool:
 
 def _declared(kind: str, name: str) -> Mapping[str, _Condition | None] | None:
     """Returns what a registered optimizer or schedule reads; None if it declares nothing."""
-    thing: object = getattr(registry, kind)(name)
-    declared: Mapping[str, _Condition | None] | None = getattr(thing, "reads", None)
+    entry: object = getattr(registry, kind)(name)
+    declared: Mapping[str, _Condition | None] | None = getattr(entry, "reads", None)
     return declared
 
 
-def _reads(hparams: HParams, kind: str, thing: str, name: str) -> bool:
-    declared = _declared(kind, thing)
+def _reads(hparams: HParams, kind: str, entry: str, name: str) -> bool:
+    declared = _declared(kind, entry)
     if declared is None:  # a user's that declares nothing may read anything
         return True
     condition = declared.get(name)
@@ -287,8 +287,8 @@ def _fault(hparams: HParams, name: str) -> str:
 
 def _readers(kind: str, name: str) -> Iterator[str]:
     """Yields the optimizers or schedules that read a setting, and the condition of each."""
-    for thing in registry.list_names(kind):
-        declared = _declared(kind, thing) or {}
+    for entry in registry.list_names(kind):
+        declared = _declared(kind, entry) or {}
         if name in declared:
             condition = declared[name]
-            yield f"{thing} ({condition[0]}={condition[1]})" if condition else thing
+            yield f"{entry} ({condition[0]}={condition[1]})" if condition else entry

@@ -280,13 +280,13 @@ def read_ahead(
     Raises:
       T2TError: an error of `make`, raised when its batch is requested.
     """
-    made = _or_error(_pinning(make) if pin_memory else make)
+    make_batch = _or_error(_pinning(make) if pin_memory else make)
     source = nodes.IterableWrapper(work)
-    node: nodes.BaseNode[Batch | T2TError] = nodes.Mapper(source, made)
+    node: nodes.BaseNode[Batch | T2TError] = nodes.Mapper(source, make_batch)
     if workers == 1:
         node = nodes.Prefetcher(node, prefetch_factor=_PREFETCH)
     elif workers > 1:
-        node = nodes.ParallelMapper(source, made, num_workers=workers, in_order=True)
+        node = nodes.ParallelMapper(source, make_batch, num_workers=workers, in_order=True)
     node.reset()
     return map(_raised, node)
 
@@ -294,23 +294,23 @@ def read_ahead(
 def _or_error(make: Callable[[T], Batch]) -> Callable[[T], Batch | T2TError]:
     """Returns T2TErrors as values: torchdata's threads would add tracebacks to their messages."""
 
-    def made(work: T) -> Batch | T2TError:
+    def make_or_error(work: T) -> Batch | T2TError:
         try:
             return make(work)
         except T2TError as error:
             return error
 
-    return made
+    return make_or_error
 
 
-def _raised(made: Batch | T2TError) -> Batch:
-    if isinstance(made, T2TError):
-        raise made
-    return made
+def _raised(batch: Batch | T2TError) -> Batch:
+    if isinstance(batch, T2TError):
+        raise batch
+    return batch
 
 
 def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:
-    def made(work: T) -> Batch:
+    def make_pinned(work: T) -> Batch:
         return {name: tensor.pin_memory() for name, tensor in make(work).items()}
 
-    return made
+    return make_pinned

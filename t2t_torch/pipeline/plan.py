@@ -64,8 +64,8 @@ class Groups:
         numbers[order] = np.arange(len(order))
         of_row = keys.look_up(numbers)
         sorted_columns = [column[order] for column in columns]
-        found = dict(zip(lengths, sorted_columns, strict=True))
-        return cls(of_row, np.bincount(of_row), longest[order], found)
+        by_name = dict(zip(lengths, sorted_columns, strict=True))
+        return cls(of_row, np.bincount(of_row), longest[order], by_name)
 
 
 class _Keys:
@@ -99,9 +99,9 @@ class _Keys:
         if self._size > _LARGEST_TABLE:
             self._values = np.unique(self._keys)
         else:
-            there = np.zeros(self._size, np.bool_)
-            there[self._keys] = True
-            self._values = np.flatnonzero(there)
+            is_key = np.zeros(self._size, np.bool_)
+            is_key[self._keys] = True
+            self._values = np.flatnonzero(is_key)
         left = self._values
         own: list[npt.NDArray[Any]] = []
         for span in reversed(self._spans):
@@ -120,8 +120,8 @@ class _Keys:
             return numbers[np.searchsorted(self._values, self._keys)]
         table = np.zeros(self._size, np.int32)
         table[self._values] = numbers
-        found: npt.NDArray[np.int32] = table[self._keys]
-        return found
+        positions: npt.NDArray[np.int32] = table[self._keys]
+        return positions
 
 
 # Length buckets and their batch sizes.
@@ -297,8 +297,8 @@ def noise(count: int, seed: int, block: int, stream: int) -> npt.NDArray[np.uint
 def uniform(raw: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     """Converts random 64-bit integers to numbers in [0, 1)."""
     high = (raw >> np.uint64(11)).astype(np.float64)  # as many bits as it has
-    found: npt.NDArray[np.float64] = high * 2.0**-53
-    return found
+    numbers: npt.NDArray[np.float64] = high * 2.0**-53
+    return numbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -440,16 +440,16 @@ class EpochPlan:
         self._dropped = int(too_long.sum()), int(too_short.sum())
         self._rows: _Numbers | None = None  # all of them
         self._counts = counts
-        kept = self._lengths
+        kept_lengths = self._lengths
         if any(self._dropped) or counts is not None:
             self._rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
             if counts is not None:
                 self._rows = np.repeat(self._rows, counts[self._rows])
-            kept = {name: length[self._rows] for name, length in self._lengths.items()}
+            kept_lengths = {name: length[self._rows] for name, length in self._lengths.items()}
         self._size = len(longest) if self._rows is None else len(self._rows)
         if not self._size:
             raise DataError(nothing_left(scheme, len(longest), *self._dropped))
-        self._groups = Groups.of(kept)
+        self._groups = Groups.of(kept_lengths)
         self._cuts, self._bucket = self._cut(carry=carry)
         self._epoch = functools.lru_cache(maxsize=2)(self._make_epoch)
 
@@ -544,21 +544,21 @@ class EpochPlan:
     def buckets(self) -> list[BucketReport]:
         """Returns the statistics of each bucket with batches."""
         limit = int(self._groups.longest.max()) + 1
-        found = []
+        result = []
         for bucket, size in enumerate(self.scheme.batch_sizes):
-            mine = self._bucket == bucket
-            if mine.any():
-                tokens, positions = (int(cost[mine].sum()) for cost in self._costs)
-                found.append(
+            in_bucket = self._bucket == bucket
+            if in_bucket.any():
+                tokens, positions = (int(cost[in_bucket].sum()) for cost in self._costs)
+                result.append(
                     BucketReport(
                         boundary=[*self.scheme.boundaries, limit][bucket],
                         batch_size=size,
-                        rows=int(self._sizes[mine].sum()),
-                        batches=int(mine.sum()),
+                        rows=int(self._sizes[in_bucket].sum()),
+                        batches=int(in_bucket.sum()),
                         padding_fraction=1.0 - tokens / max(1, positions),
                     )
                 )
-        return found
+        return result
 
     @property
     def largest_batch(self) -> _Numbers:
@@ -684,12 +684,12 @@ class Batching:
 
         A `max_length` of 0 means `batch_size` if that counts tokens.
         """
-        given = problem.split_length(hparams) or hparams.max_length
+        max_length = problem.split_length(hparams) or hparams.max_length
         means_tokens = problem.batch_size_means_tokens and not hparams.use_fixed_batch_size
         return cls(
             hparams,
             means_tokens=means_tokens,
-            max_length=problem.max_length(hparams) if means_tokens else given,
+            max_length=problem.max_length(hparams) if means_tokens else max_length,
             length_multiplier=problem.batch_size_multiplier,
             split_length=problem.split_length(hparams),
             longest_row=longest_row,

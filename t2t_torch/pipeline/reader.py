@@ -102,8 +102,10 @@ class LengthLimits:
           columns: for each feature, the stored column that it is read from.
         """
         stored = shards.lengths
-        found = measured(features) or dict([next(iter(features.items()))])
-        lengths = {name: feature.lengths(stored[columns[name]]) for name, feature in found.items()}
+        sequences = measured(features) or dict([next(iter(features.items()))])
+        lengths = {
+            name: feature.lengths(stored[columns[name]]) for name, feature in sequences.items()
+        }
         return {name: self.cut(name, length) for name, length in lengths.items()}
 
     def cut(self, name: str, lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -168,10 +170,10 @@ def check_splittable(features: Features) -> str:
     """
     sequences = [name for name, feature in features.all.items() if feature.is_sequence]
     if features.has_inputs or list(measured(features.targets)) != sequences or len(sequences) != 1:
-        told = ", ".join(features.all)
+        names = ", ".join(features.all)
         raise HParamsError(
             "split_to_length cuts the texts of a language model, whose pieces are examples of "
-            f"their own; the features here are {told}. Set split_to_length=0, and cut with "
+            f"their own; the features here are {names}. Set split_to_length=0, and cut with "
             "max_input_seq_length or leave long examples out with max_length."
         )
     return sequences[0]
@@ -222,7 +224,7 @@ class Preprocessing:
           DataError: the method returned other features, another shape, ids that are not in the
             vocabulary, or more positions than the batch was planned with.
         """
-        made: dict[str, list[_Numbers]] = {name: [] for name in rows}
+        rows_of: dict[str, list[_Numbers]] = {name: [] for name in rows}
         for i, number in enumerate(numbers.tolist()):
             stored = {name: self._example(name, each, i) for name, each in rows.items()}
             copies = {name: value.copy() for name, value in stored.items()}
@@ -232,9 +234,9 @@ class Preprocessing:
                 got = ", ".join(after) if isinstance(after, Mapping) else reprlib.repr(after)
                 raise self._error(number, f"returned {got}; expected {', '.join(rows)}")
             for name, value in after.items():
-                made[name].append(self._checked(name, value, stored[name], number))
+                rows_of[name].append(self._checked(name, value, stored[name], number))
         changed = {}
-        for name, values in made.items():
+        for name, values in rows_of.items():
             ends = np.cumsum([0, *map(len, values)])
             flat = np.concatenate(values) if values else rows[name].values[:0]
             changed[name] = Ragged(flat, ends)
@@ -254,7 +256,7 @@ class Preprocessing:
             array = array.astype(dtype)
         shape = feature.shape
         fits = len(array.shape) == len(shape) and all(
-            size in (None, there) for size, there in zip(shape, array.shape, strict=True)
+            size in (None, actual) for size, actual in zip(shape, array.shape, strict=True)
         )
         if not fits or not np.can_cast(array.dtype, dtype, "same_kind"):
             wanted = "x".join("length" if size is None else str(size) for size in shape) or "one"
@@ -333,20 +335,20 @@ class RowReader:
         """
         rows = numbers if self._pieces is None else self._pieces.rows[numbers]
         splits = np.searchsorted(rows, self._first_row)  # [shards + 1]
-        kept = self._words_kept(rows, splits)
+        word_counts = self._words_kept(rows, splits)
         read = {}
         for name, feature in self.features.items():
             limit: _Numbers | None = self._limit(name, len(rows))
-            if feature.aligned_to in kept:
-                limit = kept[feature.aligned_to]
+            if feature.aligned_to in word_counts:
+                limit = word_counts[feature.aligned_to]
             if limit is not None and feature.is_sequence:
                 limit = limit * numbers_per_position(feature)
             skip = None
             if self._pieces is not None and feature.is_sequence:
                 skip, limit = self._pieces.starts[numbers], self._pieces.lengths[numbers]
             read[name] = self._gather(name, rows, splits, limit, skip)
-            if feature.selects_words and feature.refers_to in kept:
-                read[name] = _spans_within(read[name], kept[feature.refers_to])
+            if feature.selects_words and feature.refers_to in word_counts:
+                read[name] = _spans_within(read[name], word_counts[feature.refers_to])
         return read if self._preprocess is None else self._preprocess(read, numbers, epoch)
 
     def _limit(self, name: str, count: int) -> _Numbers | None:
@@ -357,14 +359,14 @@ class RowReader:
         """Returns for each text that is cut how many of its words are left at most.  [rows]
         each.
         """
-        kept = {}
+        word_counts = {}
         for text, limit in self._limits.by_feature.items():
-            kept[text] = np.full(len(rows), limit)
+            word_counts[text] = np.full(len(rows), limit)
             if text in self._starts:
                 starts = self._gather(self._starts[text], rows, splits)
                 before = np.concatenate([[0], np.cumsum(starts.values < limit)])
-                kept[text] = np.diff(before[starts.offsets])
-        return kept
+                word_counts[text] = np.diff(before[starts.offsets])
+        return word_counts
 
     def _gather(
         self,
@@ -444,9 +446,9 @@ class Examples:
         Raises:
           HParamsError: what hparams ask for does not fit the features.
         """
-        given = LengthLimits.of(features, batching.hparams)
+        by_hparams = LengthLimits.of(features, batching.hparams)
         limits = LengthLimits.of(features, batching.hparams, bound=bound)
-        stored = given.lengths(shards, features.all, features.columns)
+        stored = by_hparams.lengths(shards, features.all, features.columns)
         preprocess = _preprocessing(features, batching, bound, seed)
         if batching.split_length:
             text = check_splittable(features)

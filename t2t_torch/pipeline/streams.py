@@ -132,9 +132,9 @@ class StreamPlan:
     def fingerprint(self) -> str:
         """A version and a hash of everything the order depends on: a resumed run must find them."""
         sizes = [self._length, self._streams, self._groups, len(self._text)]
-        told = json.dumps([self._source, self.seed, sizes]).encode()
+        content = json.dumps([self._source, self.seed, sizes]).encode()
         version = f"{ORDER_VERSION}{STREAMS_MARK}{STREAMS_VERSION}"
-        return f"{version}-{hashlib.sha256(told).hexdigest()[:16]}"
+        return f"{version}-{hashlib.sha256(content).hexdigest()[:16]}"
 
     @property
     def report(self) -> PlanReport:
@@ -240,8 +240,8 @@ class EvalStreams:
         ends = np.minimum(begins + self._size, len(self._text))
         for block in range(self._blocks):
             places = (begins + block * self._length)[:, None] + np.arange(-1, self._length)
-            there = (places >= begins[:, None]) & (places < ends[:, None])
-            ids = np.where(there, self._text[np.where(there, places, 0)], 0).astype(np.int64)
+            mask = (places >= begins[:, None]) & (places < ends[:, None])
+            ids = np.where(mask, self._text[np.where(mask, places, 0)], 0).astype(np.int64)
             yield _batch(self._name, ids, np.arange(len(self._streams)), block)
 
 

@@ -232,17 +232,17 @@ def _pack(
     longest = functools.reduce(np.maximum, examples.lengths.values())
     too_long = longest > capacity
     too_short = longest < scheme.min_length
-    kept = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
+    rows = np.flatnonzero(~(too_long | too_short)).astype(np.int32)
     if counts is not None:
-        kept = np.repeat(kept, counts[kept])
-    if not len(kept):
+        rows = np.repeat(rows, counts[rows])
+    if not len(rows):
         bounds = dataclasses.replace(scheme, max_length=capacity)
         dropped = int(too_long.sum()), int(too_short.sum())
         raise DataError(f"nothing to pack: {nothing_left(bounds, len(longest), *dropped)}")
-    alone = None if examples.alone is None else examples.alone[kept]
-    lengths = {name: length[kept] for name, length in examples.lengths.items()}
+    alone = None if examples.alone is None else examples.alone[rows]
+    lengths = {name: length[rows] for name, length in examples.lengths.items()}
     bins = pack(lengths, capacity, spacing=spacing, alone=alone)
-    members = kept[bins.members]
+    members = rows[bins.members]
     return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
 
 

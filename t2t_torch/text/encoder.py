@@ -80,14 +80,14 @@ def _ends(text: str) -> float:
 
 def content(ids: Iterable[int]) -> list[int]:
     """Returns the ids before the first `EOS`, without `PAD`, as Python integers."""
-    kept = []
+    tokens = []
     for identity in ids:
         number = int(identity)
         if number == EOS:
             break
         if number != PAD:
-            kept.append(number)
-    return kept
+            tokens.append(number)
+    return tokens
 
 
 def check_unicode(text: str) -> None:

@@ -25,7 +25,7 @@ def spans_of(tags: Sequence[str]) -> list[TagSpan]:
     except O.
     Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 shared task".
     """
-    found: list[TagSpan] = []
+    spans: list[TagSpan] = []
     first, kind, ended = -1, "", True
     for place, tag in enumerate(tags):
         prefix, _, rest = tag.partition("-")
@@ -36,12 +36,12 @@ def spans_of(tags: Sequence[str]) -> list[TagSpan]:
         goes_on = prefix in ("I", "E") and rest == kind and not ended
         if not goes_on:
             if first >= 0:
-                found.append(TagSpan(first, place - 1, kind))
+                spans.append(TagSpan(first, place - 1, kind))
             first, kind = (-1, "") if prefix == "O" else (place, rest)
         ended = prefix in ("O", "E", "S")
     if first >= 0:
-        found.append(TagSpan(first, len(tags) - 1, kind))
-    return found
+        spans.append(TagSpan(first, len(tags) - 1, kind))
+    return spans
 
 
 _SPAN_MARKS = ("B-", "I-", "E-", "S-")

@@ -121,13 +121,13 @@ def learn(
     best: list[str] = []
     while True:
         least = (low + high) // 2
-        found = build(counts, least, reserved=reserved, max_length=max_length)
+        vocabulary = build(counts, least, reserved=reserved, max_length=max_length)
         # Of two equally close vocabularies tensor2tensor keeps the first.
-        if not best or abs(len(found) - size) < abs(len(best) - size):
-            best = found
-        if abs(len(found) - size) * 100 < size or low >= high or least < 2:
+        if not best or abs(len(vocabulary) - size) < abs(len(best) - size):
+            best = vocabulary
+        if abs(len(vocabulary) - size) * 100 < size or low >= high or least < 2:
             return best
-        if len(found) > size:
+        if len(vocabulary) > size:
             low = least + 1
         else:
             high = least - 1
@@ -160,10 +160,10 @@ def build(
     known: Collection[str] = alphabet
     vocabulary: list[str] = []
     for _ in range(num_rounds):
-        found = _count_beginnings(escaped, known, max_length)
-        taken = _take(found, max(least_count, 1))
+        substrings = _count_beginnings(escaped, known, max_length)
+        taken = _take(substrings, max(least_count, 1))
         ranked = [(count, piece) for piece, count in taken.items() if piece not in alphabet]
-        ranked += [(found.get(character, 0), character) for character in alphabet]
+        ranked += [(substrings.get(character, 0), character) for character in alphabet]
         vocabulary = first + [piece for _, piece in sorted(ranked, reverse=True)]
         known = set(vocabulary)
     return vocabulary
@@ -212,7 +212,7 @@ def _count_beginnings(
 ) -> dict[str, int]:
     """Counts the substrings that start at a piece of a token, shorter than `max_length`."""
     longest = longest_by_start(known)
-    found: defaultdict[str, int] = defaultdict(int)
+    counts: defaultdict[str, int] = defaultdict(int)
     for token, count in escaped.items():
         start = 0
         for piece in cut(token, known, longest):
@@ -220,25 +220,25 @@ def _count_beginnings(
             if max_length is not None:
                 stop = min(stop, start + max_length)
             for end in range(start + 1, stop):
-                found[token[start:end]] += count
+                counts[token[start:end]] += count
             start += len(piece)
-    return found
+    return counts
 
 
-def _take(found: dict[str, int], least_count: int) -> dict[str, int]:
-    """Selects frequent subtokens, longest first; subtracts selected counts from `found`."""
+def _take(counts: dict[str, int], least_count: int) -> dict[str, int]:
+    """Selects frequent subtokens, longest first; subtracts selected counts from `counts`."""
     by_length: defaultdict[int, list[str]] = defaultdict(list)
-    for piece, count in found.items():
+    for piece, count in counts.items():
         if count >= least_count:
             by_length[len(piece)].append(piece)
     taken = {}
     for length in sorted(by_length, reverse=True):
         for piece in by_length[length]:
-            count = found[piece]
+            count = counts[piece]
             if count >= least_count:
                 taken[piece] = count
                 for end in range(1, length):
-                    found[piece[:end]] -= count
+                    counts[piece[:end]] -= count
     return taken
 
 
@@ -350,11 +350,11 @@ class SubtokenEncoder(TextEncoder):
           DataError: the text holds a lone surrogate, or the vocabulary lacks an escape character.
         """
         tokens = split(text)
-        found = [self._cache.get(token) for token in tokens]
-        if None in found:
+        cached = [self._cache.get(token) for token in tokens]
+        if None in cached:
             check_unicode(text)
         ids: list[int] = []
-        for token, known in zip(tokens, found, strict=True):
+        for token, known in zip(tokens, cached, strict=True):
             ids += self._look_up(token) if known is None else known
         return ids
 
@@ -371,8 +371,8 @@ class SubtokenEncoder(TextEncoder):
         batch = []
         after_letters = False
         for index, word in enumerate(words):
-            given = index == 0 or (after_letters and word[:1].isalnum())
-            batch.append(self.encode(word if given else f" {word}"))
+            has_space = index == 0 or (after_letters and word[:1].isalnum())
+            batch.append(self.encode(word if has_space else f" {word}"))
             after_letters = word[-1:].isalnum()
         return batch
 

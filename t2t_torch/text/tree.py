@@ -39,8 +39,8 @@ class TreeSyntaxError(DataError):
     """
 
     def __init__(self, why: str, position: int, text: str) -> None:
-        shown = text if len(text) <= 80 else f"{text[:77]}..."
-        super().__init__(f"column {position + 1}: {why}, in {shown!r}")
+        shortened = text if len(text) <= 80 else f"{text[:77]}..."
+        super().__init__(f"column {position + 1}: {why}, in {shortened!r}")
         self.why = why
         self.position = position
 
@@ -151,16 +151,16 @@ class Tree:
         Raises:
           DataError: a word has no constituent of its own, or that constituent is the whole tree.
         """
-        kept: list[_Step] = []
+        result: list[_Step] = []
         tags: list[str] = []
         steps = self._steps()
         for kind, name in steps:
             if not kind:
-                if len(kept) < 2 or kept[-1][0] != "(" or next(steps)[0] != ")":
+                if len(result) < 2 or result[-1][0] != "(" or next(steps)[0] != ")":
                     raise DataError(f"the word {name!r} of {_short(self)} has no tag of its own.")
-                tags.append(kept.pop()[1])
-            kept.append((kind, name))
-        return _built(kept), tags
+                tags.append(result.pop()[1])
+            result.append((kind, name))
+        return _built(result), tags
 
     def with_tags(self, tags: Sequence[str]) -> Tree:
         """Returns the tree with a tag constituent above each word; the inverse of `without_tags`.
@@ -409,8 +409,8 @@ class TransitionEncoder(TextEncoder):
         try:
             return cls(list(read_lines(path)))
         except DataError as error:
-            told = str(error)
-            raise DataError(told if str(path) in told else f"{path}: {told}") from None
+            message = str(error)
+            raise DataError(message if str(path) in message else f"{path}: {message}") from None
 
     @property
     def vocab_size(self) -> int:
@@ -458,7 +458,7 @@ def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
       words: the number of words of the tree: missing words are added at the end of the root,
         surplus words are dropped; None keeps the words as they are.
     """
-    kept: list[str] = []
+    tokens: list[str] = []
     depth = 0
     left = -1 if words is None else words
     for transition in transitions:
@@ -472,12 +472,12 @@ def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
             continue
         elif transition == REDUCE:
             depth -= 1
-        kept.append(transition)
+        tokens.append(transition)
         if not depth:
             break
-    if words is None or not kept:
-        return kept + [REDUCE] * depth
-    return [*(kept + [REDUCE] * depth)[:-1], *[SHIFT] * left, REDUCE]
+    if words is None or not tokens:
+        return tokens + [REDUCE] * depth
+    return [*(tokens + [REDUCE] * depth)[:-1], *[SHIFT] * left, REDUCE]
 
 
 def builds_tree(transitions: Sequence[str], words: int) -> bool:
@@ -511,8 +511,8 @@ class TreeCounts(NamedTuple):
 
     Attributes:
       right: brackets with the same label, first and last word in both trees.
-      found: predicted brackets.
-      there: reference brackets.
+      predicted: predicted brackets.
+      expected: reference brackets.
       right_trees: brackets of both trees whose content is the same too, down to the words.
       exact: trees that match completely.
       frames: trees whose outermost label matches, and the brackets directly inside it.
@@ -521,8 +521,8 @@ class TreeCounts(NamedTuple):
     """
 
     right: int
-    found: int
-    there: int
+    predicted: int
+    expected: int
     right_trees: int
     exact: int
     frames: int
@@ -536,22 +536,22 @@ class TreeCounts(NamedTuple):
     @property
     def precision(self) -> float:
         """Fraction of the predicted brackets that are correct; 0 if there are none."""
-        return self.right / self.found if self.found else 0.0
+        return self.right / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
         """Fraction of the reference brackets that are predicted; 0 if there are none."""
-        return self.right / self.there if self.there else 0.0
+        return self.right / self.expected if self.expected else 0.0
 
     @property
     def f1(self) -> float:
         """The harmonic mean of precision and recall."""
-        return _f1(self.right, self.found, self.there)
+        return _f1(self.right, self.predicted, self.expected)
 
     @property
     def tree_f1(self) -> float:
         """F1 of brackets that only count as correct with identical content.  Gupta et al. 2018."""
-        return _f1(self.right_trees, self.found, self.there)
+        return _f1(self.right_trees, self.predicted, self.expected)
 
 
 NO_TREES = TreeCounts(0, 0, 0, 0, 0, 0, 0, 0)
@@ -566,7 +566,7 @@ def brackets_of(transitions: Iterable[str], *, tags: bool = False) -> list[Brack
       tags: leave out constituents that consist of a single word, as evalb leaves out parts of
         speech.
     """
-    found: list[Bracket] = []
+    brackets: list[Bracket] = []
     opened: list[tuple[int, int]] = []  # start positions: (in the transitions, in the words)
     taken: list[str] = []
     words = 0
@@ -578,10 +578,10 @@ def brackets_of(transitions: Iterable[str], *, tags: bool = False) -> list[Brack
             place, first = opened.pop()
             inside = tuple(taken[place:])
             if not tags or inside[1:] != (SHIFT, REDUCE):
-                found.append(Bracket(inside[0][1:], first, words, inside[1:-1], len(opened)))
+                brackets.append(Bracket(inside[0][1:], first, words, inside[1:-1], len(opened)))
         else:
             opened.append((len(taken) - 1, words))
-    return found
+    return brackets
 
 
 def compare(ours: Sequence[str], theirs: Sequence[str], *, tags: bool = False) -> TreeCounts:
@@ -594,14 +594,14 @@ def compare(ours: Sequence[str], theirs: Sequence[str], *, tags: bool = False) -
       theirs: transitions of the reference tree.
       tags: see `brackets_of`.
     """
-    found, there = (brackets_of(tree, tags=tags) for tree in (ours, theirs))
+    predicted, expected = (brackets_of(tree, tags=tags) for tree in (ours, theirs))
     return TreeCounts(
-        right=(_spans(found) & _spans(there)).total(),
-        found=len(found),
-        there=len(there),
-        right_trees=(_subtrees(found) & _subtrees(there)).total(),
+        right=(_spans(predicted) & _spans(expected)).total(),
+        predicted=len(predicted),
+        expected=len(expected),
+        right_trees=(_subtrees(predicted) & _subtrees(expected)).total(),
         exact=int(list(ours) == list(theirs)),
-        frames=int(bool(found) and _frame(found) == _frame(there)),
+        frames=int(bool(predicted) and _frame(predicted) == _frame(expected)),
         malformed=int(not ours),
         trees=1,
     )
@@ -639,5 +639,5 @@ def _frame(brackets: Iterable[Bracket]) -> list[tuple[object, ...]]:
     return [bracket[:3] for bracket in brackets if bracket.depth < 2]
 
 
-def _f1(right: int, found: int, there: int) -> float:
-    return 2 * right / (found + there) if right else 0.0
+def _f1(right: int, predicted: int, expected: int) -> float:
+    return 2 * right / (predicted + expected) if right else 0.0

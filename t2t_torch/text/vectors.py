@@ -133,12 +133,12 @@ class FasttextModel:
     def _dictionary(self, wanted: Collection[bytes]) -> dict[bytes, int]:
         """Reads the dictionary; returns the indices of the requested words."""
         size, self.words, _, _, pruned = self._numbers("<iiiqq")
-        found = {}
+        words = {}
         for place in range(size):
             word = self._word()
             (kind,) = self._take(9)[8:]  # skips the 8-byte count
             if kind != _LABEL and word in wanted:
-                found[word] = place
+                words[word] = place
         if not self.words or self.words > size:
             self._refuse(f"it would have {self.words:,} words")
         (quantized,) = self._take(1)
@@ -149,21 +149,21 @@ class FasttextModel:
             )
         if pruned >= 0:
             self._refuse("some of its vectors were left out, as only a quantized model's are")
-        return found
+        return words
 
     def _matrix(self, wanted: set[int]) -> dict[int, npt.NDArray[np.float32]]:
         """Reads the requested rows of the vector matrix."""
         count, width = self._numbers("<qq")
         if width != self.width or count < self.words + (self._buckets if self._longest else 0):
             self._refuse(f"it has {count:,} vectors of {width:,} numbers")
-        found, at, size = {}, 0, 4 * self.width
+        rows, at, size = {}, 0, 4 * self.width
         for row in sorted(wanted):
             self._skip((row - at) * size)
-            found[row] = np.frombuffer(self._take(size), "<f4").astype(np.float32)
+            rows[row] = np.frombuffer(self._take(size), "<f4").astype(np.float32)
             at = row + 1
-            if not np.isfinite(found[row]).all():
+            if not np.isfinite(rows[row]).all():
                 self._refuse(f"a number of vector {row:,} is not finite")
-        return found
+        return rows
 
     def _word(self) -> bytes:
         end = self._held.find(b"\0", self._at)
@@ -261,22 +261,22 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
       DataError: the file cannot be read, has an unknown format, is damaged, or has a malformed
         line, which the message names.
     """
-    found = _Found(path, wanted)
+    result = _WantedVectors(path, wanted)
     with _opened(path) as file:
         if _is_model(file):
             model = FasttextModel(file, path)
-            made = model.vectors(wanted)
-            return WordVectors(made.rows, made.values, model.words, 0, made.composed)
+            vectors = model.vectors(wanted)
+            return WordVectors(vectors.rows, vectors.values, model.words, 0, vectors.composed)
         first = file.readline()
         header = _header(first)
         if header is None:
             start = _first_lines(first, file)
-            found.read_text(itertools.chain(start, file), 1, width=_width(start))
+            result.read_text(itertools.chain(start, file), 1, width=_width(start))
         elif _is_text(file.peek(_LONGEST_WORD), header[1]):
-            found.read_text(file, 2, width=header[1], count=header[0])
+            result.read_text(file, 2, width=header[1], count=header[0])
         else:
-            found.read_binary(file, width=header[1], count=header[0])
-    return found.vectors()
+            result.read_binary(file, width=header[1], count=header[0])
+    return result.vectors()
 
 
 def width_of_vectors(path: Path) -> int:
@@ -313,7 +313,7 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
         ) from None
 
 
-class _Found:
+class _WantedVectors:
     """Collects the requested vectors while a file is read.
 
     Args:
@@ -347,12 +347,12 @@ class _Found:
                 self._refuse_line(blank, "it is empty")
             separator = separator or _separator(line)
             # Every line is counted, but numbers are parsed only for requested words.
-            there = line.count(separator)
-            self._width = width = width or there
-            if not there or there < width:
-                self._refuse_line(number, f"it has {_told(there)}, not {width or 'some'}")
+            columns = line.count(separator)
+            self._width = width = width or columns
+            if not columns or columns < width:
+                self._refuse_line(number, f"it has {_told(columns)}, not {width or 'some'}")
             self._count += 1
-            if there > width:  # the word contains spaces
+            if columns > width:  # the word contains spaces
                 word, *numbers = line.rsplit(separator, width)
                 self._take(word, self._parsed(number, numbers))
                 continue
@@ -373,22 +373,22 @@ class _Found:
     def read_binary(self, file: io.BufferedReader, *, width: int, count: int) -> None:
         """Reads words and little-endian float32 numbers."""
         self._width, size = width, 4 * width
-        held, start = file.read(_CHUNK), 0
+        chunk, start = file.read(_CHUNK), 0
         for number in range(1, count + 1):
-            end = held.find(b" ", start)
-            if end < 0 or end + 1 + size > len(held):
-                held, start = held[start:] + file.read(_CHUNK + size), 0
-                end = held.find(b" ", 0, _LONGEST_WORD)
-                if end < 0 or end + 1 + size > len(held):
+            end = chunk.find(b" ", start)
+            if end < 0 or end + 1 + size > len(chunk):
+                chunk, start = chunk[start:] + file.read(_CHUNK + size), 0
+                end = chunk.find(b" ", 0, _LONGEST_WORD)
+                if end < 0 or end + 1 + size > len(chunk):
                     raise DataError(
                         f"{self._path} ends in vector {number:,} of {count:,}, or is no word2vec "
                         "file. Fetch it again."
                     )
-            word = held[start:end].lstrip(b"\n")  # some writers end a vector with a line break
+            word = chunk[start:end].lstrip(b"\n")  # some writers end a vector with a line break
             start = end + 1 + size
             self._count += 1
             if word in self._wanted:
-                values = np.frombuffer(held, "<f4", width, end + 1).astype(np.float32)
+                values = np.frombuffer(chunk, "<f4", width, end + 1).astype(np.float32)
                 if not np.isfinite(values).all():
                     raise DataError(f"{self._path}: a number of vector {number:,} is not finite.")
                 self._take(word, values)

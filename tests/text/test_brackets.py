@@ -54,21 +54,21 @@ def test_counts_are_those_counted_by_hand() -> None:
 
 def test_a_bracket_counts_as_often_as_both_trees_have_it() -> None:
     found = compare_texts("[A [B [B x ] ] ]", "[A [B x ] ]")
-    assert (found.right, found.found, found.there) == (2, 3, 2)
+    assert (found.right, found.predicted, found.expected) == (2, 3, 2)
 
 
 def test_parts_of_speech_are_no_brackets_in_round_trees_alone() -> None:
     found = compare_texts(
         "(S (NP (NN time)) (VP (NN flies)))", "(S (NP (NN time)) (VP (VB flies)))"
     )
-    assert (found.right, found.found, found.there, found.exact) == (3, 3, 3, 0)
-    assert compare_texts("[IN:A [SL:B x ] ]", "[IN:A [SL:B x ] ]").there == 2
+    assert (found.right, found.predicted, found.expected, found.exact) == (3, 3, 3, 0)
+    assert compare_texts("[IN:A [SL:B x ] ]", "[IN:A [SL:B x ] ]").expected == 2
 
 
 @pytest.mark.parametrize("output", ["", "[A x", "[A y ]", "[A x x ]", "nonsense"])
 def test_what_is_no_tree_over_the_words_is_malformed_and_misses_all(output: str) -> None:
     found = compare_texts(output, "[A x ]")
-    assert (found.right, found.found, found.there, found.malformed) == (0, 0, 1, 1)
+    assert (found.right, found.predicted, found.expected, found.malformed) == (0, 0, 1, 1)
     assert (found.exact, found.frames) == (0, 0)
 
 
