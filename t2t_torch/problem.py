@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
-from t2t_torch.data.raw_file import RawFile, found, get_all, samples_of
+from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features import Features
@@ -192,7 +192,7 @@ class Problem(ABC):
 
         Existing data is regenerated if one of them has changed since.
         """
-        return found(self.sources, tmp_dir)
+        return existing_files(self.sources, tmp_dir)
 
     def prepare(self, tmp_dir: Path) -> None:
         """Fetches the `sources` that are not in `tmp_dir` yet.

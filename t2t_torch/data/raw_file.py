@@ -462,7 +462,7 @@ def find_or_fetch(
     return fetch(urls, tmp_dir / folders[0], filename=_download_name(name, urls), sha256=sha256)
 
 
-def found(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
+def existing_files(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
     """Returns the paths of those files that are there, an archive once: for `raw_files`."""
     paths = [path for file in files if (path := file.find(tmp_dir)) is not None]
     return list(dict.fromkeys(paths))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, found
+from t2t_torch.data.raw_file import RawFile, existing_files
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.readers.tables import read_tsv
@@ -71,7 +71,7 @@ class TranslateProblem(Text2TextProblem):
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
         """Returns the existing files of the corpora."""
-        return found(self._files(), tmp_dir)
+        return existing_files(self._files(), tmp_dir)
 
     def prepare(self, tmp_dir: Path) -> None:
         """Downloads and unpacks the files of the corpora."""

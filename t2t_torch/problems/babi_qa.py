@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, found
+from t2t_torch.data.raw_file import RawFile, existing_files
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.formats import open_records
@@ -61,7 +61,9 @@ class BabiQaConcat(Text2ClassProblem):
 
     def raw_files(self, tmp_dir: Path) -> list[Path]:
         """Returns the existing files of the tasks."""
-        return found((file for split in self.shards for file in self._files(split)), tmp_dir)
+        return existing_files(
+            (file for split in self.shards for file in self._files(split)), tmp_dir
+        )
 
     def prepare(self, tmp_dir: Path) -> None:
         """Downloads the files of the tasks."""

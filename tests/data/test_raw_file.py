@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from t2t_torch.data import raw_file
-from t2t_torch.data.raw_file import RawFile, find, find_or_fetch, found, get_all, strangers
+from t2t_torch.data.raw_file import (
+    RawFile,
+    existing_files,
+    find,
+    find_or_fetch,
+    get_all,
+    unknown_files,
+)
 from t2t_torch.errors import DataError
 
 
@@ -85,7 +92,7 @@ def member(tmp_path: Path) -> RawFile:
 
 
 def test_what_is_in_an_archive_is_unpacked(tmp_path: Path, member: RawFile) -> None:
-    assert found([member, member], tmp_path) == [tmp_path / "all.zip"]
+    assert existing_files([member, member], tmp_path) == [tmp_path / "all.zip"]
     assert member.get(tmp_path) == tmp_path / "all" / "data" / "a.txt"
     assert member.find(tmp_path) == tmp_path / "all.zip"
 
@@ -93,7 +100,7 @@ def test_what_is_in_an_archive_is_unpacked(tmp_path: Path, member: RawFile) -> N
 def test_a_file_by_itself_goes_before_the_archive(tmp_path: Path, member: RawFile) -> None:
     path = put(tmp_path / "a.txt")
     assert member.get(tmp_path) == path
-    assert found([member], tmp_path) == [path]
+    assert existing_files([member], tmp_path) == [path]
 
 
 def test_an_archive_without_the_file_is_refused(tmp_path: Path) -> None:
@@ -106,7 +113,7 @@ def test_an_archive_without_the_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_had_says_where_to_put_it(tmp_path: Path) -> None:
     file = RawFile("a.txt", ("mine", ""))
-    assert file.find(tmp_path) is None and found([file], tmp_path) == []
+    assert file.find(tmp_path) is None and existing_files([file], tmp_path) == []
     expected = rf"a\.txt is not there. Put it, packed with gzip or not, in {tmp_path}/mine or"
     with pytest.raises(DataError, match=expected):
         file.get(tmp_path)
@@ -125,18 +132,18 @@ def test_a_file_that_is_not_the_known_one_is_told(tmp_path: Path) -> None:
     path = put(tmp_path / "a.txt.gz")
     known = hashlib.sha256(path.read_bytes()).hexdigest()
     url = ["https://x/a.txt.gz"]
-    assert strangers([RawFile("a.txt", urls=url, sha256=known)], tmp_path) == []
-    (told,) = strangers([RawFile("a.txt", urls=url, sha256="00")] * 2, tmp_path)
+    assert unknown_files([RawFile("a.txt", urls=url, sha256=known)], tmp_path) == []
+    (told,) = unknown_files([RawFile("a.txt", urls=url, sha256="00")] * 2, tmp_path)
     assert told.startswith(f"{path} is not the file that is expected (sha256 00)")
     assert "fetched again" in told
-    (told,) = strangers([RawFile("a", archive=RawFile("a.txt.gz", sha256="00"))], tmp_path)
+    (told,) = unknown_files([RawFile("a", archive=RawFile("a.txt.gz", sha256="00"))], tmp_path)
     assert str(path) in told
 
 
 def test_of_a_file_that_is_packed_in_another_way_nothing_is_known(tmp_path: Path) -> None:
     put(tmp_path / "a.txt")
     file = RawFile("a.txt", urls=["https://x/a.txt.gz"], sha256="00")
-    assert strangers([file], tmp_path) == []
+    assert unknown_files([file], tmp_path) == []
 
 
 def test_an_archive_that_cannot_be_unpacked_and_is_not_the_known_one_is_told(
