@@ -8,9 +8,9 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic
 from absl import logging
@@ -36,34 +36,36 @@ from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 
 if TYPE_CHECKING:
+    from t2t_torch.features import Features
     from t2t_torch.problem import Problem
 
 
-# The folder in which the tasks of one data set put their parts, until all have ended.
+# Working folder of the tasks that generate one data set together.
 #
-# plan.json        what is made, by how many tasks; written when the vocabulary is there
-# vocab/           the vocabulary that all tasks use
-# part-00003/      a task's share of each split, encoded and sorted: train/run-00000 ...
-# part-00003.json  says that it is whole
-# part-00003.lock  is held by the process that makes it
+# plan.json        the agreed settings; written after the vocabulary
+# vocab/           the vocabulary of all tasks
+# part-00003/      a task's part of each split, encoded and sorted: train/run-00000 ...
+# part-00003.json  written when the part is complete
+# part-00003.lock  locked by the process that creates the part
 #
-# Beside the folder, `.NAME.tasks.done` says which tasks of the latest plan have told what is there.
+# The file `.NAME.tasks.done` next to the folder lists the tasks of the latest plan that have
+# reported the state of the data set.
 
 
 class _Entry(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Plan(_Entry):
-    """What all tasks agree on.
+    """Settings that all tasks agree on.
 
     Attributes:
-      settings: everything that changes the bytes.
-      num_tasks: how many shares there are.
-      raw_files: that the samples are read from.
-      vocab_files: of the vocabulary, by their names.
-      vocab_in_folder: whether they are in the data folder, as none is learnt.
-      identity: of this plan and no other, even of the same settings.
+      settings: all settings that change the bytes of the data set.
+      num_tasks: number of tasks.
+      raw_files: raw files of the samples.
+      vocab_files: files of the vocabulary by name.
+      vocab_in_folder: True if they are in the data folder because none is learnt.
+      identity: identifier of this plan, different for each plan with the same settings.
     """
 
     settings: Mapping[str, Any]
@@ -75,134 +77,141 @@ class Plan(_Entry):
 
 
 class RunEntry(_Entry):
-    """A file of sorted rows: its path below the part's folder, its size in bytes."""
+    """A file of sorted rows: its path below the part's folder, and its size in bytes."""
 
     file: str
     bytes: int
 
 
 class Report(_Entry):
-    """Which tasks of a plan have told what is there; it outlives the plan.
+    """Tasks of a plan that have reported the state of the data set; kept after the plan is removed.
 
     Attributes:
-      identity: of the plan.
-      num_tasks: of the plan.
-      told: the tasks that have, rising.
-      published: whether the plan's data has been.
+      identity: identity of the plan.
+      num_tasks: number of tasks of the plan.
+      reported: tasks that have reported, ascending; "told" in the file.
+      published: True if the data set of the plan was published.
     """
 
     identity: str
     num_tasks: int
-    told: Sequence[int] = ()
+    reported: Sequence[int] = pydantic.Field(default=(), alias="told")
     published: bool = False
 
 
 class PartEntry(_Entry):
-    """What a task has made: by split what it holds, and its files."""
+    """Contents of a task's part: statistics and files by split."""
 
     splits: Mapping[str, ShareEntry]
     runs: Mapping[str, Sequence[RunEntry]]
 
 
+_Kind = TypeVar("_Kind", bound=_Entry)
+
+
+def _read(kind: type[_Kind], path: Path) -> _Kind | None:
+    """Returns the entry in a file; None if the file is missing or malformed."""
+    try:
+        return kind.model_validate_json(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write(path: Path, entry: _Entry) -> None:
+    with staged(path) as temporary:
+        temporary.write_text(entry.model_dump_json(by_alias=True), encoding="utf-8")
+
+
 class Parts:
-    """The parts of one data set.
+    """Files of the tasks of one data set.
+
+    Args:
+      data_dir: data folder.
+      name: name of the data set.
 
     Attributes:
       folder: `.NAME.tasks` in the data folder.
-      vocab: the folder of the vocabulary.
-      done: the file of the report.
+      vocab: folder of the vocabulary.
+      done: file of the report.
     """
 
     def __init__(self, data_dir: Path, name: str) -> None:
-        """Makes nothing yet."""
         self.folder = data_dir / f".{name}.tasks"
         self.vocab = self.folder / "vocab"
         self.done = data_dir / f".{name}.tasks.done"
 
     def plan(self) -> Plan | None:
-        """The plan there is; None if there is none, or none that can be read."""
-        try:
-            return Plan.model_validate_json((self.folder / "plan.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
+        """Returns the plan; None if it is missing or malformed."""
+        return _read(Plan, self.folder / "plan.json")
 
     def save_plan(self, plan: Plan) -> None:
-        """Writes the plan, when all of the vocabulary is there."""
-        for path in self.vocab.iterdir():
+        """Writes the plan, after the vocabulary is complete."""
+        for path in (*self.vocab.iterdir(), self.vocab):
             sync(path)
-        sync(self.vocab)
-        with staged(self.folder / "plan.json") as temporary:
-            temporary.write_text(plan.model_dump_json(indent=2), encoding="utf-8")
+        _write(self.folder / "plan.json", plan)
 
     def report(self) -> Report | None:
-        """The report of the latest plan; None if there is none, or none that can be read."""
-        try:
-            return Report.model_validate_json(self.done.read_text("utf-8"))
-        except (OSError, ValueError):
-            return None
+        """Returns the report of the latest plan; None if it is missing or malformed."""
+        return _read(Report, self.done)
 
-    def record_finished(
-        self, plan: Plan, task: int | None = None, *, published: bool = False
-    ) -> None:
-        """Notes in the report that a task of a plan has ended, or that its data is published.
+    def record(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
+        """Records that a task of a plan has finished, or that its data set is published.
 
-        The caller holds the data set's lock.
+        The caller holds the lock of the data set.
         """
         report = self.report()
         if report is None or report.identity != plan.identity:
             report = Report(identity=plan.identity, num_tasks=plan.num_tasks)
-        told = {*report.told, *(() if task is None else (task,))}
-        self._save_report(report, told, published=report.published or published)
+        self._save(report, task, published=report.published or published)
 
-    def record_finished_again(self, task: int) -> None:
-        """Notes that a task of the plan that was published has told so."""
+    def record_again(self, task: int) -> None:
+        """Records a task of the plan that was published."""
         report = self.report()
         if report is not None:
-            self._save_report(report, {*report.told, task}, published=report.published)
+            self._save(report, task, published=report.published)
 
-    def _save_report(self, report: Report, told: Iterable[int], *, published: bool) -> None:
-        changes = {"told": sorted(told), "published": published}
-        with staged(self.done) as temporary:
-            temporary.write_text(report.model_copy(update=changes).model_dump_json(), "utf-8")
+    def _save(self, report: Report, task: int | None, *, published: bool) -> None:
+        reported = sorted({*report.reported, *(() if task is None else (task,))})
+        _write(self.done, report.model_copy(update={"reported": reported, "published": published}))
 
-    def has_to_record(self, task: int, num_tasks: int) -> bool:
-        """Whether the data there is that of so many tasks, of which this one has not told yet."""
+    def is_unrecorded(self, task: int, num_tasks: int) -> bool:
+        """Returns True if so many tasks published the data set, and this one has not reported."""
         report = self.report()
         return (
             report is not None
             and report.published
             and report.num_tasks == num_tasks
-            and task not in report.told
+            and task not in report.reported
         )
 
     def place(self, task: int) -> Path:
-        """The folder of a task's files."""
+        """Returns the folder of a task's part."""
         return self.folder / f"part-{task:05d}"
 
     def lock(self, task: int) -> Path:
-        """The file that is locked by the process that makes a part."""
+        """Returns the file that is locked by the process that creates a part."""
         return self.folder / f"part-{task:05d}.lock"
 
     def part(self, task: int) -> PartEntry | None:
-        """What a task has made; None if it has not ended, or a file of it is gone."""
+        """Returns a task's part; None if it is incomplete or one of its files is missing."""
         place = self.place(task)
+        part = _read(PartEntry, place.with_suffix(".json"))
+        runs = [] if part is None else [run for entries in part.runs.values() for run in entries]
         try:
-            part = PartEntry.model_validate_json(place.with_suffix(".json").read_text("utf-8"))
-            runs = [run for entries in part.runs.values() for run in entries]
             good = all((place / run.file).stat().st_size == run.bytes for run in runs)
-        except (OSError, ValueError):
+        except OSError:
             return None
         return part if good else None
 
     def save_part(
         self, task: int, splits: Mapping[str, ShareEntry], runs: Mapping[str, Sequence[Path]]
     ) -> None:
-        """Says that a part is whole.
+        """Marks a part as complete.
 
         Args:
-          task: whose part.
-          splits: what it holds.
-          runs: by split, its files; all are in its folder.
+          task: index of the task.
+          splits: statistics by split.
+          runs: files by split, all in the folder of the part.
         """
         place = self.place(task)
         for path in (path for paths in runs.values() for path in paths):
@@ -216,12 +225,10 @@ class Parts:
             ]
             for split, paths in runs.items()
         }
-        with staged(place.with_suffix(".json")) as temporary:
-            text = PartEntry(splits=splits, runs=entries).model_dump_json()
-            temporary.write_text(text, encoding="utf-8")
+        _write(place.with_suffix(".json"), PartEntry(splits=splits, runs=entries))
 
     def runs(self, split: Split, parts: Sequence[PartEntry]) -> list[Path]:
-        """The files of a split, of all tasks."""
+        """Returns the files of a split, of all tasks."""
         return [
             self.place(task) / run.file
             for task, part in enumerate(parts)
@@ -229,10 +236,10 @@ class Parts:
         ]
 
     def clear(self, *, or_refuse: bool = False) -> None:
-        """Removes all, unless a task is at work on a part; the caller holds the data set's lock.
+        """Removes the folder unless a task is creating a part; the caller holds the lock.
 
         Raises:
-          DataError: a task is at work, and `or_refuse` is set.
+          DataError: a task is creating a part, and `or_refuse` is set.
         """
         if not self.folder.exists():
             return
@@ -254,7 +261,7 @@ class Parts:
 
 @contextlib.contextmanager
 def _try_lock(lock: Path) -> Iterator[bool]:
-    """Tries to take a lock without waiting; says whether it is taken."""
+    """Context manager that tries to take a lock; yields True if it was free."""
     with lock.open("r+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -328,26 +335,57 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
     try:
         made_from, vocab_folder = request.learn(staging)
         features = problem.stored_features(vocab_folder)
-        make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
-        skip_unfit = request.on_bad_record == "skip"
         publication = Publication(request, features, staging)
-        with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
-            for split in problem.shards:
-                shuffle = Shuffle(
-                    f"{request.seed}:{split.value}",
-                    staging / f"spill-{split.value}",
-                    keeps_order=problem.keeps_order,
-                )
-                share = encode_share(request, split, features, encoder, shuffle, progress=progress)
-                entry = whole([share], request.where(split))
-                logging.info(
-                    "%s: %d rows encoded, writing the shards.", request.where(split), entry.rows
-                )
+        with _encoded_splits(
+            request, features, vocab_folder, staging / "spill", num_processes, progress=progress
+        ) as encoded:
+            for split, share, shuffle in encoded:
+                where = request.where(split)
+                entry = whole([share], where)
+                logging.info("%s: %d rows encoded, writing the shards.", where, entry.rows)
                 publication.write(split, entry, shuffle.drain())
         Parts(request.folder, request.name).done.unlink(missing_ok=True)  # of data that goes now
         return publication.publish(made_from, vocab_folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _encoded_splits(
+    request: Request,
+    features: Features,
+    vocab_folder: Path,
+    folder: Path,
+    num_processes: int | None,
+    part: TaskSlice | None = None,
+    *,
+    progress: bool,
+) -> Iterator[Iterator[tuple[Split, ShareEntry, Shuffle]]]:
+    """Context manager with an iterator that encodes and shuffles one split after the other.
+
+    Args:
+      request: description of the data set.
+      features: stored features of the problem.
+      vocab_folder: folder of the vocabulary.
+      folder: folder of the shuffles' files, in a folder for each split.
+      num_processes: number of encoding processes; None uses all CPUs if the data is large.
+      part: the task's part of the samples; None for all.
+      progress: True to show a progress bar on stderr.
+    """
+    problem = request.problem
+    make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
+    skip_unfit = request.on_bad_record == "skip"
+
+    def encode(split: Split) -> tuple[Split, ShareEntry, Shuffle]:
+        seed = f"{request.seed}:{split.value}"
+        shuffle = Shuffle(seed, folder / split.value, keeps_order=problem.keeps_order)
+        share = encode_share(
+            request, split, features, encoder, shuffle, share=part, progress=progress
+        )
+        return split, share, shuffle
+
+    with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
+        yield map(encode, problem.shards)
 
 
 # Generation by several tasks: jobs of an array, on one or many machines.
@@ -398,8 +436,8 @@ def run_task(
       seed: as for `generate_data`.
       max_cases: as for `generate_data`.
       on_bad_record: as for `generate_data`.
-      overwrite: make the data anew, whatever is there.  A task that finds the parts of others goes
-        on with them; one that was cut off before it could tell that the data was done, tells it.
+      overwrite: True to replace existing data.  Parts of other tasks with the same settings are
+        used.
       progress: True to show a progress bar on stderr.
 
     Raises:
@@ -448,21 +486,21 @@ class Tasks:
     def begin(
         self, task: int | None = None, *, overwrite: bool = False, anew: bool = False
     ) -> tuple[Plan | None, Manifest | None]:
-        """Makes the plan and the vocabulary, or finds them made.
+        """Creates the plan and the vocabulary, or returns the existing plan.
 
         Args:
-          task: whose beginning this is; None for what begins all of them.
-          overwrite: replace data, and parts of other settings.  Parts of these settings are kept,
-            since every task of an array says the same, and so is data that this array has made
-            and this task has not told yet.
-          anew: replace everything.
+          task: index of the task; None for the coordinator of all tasks.
+          overwrite: True to replace data, and parts with other settings.  Parts with the same
+            settings are kept, because all tasks of an array get the same flags; so is data that
+            this array has published and this task has not reported yet.
+          anew: True to replace everything.
 
         Returns:
-          The plan, or the manifest if nothing is left to do.
+          The plan, or the manifest if the data set is complete.
 
         Raises:
-          DataError: there is data, or there are parts, of other settings or other raw files; or a
-            task is at work on what is to be replaced.
+          DataError: the existing data or parts have other settings or raw files, or a task is
+            creating a part that would be replaced.
         """
         request = self._request
         with request.lock():
@@ -474,7 +512,7 @@ class Tasks:
                 if not overwrite:
                     request.log_complete()
                 if task is not None:
-                    self._parts.record_finished_again(task)
+                    self._parts.record_again(task)
                 self._parts.clear()
                 return None, manifest
             faults = self._faults(plan) if plan else []
@@ -494,15 +532,15 @@ class Tasks:
     def run(
         self, plan: Plan, task: int, num_processes: int | None = None, *, progress: bool
     ) -> None:
-        """Encodes a task's share, unless that is done, or the plan is no longer what is made here.
+        """Encodes a task's part, unless it is complete or the plan was replaced.
 
-        A second process with the same number waits for the first, and then finds it done.
+        A second process for the same task waits for the first.
 
         Args:
-          plan: what `begin` returned, here or elsewhere.
-          task: its number, from 0.
-          num_processes: how many processes encode; None takes all CPUs when the data is large.
-          progress: show a progress bar on stderr.
+          plan: plan returned by `begin`, in any process.
+          task: index of the task.
+          num_processes: number of encoding processes; None uses all CPUs if the data is large.
+          progress: True to show a progress bar on stderr.
 
         Raises:
           DataError: a raw file is malformed or a sample cannot be encoded.
@@ -512,14 +550,14 @@ class Tasks:
                 self._encode(plan, task, num_processes, progress=progress)
 
     def finish(self, plan: Plan, task: int | None = None) -> Outcome:
-        """Merges and publishes, if all parts are there.
+        """Merges and publishes the parts if all are complete.
 
         Args:
-          plan: what `begin` returned, here or elsewhere.
-          task: the one that ends; None for what waits for all of them.
+          plan: plan returned by `begin`, in any process.
+          task: index of the task that ends; None for the coordinator of all tasks.
 
         Raises:
-          DataError: the parts do not fit together, or another command makes other data here.
+          DataError: the parts do not match, or another command generates other data here.
         """
         with self._request.lock():
             if self._parts.plan() != plan:
@@ -530,24 +568,24 @@ class Tasks:
                         "made otherwise by another command. Run this task again."
                     )
                 if task is not None:
-                    self._parts.record_finished_again(task)
+                    self._parts.record_again(task)
                 self._parts.clear()
                 return Outcome(manifest=manifest)
-            self._parts.record_finished(plan, task)
+            self._parts.record(plan, task)
             parts = [self._parts.part(task) for task in range(plan.num_tasks)]
             missing = [task for task, part in enumerate(parts) if part is None]
             if missing:
                 return Outcome(missing=missing)
             manifest = self._merge(plan, [part for part in parts if part is not None])
-            self._parts.record_finished(plan, published=True)
+            self._parts.record(plan, published=True)
             self._parts.clear()
             return Outcome(manifest=manifest)
 
     def _only_records(self, plan: Plan | None, task: int | None) -> bool:
-        """Whether a task that says --overwrite belongs to the array that made what is there."""
+        """Returns True if a task with --overwrite belongs to the array that published the data."""
         if plan is not None or task is None:
             return False
-        return self._parts.has_to_record(task, self._num_tasks)
+        return self._parts.is_unrecorded(task, self._num_tasks)
 
     def _complete(self, *, overwrite: bool) -> Manifest | None:
         try:
@@ -558,7 +596,7 @@ class Tasks:
             return None
 
     def _make_plan(self) -> Plan:
-        """The first task makes the vocabulary; the plan is written when it is there."""
+        """Creates the vocabulary, then the plan."""
         parts = self._parts
         parts.clear(or_refuse=True)
         parts.vocab.mkdir(parents=True)
@@ -586,30 +624,18 @@ class Tasks:
         place.mkdir()
         vocab_folder = self._vocab_folder(plan)
         features = problem.stored_features(vocab_folder)
-        make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
-        skip_unfit = request.on_bad_record == "skip"
+        part = TaskSlice(task, plan.num_tasks)
         splits, runs = {}, {}
-        with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
-            for split in problem.shards:
-                shuffle = Shuffle(
-                    f"{request.seed}:{split.value}",
-                    place / split.value,
-                    keeps_order=problem.keeps_order,
-                )
-                splits[split.value] = encode_share(
-                    request,
-                    split,
-                    features,
-                    encoder,
-                    shuffle,
-                    share=TaskSlice(task, plan.num_tasks),
-                    progress=progress,
-                )
+        with _encoded_splits(
+            request, features, vocab_folder, place, num_processes, part, progress=progress
+        ) as encoded:
+            for split, share, shuffle in encoded:
+                splits[split.value] = share
                 runs[split.value] = shuffle.spill()
         self._parts.save_part(task, splits, runs)
 
     def _merge(self, plan: Plan, parts: Sequence[PartEntry]) -> Manifest:
-        """Writes the shards; what a killed merge leaves is made again from the parts."""
+        """Writes the shards; replaces the files of a killed merge."""
         if faults := self._vocab_faults(plan):
             raise self._refusal(faults)
         request = self._request
@@ -629,14 +655,14 @@ class Tasks:
         return publication.publish(plan.raw_files, vocab_folder)
 
     def _faults(self, plan: Plan) -> list[str]:
-        """How the plan differs from what is asked for."""
+        """Returns the differences of the plan to the request."""
         faults = self._request.differences(plan.settings)
         if plan.num_tasks != self._num_tasks:
             faults.append(f"num_tasks: there {plan.num_tasks}, asked {self._num_tasks}")
         return faults + self._vocab_faults(plan)
 
     def _vocab_faults(self, plan: Plan) -> list[str]:
-        """How the vocabulary differs from what it was when the plan was made."""
+        """Returns the changes of the vocabulary since the plan was created."""
         folder = self._vocab_folder(plan)
         faults = (fault_of(folder / file, entry) for file, entry in plan.vocab_files.items())
         return [fault for fault in faults if fault]
@@ -652,11 +678,11 @@ class Tasks:
         )
 
 
-# A data set made by the tasks of a Ray cluster.
+# Generation on a Ray cluster.
 
 
-# How often a task is run again when its worker dies: a machine of a cluster may be taken away, but
-# what dies four times dies of the data.
+# Retries of a task whose worker dies: a machine may leave the cluster, but a task that dies four
+# times probably dies because of the data.
 _RETRIES = 3
 
 
@@ -686,8 +712,8 @@ def generate_on_ray(
       seed: as for `generate_data`.
       max_cases: as for `generate_data`.
       on_bad_record: as for `generate_data`.
-      overwrite: replace a data set that was made with other settings, or make it again.
-      progress: show a progress bar on stderr.
+      overwrite: True to replace existing data, also with different settings.
+      progress: True to show a progress bar on stderr.
 
     Raises:
       UsageError: Ray is not installed.
@@ -768,7 +794,7 @@ def _cancel(ray: Any, tasks: list[Any]) -> None:
 
 @contextlib.contextmanager
 def _cluster(ray: Any) -> Iterator[None]:
-    """Connects to the cluster, or starts one, unless the caller of this library has."""
+    """Connects to the cluster or starts one, unless Ray is initialized already."""
     if ray.is_initialized():
         yield
         return
