@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -214,11 +214,12 @@ def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[st
     """
     responses = [one.response for one in endpoints if one.response is not None]
     answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
-    _, components = models_json_schema(
+    _, definitions = models_json_schema(
         [(kind, "serialization") for kind in answers]
         + [(kind, "validation") for kind in _BODIES.values()],
         ref_template=_PLACE + "{model}",
     )
+    schemas = definitions["$defs"]
     paths: dict[str, dict[str, Any]] = {}
     for one in endpoints:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
@@ -226,9 +227,7 @@ def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[st
         "openapi": _FORM,
         "info": {"title": title, "version": version},
         "paths": paths,
-        "components": {
-            "schemas": {**components["$defs"], **_schemas_with_bytes(components["$defs"])}
-        },
+        "components": {"schemas": {**schemas, **_schemas_with_bytes(schemas)}},
     }
 
 
@@ -270,9 +269,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         operation["requestBody"] = {"required": True, **_content(body)}
     if end == _BINARY:
         what = f"Needed if tensors are bytes. {_LENGTH['description']} 0: the body is one text."
-        operation["parameters"].append(
-            {"name": HEADER, "in": "header", **_LENGTH, "description": what}
-        )
+        length = {"name": HEADER, "in": "header", **_LENGTH, "description": what}
+        operation["parameters"].append(length)
         _add_binary_content(operation["requestBody"], InferenceRequest)
         answered = operation["responses"]["200"]
         answered["headers"] = {HEADER: _LENGTH}
@@ -330,7 +328,7 @@ NAME = "t2t_torch"
 
 _EXAMPLES = 5  # number of examples on the page
 _UNKNOWN = "<UNK>"  # unknown word in word vocabularies
-_VERSION = "/versions/{version}"
+_MODEL, _VERSION = "/v2/models/{model}", "/versions/{version}"
 _LONGEST = 2000  # maximum characters of an error message, which may quote the body
 
 
@@ -364,8 +362,7 @@ class Application:
         self._shutdown = shutdown
         self._log_texts = log_texts
         metrics.is_ready = lambda: shutdown.is_ready
-        self._endpoints: list[Endpoint] = []
-        self._add_endpoints()
+        self._endpoints = self._make_endpoints()
         self.app = Starlette(
             routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._endpoints],
             exception_handlers={
@@ -375,34 +372,26 @@ class Application:
             },
         )
 
-    def _add_endpoints(self) -> None:
-        model = "/v2/models/{model}"
-        # Routes are matched in this order: the most frequent ones come first.
-        self._add("POST", "/predict", self.predict, PredictResponse)
+    def _make_endpoints(self) -> list[Endpoint]:
+        """Returns the routes in the order of matching, the most frequent ones first."""
+        endpoints = [Endpoint("POST", "/predict", self.predict, PredictResponse)]
         for version in ("", _VERSION):
-            place = f"/models/{{model}}{version}/predict"
-            self._add("POST", place, self.predict, PredictResponse)
-            self._add("POST", f"{model}{version}/infer", self.infer, InferenceResponse)
+            predict, infer = f"/models/{{model}}{version}/predict", f"{_MODEL}{version}/infer"
+            endpoints.append(Endpoint("POST", predict, self.predict, PredictResponse))
+            endpoints.append(Endpoint("POST", infer, self.infer, InferenceResponse))
         for version in ("", _VERSION):
-            self._add("GET", model + version, self.about_model, ModelMetadata)
-            self._add("GET", f"{model}{version}/ready", self.model_ready)
-        for path in ("/v2", "/v2/"):
-            self._add("GET", path, self.about, ServerMetadata)
-        self._add("GET", "/v2/health/live", self.live)
-        self._add("GET", "/v2/health/ready", self.ready)
-        self._add("GET", "/models", self.models)
-        self._add("GET", "/metrics", self.metrics)
-        self._add("GET", "/openapi.json", self.openapi)
-        self._add("GET", "/", self.page)
-
-    def _add(
-        self,
-        method: str,
-        path: str,
-        answer: Callable[[Request], Awaitable[Response]],
-        response: type[BaseModel] | None = None,
-    ) -> None:
-        self._endpoints.append(Endpoint(method, path, answer, response))
+            endpoints.append(Endpoint("GET", _MODEL + version, self.about_model, ModelMetadata))
+            endpoints.append(Endpoint("GET", f"{_MODEL}{version}/ready", self.model_ready))
+        return [
+            *endpoints,
+            *(Endpoint("GET", path, self.about, ServerMetadata) for path in ("/v2", "/v2/")),
+            Endpoint("GET", "/v2/health/live", self.live),
+            Endpoint("GET", "/v2/health/ready", self.ready),
+            Endpoint("GET", "/models", self.models),
+            Endpoint("GET", "/metrics", self.metrics),
+            Endpoint("GET", "/openapi.json", self.openapi),
+            Endpoint("GET", "/", self.page),
+        ]
 
     async def about(self, request: Request) -> Response:
         """Metadata of the server."""
@@ -472,10 +461,8 @@ class Application:
             return [model.sample(number, value) for number, value in enumerate(body.inputs)]
 
         model, samples, predictions = await self._predict(request, read, attention=body.attention)
-        records = [
-            model.record(sample, prediction, body.best)
-            for sample, prediction in zip(samples, predictions, strict=True)
-        ]
+        pairs = zip(samples, predictions, strict=True)
+        records = [model.record(*pair, body.best) for pair in pairs]
         return _json({"model": model.name, "version": model.version, "outputs": records})
 
     async def models(self, request: Request) -> Response:
@@ -483,9 +470,8 @@ class Application:
         descriptions = []
         for name in self._repository.names:
             versions = self._repository.versions(name)
-            descriptions.append(
-                {"versions": list(versions), **_described(list(versions.values())[-1][0])}
-            )
+            model = list(versions.values())[-1].model
+            descriptions.append({"versions": list(versions), **_described(model)})
         return _json({"models": descriptions})
 
     async def metrics(self, request: Request) -> Response:

@@ -122,13 +122,9 @@ class _TensorModel(_OnnxModel):
     def record(self, sample: Sample, prediction: Prediction, best: int = 0) -> dict[str, Any]:
         """See `ServedModel.record`."""
         nesting = self._artifact.signature.nesting["outputs"]
-        return {
-            OUTPUT: {
-                "value": put_together(
-                    nesting, lambda leaf: prediction.values[leaf].tolist(), plain=True
-                )
-            }
-        }
+        values = prediction.values
+        nested = put_together(nesting, lambda leaf: values[leaf].tolist(), plain=True)
+        return {OUTPUT: {"value": nested}}
 
 
 def _unwrapped(value: Any, nesting: Any) -> Any:

@@ -13,10 +13,10 @@ import anyio
 from starlette.requests import Request
 
 from t2t_torch.serve.limits import (
-    BAD_REQUEST,
     NOT_JSON,
     TIMED_OUT,
     TOO_LARGE,
+    BadRequest,
     HTTPError,
     ServerLimits,
     unavailable,
@@ -48,7 +48,7 @@ class Bodies:
             being read.
         """
         if HEADER in request.headers:
-            raise HTTPError(BAD_REQUEST, f"expected JSON alone here, without {HEADER}.")
+            raise BadRequest(f"expected JSON alone here, without {HEADER}.")
         return parse_json(await self._whole(request, ("application/json",)))
 
     async def read_tensors(self, request: Request, alone: str) -> InferenceRequest:
@@ -130,22 +130,18 @@ def parse_json(body: bytes) -> Any:
     try:
         value = _loads(body.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise HTTPError(
-            BAD_REQUEST, f"the body is no UTF-8, at byte {error.start + 1:,}."
-        ) from None
+        raise BadRequest(f"the body is no UTF-8, at byte {error.start + 1:,}.") from None
     except json.JSONDecodeError as error:
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}.",
         ) from None
     except (ValueError, RecursionError):  # a number with too many digits, or too deep nesting
-        raise HTTPError(BAD_REQUEST, "the body is no JSON that can be read.") from None
+        raise BadRequest("the body is no JSON that can be read.") from None
     if _HALF.search(body):
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 "the body has half a character: an escape from \\ud800 to \\udfff without its "
                 "other half.",
             ) from None

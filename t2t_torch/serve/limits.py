@@ -70,6 +70,13 @@ class HTTPError(Exception):
         self.retry_after = retry_after
 
 
+class BadRequest(HTTPError):
+    """A 400 error: the request is malformed or does not fit the model."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(BAD_REQUEST, message)
+
+
 def unavailable(message: str, retry_after: int = 1) -> HTTPError:
     """Returns a 503 error after which the client may retry."""
     return HTTPError(UNAVAILABLE, message, retry_after)

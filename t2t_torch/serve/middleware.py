@@ -13,7 +13,8 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,50 +163,32 @@ class Metrics(Collector):
         self._windows: dict[str, Window] = {}
         self.queue_lengths: Callable[[], Mapping[str, int]] = dict
         self.is_ready: Callable[[], bool] = lambda: False
-        self._requests = Counter(
+        counter = partial(Counter, registry=self._registry)
+        histogram = partial(Histogram, labelnames=["model"], registry=self._registry)
+        self._requests = counter(
             "t2t_requests",
             "Requests for answers, by what they were answered with.",
             ["model", "version", "status"],
-            registry=self._registry,
         )
-        self._inputs = Counter(
-            "t2t_inputs",
-            "Inputs that were answered.",
-            labelnames=["model"],
-            registry=self._registry,
+        self._inputs = counter("t2t_inputs", "Inputs that were answered.", ["model"])
+        self._tokens = counter(
+            "t2t_tokens", "Words of these inputs, or a fifth of their letters if more.", ["model"]
         )
-        self._tokens = Counter(
-            "t2t_tokens",
-            "Words of these inputs, or a fifth of their letters if more.",
-            labelnames=["model"],
-            registry=self._registry,
-        )
-        self._seconds = Histogram(
+        self._seconds = histogram(
             "t2t_request_seconds",
             "From a request to its answer, of those that were answered.",
             buckets=_SECONDS,
-            labelnames=["model"],
-            registry=self._registry,
         )
-        self._batches = Histogram(
-            "t2t_batch_inputs",
-            "Inputs that were answered together.",
-            buckets=_SIZES,
-            labelnames=["model"],
-            registry=self._registry,
+        self._batches = histogram(
+            "t2t_batch_inputs", "Inputs that were answered together.", buckets=_SIZES
         )
-        self._waits = Histogram(
-            "t2t_queue_seconds",
-            "What the oldest request of a batch has waited.",
-            buckets=_SECONDS,
-            labelnames=["model"],
-            registry=self._registry,
+        self._waits = histogram(
+            "t2t_queue_seconds", "What the oldest request of a batch has waited.", buckets=_SECONDS
         )
-        self._loads = Counter(
+        self._loads = counter(
             "t2t_loads",
             "Models that were loaded while the server ran, or could not be.",
             ["model", "result"],
-            registry=self._registry,
         )
         self._loaded = Gauge(
             "t2t_loaded_timestamp_seconds",
@@ -245,9 +228,6 @@ class Metrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics that are computed at collection."""
-        yield from self._looked_up()
-
-    def _looked_up(self) -> Iterator[Metric]:
         waiting = GaugeMetricFamily("t2t_queue_length", "Requests that wait.", labels=["model"])
         for model, length in self.queue_lengths().items():
             waiting.add_metric([model], length)

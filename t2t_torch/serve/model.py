@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.text import words_of
@@ -18,7 +19,7 @@ from t2t_torch.runtime.prediction import (
     words_record,
 )
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
+from t2t_torch.serve.limits import BadRequest
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
@@ -29,6 +30,7 @@ TEXTS = ("text", "tree")
 _LETTERS = 5  # approximate characters per word
 
 
+@dataclass(eq=False)
 class ServedModel(ABC):
     """One served version of a model: an artifact, a run or a trial.
 
@@ -49,29 +51,17 @@ class ServedModel(ABC):
         it has attention.
     """
 
-    is_shared: bool = False
-    first: Prediction | None = None
-    why_no_attention: str = "it writes no text"
-
-    def __init__(
-        self,
-        name: str,
-        version: str,
-        problem: str,
-        architecture: str,
-        platform: str,
-        fields: Sequence[InputSpec],
-        targets: Sequence[OutputSpec],
-        examples: Sequence[Any] = (),
-    ) -> None:
-        self.name = name
-        self.version = version
-        self.problem = problem
-        self.architecture = architecture
-        self.platform = platform
-        self.fields = fields
-        self.targets = targets
-        self.examples = examples
+    name: str
+    version: str
+    problem: str
+    architecture: str
+    platform: str
+    fields: Sequence[InputSpec]
+    targets: Sequence[OutputSpec]
+    examples: Sequence[Any] = ()
+    first: Prediction | None = field(default=None, init=False)
+    is_shared: ClassVar[bool] = False
+    why_no_attention = "it writes no text"
 
     @abstractmethod
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
@@ -106,8 +96,7 @@ class ServedModel(ABC):
     def check_attends(self) -> None:
         """Raises HTTPError if the model has no attention."""
         if not self.attends:
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"attention: {self.name!r} has none: {self.why_no_attention}. Leave it out.",
             )
 
@@ -125,14 +114,12 @@ class ServedModel(ABC):
         if not isinstance(value, dict):
             if len(names) == 1:
                 return {names[0]: value}
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"input {number} should be an object with the fields {', '.join(names)}.",
             )
         missing = [name for name in names if name not in value]
         if missing:
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"input {number} has no {', '.join(missing)}; this model is asked with the fields "
                 f"{', '.join(names)}.",
             )
@@ -151,11 +138,8 @@ class ServedModel(ABC):
         return {target.name: _record(target, sample, prediction, best) for target in self.targets}
 
 
-def _record(
-    target: OutputSpec, sample: Sample, prediction: Prediction, best: int
-) -> dict[str, Any]:
-    name = target.name
-    record = value_record(prediction, name, best)
+def _record(target: OutputSpec, sample: Sample, output: Prediction, best: int) -> dict[str, Any]:
+    record = value_record(output, target.name, best)
     if target.kind == "tags":
         record |= words_record(record["value"], words_of(sample[target.of]), target.labels)
     return record

@@ -26,7 +26,7 @@ from pydantic import ValidationError as _Invalid
 from pydantic_core import PydanticCustomError
 
 from t2t_torch.runtime.prediction import BEST
-from t2t_torch.serve.limits import BAD_REQUEST, HTTPError
+from t2t_torch.serve.limits import BadRequest, HTTPError
 
 MAX_AXES = 8
 """Maximum number of axes of a tensor; those of models have at most four."""
@@ -40,10 +40,8 @@ def _without_others(parameters: Any) -> Any:
     """Raises an error for the first invalid parameter only."""
     for name, value in parameters.items() if isinstance(parameters, dict) else ():
         if not isinstance(value, str | bool | int | float):
-            context = {"name": reprlib.repr(name)}
-            raise PydanticCustomError(
-                "parameter", "{name} is no string, number or boolean", context
-            )
+            message = "{name} is no string, number or boolean"
+            raise PydanticCustomError("parameter", message, {"name": reprlib.repr(name)})
     return parameters
 
 
@@ -107,8 +105,7 @@ class InferenceRequest(BaseModel):
         parts: list[Any] = [self, *self.inputs, *(self.outputs or ())]
         for name in (name for part in parts for name in part.parameters):
             if name in _UNSUPPORTED or name.startswith(_RESERVED):
-                raise HTTPError(
-                    BAD_REQUEST,
+                raise BadRequest(
                     f"the parameter {name!r} asks for an extension that this server does not have. "
                     "Leave it out.",
                 )
@@ -197,13 +194,13 @@ def parsed(kind: type[_Body], body: Any) -> _Body:
       HTTPError: the body is invalid.
     """
     if not isinstance(body, dict):
-        raise HTTPError(BAD_REQUEST, "the body should be a JSON object.")
+        raise BadRequest("the body should be a JSON object.")
     try:
         return kind.model_validate(body)
     except _Invalid as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise HTTPError(BAD_REQUEST, f"{place}: {first['msg']}.") from None
+        raise BadRequest(f"{place}: {first['msg']}.") from None
 
 
 # Elements of a request's tensor.
@@ -238,28 +235,23 @@ def numbers(tensor: RequestInput) -> list[float]:
     whole = tensor.datatype in _WHOLES
     elements = _all(tensor, data, int if whole else (int, float), "a number")
     if any(isinstance(one, bool) or not abs(one) < _GREATEST for one in elements):
-        raise HTTPError(BAD_REQUEST, f"{tensor.name!r} has an element that is no finite number.")
+        raise BadRequest(f"{tensor.name!r} has an element that is no finite number.")
     return elements
 
 
 def miscounted(tensor: RequestInput, count: str) -> HTTPError:
     """Returns the error for a tensor whose number of elements differs from its shape."""
-    return HTTPError(
-        BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape} and {count} elements."
-    )
+    return BadRequest(f"{tensor.name!r} has the shape {tensor.shape} and {count} elements.")
 
 
 def misshapen(tensor: RequestInput, expected: str) -> HTTPError:
     """Returns the error for a tensor of an unexpected shape."""
-    return HTTPError(
-        BAD_REQUEST, f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}."
-    )
+    return BadRequest(f"{tensor.name!r} has the shape {tensor.shape}; expected {expected}.")
 
 
 def _check_type(tensor: RequestInput, allowed: Sequence[str], what: str) -> None:
     if tensor.datatype not in allowed:
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
             f"{', '.join(allowed)}.",
         )
@@ -268,8 +260,7 @@ def _check_type(tensor: RequestInput, allowed: Sequence[str], what: str) -> None
 def _all(tensor: RequestInput, data: list[Any], kind: Any, what: str) -> list[Any]:
     for number, one in enumerate(data):
         if not isinstance(one, kind):
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants.",
             )
     return data

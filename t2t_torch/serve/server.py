@@ -25,7 +25,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
-from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, HTTPError
+from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, BadRequest, HTTPError
 
 # Log with one JSON object per line.
 
@@ -104,8 +104,8 @@ _Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which are untyp
 def check_headers(headers: Headers) -> HTTPError | None:
     """Returns the error for headers over the limits; None if they are within."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers.raw}:
-        return HTTPError(
-            BAD_REQUEST, "the request has both Content-Length and Transfer-Encoding: expected one."
+        return BadRequest(
+            "the request has both Content-Length and Transfer-Encoding: expected one."
         )
     if len(headers.raw) > LINES:
         return HTTPError(HEAD_TOO_LARGE, f"the request has more than {LINES} headers.")

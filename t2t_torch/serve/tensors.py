@@ -22,7 +22,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.serve.limits import BAD_REQUEST, TOO_LARGE, HTTPError, ServerLimits
+from t2t_torch.serve.limits import TOO_LARGE, BadRequest, HTTPError, ServerLimits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
@@ -92,8 +92,7 @@ def word_column_of(
         raise misshapen(first, f"[N, {inner}]")
     for other in others:
         if other.shape != first.shape:
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"{first.name!r} and {other.name!r} have different shapes: {shapes}.",
             )
     _, words, size = first.shape
@@ -120,7 +119,7 @@ def _mapping(name: str, entries: Sequence[tuple[str, float]]) -> dict[str, float
     weights = dict(known)
     if len(weights) < len(known):
         labels = [label for label, _ in known]
-        raise HTTPError(BAD_REQUEST, f"{name!r} has a label twice for one word: {labels}.")
+        raise BadRequest(f"{name!r} has a label twice for one word: {labels}.")
     return weights
 
 
@@ -168,8 +167,7 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
     """
     datatype, shape = described_array(field)
     if tensor.datatype not in DATATYPES.values():
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",
         )
     if not data and math.prod(size or 1 for size in tensor.shape) > _MAX_EMPTY:
@@ -183,7 +181,7 @@ def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any])
             rows=True,
         )
     except (DataError, ValueError, OverflowError) as error:
-        raise HTTPError(BAD_REQUEST, f"{error} Expected {datatype} {shape}.") from None
+        raise BadRequest(f"{error} Expected {datatype} {shape}.") from None
     return list(rows)
 
 
@@ -195,8 +193,7 @@ def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str
     """
     rows: list[npt.NDArray[Any]] = [np.asarray(one.values[target.name]) for one in predictions]
     if len({row.shape for row in rows}) > 1:
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"the answers in {target.name!r} have different shapes, and a tensor has one: ask with "
             "inputs of one size, or at predict.",
         )
@@ -347,8 +344,7 @@ def samples_of(
     names_of_field = {one.name: list(described_words(one)) or [one.name] for one in model.fields}
     names = [name for several in names_of_field.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model is "
             f"asked with {', '.join(names)}, each once.",
         )
@@ -365,7 +361,7 @@ def samples_of(
         for name in names_of_field[field.name]
     }
     if len(set(sizes.values())) > 1:
-        raise HTTPError(BAD_REQUEST, f"the inputs have different first dimensions: {sizes}.")
+        raise BadRequest(f"the inputs have different first dimensions: {sizes}.")
     for field in of_words:
         parts = [by_name[name] for name in names_of_field[field.name]]
         texts = columns.get(field.of, [])
@@ -403,9 +399,7 @@ def tensors_of(
     names = list(available) if wanted is None else wanted
     missing = [name for name in names if name not in available]
     if missing:
-        raise HTTPError(
-            BAD_REQUEST, f"there is no output {missing[0]!r}; there are {', '.join(available)}."
-        )
+        raise BadRequest(f"there is no output {missing[0]!r}; there are {', '.join(available)}.")
     return [_tensor(available[name], name, predictions) for name in names]
 
 
@@ -414,18 +408,16 @@ def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
     known = [name for target in model.targets for name in _outputs(target)]
     if len(set(wanted)) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
-        raise HTTPError(BAD_REQUEST, f"the output {twice!r} is asked for twice: expected once.")
+        raise BadRequest(f"the output {twice!r} is asked for twice: expected once.")
     for name in wanted:
         if name not in known:
-            raise HTTPError(
-                BAD_REQUEST, f"there is no output {name!r}; there are {', '.join(known)}."
-            )
+            raise BadRequest(f"there is no output {name!r}; there are {', '.join(known)}.")
 
 
 def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
     """Returns the values of a field, one per input."""
     if field.kind == "value":
-        raise HTTPError(BAD_REQUEST, f"{field.name!r} is no tensor. Ask at predict, with JSON.")
+        raise BadRequest(f"{field.name!r} is no tensor. Ask at predict, with JSON.")
     if field.kind == "tensor":
         return array_column_of(field, tensor, flat(tensor))
     if field.kind == "image":
@@ -568,11 +560,9 @@ def divided(body: bytes, length: str) -> tuple[bytes, bytes]:
       HTTPError: the length is not a number, or the body is shorter.
     """
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
-        raise HTTPError(BAD_REQUEST, f"{HEADER}: {length!r} is no number of bytes.")
+        raise BadRequest(f"{HEADER}: {length!r} is no number of bytes.")
     if int(length) > len(body):
-        raise HTTPError(
-            BAD_REQUEST, f"{HEADER} says {int(length):,} bytes; the body has {len(body):,}."
-        )
+        raise BadRequest(f"{HEADER} says {int(length):,} bytes; the body has {len(body):,}.")
     return body[: int(length)], body[int(length) :]
 
 
@@ -587,8 +577,7 @@ def raw(name: str, blob: bytes) -> Any:
       HTTPError: the model has other inputs, or the text is not UTF-8.
     """
     if not name:
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"{HEADER}: 0 says that the body is the only text which the model is asked with, and "
             "this one is asked with others. Send JSON that tells its tensors.",
         )
@@ -611,10 +600,8 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
     bare = [isinstance(one, dict) and "data" not in one for one in _inputs(body)]
     if any(bare):
         pairs = zip(_inputs(body), bare, strict=True)
-        body = {
-            **body,
-            "inputs": [{**one, "data": []} if is_bare else one for one, is_bare in pairs],
-        }
+        inputs = [{**one, "data": []} if is_bare else one for one, is_bare in pairs]
+        body = {**body, "inputs": inputs}
     request = parsed(InferenceRequest, body)
     request.check_extensions()
     _check_booleans(request)
@@ -623,24 +610,20 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
     for number, (tensor, is_bare) in enumerate(zip(request.inputs, bare, strict=True)):
         size = _size_of(tensor)
         if size is None and is_bare:
-            raise HTTPError(BAD_REQUEST, f"inputs.{number}.data: Field required.")
+            raise BadRequest(f"inputs.{number}.data: Field required.")
         if size is None:
             continue
         if not is_bare:
-            raise HTTPError(
-                BAD_REQUEST, f"{tensor.name!r} has both `data` and {SIZE}: expected one."
-            )
+            raise BadRequest(f"{tensor.name!r} has both `data` and {SIZE}: expected one.")
         if size > len(blob) - at:
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"{tensor.name!r} has {size:,} bytes by its {SIZE}, and {len(blob) - at:,} are "
                 "left behind the JSON.",
             )
         tensor.data = _elements(tensor, blob[at : at + size])
         at += size
     if at < len(blob):
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"behind the JSON there are {len(blob) - at:,} bytes that are of no tensor; each says "
             f"in its parameter {SIZE} how many are its own.",
         )
@@ -680,9 +663,7 @@ def _check_booleans(request: InferenceRequest) -> None:
     for name, parameters in parts:
         value = parameters.get(name, False)
         if not isinstance(value, bool):
-            raise HTTPError(
-                BAD_REQUEST, f"the parameter {name} is {reprlib.repr(value)}: expected a boolean."
-            )
+            raise BadRequest(f"the parameter {name} is {reprlib.repr(value)}: expected a boolean.")
 
 
 def _size_of(tensor: RequestInput) -> int | None:
@@ -691,7 +672,7 @@ def _size_of(tensor: RequestInput) -> int | None:
     if size is None:
         return None
     if type(size) is not int or size < 0:
-        raise HTTPError(BAD_REQUEST, f"{SIZE}: {reprlib.repr(size)} is no number of bytes.")
+        raise BadRequest(f"{SIZE}: {reprlib.repr(size)} is no number of bytes.")
     return size
 
 
@@ -701,8 +682,7 @@ def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
         return _texts(tensor, blob)
     dtype = _DTYPES.get(tensor.datatype)
     if dtype is None or len(blob) % dtype.itemsize:
-        raise HTTPError(
-            BAD_REQUEST,
+        raise BadRequest(
             f"{tensor.name!r}: {len(blob):,} bytes are no elements of {tensor.datatype}.",
         )
     if len(blob) != tensor.count * dtype.itemsize:
@@ -720,8 +700,7 @@ def _texts(tensor: RequestInput, blob: bytes) -> list[str]:
         if end <= len(blob):
             end += _LENGTH.unpack_from(blob, at)[0]
         if end > len(blob):
-            raise HTTPError(
-                BAD_REQUEST,
+            raise BadRequest(
                 f"{tensor.name!r}: element {len(texts)} goes beyond the tensor's {len(blob):,} "
                 "bytes. Each has its length before it, four bytes, the lowest first.",
             )
@@ -734,7 +713,7 @@ def _text(name: str, number: int, blob: bytes) -> str:
     try:
         return blob.decode()
     except UnicodeDecodeError:
-        raise HTTPError(BAD_REQUEST, f"{name!r}: element {number} is no UTF-8.") from None
+        raise BadRequest(f"{name!r}: element {number} is no UTF-8.") from None
 
 
 def _bytes(datatype: str, data: Sequence[Any]) -> bytes:

@@ -89,7 +89,7 @@ def test_a_mean_that_waits_begins_after_the_step_that_it_is_told():
     average = average_of("swa_patience=3", model)
     for step in range(1, 9):
         walk(model, step)
-        average.update(model, step, begun=4 if step > 4 else -1)
+        average.update(model, step, start=4 if step > 4 else -1)
         assert bool(average.tensors()) == (step > 4)
     expected = path(8)[4:].mean(0)  # after steps 5 to 8
     found = average.tensors()["bottom.weight"]
