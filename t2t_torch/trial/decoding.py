@@ -94,7 +94,7 @@ class TrialDecoder:
             yield min(size, total - first), self.predictor.batch(batch)
 
     def _from_jsonl(self, source: Path, like: Any) -> Iterator[tuple[int, Any]]:
-        nesting, fields = _taken(like)
+        nesting, fields = _input_specs(like)
         try:
             lines = list(read_lines(source))
         except OSError as error:
@@ -125,7 +125,7 @@ def check_files(source: Path | None, target: Path) -> None:
         raise UsageError(f"--decode_from_file={source}: there is no such file.")
 
 
-def _taken(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
+def _input_specs(like: Any) -> tuple[Nesting, Mapping[str, InputSpec]]:
     """Returns the nesting of the inputs, and the specs of their arrays for one record.
 
     Raises:

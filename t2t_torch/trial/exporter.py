@@ -60,7 +60,7 @@ _TOO_FEW = 2  # minimum rows of the example: a size of 1 would become a constant
 _ONNX_DTYPES = "float16 float32 float64 int8 int16 int32 int64 uint8 bool".split()
 
 
-class Taken(NamedTuple):
+class CallingConvention(NamedTuple):
     """Calling convention of a model, inferred from batches of the validation loader.
 
     Attributes:
@@ -87,25 +87,27 @@ class Flat(nn.Module):
 
     Args:
       model: model of the trial.
-      taken: calling convention of the model.
+      convention: calling convention of the model.
     """
 
-    def __init__(self, model: nn.Module, taken: Taken) -> None:
+    def __init__(self, model: nn.Module, convention: CallingConvention) -> None:
         super().__init__()
         self.model = model
-        self._taken = taken
+        self._convention = convention
 
     def forward(self, *values: Tensor) -> dict[str, Tensor]:
         """Returns the outputs by name."""
-        taken = self._taken
-        given = dict(zip((field.name for field in taken.fields), values, strict=True))
-        inputs = mapped(taken.like, lambda name, _: given.get(name or ALONE_IN))
-        return dict(taken_apart(taken.outputs, forward(self.model, inputs, taken.arguments)))
+        convention = self._convention
+        given = dict(zip((field.name for field in convention.fields), values, strict=True))
+        inputs = mapped(convention.like, lambda name, _: given.get(name or ALONE_IN))
+        return dict(
+            taken_apart(convention.outputs, forward(self.model, inputs, convention.arguments))
+        )
 
 
-def taken_by(
+def infer_convention(
     model: nn.Module, batches: Sequence[Any], outputs: Sequence[Any], arguments: int
-) -> Taken:
+) -> CallingConvention:
     """Returns the calling convention of a model.
 
     Args:
@@ -138,34 +140,36 @@ def taken_by(
         for field in fields
     }
     like = mapped(batches[0], lambda *_: None)
-    return Taken(into, out, like, fields, targets, varying, arguments)
+    return CallingConvention(into, out, like, fields, targets, varying, arguments)
 
 
-def graph_of(model: nn.Module, taken: Taken, batches: Sequence[Any], code: Definition) -> Any:
+def graph_of(
+    model: nn.Module, convention: CallingConvention, batches: Sequence[Any], code: Definition
+) -> Any:
     """Returns the ONNX graph of a model.
 
     Args:
       model: model of the trial, on the CPU; it is not modified.
-      taken: calling convention of the model.
+      convention: calling convention of the model.
       batches: inputs; the largest is used for tracing.
       code: definition of the trial, to locate its source code.
 
     Raises:
       ExportError: the model cannot be exported; names the line of the trial's code and the reason.
     """
-    example = _example(taken, batches)
+    example = _example(convention, batches)
     name = type(model).__name__
     try:
         with torch.no_grad():
             still = copy.deepcopy(model).eval().requires_grad_(False)
-            flat = Flat(still, taken)
+            flat = Flat(still, convention)
             with _symbolic_len(still):
-                graph = exported(name, flat, example, taken.varying, otherwise=_ELSEWHERE)
+                graph = exported(name, flat, example, convention.varying, otherwise=_ELSEWHERE)
     except ExportError as error:
         raise ExportError(_graph_error(name, error.__cause__ or error, str(error), code)) from error
     except Exception as error:  # error in the trial's code, which is traced with symbolic values
         raise ExportError(_graph_error(name, error, "", code)) from error
-    _check_outputs(graph, taken)
+    _check_outputs(graph, convention)
     return graph
 
 
@@ -282,19 +286,19 @@ def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str
     return kinds
 
 
-def _example(taken: Taken, batches: Sequence[Any]) -> dict[str, Tensor]:
+def _example(convention: CallingConvention, batches: Sequence[Any]) -> dict[str, Tensor]:
     """Returns the tensors of the largest batch by name; a single row is duplicated."""
-    flat = [dict(taken_apart(taken.inputs, batch)) for batch in batches]
+    flat = [dict(taken_apart(convention.inputs, batch)) for batch in batches]
     largest = max(flat, key=lambda one: sum(tensor.numel() for tensor in one.values()))
     if len(next(iter(largest.values()))) < _TOO_FEW:
         largest = {name: torch.cat([tensor, tensor]) for name, tensor in largest.items()}
     return {name: tensor.clone() for name, tensor in largest.items()}
 
 
-def _check_outputs(graph: onnx.ModelProto, taken: Taken) -> None:
+def _check_outputs(graph: onnx.ModelProto, convention: CallingConvention) -> None:
     """Raises ExportError if the outputs of the graph and the model differ."""
     actual = [output.name for output in graph.graph.output]
-    expected = [target.name for target in taken.targets]
+    expected = [target.name for target in convention.targets]
     if sorted(actual) != sorted(expected):
         raise ExportError(
             f"the graph has the outputs {', '.join(actual)}; {', '.join(expected)} were expected. "
@@ -378,7 +382,7 @@ def _signature_text(parts: Sequence[Any]) -> str:
 
 def verify(
     model: nn.Module,
-    taken: Taken,
+    convention: CallingConvention,
     artifact: TensorArtifact,
     batches: Sequence[Any],
     *,
@@ -388,7 +392,7 @@ def verify(
 
     Args:
       model: model of the trial, on the CPU, in evaluation mode.
-      taken: calling convention of the model.
+      convention: calling convention of the model.
       artifact: artifact exported from the model.
       batches: inputs of the validation loader.
       examples: approximate total number of values in the examples; at least one is returned.
@@ -402,12 +406,12 @@ def verify(
     space = examples
 
     def of_artifact(inputs: Any) -> dict[str, npt.NDArray[Any]]:
-        return dict(taken_apart(taken.outputs, artifact.batch(as_arrays(inputs))))
+        return dict(taken_apart(convention.outputs, artifact.batch(as_arrays(inputs))))
 
     def of_model(inputs: Any) -> dict[str, npt.NDArray[Any]]:
         with torch.no_grad():
-            outputs = forward(model, copied(inputs), taken.arguments)
-        return dict(taken_apart(taken.outputs, as_arrays(outputs)))
+            outputs = forward(model, copied(inputs), convention.arguments)
+        return dict(taken_apart(convention.outputs, as_arrays(outputs)))
 
     for inputs in batches:
         count = rows_of(inputs)
@@ -420,12 +424,12 @@ def verify(
             alone, answer = _row(of_model(one), 0), _row(of_artifact(one), 0)
             _check_independent(name, count, in_batch, alone)
             gaps.append(_gap_of_row(name, "alone", alone, answer))
-            given = _row(dict(taken_apart(taken.inputs, as_arrays(one))), 0)
+            given = _row(dict(taken_apart(convention.inputs, as_arrays(one))), 0)
             size = sum(array.size for array in (*given.values(), *answer.values()))
             if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):
                 space -= size
-                pair = {"input": _plain(taken.inputs, given)}
-                stored.append(pair | {"answer": _plain(taken.outputs, answer)})
+                pair = {"input": _plain(convention.inputs, given)}
+                stored.append(pair | {"answer": _plain(convention.outputs, answer)})
         rows, largest = rows + count, max(largest, count)
     return Verified(rows, len(batches), largest, max(gaps), stored)
 
@@ -551,19 +555,19 @@ class TrialExporter(_OfTrial):
         arguments = arguments_of(model)
         with torch.no_grad():
             outputs = [forward(model, inputs, arguments) for inputs in batches]
-        self._taken = taken = taken_by(model, batches, outputs, arguments)
-        onnx.save(graph_of(model, taken, batches, self._code), folder / MODEL)
+        self._convention = convention = infer_convention(model, batches, outputs, arguments)
+        onnx.save(graph_of(model, convention, batches, self._code), folder / MODEL)
         shutil.copyfile(self.request.run_dir / NAME, folder / NAME)
         return self.signature(
-            fields=taken.fields,
-            targets=taken.targets,
+            fields=convention.fields,
+            targets=convention.targets,
             opset=OPSETS[""],
-            nesting={"inputs": taken.inputs, "outputs": taken.outputs},
+            nesting={"inputs": convention.inputs, "outputs": convention.outputs},
         )
 
     def verify(self, folder: Path) -> Verified:
         """See `Exporter.verify`."""
-        given = self._model, self._taken, TensorArtifact(folder), self._batches
+        given = self._model, self._convention, TensorArtifact(folder), self._batches
         return verify(*given, examples=_EXAMPLE_NUMBERS)
 
 

@@ -48,7 +48,7 @@ from t2t_torch.trial.user_code import split_spec
 # Selection of a checkpoint of a trial's run.
 
 
-class Chosen(NamedTuple):
+class ChosenCheckpoint(NamedTuple):
     """A checkpoint, or an average of several.
 
     Attributes:
@@ -60,7 +60,9 @@ class Chosen(NamedTuple):
     description: str
 
 
-def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | None) -> Chosen:
+def load_chosen(
+    model: nn.Module, run: RunDirectory, wanted: int | str | Path | None
+) -> ChosenCheckpoint:
     """Loads the weights of the requested checkpoint.
 
     Args:
@@ -76,14 +78,14 @@ def load_chosen(model: nn.Module, run: RunDirectory, wanted: int | str | Path | 
     kind, _, count = str(wanted).partition(":")
     if kind != "average":
         step = load_checkpoint(model, run, None if wanted == LATEST else wanted)
-        return Chosen(step, f"step {step}")
+        return ChosenCheckpoint(step, f"step {step}")
     if not re.fullmatch("[1-9][0-9]*", count):
         raise UsageError(f"{wanted}: expected how many checkpoints, as in average:8.")
     checkpoints = newest_whole(run.path, int(count))
     with tempfile.TemporaryDirectory() as scratch:
         average_checkpoints(checkpoints, CheckpointDirectory(scratch)).load_model(model)
     steps = sorted(one.step for one in checkpoints)
-    return Chosen(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
+    return ChosenCheckpoint(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
 
 
 _MOST_RECORDS = 128  # per batch
@@ -103,7 +105,7 @@ class TrialPredictor:
       chosen: the loaded checkpoint.
     """
 
-    def __init__(self, model: nn.Module, name: str, chosen: Chosen) -> None:
+    def __init__(self, model: nn.Module, name: str, chosen: ChosenCheckpoint) -> None:
         self.model = model.eval()
         self.name = name
         self.chosen = chosen
@@ -188,11 +190,11 @@ def arguments_of(model: nn.Module) -> int:
     return max(1, len(required(parameters)))
 
 
-class _Several:
+class _Arguments:
     """Marker base of a namedtuple that holds several model arguments under `forward`'s names."""
 
 
-def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+def bound_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     """Returns the arguments of a call in positional order, as a namedtuple for `forward`.
 
     Args:
@@ -215,8 +217,8 @@ def several_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[s
             "them out: def forward(self, input_ids, attention_mask=None)."
         )
     kind = collections.namedtuple("Arguments", names, rename=True)  # type: ignore[misc]
-    several: Any = type("Arguments", (kind, _Several), {})
-    return several(*(bound.arguments[name] for name in names))
+    arguments: Any = type("Arguments", (kind, _Arguments), {})
+    return arguments(*(bound.arguments[name] for name in names))
 
 
 def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
@@ -230,7 +232,7 @@ def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
     Raises:
       TrialError: there are fewer inputs than required arguments.
     """
-    if isinstance(inputs, _Several) and isinstance(inputs, tuple):
+    if isinstance(inputs, _Arguments) and isinstance(inputs, tuple):
         return model(*inputs)
     if arguments == 1:
         return model(inputs)
@@ -287,7 +289,7 @@ def load_trial(
 
 def load_weights(
     model: nn.Module, run: RunDirectory, checkpoint: int | str | Path | None, spec: str
-) -> Chosen:
+) -> ChosenCheckpoint:
     """Loads the requested weights; warns if the code has changed since the run started.
 
     Args:
@@ -378,7 +380,7 @@ class OpenedRun:
         model = new_model(task, world.device).eval()
         return cls(directory, spec, task, model, world.device)
 
-    def load(self, checkpoint: int | str | Path | None) -> Chosen:
+    def load(self, checkpoint: int | str | Path | None) -> ChosenCheckpoint:
         """Loads the weights of a checkpoint; see `predictor.load_trial`."""
         return load_weights(self.model, self.directory, checkpoint, self.spec)
 
@@ -478,7 +480,7 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     def note(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         inputs: Any = given
         if named or len(given) > arguments_of(model):
-            inputs = several_arguments(model, given, named)
+            inputs = bound_arguments(model, given, named)
         elif len(given) == 1:
             inputs = given[0]
         calls.append(nested.copied(inputs))

@@ -152,7 +152,7 @@ class TrialEvaluator(Evaluator):
     """
 
     def __init__(self, task: TrialTask) -> None:
-        super().__init__(MetricAverages(task.judge, reducers_of(task.trial)))
+        super().__init__(MetricAverages(task.evaluation_method, reducers_of(task.trial)))
         self._task = task
 
     def names(self) -> None:
@@ -164,16 +164,16 @@ class TrialEvaluator(Evaluator):
             return self._output(model, *batch)
 
     def _output(self, model: nn.Module, number: int, content: Any) -> Any:
-        trial, judge = self._task.trial, self._task.judge
-        if judge == "evaluate_full_dataset":
+        trial, evaluation_method = self._task.trial, self._task.evaluation_method
+        if evaluation_method == "evaluate_full_dataset":
             return trial.evaluate_full_dataset(content, model)
-        if judge == "evaluate_batch":
-            return call(trial.evaluate_batch, content, model, number, what=judge)
+        if evaluation_method == "evaluate_batch":
+            return call(trial.evaluate_batch, content, model, number, what=evaluation_method)
         inputs, labels = check_batch_pair(content)
         predictions = model(inputs)
         losses = trial.losses(predictions, labels)
         total_of(losses)
-        return call(trial.validation_metrics, predictions, labels, losses, what=judge)
+        return call(trial.validation_metrics, predictions, labels, losses, what=evaluation_method)
 
     def synchronize(self, world: World) -> None:
         """Sums over all processes, which may have different metrics so far.
@@ -200,7 +200,8 @@ class TrialEvaluator(Evaluator):
             fault = f"is an array of shape {list(shape)}" if shape else "is not among them"
             raise TrialError(
                 f"{setting} is {metric!r}, which selects the best checkpoint, and it {fault}. "
-                f"{self._task.judge} returned these numbers: {', '.join(numbers) or 'none'}."
+                f"{self._task.evaluation_method} returned these numbers: "
+                f"{', '.join(numbers) or 'none'}."
             )
         return numbers
 
@@ -421,7 +422,7 @@ class TrialTask(Task):
         return TrialEvaluator(self)
 
     @property
-    def judge(self) -> str:
+    def evaluation_method(self) -> str:
         """The name of the evaluation method."""
         if self.definition.generation != TRAIN_BATCH:
             return "validation_metrics"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import uuid
@@ -254,7 +255,8 @@ def claim_runs(output_dir: Path, search: str) -> Path | None:
     runs, old = output_dir / RUNS, None
     with file_lock(output_dir / f"{RUNS}.lock"):  # serializes tuners that start
         if _is_of_another(runs, search):
-            old = _free_name(output_dir)
+            names = (output_dir / f"{RUNS}.before-{number}" for number in itertools.count(1))
+            old = next(name for name in names if not name.exists())
             runs.rename(old)
         runs.mkdir(exist_ok=True)
         write_text(runs / _OF, f"{search}\n")
@@ -266,13 +268,6 @@ def _is_of_another(runs: Path, search: str) -> bool:
         return False
     file = runs / _OF
     return (file.read_text("utf-8").strip() if file.exists() else "") != search
-
-
-def _free_name(output_dir: Path) -> Path:
-    number = 1
-    while (old := output_dir / f"{RUNS}.before-{number}").exists():
-        number += 1
-    return old
 
 
 # Evaluations of a training, read from its run directory.

@@ -524,14 +524,14 @@ def test_an_epoch_ends_also_with_a_step_that_is_skipped(made, write, when, rate)
 
 
 def test_a_stream_is_counted_once_over_all_evaluations(made, write):
-    stream = ITERABLE.replace("def __iter__(self):", "begun = 0\n\n        def __iter__(self):")
-    stream = stream.replace("for number in", "Stream.begun += 1\n            for number in")
+    stream = ITERABLE.replace("def __iter__(self):", "started = 0\n\n        def __iter__(self):")
+    stream = stream.replace("for number in", "Stream.started += 1\n            for number in")
     task = made(write(gen2().replace("    class Net", stream, 1))).task
     stream = type(task.loaders[1].dataset)
     for _ in range(3):
         batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
         assert len(batches) == len(list(batches)) == 3
-    assert stream.begun == 4
+    assert stream.started == 4
 
 
 def test_a_scheduler_of_another_kind_is_refused(made, write):
