@@ -572,7 +572,7 @@ def how_to_write(predictor: LabelPredictor) -> str:
 
 def example_line(predictor: LabelPredictor) -> str:
     """Returns an example input as JSON, and the meanings of fields with unclear names."""
-    fields = predictor.problem.asked
+    fields = predictor.problem.request_inputs
     example = example_of(predictor.kinds, predictor.lists)
     known = {field: spec for field, spec in fields.items() if field in example}
     example |= {field: spec.example for field, spec in known.items()}

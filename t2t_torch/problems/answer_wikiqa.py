@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
-from t2t_torch.problem import Asked
+from t2t_torch.problem import RequestInput
 from t2t_torch.problem_types.classification import PairRankingProblem, QueryRelevanceProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords, Record
@@ -91,8 +91,8 @@ class AnswerRankingWikiqaCounts(AnswerRankingWikiqaWords):
     """
 
     dense_size = 4
-    asked: ClassVar[Mapping[str, Asked]] = {
-        "dense": Asked(0, "the place of the sentence in its article, from 0")
+    request_inputs: ClassVar[Mapping[str, RequestInput]] = {
+        "dense": RequestInput(0, "the place of the sentence in its article, from 0")
     }
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:

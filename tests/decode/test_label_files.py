@@ -33,7 +33,7 @@ from t2t_torch.features import (
 from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
-from t2t_torch.problem import Asked, Problem
+from t2t_torch.problem import Problem, RequestInput
 from t2t_torch.runtime.prediction import InputError
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
@@ -54,7 +54,7 @@ class AsItIs:
     """What a predictor needs of a problem for the same."""
 
     full_name = "a_problem"
-    asked: ClassVar[dict[str, Any]] = {}
+    request_inputs: ClassVar[dict[str, Any]] = {}
     batch_size_means_tokens = True
     batch_size_multiplier = 1
 
@@ -234,6 +234,6 @@ def test_several_targets_are_an_object() -> None:
 
 def test_an_example_tells_only_of_fields_that_are_read() -> None:
     made = predictor(inputs=TEXT)
-    asked = {"inputs": Asked("Ann", "a name"), "day": Asked("today", "a day")}
-    made.problem = type("Other", (AsItIs,), {"asked": asked})()
+    asked = {"inputs": RequestInput("Ann", "a name"), "day": RequestInput("today", "a day")}
+    made.problem = type("Other", (AsItIs,), {"request_inputs": asked})()
     assert example_line(made) == '{"inputs": "Ann"}, where inputs is a name'
