@@ -17,30 +17,30 @@ from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.errors import DataError
 from t2t_torch.files import named_errors
 
-# Rows in the order of their keys, in files of which any range of keys can be read.
+# Files of rows sorted by key; any range of keys can be read.
 
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
 _RANGE_BITS = 12
 NUM_RANGES = 1 << _RANGE_BITS
-"""All keys, cut into so many ranges of the same size, by their first bits."""
+"""Number of ranges of keys, all of the same size; a range is given by the first bits of a key."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One file of rows, sorted by their keys.  Make one with `write`, open one with `open`.
+    """A file of rows sorted by key; created by `write`, opened by `open`.
 
-    The file holds, as numpy writes them: the features' names, their types, how many rows and how
-    many values of each feature precede each range; then, bare, all keys, and for each feature the
-    rows' lengths and values.
+    The file contains in numpy's format: names and dtypes of the features, and the numbers of rows
+    and of values of each feature before each range; then, as raw bytes, all keys, and for each
+    feature the lengths of the rows and their values.
 
     Attributes:
-      path: the file.
-      dtypes: of each feature's values, by its name.
-      row_edges: [NUM_RANGES + 1]; range r holds the rows row_edges[r] to row_edges[r + 1] - 1.
-      value_edges: [features, NUM_RANGES + 1]; the same of each feature's values.
-      start: where the keys begin, in bytes.
+      path: path of the file.
+      dtypes: dtype of each feature's values.
+      row_edges: [NUM_RANGES + 1]; range r has the rows row_edges[r] to row_edges[r + 1] - 1.
+      value_edges: [features, NUM_RANGES + 1]; the same for each feature's values.
+      start: position of the keys in bytes.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Run:
 
     @classmethod
     def write(cls, path: Path, keys: Keys, rows: Rows) -> Run:
-        """Writes rows that are sorted by their keys."""
+        """Writes rows that are sorted by key."""
         dtypes = {name: column.values.dtype for name, column in rows.items()}
         firsts = np.arange(1, NUM_RANGES, dtype=np.uint64) << np.uint64(64 - _RANGE_BITS)
         inner = np.searchsorted(keys, firsts)
@@ -71,7 +71,7 @@ class Run:
 
     @classmethod
     def open(cls, path: Path) -> Run:
-        """Opens a file that `write` wrote; DataError if it is damaged."""
+        """Opens a file written by `write`; raises DataError if it is damaged."""
         try:
             with path.open("rb") as file:
                 names, types, row_edges, value_edges = (
@@ -85,12 +85,12 @@ class Run:
 
     @property
     def num_rows(self) -> int:
-        """How many rows the file holds."""
+        """The number of rows."""
         return int(self.row_edges[-1])
 
     @functools.cached_property
     def byte_edges(self) -> npt.NDArray[np.int64]:
-        """[NUM_RANGES + 1] how many bytes the rows of all earlier ranges take in memory."""
+        """The size in memory of the rows before each range, in bytes, [NUM_RANGES + 1]."""
         per_row = 8 + 8 * len(self.dtypes)  # a key, and an offset of each feature
         sizes = np.array([dtype.itemsize for dtype in self.dtypes.values()], dtype=np.int64)
         edges: npt.NDArray[np.int64] = self.row_edges * per_row + sizes @ self.value_edges
@@ -100,7 +100,7 @@ class Run:
         """Reads the keys and rows of the ranges first, first + 1, ... last - 1.
 
         Raises:
-          DataError: the file ends too early.
+          DataError: the file is truncated.
         """
         start, stop = self.row_edges[first], self.row_edges[last]
         rows: dict[str, Ragged] = {}
@@ -126,10 +126,10 @@ class Run:
 
 
 def groups(runs: Sequence[Run], memory_bytes: int) -> list[tuple[int, int]]:
-    """Cuts the ranges into consecutive groups (first, last + 1) to be read at a time.
+    """Divides the ranges into consecutive groups (first, last + 1) that are read at once.
 
-    The rows of a group, of all runs together, take at most `memory_bytes`, or the group is one
-    range.  Groups without rows are left out.
+    The rows of a group in all runs take at most `memory_bytes`, unless the group is a single range.
+    Groups without rows are omitted.
     """
     total = np.sum([run.byte_edges for run in runs], axis=0)  # [NUM_RANGES + 1]
     result = []
@@ -144,7 +144,7 @@ def groups(runs: Sequence[Run], memory_bytes: int) -> list[tuple[int, int]]:
 
 
 def read_sorted(runs: Sequence[Run], first: int, last: int) -> Rows:
-    """The rows of some ranges of several runs, all in the order of their keys."""
+    """Returns the rows of some ranges of several runs, sorted by key."""
     pieces = [run.read(first, last) for run in runs]
     keys = np.concatenate([piece for piece, _ in pieces])
     rows = shards.concatenate([piece for _, piece in pieces])
@@ -156,13 +156,13 @@ MEMORY_BYTES = 1 << 26  # encoded rows held before they are spilled; sorting the
 
 
 class Shuffle:
-    """Takes rows in one order, gives them back in another that depends on the seed alone.
+    """Shuffles rows with bounded memory; the order depends only on the seed.
 
-    Row number i gets a 64-bit key, a hash of (seed, i) that no other row has; the new order is that
-    of the keys.  When more than `memory_bytes` has come in, it is sorted and goes to a file, a run;
-    all runs are merged by ranges of keys.  So neither the pieces in which rows arrive, nor the
-    memory allowed, nor how many shuffles share the work has any influence on the result.  At most
-    about `memory_bytes`, or 1/4096 of all rows if that is more, are sorted in memory at a time.
+    Row i has a 64-bit key, a unique hash of (seed, i), and rows are sorted by key.  Each time more
+    than `memory_bytes` are buffered, the rows are sorted and written to a file, a run; all runs are
+    merged by ranges of keys.  The result does not depend on the pieces in which rows are added, on
+    the memory limit, or on the number of shuffles that share the work.  At most about
+    `memory_bytes`, or 1/4096 of all rows if that is more, are sorted in memory at once.
     """
 
     def __init__(
@@ -173,9 +173,13 @@ class Shuffle:
         keeps_order: bool = False,
         memory_bytes: int = MEMORY_BYTES,
     ) -> None:
-        """Starts empty; `directory` is made when rows are spilled, and the caller removes it.
+        """Creates an empty shuffle.
 
-        With `keeps_order` the new order is that of the rows' numbers: nothing is shuffled.
+        Args:
+          seed: seed of the order.
+          directory: folder of the runs, created if needed; the caller removes it.
+          keeps_order: True to sort by row number instead of shuffling.
+          memory_bytes: maximum size of buffered rows.
         """
         self.num_rows = 0
         self._keeps_order = keeps_order
@@ -188,11 +192,11 @@ class Shuffle:
         self._runs: list[Run] = []
 
     def add(self, rows: Rows, numbers: npt.NDArray[np.integer] | None = None) -> None:
-        """Takes the next rows.
+        """Adds rows.
 
         Args:
-          rows: of the same features each time.
-          numbers: [rows] the rows' numbers, each given once; by default they are counted from 0.
+          rows: rows with the same features in each call.
+          numbers: unique numbers of the rows, [rows]; counted from 0 by default.
         """
         count = shards.num_rows(rows)
         if numbers is None:
@@ -210,12 +214,12 @@ class Shuffle:
             self._spill()
 
     def spill(self) -> Sequence[Path]:
-        """Writes what is still in memory; returns the files of all rows, which `merged` reads."""
+        """Writes the buffered rows; returns the files of all rows, for `merged`."""
         self._spill()
         return [run.path for run in self._runs]
 
     def drain(self) -> Iterator[Rows]:
-        """Gives all rows in their new order, in pieces, and removes the files."""
+        """Yields all rows in their new order, in pieces, and removes the files."""
         if not self._runs:
             if self._buffer:
                 yield self._sorted_buffer()[1]
@@ -240,7 +244,7 @@ class Shuffle:
 
 
 def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterator[Rows]:
-    """Gives the rows of the files of several shuffles of one seed in their new order, in pieces.
+    """Yields the rows of several shuffles with the same seed in their new order, in pieces.
 
     Raises:
       DataError: a file is missing or damaged.
@@ -256,9 +260,9 @@ def _merged(runs: Sequence[Run], memory_bytes: int) -> Iterator[Rows]:
 
 
 def _splitmix64(seed: int, numbers: npt.NDArray[np.integer]) -> Keys:
-    """The outputs of SplitMix64 of these numbers, from 0.  Steele, Lea, Flood 2014, figure 13.
+    """Returns the outputs of SplitMix64 for numbers from 0.  Steele, Lea, Flood 2014, figure 13.
 
-    Two numbers never have the same output: each step can be undone.
+    All outputs differ, because each step is invertible.
     """
     number = numbers.astype(np.uint64) + np.uint64(1)
     z = np.uint64(seed) + number * np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""Files of records that TensorFlow wrote, read without it.
+"""TFRecord files and tf.train.Example messages, read and written without TensorFlow.
 
 A record is its length (8 bytes, little endian), the checksum of the length, its bytes, and their
 checksum.  Source: TensorFlow's `tsl/lib/io/record_writer.h`.
@@ -39,13 +39,13 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 @dataclass(frozen=True)
 class Records:
-    """Some consecutive records of a file.
+    """Consecutive records of a file.
 
     Attributes:
-      path: the file.
-      first: the number of the first of them, from 1.
-      offsets: where in the file each begins, in bytes.
-      contents: the bytes of each.
+      path: path of the file.
+      first: number of the first record, counted from 1.
+      offsets: position of each record in bytes.
+      contents: content of each record.
     """
 
     path: Path
@@ -54,12 +54,12 @@ class Records:
     contents: Sequence[bytes]
 
     def place(self, index: int) -> str:
-        """Says where one of them is, for messages."""
+        """Returns the location of a record, for messages."""
         return f"{self.path}, record {self.first + index} (from byte {self.offsets[index]})"
 
 
 def read_records(path: Path) -> Iterator[Records]:
-    """Yields the records of a file in order, some at a time, with their checksums compared.
+    """Yields the records of a file in order, in batches; verifies the checksums.
 
     Raises:
       DataError: the file is missing, ends within a record, or a checksum differs.
@@ -76,7 +76,7 @@ def read_records(path: Path) -> Iterator[Records]:
 
 
 def write_records(path: Path, records: Iterable[bytes]) -> None:
-    """Writes a file of records, whole or not at all."""
+    """Writes a file of records atomically."""
     with staged(path) as temporary, temporary.open("wb") as file:
         pending: list[bytes] = []
         for record in records:
@@ -113,7 +113,7 @@ def _batches(path: Path, content: mmap.mmap, size: int) -> Iterator[Records]:
 def _check(
     path: Path, content: mmap.mmap, number: int, offsets: Sequence[int], stops: Sequence[int]
 ) -> None:
-    """Compares the two checksums of each record."""
+    """Verifies the two checksums of each record."""
     # Of each record the length and the content; the checksum of either follows it.
     edges = [
         edge
@@ -135,7 +135,7 @@ def _check(
 
 
 def _cut_off(path: Path, content: mmap.mmap, number: int, start: int, size: int) -> DataError:
-    """Says why no whole record begins at a place."""
+    """Returns the error for an incomplete record."""
     place = f"{path}, record {number} (from byte {start})"
     if size - start < _HEAD:
         return _damaged(f"{place}: the file ends within the record's length.", content)
@@ -181,12 +181,12 @@ _FLOAT = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class Values:
-    """One list of an Example.
+    """A list of an Example.
 
     Attributes:
-      kind: of what.
-      packed: int64: the varints; float: the little-endian numbers; one after another.
-      items: bytes: the list.
+      kind: type of the elements.
+      packed: concatenated varints for int64, little-endian numbers for float.
+      items: elements for bytes.
     """
 
     kind: Kind
@@ -195,11 +195,11 @@ class Values:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the list has no entry."""
+        """True if the list is empty."""
         return not self.packed and not self.items
 
     def to_list(self) -> list[int] | list[float] | list[bytes]:
-        """Returns the list; ValueError if it is malformed."""
+        """Returns the elements; raises ValueError if the list is malformed."""
         if self.kind == "bytes":
             return list(self.items)
         rows = int64_rows if self.kind == "int64" else float_rows
@@ -208,10 +208,10 @@ class Values:
 
 
 def parse_example(record: bytes) -> dict[str, Values]:
-    """Returns the lists of an Example by name, without those of no kind; skips unknown fields.
+    """Returns the lists of an Example by name; omits lists without a type and unknown fields.
 
     Raises:
-      ValueError: it is no Example; says why.
+      ValueError: the record is not an Example; contains the reason.
     """
     lists: dict[str, Values] = {}
     for number, wire, start, stop in _fields(record, 0, len(record)):
@@ -227,7 +227,7 @@ def parse_example(record: bytes) -> dict[str, Values]:
 
 
 def int64_rows(packed: Sequence[bytes]) -> Ragged:
-    """Returns the integers of lists in one step, as int64; ValueError if one is malformed."""
+    """Returns the integers of lists as int64; raises ValueError if a list is malformed."""
     data = np.frombuffer(b"".join(packed), np.uint8)
     is_last = data < 0x80
     stops = np.cumsum(np.fromiter(map(len, packed), np.int64, len(packed)))
@@ -248,7 +248,7 @@ def int64_rows(packed: Sequence[bytes]) -> Ragged:
 
 
 def float_rows(packed: Sequence[bytes]) -> Ragged:
-    """Returns the numbers of lists in one step, as float32; ValueError if one is malformed."""
+    """Returns the numbers of lists as float32; raises ValueError if a list is malformed."""
     sizes = np.fromiter(map(len, packed), np.int64, len(packed))
     if (sizes % _FLOAT.itemsize).any():
         raise ValueError("a list of floats ends within a number")
@@ -258,7 +258,7 @@ def float_rows(packed: Sequence[bytes]) -> Ragged:
 
 
 def write_example(lists: Mapping[str, Sequence[int] | Sequence[float] | Sequence[bytes]]) -> bytes:
-    """Returns an Example with these lists, none of them empty; the kind is that of the values."""
+    """Returns an Example with non-empty lists, whose types are those of their values."""
     entries = []
     for name, values in lists.items():
         if isinstance(values[0], bytes):
@@ -274,7 +274,7 @@ def write_example(lists: Mapping[str, Sequence[int] | Sequence[float] | Sequence
 
 
 def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
-    """A name and its list."""
+    """Returns the name and the list of a map entry."""
     name = ""
     values: Values | None = None
     for number, wire, begin, end in _fields(record, start, stop):
@@ -286,7 +286,7 @@ def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
 
 
 def _feature(record: bytes, start: int, stop: int) -> Values | None:
-    """The last kind of list that is there; what is there of it several times is one list."""
+    """Returns the last list of a feature; lists of the same type are concatenated."""
     values: Values | None = None
     for number, wire, begin, end in _fields(record, start, stop):
         kind = _KINDS.get(number) if wire == _BYTES else None
@@ -299,7 +299,7 @@ def _feature(record: bytes, start: int, stop: int) -> Values | None:
 
 
 def _list(record: bytes, start: int, stop: int, kind: Kind) -> Values:
-    """The values of a list, packed or one by one: the bytes of the numbers are the same."""
+    """Returns a list; packed and unpacked numbers have the same bytes."""
     single = {"bytes": _BYTES, "float": _FIXED32, "int64": _VARINT}[kind]
     parts = [
         record[begin:end]
@@ -334,7 +334,7 @@ def _fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, in
 
 
 def _varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
-    """A number of 7 bits a byte, the low ones first, and where it ends."""
+    """Returns a varint (7 bits per byte, low bits first) and its end."""
     if start < stop and record[start] < 0x80:  # most are of one byte
         return record[start], start + 1
     number = 0

@@ -92,14 +92,14 @@ class LengthLimits:
     def lengths(
         self, shards: Shards, features: Mapping[str, Feature], columns: Mapping[str, str]
     ) -> dict[str, npt.NDArray[Any]]:
-        """Returns for each measured feature the positions of every row, as cut.
+        """Returns the number of positions of each row after truncation, for measured features.
 
-        Data without sequences has rows of one position, under the name of its first feature.
+        Rows of data without sequences have one position, under the name of the first feature.
 
         Args:
-          shards: the rows.
-          features: by name.
-          columns: for each feature, the stored column that it is read from.
+          shards: rows of a split.
+          features: features by name.
+          columns: stored column of each feature.
         """
         stored = shards.lengths
         sequences = measured(features) or dict([next(iter(features.items()))])
@@ -109,7 +109,7 @@ class LengthLimits:
         return {name: self.cut(name, length) for name, length in lengths.items()}
 
     def cut(self, name: str, lengths: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns what is left of lengths of a measured feature.  [N]."""
+        """Returns lengths of a measured feature after truncation.  [N]."""
         limit = self.by_feature.get(name, 0)
         return np.minimum(lengths, limit) if limit else lengths
 
@@ -123,7 +123,7 @@ def _refuse_aligned(features: Features) -> None:
             )
 
 
-# Rows split into pieces, each an example, to train a language model on long texts.
+# Pieces of rows, each an example, to train a language model on long texts.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -145,7 +145,7 @@ class Pieces:
 
     @classmethod
     def of(cls, lengths: npt.NDArray[Any], size: int) -> Pieces:
-        """Cuts rows of some lengths, [N], into pieces of `size` positions."""
+        """Splits rows with lengths [N] into pieces of `size` positions."""
         counts = np.maximum(-(-lengths // size), 1)
         rows = np.repeat(np.arange(len(lengths), dtype=np.int32), counts)
         first = np.cumsum(counts) - counts  # piece of each row
@@ -155,7 +155,7 @@ class Pieces:
 
     @property
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Which pieces are full ones of a row that has several, [P]."""
+        """True for full pieces of rows with several pieces, [P]."""
         pieces_of_row = np.bincount(self.rows)
         whole: npt.NDArray[np.bool_] = self.lengths == self.size
         whole &= pieces_of_row[self.rows] > 1
@@ -163,10 +163,10 @@ class Pieces:
 
 
 def check_splittable(features: Features) -> str:
-    """Returns the name of the text that `split_to_length` cuts: a language model's only sequence.
+    """Returns the name of the text split by `split_to_length`: a language model's only sequence.
 
     Raises:
-      HParamsError: there are inputs, or other sequences.
+      HParamsError: there are inputs or other sequences.
     """
     sequences = [name for name, feature in features.all.items() if feature.is_sequence]
     if features.has_inputs or list(measured(features.targets)) != sequences or len(sequences) != 1:
@@ -185,7 +185,7 @@ _EVAL_SEED = 0  # of `Problem.preprocess_example`: every evaluation sees the sam
 
 
 class Columns(Protocol):
-    """Where rows are read from; `data.shards.Shards` is one."""
+    """Source of rows, for example `data.shards.Shards`."""
 
     def column(self, feature: str) -> list[tuple[_Numbers, _Numbers]]:
         """Returns a column's rows as flat arrays, values and offsets, in row order."""
@@ -200,10 +200,11 @@ class Preprocessing:
 
     Attributes:
       function: the method.
-      features: by name.
-      mode: which is handed to it.
-      seed: of its generators; evaluation has the same one in every run.
-      most: positions that a measured feature may have afterwards; 0: as many as before.
+      features: features by name.
+      mode: mode passed to the method.
+      seed: seed of its generators; the same in each evaluation.
+      most: maximum number of positions of a measured feature in the result; 0 for as many as
+        stored.
     """
 
     function: Callable[..., Mapping[str, Any]]
@@ -213,16 +214,16 @@ class Preprocessing:
     most: int
 
     def __call__(self, rows: Mapping[str, Ragged], numbers: _Numbers, epoch: int) -> _Rows:
-        """Returns the rows of some examples, changed.
+        """Returns the transformed rows of examples.
 
         Args:
-          rows: of each feature, the stored numbers.
-          numbers: of the examples, [N].
-          epoch: the pass over the data, from 0; 0 in evaluation.
+          rows: stored values of each feature.
+          numbers: numbers of the examples, [N].
+          epoch: epoch, counted from 0; 0 in evaluation.
 
         Raises:
-          DataError: the method returned other features, another shape, ids that are not in the
-            vocabulary, or more positions than the batch was planned with.
+          DataError: the method returned other features, another shape, ids outside the vocabulary,
+            or more positions than planned for the batch.
         """
         rows_of: dict[str, list[_Numbers]] = {name: [] for name in rows}
         for i, number in enumerate(numbers.tolist()):
@@ -248,7 +249,7 @@ class Preprocessing:
         return rows.values[start:end].reshape(shape)
 
     def _checked(self, name: str, value: Any, stored: _Numbers, number: int) -> _Numbers:
-        """Returns a feature of a changed example, flat, as it would be stored."""
+        """Returns a feature of a transformed example as a flat array with the stored dtype."""
         feature = self.features[name]
         array = np.asarray(value)
         dtype, length = stored.dtype, len(stored) if stored.ndim else 0
@@ -327,11 +328,11 @@ class RowReader:
         self._first_row = np.concatenate([[0], np.cumsum(rows)])  # [shards + 1]
 
     def read(self, numbers: _Numbers, epoch: int = 0) -> dict[str, Ragged]:
-        """Returns the numbers of rows, or pieces, given in rising order.
+        """Returns the values of rows or pieces.
 
         Args:
-          numbers: of the rows, [N].
-          epoch: the pass over the data, which `Problem.preprocess_example` may depend on.
+          numbers: ascending numbers of the rows, [N].
+          epoch: epoch, for `Problem.preprocess_example`.
         """
         rows = numbers if self._pieces is None else self._pieces.rows[numbers]
         splits = np.searchsorted(rows, self._first_row)  # [shards + 1]
@@ -356,9 +357,7 @@ class RowReader:
         return None if limit is None else np.full(count, limit)
 
     def _words_kept(self, rows: _Numbers, splits: _Numbers) -> dict[str, _Numbers]:
-        """Returns for each text that is cut how many of its words are left at most.  [rows]
-        each.
-        """
+        """Returns the maximum number of words of each truncated text.  [rows] each."""
         word_counts = {}
         for text, limit in self._limits.by_feature.items():
             word_counts[text] = np.full(len(rows), limit)
@@ -376,7 +375,7 @@ class RowReader:
         limit: _Numbers | None = None,
         skip: _Numbers | None = None,
     ) -> Ragged:
-        """Returns the first `limit` numbers of each row after the first `skip`.  [rows] each."""
+        """Returns the first `limit` values of each row after the first `skip`.  [rows] each."""
         pieces = []
         lengths = np.empty(len(rows), np.int64)
         for shard, (values, offsets) in enumerate(self._stored[name]):
@@ -408,14 +407,14 @@ def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Examples:
-    """Examples, numbered from 0: rows, or the pieces of them that `split_to_length` makes.
+    """Examples, numbered from 0: rows, or their pieces with `split_to_length`.
 
     Attributes:
-      lengths: for each measured feature the positions of every example, [N].
-      reader: of examples, by number.
-      source: what they are, for the fingerprint of their order.
-      alone: which are whole pieces of a row that has several, [N]; None without pieces.
-      cut: how many are longer than `bound` and are cut to it.
+      lengths: number of positions of each example, [N], for measured features.
+      reader: reader of examples by number.
+      source: fingerprint of the examples.
+      alone: True for full pieces of rows with several pieces, [N]; None without pieces.
+      cut: number of examples that are truncated to `bound`.
     """
 
     lengths: dict[str, npt.NDArray[Any]]
@@ -437,14 +436,14 @@ class Examples:
         """Returns the examples of a split.
 
         Args:
-          shards: the split.
-          features: of the problem.
+          shards: shards of the split.
+          features: features of the problem.
           batching: `max_input_seq_length`, `max_target_seq_length`, `split_to_length`.
-          bound: positions to which each is cut besides; 0 for no bound.
-          seed: of training, for `Problem.preprocess_example`; None evaluates.
+          bound: additional maximum number of positions; 0 for none.
+          seed: seed of training, for `Problem.preprocess_example`; None for evaluation.
 
         Raises:
-          HParamsError: what hparams ask for does not fit the features.
+          HParamsError: hparams do not fit the features.
         """
         by_hparams = LengthLimits.of(features, batching.hparams)
         limits = LengthLimits.of(features, batching.hparams, bound=bound)

@@ -1,14 +1,14 @@
-"""A split as one text, read in streams: how a language model remembers from batch to batch.
+"""Batches of a split read as continuous text, for language models with a memory between batches.
 
-The examples of a split, in their order, are one text.  It is cut in streams of equal length that
-lie side by side: batch after batch gives the next `stream_length` tokens of each (truncated
-backpropagation through time: Mikolov et al. 2010; Zaremba et al. 2014, arXiv:1409.2329).
+The examples of a split are concatenated to one text, which is divided into streams of equal
+length.  Each batch has the next `stream_length` tokens of each stream (truncated backpropagation
+through time: Mikolov et al. 2010; Zaremba et al. 2014, arXiv:1409.2329).
 
-A batch of a text `x` holds, B streams of T tokens:
-  x         [B, T], the tokens, 0 behind a stream's end.
-  x_before  [B], the token that stands before each first one; 0 where nothing is known.
+A batch of a text `x` contains, for B streams of T tokens:
+  x         [B, T], the tokens, 0 after the end of a stream.
+  x_before  [B], the token before the first one; 0 if there is none.
   x_stream  [B], the number of each stream.
-  x_block   [B], how many batches of the stream came before in this pass; at 0 nothing is known.
+  x_block   [B], the number of earlier batches of the stream in this pass; at 0 the memory is empty.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ if TYPE_CHECKING:
 
 
 STREAMS_VERSION = 1
-"""Stands in the fingerprint, beside that of the order of examples."""
+"""Part of the fingerprint, next to the version of the order of examples."""
 
 STREAMS_MARK = ".streams"
-"""Stands in the fingerprint of streams alone."""
+"""Marks the fingerprint of streams."""
 
 _PLACE = 4  # stream of noise, beside those of `EpochPlan`
 _Numbers = npt.NDArray[Any]
 
 
 class StreamPlan:
-    """The order of training on streams, and its batches.
+    """Training batches of streams and their order.
 
-    Batch k is a function of the text, the hparams, the seed and k, as in `EpochPlan`.  An epoch
-    begins at a place of the text that is drawn for it and goes round once, so that neither streams
-    nor blocks are cut where those of the last epoch were; what does not fill a last block is left
-    out.  A step's batches have streams of their own, so that several processes train as one does.
+    Batch k is a function of the text, the hparams, the seed and k, as in `EpochPlan`.  Each epoch
+    starts at a random position of the text and wraps around, so streams and blocks have other
+    boundaries in each epoch.  Tokens that do not fill a last block are omitted.  The batches of a
+    step have different streams, so the result does not depend on the number of processes.
 
     Args:
       text: N tokens.
-      name: of the text in a batch.
-      rows: how many examples it was made of.
+      name: name of the text in a batch.
+      rows: number of examples of the text.
       hparams: stream_length, stream_rows.
-      batches_per_step: those of all processes.
-      seed: of the places.
-      source: what the text is, for the fingerprint.
+      batches_per_step: number of batches of all processes in a step.
+      seed: seed of the positions.
+      source: fingerprint of the text.
 
     Raises:
       DataError: the text does not fill a block of each stream.
-      HParamsError: the streams cannot be shared out among the batches of a step.
+      HParamsError: the streams cannot be divided evenly among the batches of a step.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class StreamPlan:
         """Returns the plan of a training split.
 
         Raises:
-          DataError: as the class.
-          HParamsError: as the class; or this is no language model's data.
+          DataError: see the class.
+          HParamsError: see the class; or the data is not for a language model.
         """
         name = streamed(features, hparams)
         return cls(
@@ -125,12 +125,12 @@ class StreamPlan:
 
     @property
     def batches_per_epoch(self) -> int:
-        """Batches in an epoch; the same for every epoch."""
+        """The number of batches in each epoch."""
         return self._blocks * self._groups
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """A version and a hash of everything the order depends on: a resumed run must find them."""
+        """A version and a hash of everything the order depends on; a resumed run checks it."""
         sizes = [self._length, self._streams, self._groups, len(self._text)]
         content = json.dumps([self._source, self.seed, sizes]).encode()
         version = f"{ORDER_VERSION}{STREAMS_MARK}{STREAMS_VERSION}"
@@ -138,7 +138,7 @@ class StreamPlan:
 
     @property
     def report(self) -> PlanReport:
-        """What an epoch reads."""
+        """Statistics of an epoch."""
         return PlanReport(
             examples=self._examples,
             kept=self._examples,
@@ -151,27 +151,27 @@ class StreamPlan:
 
     @property
     def buckets(self) -> list[BucketReport]:
-        """All batches are alike."""
+        """The only bucket: all batches have the same shape."""
         rows = self._streams // self._groups
         count = self.batches_per_epoch
         return [BucketReport(self._length + 1, rows, rows * count, count, 0.0)]
 
     @property
     def largest_batch(self) -> _Numbers:
-        """The first batch: all are of one size."""
+        """The first batch: all have the same size."""
         return self.batch(0)
 
     @property
     def one_of_each_shape(self) -> list[_Numbers]:
-        """The first batch: all are of one shape."""
+        """The first batch: all have the same shape."""
         return [self.batch(0)]
 
     def batch(self, index: int) -> _Numbers:
-        """Returns what `collate` takes for global batch `index`: its number, [1]."""
+        """Returns the argument of `collate` for global batch `index`: its number, [1]."""
         return np.asarray([index], np.int64)
 
     def collate(self, numbers: _Numbers, epoch: int = 0) -> Batch:
-        """Returns the batch of a number, [1], which counts over all epochs."""
+        """Returns the batch with a number, [1], counted over all epochs."""
         epoch, place = divmod(int(numbers[0]), self.batches_per_epoch)
         block, group = divmod(place, self._groups)
         rows = self._streams // self._groups
@@ -182,7 +182,7 @@ class StreamPlan:
         return _batch(self._name, ids, streams, block)
 
     def _draw(self, epoch: int) -> int:
-        """Returns the place where an epoch begins."""
+        """Returns the position of the text where an epoch starts."""
         return int(noise(1, self.seed, epoch, _PLACE)[0] % np.uint64(len(self._text)))
 
 
@@ -192,19 +192,19 @@ class EvalStreams:
     The process of rank r takes streams r, r + world_size, ...
 
     Attributes:
-      total: batches of all processes.
-      cut: always 0: nothing is.
+      total: number of batches of all processes.
+      cut: number of truncated examples, always 0.
 
     Args:
-      shards: the split.
-      features: of the problem.
+      shards: shards of the split.
+      features: features of the problem.
       hparams: stream_length, eval_stream_rows.
-      rank: of this process.
-      world_size: processes.
+      rank: rank of this process.
+      world_size: number of processes.
 
     Raises:
-      DataError: there is no token.
-      HParamsError: this is no language model's data.
+      DataError: the split has no tokens.
+      HParamsError: the data is not for a language model.
     """
 
     cut = 0
@@ -246,7 +246,7 @@ class EvalStreams:
 
 
 def _batch(name: str, ids: _Numbers, streams: _Numbers, block: int) -> Batch:
-    """Returns a batch; `ids`, [B, 1 + T], with the token before."""
+    """Returns a batch; `ids` is [B, 1 + T] and includes the token before."""
     before = ids[:, 0] if block else np.zeros_like(ids[:, 0])
     arrays = {
         name: ids[:, 1:],
@@ -258,7 +258,7 @@ def _batch(name: str, ids: _Numbers, streams: _Numbers, block: int) -> Batch:
 
 
 def joined(shards: Shards, column: str) -> _Numbers:
-    """Returns the ids of all rows of a column, one after another, [N]."""
+    """Returns the concatenated ids of all rows of a column, [N]."""
     parts = [values[offsets[0] : offsets[-1]] for values, offsets in shards.column(column)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -267,7 +267,7 @@ def streamed(features: Features, hparams: DataHParams) -> str:
     """Returns the name of the text that is read in streams: a language model's only feature.
 
     Raises:
-      HParamsError: there are others, or the examples are to be packed or split besides.
+      HParamsError: there are other features, or packing or splitting is enabled.
     """
     names = list(features.all)
     if len(names) != 1 or not features.targets[names[0]].generates:
