@@ -26,7 +26,7 @@ from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.tree import TransitionEncoder
 
 BLOCK_VALUES = 1 << 20
-"""Values, and rows, in a block at most, unless one row alone has more."""
+"""Maximum numbers of values and of rows in a block; a larger row is a block by itself."""
 
 
 class Column:
@@ -45,11 +45,11 @@ class Column:
 
     @property
     def num_values(self) -> int:
-        """The numbers of all rows together."""
+        """The number of values of all rows."""
         return sum(int(offsets[-1]) - int(offsets[0]) for _, offsets in self._batches)
 
     def row(self, index: int, limit: int | None = None) -> Values:
-        """Returns the numbers of a row, or the first `limit` of them."""
+        """Returns the values of a row, or the first `limit` of them."""
         number = int(np.searchsorted(self._ends, index, side="right"))
         values, offsets = self._batches[number]
         place = index - int(self._ends[number]) + len(offsets) - 1
@@ -71,18 +71,18 @@ class Column:
             first += total
 
 
-# How often each label is there.
+# Label counts.
 
 
 @dataclass(frozen=True)
 class LabelCounts:
-    """How often each label is there.
+    """Label counts.
 
     Attributes:
-      labels: all that may be there, in the order of their ids.
-      counts: of each label; of soft labels the sum of their probabilities.
-      unknown: labels that training does not know.
-      none: rows without a label, where a row may have several.
+      labels: all labels in the order of their ids.
+      counts: count of each label; for soft labels, the sum of their probabilities.
+      unknown: number of labels that do not occur in training.
+      none: number of rows without a label, for rows with several labels.
     """
 
     labels: tuple[str, ...]
@@ -92,22 +92,22 @@ class LabelCounts:
 
     @property
     def total(self) -> float:
-        """All labels there are, also unknown ones."""
+        """The number of all labels, including unknown ones."""
         return sum(self.counts) + self.unknown
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The labels that are not there."""
+        """The labels that do not occur."""
         return tuple(x for x, count in zip(self.labels, self.counts, strict=True) if not count)
 
     def most_frequent(self, count: int | None = None) -> list[tuple[str, float]]:
-        """Returns labels and their counts, the most frequent first."""
+        """Returns labels and their counts, most frequent first."""
         pairs = zip(self.labels, self.counts, strict=True)
         return sorted(pairs, key=lambda pair: -pair[1])[:count]
 
 
 def count_labels(feature: Feature, column: Column) -> LabelCounts:
-    """Counts the labels of all rows, of a feature that has some."""
+    """Counts the labels of a feature in all rows."""
     labels = feature.labels
     if not feature.vocab_size:
         return _count_rows(labels, column)
@@ -122,7 +122,7 @@ def count_labels(feature: Feature, column: Column) -> LabelCounts:
 
 
 def _count_rows(labels: tuple[str, ...], column: Column) -> LabelCounts:
-    """Counts where a row has a number for each label."""
+    """Counts the labels of rows with one number per label."""
     sums = np.zeros(len(labels))
     none = 0
     for _, rows in column.blocks():
@@ -136,10 +136,10 @@ def _count_rows(labels: tuple[str, ...], column: Column) -> LabelCounts:
 
 
 def id_counts(ids: np.ndarray, size: int) -> np.ndarray:
-    """Returns how often each id from 0 is there, [size].
+    """Returns the count of each id, [size].
 
     Raises:
-      DataError: an id is beyond.
+      DataError: an id is `size` or larger.
     """
     counts = np.bincount(ids, minlength=size)
     if len(counts) > size:
@@ -154,26 +154,26 @@ def _outgrown(actual: str, expected: str) -> DataError:
     )
 
 
-# How long rows are.
+# Lengths of rows.
 
 
 _BINS = 60
 _SKEWED = 12
-"""Lengths are drawn on a logarithmic scale if the longest is so many times the median."""
+"""Ratio of the longest row to the median from which lengths are plotted on a logarithmic scale."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of the rows of a feature, in tokens (or words, where it has one entry a word).
+    """Lengths of the rows of a feature, in tokens, or in words if it has one entry per word.
 
     Attributes:
-      total: of all rows.
-      mean: of the rows.
-      median: half of the rows are shorter, or as long.
-      p95: the same of 95 % of the rows.
-      shortest: of the rows.
-      longest: of the rows.
-      empty: rows without content: nothing, or nothing but the end.
+      total: sum of the lengths.
+      mean: mean length.
+      median: median length.
+      p95: 95th percentile.
+      shortest: minimum length.
+      longest: maximum length.
+      empty: number of rows that are empty or have only an end symbol.
     """
 
     total: int
@@ -187,12 +187,12 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Histogram:
-    """Rows by a number; bin i holds `edges[i] <= x < edges[i + 1]`, the last its end too.
+    """Histogram of rows; bin i has `edges[i] <= x < edges[i + 1]`, the last also its upper edge.
 
     Attributes:
-      edges: [bins + 1], rising.
-      counts: of rows, [bins], by split.
-      logarithmic: whether the bins grow, and are to be drawn as wide as each other.
+      edges: [bins + 1], ascending.
+      counts: number of rows, [bins], by split.
+      logarithmic: True if the bins are spaced logarithmically and are plotted with equal width.
     """
 
     edges: tuple[float, ...]
@@ -202,15 +202,15 @@ class Histogram:
 
 @dataclass(frozen=True)
 class PairHistogram:
-    """Rows by the lengths of two features.
+    """Histogram of the lengths of two features.
 
     Attributes:
-      names: of the two, (across, upwards).
-      edges: of the bins, the same both ways, [bins + 1].
-      counts: of rows, [bins across][bins upwards].
-      beyond: rows of which one length is beyond the last edge.
-      correlation: of the two lengths; None where one of them is always the same.
-      ratio: tokens of the second for each of the first.
+      names: names of the features, (horizontal, vertical).
+      edges: edges of the bins on both axes, [bins + 1].
+      counts: number of rows, [horizontal bins][vertical bins].
+      beyond: number of rows with a length beyond the last edge.
+      correlation: correlation of the lengths; None if one of them is constant.
+      ratio: tokens of the second feature per token of the first.
     """
 
     names: tuple[str, str]
@@ -222,11 +222,11 @@ class PairHistogram:
 
 
 def lengths_of(lengths: npt.NDArray[Any], content_from: int) -> Lengths:
-    """Returns the figures of lengths, [rows] and at least one.
+    """Returns the statistics of lengths.
 
     Args:
-      lengths: of the rows.
-      content_from: the least length of a row that is not empty.
+      lengths: length of each row, [rows], at least one.
+      content_from: minimum length of a row that is not empty.
     """
     median, p95 = np.quantile(lengths, [0.5, 0.95], method="inverted_cdf")
     return Lengths(
@@ -241,7 +241,7 @@ def lengths_of(lengths: npt.NDArray[Any], content_from: int) -> Lengths:
 
 
 def histogram_of(lengths: Mapping[str, npt.NDArray[Any]]) -> Histogram:
-    """Counts the rows of each split in the same bins."""
+    """Returns the histogram of lengths; all splits have the same bins."""
     longest = max(int(values.max()) for values in lengths.values())
     shortest = min(int(values.min()) for values in lengths.values())
     middle = max(float(np.median(values)) for values in lengths.values())
@@ -256,7 +256,7 @@ def histogram_of(lengths: Mapping[str, npt.NDArray[Any]]) -> Histogram:
 
 
 def number_histogram(values: Mapping[str, npt.NDArray[Any]]) -> Histogram:
-    """Counts the finite numbers of each split in the same bins of the same width."""
+    """Returns the histogram of finite numbers; all splits have the same bins of equal width."""
     finite = {name: numbers[np.isfinite(numbers)] for name, numbers in values.items()}
     low = min((float(numbers.min()) for numbers in finite.values() if len(numbers)), default=0.0)
     high = max((float(numbers.max()) for numbers in finite.values() if len(numbers)), default=0.0)
@@ -268,7 +268,7 @@ def number_histogram(values: Mapping[str, npt.NDArray[Any]]) -> Histogram:
 def pair_histogram(
     names: tuple[str, str], first: npt.NDArray[Any], second: npt.NDArray[Any]
 ) -> PairHistogram:
-    """Counts rows by two lengths; one row in two hundred may lie beyond the last edge."""
+    """Returns the histogram of two lengths; up to 0.5 % of the rows are beyond the last edge."""
     high = int(np.quantile(np.maximum(first, second), 0.995, method="inverted_cdf")) + 1
     step = max(1, -(-high // _BINS))
     edges = np.arange(0, high + step, step)
@@ -286,7 +286,7 @@ def pair_histogram(
 
 
 def extremes(lengths: npt.NDArray[Any], count: int, *, longest: bool) -> Sequence[int]:
-    """Returns the rows of the greatest or the least lengths, of equal ones the first."""
+    """Returns the longest or the shortest rows; the first ones of equal length."""
     keys = -lengths.astype(np.int64) if longest else lengths
     count = min(count, len(keys))
     limit = np.partition(keys, count - 1)[count - 1]
@@ -299,7 +299,7 @@ def _counted(values: npt.NDArray[Any], edges: npt.NDArray[Any]) -> tuple[int, ..
     return tuple(int(count) for count in np.histogram(values, bins=edges)[0])
 
 
-# Means and bounds of numbers: of values, of pixels, of places.
+# Means and ranges of numbers and pixels.
 
 
 _LARGE = 100.0  # a layer that is drawn for numbers near 1 has its first outputs as many times off
@@ -308,7 +308,7 @@ _FAR = 100.0  # standard deviations: no sample of a normal distribution reaches 
 
 @dataclass(frozen=True)
 class Numbers:
-    """Of numbers of one kind, such as one place of a vector or one channel of pictures."""
+    """Statistics of one component of a vector or one channel of pictures."""
 
     mean: float
     std: float
@@ -318,12 +318,12 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Spans:
-    """Of parts of a text.
+    """Statistics of spans of a text.
 
     Attributes:
-      without: rows that have none.
-      mean_words: of a part.
-      most_words: of a part.
+      without: number of rows without a span.
+      mean_words: mean number of words of a span.
+      most_words: maximum number of words of a span.
     """
 
     without: int
@@ -332,10 +332,10 @@ class Spans:
 
 
 def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
-    """Returns the figures of each of `width` numbers that rows consist of, again and again.
+    """Returns the statistics of each of `width` components, or of `width` channels of pictures.
 
-    For pictures, `width` is the number of channels.  Of numbers that are infinite, or none, as the
-    shards of older versions may hold, so are the figures.
+    Statistics of infinite numbers and NaN, which shards of older versions may have, are infinite or
+    NaN.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         return _figures(column, width)
@@ -374,7 +374,7 @@ def raw(feature: Feature, numbers: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
 
 
 def spans_of(column: Column) -> Spans:
-    """Returns the figures of (first, last) places."""
+    """Returns the statistics of (first, last) pairs."""
     without = words = most = 0
     for _, rows in column.blocks():
         places = rows.values.reshape(-1, 2).astype(np.int64)
@@ -387,11 +387,11 @@ def spans_of(column: Column) -> Spans:
 
 
 def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
-    """Yields a sentence for each place of numbers whose scale makes learning hard.
+    """Yields a warning for each component of numbers with a scale that is hard to learn.
 
     Args:
-      features: of the data.
-      shards: of its training split.
+      features: features of the data.
+      shards: shards of the training split.
     """
     for name, feature in {**features.inputs, **features.targets}.items():
         size = feature.num_channels
@@ -449,19 +449,19 @@ class Unknowns:
 
     @property
     def share(self) -> float:
-        """Unknown ones among all."""
+        """Fraction of unknown tokens."""
         return self.unknown / max(1, self.tokens)
 
 
 def unknowns_of(
     feature: Text, column: Column, characters: tuple[WordCharacters, Column] | None = None
 ) -> Unknowns:
-    """Counts ids.
+    """Returns the statistics of unknown tokens.
 
     Args:
-      feature: of the texts.
-      column: their ids.
-      characters: the characters of each word, if the data has them and a word has one id.
+      feature: feature of the texts.
+      column: ids of the texts.
+      characters: characters of each word, if the data has them and a word has one id.
     """
     encoder = feature.encoder
     unknown = np.zeros(encoder.vocab_size, bool)
@@ -500,7 +500,7 @@ def unknowns_of(
 
 
 def _spelt(feature: WordCharacters, column: Column, rows: list[int], words: list[int]) -> list[str]:
-    """The first characters of words, by row and place."""
+    """Returns the first characters of words, given by row and position."""
     width = feature.width
     return [
         feature.encoder.decode(column.row(row)[word * width : (word + 1) * width])
@@ -516,21 +516,21 @@ def _noun(encoder: TextEncoder) -> str:
     return "unknown characters" if isinstance(encoder, CharacterEncoder) else "unknown words"
 
 
-# Batches by the length of what they hold, and what is padding in them.
+# Batches and their padding by length.
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The batches of rows that are shorter than a boundary; lengths in tokens.
+    """Batches of rows in a range of lengths, in tokens.
 
     Attributes:
-      low: the shortest that belongs here.
-      high: the longest that belongs here; None is any.
-      batch_size: rows in a full batch.
-      rows: in its batches, also shorter ones that the bucket below had left over.
-      batches: of an epoch.
-      tokens: in them, all features.
-      positions: in them, padding counted.
+      low: minimum length.
+      high: maximum length; None for no maximum.
+      batch_size: number of rows of a full batch.
+      rows: number of rows of the batches, including shorter ones left over from the bucket below.
+      batches: number of batches of an epoch.
+      tokens: number of tokens of all features.
+      positions: number of positions of all features, including padding.
     """
 
     low: int
@@ -543,22 +543,22 @@ class Bucket:
 
     @property
     def padding(self) -> float:
-        """The share of padding."""
+        """The fraction of padding."""
         return 1 - self.tokens / max(1, self.positions)
 
 
 @dataclass(frozen=True)
 class BucketTable:
-    """An epoch's batches of the training split.
+    """Batches of the training split in an epoch.
 
     Attributes:
-      hparams: the set and the changes to it that the batches are made with.
-      buckets: from short to long; those without a batch are left out.
-      rows: in the batches.
-      left_out: rows that are too long or too short.
-      batches: in all.
-      tokens: in all, all features, without padding.
-      padding: the share of padding in all positions.
+      hparams: hparams set and changes that determine the batches.
+      buckets: buckets in ascending order, without empty ones.
+      rows: number of rows of the batches.
+      left_out: number of rows that are too long or too short.
+      batches: number of batches.
+      tokens: number of tokens of all features, without padding.
+      padding: fraction of padding in all positions.
     """
 
     hparams: str
@@ -577,14 +577,14 @@ def bucket_table(
     boundaries: Sequence[int],
     batch_sizes: Sequence[int],
 ) -> BucketTable:
-    """Sums up batches by bucket.
+    """Returns the statistics of batches by bucket.
 
     Args:
-      hparams: what they were made with, in words.
-      lengths: by feature, of every row, as they are in batches.
-      batches: the rows of each, none empty.
-      boundaries: bucket i holds `boundaries[i - 1] <= length < boundaries[i]`.
-      batch_sizes: of each bucket, one more than boundaries.
+      hparams: description of the hparams.
+      lengths: length of each row in batches, by feature.
+      batches: rows of each batch, none empty.
+      boundaries: bucket i has `boundaries[i - 1] <= length < boundaries[i]`.
+      batch_sizes: batch size of each bucket, one more than boundaries.
     """
     sizes = np.fromiter(map(len, batches), np.int64, len(batches))
     starts = np.cumsum(sizes) - sizes
@@ -623,7 +623,7 @@ def bucket_table(
     )
 
 
-# Rows as 64-bit numbers, so that equal ones are found by sorting.
+# Hashes of rows: equal rows are found by sorting them.
 
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -633,11 +633,11 @@ _POSITION_BITS = np.uint64(32)  # a value has 32 bits at most, so (position, val
 
 
 def row_hashes(column: Column) -> Hashes:
-    """Returns a hash of each row's numbers, [rows].
+    """Returns the hash of each row, [rows].
 
-    Each (position, number) is mixed by itself and the results are summed, which, unlike
-    a polynomial modulo 2**64, has no rows that are alike by their form.  Of ten million different
-    rows any two have the same hash with a probability of 3 in a million.
+    The hashes of all (position, value) pairs are summed.  Unlike a polynomial modulo 2**64, this
+    has no systematic collisions.  The probability of a collision among ten million different rows
+    is 3e-6.
     """
     hashes = np.empty(len(column), np.uint64)
     for first, rows in column.blocks():
@@ -665,7 +665,7 @@ def _block_hashes(rows: Ragged) -> Hashes:
 
 
 def _mixed(numbers: Hashes) -> Hashes:
-    """The output function of SplitMix64: Steele, Lea and Flood 2014, figure 15."""
+    """Applies the output function of SplitMix64: Steele, Lea and Flood 2014, figure 15."""
     mixed: Hashes = numbers + _GOLDEN
     mixed ^= mixed >> np.uint64(30)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -675,16 +675,16 @@ def _mixed(numbers: Hashes) -> Hashes:
     return mixed
 
 
-# Rows that are there more than once, in a split and in two.
+# Duplicate rows in a split and in two splits.
 
 
 EXAMPLES = 2
-"""Pairs of rows that are shown of each kind."""
+"""Number of displayed pairs of rows of each kind."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two rows that have something in common: row numbers from 0, the later one second."""
+    """Two rows with a common part: row numbers from 0, the later one second."""
 
     first: int
     second: int
@@ -692,16 +692,17 @@ class Pair:
 
 @dataclass(frozen=True)
 class Repeats:
-    """What is there more than once in a split.
+    """Duplicates in a split.
 
     Attributes:
-      rows: that equal an earlier row in every feature.
-      examples: such rows.
-      most_times: how often the most frequent row is there.
-      most_row: the first such row.
-      inputs: rows whose inputs equal an earlier row's; None without inputs.
-      input_examples: such rows that are no repeated rows, if there are any.
-      contradictions: rows whose inputs are there with other targets too; None without inputs.
+      rows: number of rows equal to an earlier row in all features.
+      examples: examples of such rows.
+      most_times: count of the most frequent row.
+      most_row: first occurrence of the most frequent row.
+      inputs: number of rows with the inputs of an earlier row; None without inputs.
+      input_examples: examples of such rows whose targets differ.
+      contradictions: number of rows whose inputs also occur with other targets; None without
+        inputs.
     """
 
     rows: int
@@ -715,15 +716,15 @@ class Repeats:
 
 @dataclass(frozen=True)
 class Overlap:
-    """What one split has in common with another.
+    """Rows of a split that also occur in another split.
 
     Attributes:
-      split: whose rows are counted.
-      other: where they are looked for.
-      rows: that equal a row there in every feature.
-      examples: (row there, row here).
-      inputs: rows whose inputs are there, whatever the targets; None without inputs.
-      input_examples: such rows that are not there with the same targets, if there are any.
+      split: split whose rows are counted.
+      other: split in which they are searched.
+      rows: number of rows equal to a row of the other split in all features.
+      examples: examples, (row of the other split, row of this split).
+      inputs: number of rows whose inputs occur in the other split; None without inputs.
+      input_examples: examples of such rows whose targets differ.
     """
 
     split: str
@@ -736,12 +737,12 @@ class Overlap:
 
 @dataclass(frozen=True)
 class RowKeys:
-    """The hashes of a split's rows, each [rows].
+    """Hashes of the rows of a split, each [rows].
 
     Attributes:
-      rows: of all features.
-      inputs: of the inputs; None where there are none.
-      targets: of the targets.
+      rows: hashes of all features.
+      inputs: hashes of the inputs; None without inputs.
+      targets: hashes of the targets.
     """
 
     rows: Hashes
@@ -752,7 +753,7 @@ class RowKeys:
     def of(
         cls, inputs: Mapping[str, Hashes], targets: Mapping[str, Hashes], rest: Hashes
     ) -> RowKeys:
-        """Joins the hashes of features; `rest` are those of features that are neither."""
+        """Combines the hashes of features; `rest` is for features that are neither."""
         joined = _joined(inputs)
         wanted = _joined(targets)
         zero = np.zeros_like(rest)
@@ -768,7 +769,7 @@ def _joined(hashes: Mapping[str, Hashes]) -> Hashes | None:
 
 
 class _Sorted:
-    """Hashes in order; equal ones by row."""
+    """Sorted hashes; equal ones are sorted by row."""
 
     def __init__(self, hashes: Hashes) -> None:
         self.order = np.argsort(hashes, kind="stable")
@@ -777,16 +778,16 @@ class _Sorted:
         self.again[1:] = self.hashes[1:] == self.hashes[:-1]
 
     def groups(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The places where equal ones begin, and how many there are.  [groups] each."""
+        """Returns starts and sizes of the groups of equal hashes.  [groups] each."""
         starts = np.flatnonzero(~self.again)
         return starts, np.diff(starts, append=len(self.again))
 
     def repeated(self) -> npt.NDArray[np.int64]:
-        """The rows that an earlier one equals, rising."""
+        """Returns the rows equal to an earlier one, ascending."""
         return np.sort(self.order[self.again])
 
     def find(self, hashes: Hashes) -> npt.NDArray[np.int64]:
-        """The first row of each of these hashes, -1 where there is none.  [len(hashes)]."""
+        """Returns the first row with each hash, -1 if there is none.  [len(hashes)]."""
         if not len(self.hashes):
             return np.full(len(hashes), -1)
         places = np.minimum(np.searchsorted(self.hashes, hashes), len(self.hashes) - 1)
@@ -794,13 +795,13 @@ class _Sorted:
 
 
 def distinct(hashes: Hashes) -> int:
-    """Returns how many different rows there are."""
+    """Returns the number of different rows."""
     ordered = np.sort(hashes)
     return int(len(ordered) and 1 + np.count_nonzero(ordered[1:] != ordered[:-1]))
 
 
 def repeats_of(keys: RowKeys) -> Repeats:
-    """Counts what is more than once in a split of at least one row."""
+    """Returns the duplicates in a split with at least one row."""
     rows = _Sorted(keys.rows)
     starts, sizes = rows.groups()
     most = int(np.argmax(sizes))
@@ -812,7 +813,7 @@ def repeats_of(keys: RowKeys) -> Repeats:
         return Repeats(len(repeated), examples, most_times, most_row, None, (), None)
     inputs = _Sorted(keys.inputs)
     again = inputs.repeated()
-    # Equal rows need no second telling.
+    # Equal rows are already in `examples`.
     others = np.setdiff1d(again, repeated, assume_unique=True)[:EXAMPLES]
     return Repeats(
         rows=len(repeated),
@@ -826,7 +827,7 @@ def repeats_of(keys: RowKeys) -> Repeats:
 
 
 def overlap_of(split: str, keys: RowKeys, other: str, other_keys: RowKeys) -> Overlap:
-    """Counts the rows of one split that are in another too."""
+    """Returns the rows of one split that also occur in another."""
     rows = _Sorted(other_keys.rows).find(keys.rows)
     same = np.flatnonzero(rows >= 0)
     examples = tuple(Pair(int(rows[row]), int(row)) for row in same[:EXAMPLES])
@@ -845,7 +846,7 @@ def _pairs(index: _Sorted, hashes: Hashes, rows: npt.NDArray[np.int64]) -> tuple
 
 
 def _contradictions(inputs: _Sorted, targets: Hashes) -> int:
-    """The rows of those groups of equal inputs whose targets are not all equal."""
+    """Returns the number of rows in groups of equal inputs whose targets differ."""
     starts, sizes = inputs.groups()
     ordered = targets[inputs.order]
     lowest, highest = np.minimum.reduceat(ordered, starts), np.maximum.reduceat(ordered, starts)

@@ -318,7 +318,7 @@ def _buckets(statistics: DatasetStatistics) -> Section:
 # Findings: unusual statistics that deserve a second look.
 
 
-# From here on a finding is told.  They are our own measures, not anybody's rule.
+# Thresholds of findings; they are our own, not an established rule.
 _UNKNOWN_WORDS = 0.02
 _BYTE_FALLBACK = 0.05
 _ONE_LABEL = 0.9
@@ -327,7 +327,7 @@ _SHOWN_LABELS = 5
 
 
 def findings(statistics: DatasetStatistics) -> list[str]:
-    """Returns a sentence for each."""
+    """Returns a sentence for each finding."""
     result = [*_of_rows(statistics), *_of_overlaps(statistics)]
     for feature in statistics.features:
         for split, figures in feature.splits.items():
@@ -434,7 +434,7 @@ _LEAST_TEXT = 40  # of a table's last column, if it holds words
 
 
 def plain_text(title: str, sections: Sequence[Section], findings: Sequence[str]) -> str:
-    """Returns the report, what is worth a look at its end."""
+    """Returns the report as plain text, with the findings at its end."""
     title = visible(title)
     lines = [title, "=" * width(title), ""]
     for section in sections:

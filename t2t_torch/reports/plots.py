@@ -226,7 +226,7 @@ def short(value: float) -> str:
 
 # Curves over steps, as SVG that takes its colours from the page it stands in.
 #
-# Written out here and not by matplotlib, which draws the plots of a census: every run has such a
+# Written out here and not by matplotlib, which draws the plots of data: every run has such a
 # page, also where matplotlib is missing, and it is written again while the run goes on, in
 # milliseconds.
 

@@ -1,4 +1,4 @@
-"""All figures of a data set, taken from its shards."""
+"""Dataset statistics, computed from shards."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ from t2t_torch.reports.column_statistics import (
     unknowns_of,
 )
 
-# Single rows, as text and as ids.
+# Sample rows as text and as ids.
 
 
 MAX_IDS = 48
-"""Ids that are shown of a feature."""
+"""Number of displayed ids of a feature."""
 _MAX_WORDS = 60
 _MAX_CHARACTERS = 600
 
 
 @dataclass(frozen=True)
 class Value:
-    """A feature of a row.
+    """Value of a feature in a row.
 
     Attributes:
-      name: the feature's.
-      text: what it says; a long one is cut, which an ellipsis shows.
-      ids: the first of its numbers; none of a picture's.
-      length: how many numbers it has.
+      name: name of the feature.
+      text: value as text; a long one is truncated and ends with an ellipsis.
+      ids: first stored numbers; empty for pictures.
+      length: number of stored numbers.
     """
 
     name: str
@@ -78,19 +78,19 @@ class Value:
 
     @property
     def ids_text(self) -> str:
-        """The ids in a line; an ellipsis shows that there are more."""
+        """The ids in one line, with an ellipsis if there are more."""
         text = " ".join(f"{one:.4g}" if isinstance(one, float) else str(one) for one in self.ids)
         return f"{text} …" if 0 < len(self.ids) < self.length else text
 
 
 @dataclass(frozen=True)
 class AlignedWords:
-    """Words, and what each of them is given.
+    """Words and the features aligned to them.
 
     Attributes:
-      names: of the features: the words', then the others'.
-      words: for each word its entry of each feature.
-      left_out: words at the end that are not shown.
+      names: names of the features, the words first.
+      words: entries of each word, one per feature.
+      left_out: number of words at the end that are not displayed.
     """
 
     names: tuple[str, ...]
@@ -103,11 +103,11 @@ class SampleRow:
     """A row of a split.
 
     Attributes:
-      split: which.
-      row: its number, from 0.
-      values: its features.
-      aligned: its words with their tags.
-      pictures: by feature, [height, width, channels].
+      split: name of the split.
+      row: number of the row, from 0.
+      values: values of the features.
+      aligned: words with their tags.
+      pictures: pictures by feature, [height, width, channels].
     """
 
     split: str
@@ -118,7 +118,7 @@ class SampleRow:
 
 
 def spread(rows: int, count: int) -> list[int]:
-    """Returns the numbers of `count` rows, each from the middle of an equal part of all."""
+    """Returns the numbers of `count` rows spread evenly over all rows."""
     return sorted({(2 * i + 1) * rows // (2 * count) for i in range(count)} if rows else set())
 
 
@@ -154,7 +154,7 @@ def text_of(
     stored: Mapping[str, npt.NDArray[Any]],
     limit: int = _MAX_CHARACTERS,
 ) -> str:
-    """Returns what a feature of a row says, in at most about `limit` characters."""
+    """Returns the value of a feature as text of at most about `limit` characters."""
     text = features.all[name].describe(name, features, stored, limit)
     return text if len(text) <= limit else text[:limit].rstrip() + "…"
 
@@ -183,12 +183,12 @@ def _aligned(
 _EXTREMES = 3
 _START_CHARACTERS = 90
 _MAX_PLACES = 16
-"""A vector's numbers are told one by one up to so many places, then as one."""
+"""Maximum number of components of a vector with separate statistics."""
 
 
 @dataclass(frozen=True)
 class Extreme:
-    """One of the longest or shortest rows: its number from 0, and its length."""
+    """One of the longest or shortest rows: its number, from 0, and its length."""
 
     row: int
     length: int
@@ -196,19 +196,19 @@ class Extreme:
 
 @dataclass(frozen=True)
 class SplitFeatureStats:
-    """What is known of a feature in a split; None where it does not apply.
+    """Statistics of a feature in a split; None where they do not apply.
 
     Attributes:
-      values: numbers stored.
-      lengths: of a sequence's rows.
-      distinct: different rows.
-      unknowns: of a text's ids.
-      labels: of classes and tags.
-      numbers: of each place of a vector, or each channel of pictures.
-      spans: of parts of a text.
-      longest: rows of a text.
-      shortest: the same.
-      summary: statistics of the feature's own, by name.
+      values: number of stored values.
+      lengths: lengths of sequences.
+      distinct: number of different rows.
+      unknowns: unknown tokens of texts.
+      labels: label counts of classes and tags.
+      numbers: statistics of each component of a vector or each channel of pictures.
+      spans: statistics of spans.
+      longest: longest rows of a text.
+      shortest: shortest rows of a text.
+      summary: statistics defined by the feature, by name.
     """
 
     values: int
@@ -225,17 +225,17 @@ class SplitFeatureStats:
 
 @dataclass(frozen=True)
 class FeatureStats:
-    """A feature in all splits.
+    """Statistics of a feature in all splits.
 
     Attributes:
-      name: its name.
-      kind: its class.
+      name: name of the feature.
+      kind: name of its class.
       role: "inputs", "targets" or "notes".
-      vocab_size: ids it may have; 0 where its numbers are none.
-      shape: of an example in a batch.
-      splits: its figures, by split.
-      histogram: of its lengths, unless they are those of the words that it belongs to, or of its
-        numbers if each row has one.
+      vocab_size: number of ids; 0 if its values are not ids.
+      shape: shape of an example in a batch.
+      splits: statistics by split.
+      histogram: histogram of the lengths, unless they are those of the words it is aligned to; or
+        of the numbers if each row has one.
     """
 
     name: str
@@ -249,20 +249,20 @@ class FeatureStats:
 
 @dataclass(frozen=True)
 class DatasetStatistics:
-    """A data set in figures.
+    """Statistics of a data set.
 
     Attributes:
-      problem: its name.
-      data_dir: the folder it is in.
-      rows: by split.
-      features: of an example.
-      pairs: the lengths of texts beside each other, in the first split.
-      repeats: by split.
-      overlaps: of a split with those before it.
-      samples: single rows.
-      starts: how the texts of the rows that are named begin, by split and row.
-      buckets: an epoch's batches, if they were asked for.
-      skipped: by split, records that t2t-datagen left out since they were bad.
+      problem: name of the problem.
+      data_dir: folder of the data.
+      rows: number of rows by split.
+      features: statistics of the features.
+      pairs: histograms of pairs of lengths in the first split.
+      repeats: duplicates by split.
+      overlaps: overlaps of each split with earlier ones.
+      samples: sample rows.
+      starts: beginnings of the texts of mentioned rows, by split and row.
+      buckets: batches of an epoch, if requested.
+      skipped: number of bad records skipped by t2t-datagen, by split.
     """
 
     problem: str
@@ -278,17 +278,17 @@ class DatasetStatistics:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """Returns the figures as what JSON knows, without the pictures."""
+        """Returns the statistics as JSON values, without pictures."""
         figures: dict[str, Any] = _plain(self)
         return figures
 
 
 class Reader:
-    """Takes the census of shards, a feature of a split at a time.
+    """Computes the statistics of shards, one feature of one split at a time.
 
     Args:
-      features: as a model sees them.
-      shards: by split, in the order in which they are told.
+      features: features as a model sees them.
+      shards: shards by split, in the order of the report.
     """
 
     def __init__(self, features: Features, shards: Mapping[str, Shards]) -> None:
@@ -307,15 +307,17 @@ class Reader:
         }
 
     def take(self, problem: str, data_dir: str, num_samples: int) -> DatasetStatistics:
-        """Reads everything, more than once, in blocks; keeps a few numbers for each row.
+        """Computes the statistics; reads the data several times in blocks.
+
+        Memory holds a few numbers per row.
 
         Args:
-          problem: the data set's name, to be told.
-          data_dir: its folder, to be told.
-          num_samples: rows of each split that are shown.
+          problem: name of the data set, for the report.
+          data_dir: folder of the data, for the report.
+          num_samples: number of sample rows per split.
 
         Raises:
-          DataError: what is stored does not fit the features.
+          DataError: the stored data does not fit the features.
         """
         figures: dict[str, dict[str, SplitFeatureStats]] = {name: {} for name in self.features.all}
         keys: dict[str, RowKeys] = {}
@@ -412,7 +414,7 @@ class Reader:
         return raw(feature, numbers_of(column, feature.num_channels))[:_MAX_PLACES]
 
     def _spelling(self, split: str, name: str) -> tuple[WordCharacters, Column] | None:
-        """The characters of a feature's words, if each word has one id."""
+        """Returns the characters of a feature's words, if each word has one id."""
         words = self.features.all[name]
         for other, feature in self.features.all.items():
             if isinstance(feature, WordCharacters) and feature.of == name:
@@ -425,7 +427,7 @@ class Reader:
         return None
 
     def _pairs(self) -> tuple[PairHistogram, ...]:
-        """The first text among the inputs beside other texts: in the first split."""
+        """Returns the histograms of the first input text and each other text in the first split."""
         texts = [name for name, one in self.features.all.items() if one.is_text]
         if not self._shards or len(texts) < 2 or texts[0] not in self.features.inputs:
             return ()
@@ -436,7 +438,7 @@ class Reader:
         )
 
     def _starts(self, statistics: DatasetStatistics) -> dict[str, dict[int, dict[str, str]]]:
-        """How the texts begin of all rows that the census names."""
+        """Returns the beginnings of the texts of all rows mentioned in the statistics."""
         named: dict[str, set[int]] = {split: set() for split in statistics.rows}
         for feature in statistics.features:
             for split, figures in feature.splits.items():
