@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# The vocabulary files of a data set: which are learnt for it, which are only used.
+# Vocabulary files of a data set: learnt ones, and existing ones that are only read.
 
 
 def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
-    """Makes the vocabulary files; returns the folder in which all of them are.
+    """Creates the vocabulary files; returns the folder of all of them.
 
-    What the problem learns is learnt anew, in `staging`, whatever `folder` holds: a file there may
-    be of a run that failed, or of other raw files.  A file that is kept (`kept_vocab_files`), or
-    that `build_vocab` does not write, is the one of `folder`.
+    Learnt files are always learnt again, in `staging`: existing ones may be of a failed run or of
+    other raw files.  Files in `kept_vocab_files`, or those that `build_vocab` does not write, are
+    taken from `folder`.
 
     Args:
-      problem: whose vocabulary.
-      folder: the data folder.
-      tmp_dir: holds the raw files; `prepare` has been called.
+      problem: problem of the vocabulary.
+      folder: data folder.
+      tmp_dir: folder of the raw files; `prepare` has been called.
       staging: an empty folder.
 
     Returns:
@@ -68,12 +68,12 @@ def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
 
 
 def publish(vocab_files: Mapping[str, str], staging: Path, folder: Path) -> None:
-    """Moves the vocabulary files that differ, or are not there, from staging to the data folder.
+    """Moves new and changed vocabulary files from the staging folder to the data folder.
 
     Args:
-      vocab_files: their sha256, by name.
-      staging: where `make` left them.
-      folder: the data folder.
+      vocab_files: sha256 of the files by name.
+      staging: folder returned by `make`.
+      folder: data folder.
     """
     for file, sha256 in vocab_files.items():
         path = folder / file
@@ -89,15 +89,15 @@ def publish(vocab_files: Mapping[str, str], staging: Path, folder: Path) -> None
 
 
 def check_kept(problem: Problem, folder: Path, vocab_files: Mapping[str, str]) -> None:
-    """Checks that the vocabulary files that are not learnt are those of the manifest.
+    """Checks that the vocabulary files that are not learnt match the manifest.
 
     Args:
-      problem: whose vocabulary.
-      folder: the data folder.
-      vocab_files: what the manifest says: their sha256, by name.
+      problem: problem of the vocabulary.
+      folder: data folder.
+      vocab_files: sha256 of the files by name, from the manifest.
 
     Raises:
-      DataError: one differs.
+      DataError: a file differs.
     """
     changed = [
         str(folder / file)
@@ -116,18 +116,18 @@ def check_kept(problem: Problem, folder: Path, vocab_files: Mapping[str, str]) -
 
 
 _FLAGS = {"max_cases": "max_cases", "on_bad_record": "on_bad_record", "shuffle_seed": "random_seed"}
-"""By setting, the flag of t2t-datagen that gives it."""
+"""Flags of t2t-datagen by setting."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """A data set that is asked for.  Make one with `Request.of`.
+    """Description of a data set to generate; created by `Request.of`.
 
     Attributes:
-      problem: whose.
-      folder: where to.
-      raw_folder: where its raw files are.
-      settings: everything that changes the bytes, as JSON gives it back.
+      problem: problem of the data set.
+      folder: data folder.
+      raw_folder: folder of the raw files.
+      settings: all settings that change the bytes of the data set, as JSON values.
     """
 
     problem: Problem
@@ -146,11 +146,11 @@ class Request:
         max_cases: int,
         on_bad_record: Policy,
     ) -> Request:
-        """Checks what is asked for, and makes the folders that are not there.
+        """Checks the settings and creates missing folders.
 
         Raises:
-          DataError: a folder cannot be made, or the number of shards is impossible.
-          UsageError: there is no such policy.
+          DataError: a folder cannot be created, or the number of shards is out of range.
+          UsageError: `on_bad_record` is unknown.
         """
         BadRecords(on_bad_record)
         folder, raw_folder = Path(data_dir), Path(tmp_dir)
@@ -173,43 +173,43 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The data set's name."""
+        """The name of the data set."""
         return self.problem.dataset_name
 
     @property
     def seed(self) -> int:
-        """Of the shuffle and of the global generators."""
+        """The seed of the shuffle and of the global generators."""
         return int(self.settings["shuffle_seed"])
 
     @property
     def max_cases(self) -> int:
-        """At most so many samples of each split; 0 is all."""
+        """The maximum number of samples of each split; 0 for all."""
         return int(self.settings["max_cases"])
 
     @property
     def on_bad_record(self) -> Policy:
-        """What becomes of bad records, and of samples that cannot be encoded."""
+        """The policy for bad records and samples that cannot be encoded."""
         policy: Policy = self.settings.get("on_bad_record", get_args(Policy)[0])
         return policy
 
     def where(self, split: Split) -> str:
-        """The data set and the split, for messages."""
+        """Returns the name of the data set and a split, for messages."""
         return f"{self.name!r} {split.value}"
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
-        """Who holds this lock may change the data set."""
+        """Returns the lock for changes of the data set."""
         return exclusive(self.folder / f".{self.name}.lock", f"generating {self.name!r}")
 
     def prepare(self) -> Mapping[str, RawFileEntry]:
-        """Fetches the raw files; returns which they are."""
+        """Fetches and returns the raw files."""
         with seeded(self.seed, "prepare"):
             return self._fetch()
 
     def learn(self, staging: Path) -> tuple[Mapping[str, RawFileEntry], Path]:
-        """Fetches the raw files and makes the vocabulary files.
+        """Fetches the raw files and creates the vocabulary files.
 
         Args:
-          staging: an empty folder for what is learnt.
+          staging: an empty folder for learnt files.
 
         Returns:
           The raw files, and the folder of all vocabulary files: the data folder if none is learnt.
@@ -225,17 +225,17 @@ class Request:
         return raw_file.entries(self.problem, self.raw_folder)
 
     def differences(self, settings: Mapping[str, Any]) -> list[str]:
-        """Says of each setting how it differs from what is asked for."""
+        """Returns the differences between given settings and those of this request."""
         return different_settings(settings, self.settings)
 
     def complete(self, *, thorough: bool) -> Manifest | None:
-        """The manifest of what is there, if it is whole and what is asked for; else None.
+        """Returns the manifest of the existing data set if it is complete and matches; else None.
 
         Args:
-          thorough: hash every byte also of files that did not change since that was last done.
+          thorough: True to hash also files that have not changed since they were last verified.
 
         Raises:
-          DataError: something else is there under this name.
+          DataError: a different data set with this name exists.
         """
         if not Manifest.path(self.folder, self.name).exists():
             return None
@@ -253,11 +253,11 @@ class Request:
         return manifest
 
     def log_complete(self) -> None:
-        """Logs that there is nothing to do."""
+        """Logs that the data set is complete."""
         logging.info("%r in %s is complete (--overwrite makes it anew).", self.name, self.folder)
 
     def _flags(self, settings: Mapping[str, Any]) -> str:
-        """The flags that ask for what is there; "" if it differs in what no flag says."""
+        """Returns the flags that match the existing data; "" if there are no such flags."""
         usual = {"on_bad_record": get_args(Policy)[0]}
         stored, requested = {**usual, **settings}, {**usual, **self.settings}
         differing = [key for key in stored | requested if stored.get(key) != requested.get(key)]
@@ -266,7 +266,7 @@ class Request:
         return " ".join(f"--{_FLAGS[key]}={stored[key]}" for key in differing)
 
     def refusal(self, how: str, differences: Sequence[str], flags: str = "") -> DataError:
-        """Says that the data that is there is not what is asked for, but for these flags."""
+        """Returns the error for existing data that differs from the request."""
         taken = f"Take it as it is, by  {flags}\nOr keep" if flags else "Keep"
         return DataError(
             f"{self.folder} has data of {self.name!r} that was made {how}:\n  "
@@ -279,14 +279,14 @@ class Request:
 def different_settings(
     stored: Mapping[str, Any], requested: Mapping[str, Any], within: str = ""
 ) -> list[str]:
-    """Says of each setting how what is there differs from what is asked for.
+    """Returns the differences between stored and requested settings.
 
-    Of texts that both cut into words it is said what differs in the cutters.
+    For texts that are split into words in both, the settings of the word cutters are compared.
 
     Args:
-      stored: as JSON gives them back.
-      requested: likewise.
-      within: stands before their names.
+      stored: stored settings as JSON values.
+      requested: requested settings as JSON values.
+      within: prefix of the names.
     """
     differences = []
     for key in sorted(stored.keys() | requested.keys()):
@@ -309,18 +309,22 @@ def _make_directory(path: Path, purpose: str) -> None:
         ) from None
 
 
-# From shuffled rows to shards under their names, and the manifest that declares them.
+# Publication of shuffled rows as shards with a manifest.
 
 
 class Publication:
-    """A data set on its way into its folder.
+    """Writes and publishes a data set.
 
-    Split after split is written to a staging folder; `publish` moves all to their names and writes
-    the manifest.  Whatever happens before leaves nothing that looks finished.
+    Splits are written to a staging folder; `publish` moves all files to the data folder and writes
+    the manifest.  An interruption before that leaves nothing that looks complete.
+
+    Args:
+      request: description of the data set.
+      features: stored features of the problem.
+      staging: a folder in the data folder.
     """
 
     def __init__(self, request: Request, features: Features, staging: Path) -> None:
-        """Writes nothing yet; `staging` is a folder beside the data."""
         self._request = request
         self._features = features
         self._staging = staging
@@ -329,7 +333,7 @@ class Publication:
         self._skipped: list[str] = []
 
     def write(self, split: Split, entry: ShareEntry, pieces: Iterator[Rows]) -> None:
-        """Deals shuffled rows to the shards, consecutive rows to each, as evenly as can be."""
+        """Writes shuffled rows to shards of similar size, consecutive rows to each."""
         count = self._request.problem.shards[split]
         edges = [entry.rows * index // count for index in range(count + 1)]
         rows = _Pieces(pieces)
@@ -352,15 +356,15 @@ class Publication:
         self.add(split, added)
 
     def add(self, split: Split, entry: SplitEntry) -> None:
-        """Takes a split whose shards are in the staging folder already."""
+        """Adds a split whose shards are already in the staging folder."""
         self._splits[split.value] = entry
 
     def publish(self, made_from: Mapping[str, RawFileEntry], vocab_folder: Path) -> Manifest:
-        """Moves vocabulary and shards to their names, then writes the manifest.
+        """Moves vocabulary and shards to the data folder, then writes the manifest.
 
         Args:
           made_from: the raw files.
-          vocab_folder: where the vocabulary is: the staging folder or the data folder.
+          vocab_folder: folder of the vocabulary: the staging folder or the data folder.
         """
         request, staging = self._request, self._staging
         folder, name = request.folder, request.name
@@ -398,12 +402,12 @@ class Publication:
 
 
 def skipped_file(data_dir: Path, name: str) -> Path:
-    """Where the list is of what was left out of a data set."""
+    """Returns the path of the list of skipped records and samples."""
     return data_dir / f"{name}.skipped.txt"
 
 
 class _Pieces:
-    """Takes an exact number of rows at a time from pieces of any size."""
+    """Reads exact numbers of rows from pieces of any size."""
 
     def __init__(self, pieces: Iterator[Rows]) -> None:
         self._pieces = pieces
@@ -421,7 +425,7 @@ class _Pieces:
 
 
 def _shard_files(folder: Path, name: str, splits: Mapping[str, Any]) -> Sequence[Path]:
-    """The shards of earlier generations, which may have been more than there are now."""
+    """Returns the existing shards, whose number may differ from the current one."""
     known = {split.value for split in Split} | set(splits)
     number = "[0-9]" * 5
     return [

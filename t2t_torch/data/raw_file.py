@@ -1,4 +1,4 @@
-"""Raw files of a data set: found, downloaded, unpacked, locked and read as samples."""
+"""Raw files of a data set: search, download, unpacking, verification and reading of samples."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# One process at a time, on one machine or over a shared file system.
+# Locks between processes on one machine or on a shared file system.
 
 
 @contextlib.contextmanager
 def exclusive(path: Path, purpose: str) -> Iterator[None]:
-    """Holds the lock `path` for the body; waits, and says so once, while another process holds it.
+    """Context manager that holds a lock; logs a message once if it must wait.
 
-    The kernel drops the lock when its holder dies, so a killed process never blocks the next one.
-    The file itself stays: to remove it would let two waiting processes lock two different files.
+    The kernel releases the lock when its holder ends in any way.  The file is not removed, because
+    two waiting processes could then lock two different files.
 
     Args:
-      path: the lock file; made if absent, with the folders above it.
-      purpose: what the holder does, for the line that a waiting process prints.
+      path: lock file, created with its folders if missing.
+      purpose: purpose of the lock, for the message.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Opened without truncation: the holder's process id, which the waiting line names, is in it.
@@ -69,7 +69,7 @@ def exclusive(path: Path, purpose: str) -> Iterator[None]:
         yield
 
 
-# Raw files from the network, checked.
+# Verified downloads.
 
 
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -86,21 +86,20 @@ def fetch(
     sha256: str | None = None,
     timeout_seconds: float = _TIMEOUT_SECONDS,
 ) -> Path:
-    """Returns a raw file: the one in `tmp_dir` as it is, else from the first good mirror.
+    """Returns a raw file from `tmp_dir`, or downloads it from the first working mirror.
 
-    A file that is in `tmp_dir` already was put there by the user or by an earlier call and is used
-    as it is; if it differs from `sha256` that is logged as a warning.  A download appears under its
-    name only when it is complete and has the right checksum.
+    An existing file is used unchanged; a warning is logged if it does not match `sha256`.  A
+    download gets its final name only if it is complete and its checksum is correct.
 
     Args:
-      urls: where the file can be had, one address or mirrors in the order to try them.
-      tmp_dir: the folder of raw files; made if absent.
-      filename: the file's name there; by default the last part of the first address's path.
-      sha256: of the file's bytes, in hex.
-      timeout_seconds: how long to wait for a server that sends nothing.
+      urls: URL of the file, or mirrors in the order of attempts.
+      tmp_dir: folder of raw files, created if missing.
+      filename: name of the file; by default the last part of the first URL's path.
+      sha256: checksum of the file in hex.
+      timeout_seconds: timeout for a server that sends nothing.
 
     Raises:
-      DataError: no mirror gave the file whole (says what each answered), or it has no good name.
+      DataError: all mirrors failed (contains their errors), or the name is invalid.
     """
     mirrors = [urls] if isinstance(urls, str) else list(urls)
     name = filename or Path(urlsplit(mirrors[0]).path).name
@@ -171,7 +170,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# Archives, unpacked without trusting what is in them.
+# Safe unpacking of archives.
 
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", ".zip", ".gz")
@@ -191,20 +190,19 @@ _DAMAGED = (
 def unpack(archive: str | Path, directory: str | Path | None = None) -> Path:
     """Unpacks a tar archive (also gz, bz2, xz), a zip archive or a single gzip file.
 
-    Nothing is written outside `directory`, whatever the archive says.  What is there already was
-    unpacked before, or put there by the user, and is used as it is.
+    Nothing is written outside `directory`.  An existing result is used unchanged.
 
     Args:
-      archive: the file; its suffix says what it is.
-      directory: a folder of its own for what comes out; by default the archive's path without its
-        suffix.  For a single gzip file, the folder of the one file that comes out; by default the
-        archive's folder.
+      archive: path of the archive; the suffix determines its format.
+      directory: folder for the contents; by default the archive's path without its suffix.  For a
+        single gzip file, the folder of the unpacked file; by default the archive's folder.
 
     Returns:
-      The folder, or for a single gzip file, the file.
+      The folder; for a single gzip file, the unpacked file.
 
     Raises:
-      DataError: the archive is damaged, of an unknown kind, or would write or link outside.
+      DataError: the archive is damaged, has an unknown format, or would write or link outside of
+        the folder.
     """
     path = Path(archive)
     suffix = next((end for end in _SUFFIXES if path.name.lower().endswith(end)), None)
@@ -288,7 +286,7 @@ def _unpack_tar(path: Path, root: Path) -> None:
 
 
 def _check_real(root: Path, place: Path, member: tarfile.TarInfo, archive: Path) -> None:
-    """A link over another link may lead out although neither does by its text."""
+    """Raises DataError if a link leads outside of the folder, possibly through another link."""
     if not Path(os.path.realpath(place)).is_relative_to(root.resolve()):
         raise DataError(_escape(archive, f"{member.name} -> {member.linkname}"))
 
@@ -312,7 +310,7 @@ def _unpack_zip(path: Path, root: Path) -> None:
 
 
 def _inside(root: Path, name: str, archive: Path) -> Path:
-    """Where a member goes; DataError if that is not below `root` by its text."""
+    """Returns the path of a member; raises DataError if it is not below `root`."""
     parts = PurePosixPath(name.replace("\\", "/")).parts
     outside = bool(parts) and (parts[0].startswith("/") or parts[0][1:] == ":")  # also C:
     depth = 0
@@ -332,10 +330,10 @@ def _escape(archive: Path, name: str) -> str:
 
 
 class _Writer:
-    """Writes the members of an archive, as far as they are no decompression bomb.
+    """Writes the members of an archive; detects decompression bombs.
 
     Args:
-      archive: the file.
+      archive: path of the archive.
     """
 
     def __init__(self, archive: Path) -> None:
@@ -343,7 +341,7 @@ class _Writer:
         self._left = self._most = max(_ALWAYS_ALLOWED, _MAX_RATIO * archive.stat().st_size)
 
     def write(self, source: IO[bytes] | gzip.GzipFile, place: Path) -> None:
-        """Writes one member; DataError if all together are too large for the archive."""
+        """Writes a member; raises DataError if all members are too large for the archive."""
         place.parent.mkdir(parents=True, exist_ok=True)
         with named_errors(place), place.open("wb") as file:
             while piece := source.read(_PIECE):
@@ -359,18 +357,17 @@ class _Writer:
 
 @dataclass(frozen=True)
 class RawFile:
-    """One file that samples are read from.
+    """A file that samples are read from.
 
     Attributes:
-      name: without ".gz", should it be packed with gzip; of an archive the whole name.
-      folders: below `--tmp_dir`, where it may lie; "" is that folder itself.  A download goes to
+      name: name without ".gz"; the full name for an archive.
+      folders: possible folders below `--tmp_dir`; "" is that folder itself.  Downloads are saved in
         the first.
-      urls: where it can be had, mirrors in the order to try them; if the first ends in ".gz", all
-        give it packed.
-      sha256: of the bytes that the addresses give, in hex.
-      archive: what it can be unpacked from, if it does not lie there by itself.
-      inside: its folders in that archive, of which one is there.
-      other_names: what it may be called too, where it lies.
+      urls: mirrors in the order of attempts; if the first ends in ".gz", all are compressed.
+      sha256: checksum of the downloaded file in hex.
+      archive: archive that contains the file, if it is not found by itself.
+      inside: possible folders in that archive.
+      other_names: alternative names.
     """
 
     name: str
@@ -382,15 +379,15 @@ class RawFile:
     other_names: Sequence[str] = ()
 
     def find(self, tmp_dir: Path) -> Path | None:
-        """Returns where it, or what it can be unpacked from, lies; None if nowhere."""
+        """Returns the path of the file or of its archive; None if neither exists."""
         path = self.itself(tmp_dir)
         return self.archive.find(tmp_dir) if path is None and self.archive is not None else path
 
     def get(self, tmp_dir: Path) -> Path:
-        """Returns it, after unpacking or downloading if need be.
+        """Returns the path of the file, unpacked or downloaded if necessary.
 
         Raises:
-          DataError: it is neither there nor to be had; says where to put it.
+          DataError: the file is missing and cannot be downloaded; says where to put it.
         """
         path = self.itself(tmp_dir)
         if path is not None:
@@ -413,11 +410,11 @@ class RawFile:
 
     @property
     def download(self) -> str:
-        """What it is called as it is downloaded, in the bytes that `sha256` is of."""
+        """The name of the downloaded file, to which `sha256` applies."""
         return _download_name(self.name, self.urls)
 
     def itself(self, tmp_dir: Path) -> Path | None:
-        """Returns where it lies, not what it could be unpacked from; None if nowhere."""
+        """Returns the path of the file itself, not of its archive; None if it is missing."""
         paths = (
             find(name, tmp_dir, folders=self.folders) for name in (self.name, *self.other_names)
         )
@@ -425,12 +422,12 @@ class RawFile:
 
 
 def find(name: str, tmp_dir: Path, *, folders: Sequence[str] = ("",)) -> Path | None:
-    """Returns the path of a file, or of the same packed with gzip; None if it is in no folder.
+    """Returns the path of a file, possibly compressed with gzip; None if it is missing.
 
     Args:
-      name: without ".gz".
-      tmp_dir: the folder of raw files.
-      folders: those below it to look in; "" is itself.
+      name: name without ".gz".
+      tmp_dir: folder of raw files.
+      folders: folders below it to search; "" is the folder itself.
     """
     for folder in folders:
         for path in (tmp_dir / folder / f"{name}.gz", tmp_dir / folder / name):
@@ -447,12 +444,12 @@ def find_or_fetch(
     urls: Sequence[str] = (),
     sha256: str | None = None,
 ) -> Path:
-    """Returns a raw file, packed with gzip or not: what `find` finds, else what `fetch` fetches.
+    """Returns a raw file, possibly compressed: the result of `find`, or else of `fetch`.
 
-    A file that is there is used as it is.  The arguments are those of `RawFile`.
+    An existing file is used unchanged.  The arguments are those of `RawFile`.
 
     Raises:
-      DataError: it is neither there nor to be had; says where to put it.
+      DataError: the file is missing and cannot be downloaded; says where to put it.
     """
     path = find(name, tmp_dir, folders=folders)
     if path is not None:
@@ -463,16 +460,16 @@ def find_or_fetch(
 
 
 def existing_files(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
-    """Returns the paths of those files that are there, an archive once: for `raw_files`."""
+    """Returns the paths of existing files, each archive once; for `raw_files`."""
     paths = [path for file in files if (path := file.find(tmp_dir)) is not None]
     return list(dict.fromkeys(paths))
 
 
 def get_all(files: Iterable[RawFile], tmp_dir: Path) -> None:
-    """Gets files, an archive once.
+    """Downloads or unpacks files where necessary, each archive once.
 
     Raises:
-      DataError: some are neither there nor to be had; says of each where to put it.
+      DataError: files are missing and cannot be downloaded; says where to put them.
     """
     files = list(files)
     failures: dict[str, str] = {}
@@ -489,7 +486,7 @@ def get_all(files: Iterable[RawFile], tmp_dir: Path) -> None:
 
 
 def unknown_files(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
-    """Tells which files that are there have not the sha256 that is known; reads them whole."""
+    """Returns a message for each existing file with another sha256 than expected."""
     owners: dict[Path, str] = {}
     both = itertools.chain.from_iterable((file, file.archive) for file in files)
     for file in filter(None, both):
@@ -507,14 +504,14 @@ def unknown_files(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
 
 
 def member(archive: RawFile, path: str) -> RawFile:
-    """Returns a file of an archive by its path there.
+    """Returns a file of an archive.
 
-    It may also lie unpacked: at that path below a folder where the archive may lie, or below one
-    there that has the archive's name without its ending.
+    The file may also exist unpacked, at its path below a folder of the archive or below the folder
+    with the archive's name without suffix.
 
     Args:
-      archive: what it is packed in.
-      path: in the archive, without ".gz" should it be packed with gzip there.
+      archive: archive of the file.
+      path: path in the archive, without ".gz".
     """
     folder, _, name = path.rpartition("/")
     stem = re.sub(r"(\.tar)?\.[^.]+$", "", archive.name)
@@ -524,7 +521,7 @@ def member(archive: RawFile, path: str) -> RawFile:
 
 
 def _download_name(name: str, urls: Sequence[str]) -> str:
-    """The name that a download gets: with ".gz" if it comes packed and the name does not say so."""
+    """Returns the name of a download, with ".gz" if it is compressed."""
     packed = bool(urls) and urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")
     return f"{name}.gz" if packed else name
 
@@ -534,26 +531,26 @@ def _missing(name: str, tmp_dir: Path, folders: Sequence[str]) -> str:
     return f"{name} is not there. Put it, packed with gzip or not, in {places}."
 
 
-# The raw files of a data set: which they were, and whether they still are the same.
+# Recorded raw files of a data set, and changes to them.
 
 
 def entries(problem: Problem, tmp_dir: Path) -> Mapping[str, RawFileEntry]:
-    """The raw files that a problem names and that are there, by their path below `tmp_dir`."""
+    """Returns the existing raw files of a problem by their path below `tmp_dir`."""
     files = _raw_files(problem, tmp_dir)
     with concurrent.futures.ThreadPoolExecutor() as pool:
         return dict(zip(files, pool.map(entry, files.values()), strict=True))
 
 
 def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry]) -> list[str]:
-    """Says of each raw file that is there how it differs from what was recorded.
+    """Returns the differences of existing raw files to the recorded ones.
 
-    A file that is gone is no change: data outlives its raw files.  A file under another name is the
-    same if its content is.
+    A missing file is not a difference, because raw files may be deleted after generation.  A
+    renamed file with the same content is not a difference either.
 
     Args:
-      problem: whose files.
-      tmp_dir: where they are.
-      recorded: what `entries` was when the data was made; if empty, nothing is known to differ.
+      problem: problem of the files.
+      tmp_dir: folder of the files.
+      recorded: result of `entries` when the data was generated; empty if unknown.
     """
     if not recorded:
         return []
@@ -575,7 +572,7 @@ def _raw_files(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
 
 
 def entry(path: Path) -> RawFileEntry:
-    """The size and the checksum of a file."""
+    """Returns size and checksum of a file."""
     return RawFileEntry(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
@@ -587,16 +584,16 @@ def _change(name: str, path: Path, recorded: Mapping[str, RawFileEntry]) -> str 
     return f"{path}: not among the files it was made from ({', '.join(recorded)})"
 
 
-# A problem's raw samples, with the place of an error in the problem's own code.
+# Raw samples of a problem; errors name the place in the problem's own code.
 
 
 def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-    """Yields what `examples_of` makes of what `generate_samples` yields.
+    """Yields the examples of all samples of a problem.
 
     Raises:
-      DataError: they raised something else than a T2TError (names problem, split and sample, and
-        ends with the problem's part of the traceback), or there is no sample.  Raw files that are
-        not those that are known are named.
+      DataError: the problem's code raised an exception other than T2TError (the message names
+        problem, split and sample and ends with the problem's part of the traceback), or there are
+        no samples.  The message also names raw files with unexpected checksums.
     """
     number = 0
     try:
@@ -620,7 +617,7 @@ def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[s
 
 
 def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
-    """Refuses raw files that have no sample to train on, or that are not those that are known."""
+    """Raises DataError if there are no training samples or raw files have unexpected checksums."""
     strange = unknown_files(problem.sources, tmp_dir)
     files = problem.raw_files(tmp_dir)
     if strange or (files and split is Split.TRAIN):
@@ -631,7 +628,7 @@ def _check_empty(problem: Problem, tmp_dir: Path, split: Split) -> None:
 
 @contextlib.contextmanager
 def seeded(seed: int, purpose: str) -> Iterator[None]:
-    """Seeds the global generators, as tensor2tensor's datagen does, and puts them back after."""
+    """Context manager that seeds the global generators and restores their states."""
     python, numpy = random.getstate(), np.random.get_state()
     random.seed(f"{seed}:{purpose}")
     np.random.seed(random.getrandbits(32))
