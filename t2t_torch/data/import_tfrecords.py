@@ -1,4 +1,4 @@
-"""tensor2tensor's data sets, taken over with their ids and vocabularies."""
+"""Import of tensor2tensor's data sets with their ids and vocabularies."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _MAX_NAMED = 10
 
 
 def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
-    """Returns the shards of each split of a data set that is there, in order.
+    """Returns the shards of each existing split of a data set, in order.
 
-    They are called `NAME-train-00000-of-00100`, `NAME-dev-...` and `NAME-test-...`.  Those that
-    tensor2tensor had not shuffled, `NAME-unshuffled-...`, are of a run that was not finished.
+    Their names are `NAME-train-00000-of-00100`, `NAME-dev-...` and `NAME-test-...`.  Shards that
+    are not shuffled yet, `NAME-unshuffled-...`, are of an interrupted run of tensor2tensor.
 
     Raises:
-      DataError: there is no training data, a shard is missing, or there are two sets of shards.
+      DataError: training data or a shard is missing, or there are two sets of shards.
     """
     by_split: dict[Split, dict[int, set[int]]] = {split: defaultdict(set) for split in Split}
     pattern = re.compile(rf"{re.escape(name)}-(train|dev|test)-(\d{{5}})-of-(\d{{5}})")
@@ -83,7 +83,7 @@ def find_shards(folder: Path, name: str) -> Mapping[Split, Sequence[Path]]:
 
 
 def vocabularies(folder: Path) -> list[str]:
-    """The names of the vocabulary files in a folder."""
+    """Returns the names of the vocabulary files in a folder."""
     return sorted(entry for entry in _entries(folder) if entry.startswith("vocab."))
 
 
@@ -109,14 +109,14 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _names(folder: Path) -> str:
-    """Says which data sets there are."""
+    """Returns a message with the existing data sets."""
     shard = re.compile(r"(.+?)(-unshuffled)?-(train|dev|test)-\d{5}-of-\d{5}")
     names = {match[1] for entry in _entries(folder) if (match := shard.fullmatch(entry))}
     available = ", ".join(sorted(names)) or "none"
     return f"There is data of: {available}. Name the folder or the problem that was meant."
 
 
-# Packed examples, taken apart.
+# Unpacking of packed examples.
 #
 # tensor2tensor's packed problems store several examples in one: `targets` holds them one after
 # another, and `targets_segmentation` says of each id to which it belongs: 1, 2, ..., 0 between
@@ -124,19 +124,19 @@ def _names(folder: Path) -> str:
 
 
 SUFFIX = "_segmentation"
-"""What the names of the numbers of the segments end with."""
+"""Suffix of the names of features with segment numbers."""
 
 
 def separate(rows: Rows, segments: Mapping[str, Ragged]) -> Rows:
-    """Returns the examples that rows are packed of, in their order.
+    """Returns the examples of packed rows in order.
 
     Args:
-      rows: by feature.
-      segments: by feature, the number of the example of each value; 0 is padding.
+      rows: rows by feature.
+      segments: number of the example of each value by feature; 0 is padding.
 
     Raises:
-      ValueError: a feature has not one number for each value, its numbers fall, or the features
-        have not the same examples.
+      ValueError: a feature has another number of values than segment numbers, its segment numbers
+        decrease, or the features have different examples.
     """
     apart: dict[str, Ragged] = {}
     examples: npt.NDArray[np.int64] | None = None
@@ -149,7 +149,7 @@ def separate(rows: Rows, segments: Mapping[str, Ragged]) -> Rows:
 
 
 def _apart(name: str, row: Ragged, segment: Ragged) -> tuple[Ragged, npt.NDArray[np.int64]]:
-    """The examples of a feature, and for each its row and number, as one number."""
+    """Returns the examples of a feature, and row and number of each, combined to one number."""
     if not np.array_equal(row.lengths, segment.lengths):
         raise ValueError(f"{name!r} and {name + SUFFIX!r} have different lengths")
     positions = np.flatnonzero(segment.values)
@@ -174,10 +174,10 @@ _NO_INPUTS = [0]  # what tensor2tensor stores as the inputs of a language model,
 
 
 def declaration_of(source: Path, name: str) -> str:
-    """Returns a declaration, in JSON, that fits the records of a data set.
+    """Returns a JSON declaration that fits the records of a data set.
 
     Raises:
-      DataError: there are no records of this name, or they are of nothing that can be declared.
+      DataError: there are no such records, or their content cannot be declared.
     """
     shards = find_shards(source, name)
     examples = [example for files in shards.values() for example in _first_examples(files)]
@@ -233,7 +233,7 @@ def _kind(targets: Sequence[Values], names: set[str], *, has_inputs: bool) -> di
 def _vocabulary(
     source: Path, name: str, examples: Sequence[Mapping[str, Values]]
 ) -> dict[str, Any]:
-    """What the declaration says of the vocabulary, so that its file is the one that is there."""
+    """Returns the declaration of the vocabulary that matches the existing file."""
     kinds = {"subwords": "subword", "tokens": "token"}
     others = []
     for file in vocabularies(source):
@@ -256,20 +256,20 @@ def _vocabulary(
 
 
 _OTHER_NAMES = {"targets": ("label",)}
-"""What tensor2tensor calls a feature in some records."""
+"""Alternative names of features in tensor2tensor's records."""
 
 _PICTURES = "image/"
 _POSITION = "_position"
 
 
 class TfRows:
-    """Reads records as rows of features, the ids as they are; examples that are packed come apart.
+    """Reads records as rows of features with unchanged ids; unpacks packed examples.
 
     Attributes:
-      ignored: the names in the records that no feature is made of.
+      ignored: names in the records without a feature.
 
     Args:
-      features: by name.
+      features: features by name.
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
@@ -277,10 +277,10 @@ class TfRows:
         self._features = features
 
     def read(self, path: Path) -> Iterator[Rows]:
-        """Yields the rows of a file in its order.
+        """Yields the rows of a file in order.
 
         Raises:
-          DataError: the file is damaged, or a record has not what the features need; says which.
+          DataError: the file is damaged, or a record does not fit the features; names the record.
         """
         for records in read_records(path):
             try:
@@ -290,7 +290,7 @@ class TfRows:
             yield rows
 
     def _rows(self, contents: Sequence[bytes]) -> Rows:
-        """The rows of some records; ValueError if one is not what was expected."""
+        """Returns the rows of records; raises ValueError if a record does not fit the features."""
         examples = [parse_example(content) for content in contents]
         names = set().union(*examples)
         packed = any(name.endswith(SUFFIX) for name in names)
@@ -306,11 +306,11 @@ class TfRows:
         return separate(rows, numbers) if packed else rows
 
     def _key(self, name: str, names: set[str]) -> str:
-        """What the records call a feature."""
+        """Returns the name of a feature in the records."""
         return next((key for key in (name, *_OTHER_NAMES.get(name, ())) if key in names), name)
 
     def _located(self, records: Records, error: ValueError) -> DataError:
-        """The same error with the place of the first record that causes it."""
+        """Returns the error with the place of the first record that causes it."""
         place = f"{records.path}, records from {records.first} on"
         for index, content in enumerate(records.contents):
             try:
@@ -337,7 +337,7 @@ def refuse_pictures(path: Path) -> None:
 
 
 def _column(examples: Sequence[Mapping[str, Values]], key: str, feature: Feature) -> Ragged:
-    """The values of a feature, checked."""
+    """Returns the checked values of a feature."""
     dtype = value_dtype(feature.arrow_type)
     if dtype.kind == "f":
         values = _lists(examples, key, "float")
@@ -402,23 +402,23 @@ def import_tfrecords(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Manifest:
-    """Writes the data set of a problem from tensor2tensor's records, or verifies that it is there.
+    """Imports the data set of a problem from tensor2tensor's records, or verifies an existing one.
 
-    The ids stay as they are, and so do the order of the rows and the number of the shards; only
-    packed examples come apart.  The vocabulary files are copied.  As with `generate_data`, nothing
-    looks finished before it is, what is finished is left alone, and a second call waits for the
+    Ids, the order of the rows and the number of shards are unchanged; packed examples are unpacked.
+    The vocabulary files are copied.  As with `generate_data`, an interrupted call leaves nothing
+    that looks complete, a complete data set is not written again, and a second call waits for the
     first.
 
     Args:
-      problem: what the data is of; its `dataset_name` is what the records' names start with.
+      problem: problem of the data; the names of the records start with its `dataset_name`.
       source: tensor2tensor's data folder: `NAME-train-00000-of-00010` ... and vocabulary files.
-      data_dir: where to; made if absent.
-      overwrite: replace a data set that is there under this name.
-      progress: show a progress bar on stderr.
+      data_dir: output folder, created if missing.
+      overwrite: True to replace an existing data set.
+      progress: True to show a progress bar on stderr.
 
     Raises:
-      DataError: shards or vocabulary files are missing, a record is damaged or has not what the
-        problem's features need, or another data set or vocabulary is there.
+      DataError: shards or vocabulary files are missing, a record is damaged or does not fit the
+        problem's features, or another data set or vocabulary exists.
     """
     source = Path(source)
     shards = find_shards(source, problem.dataset_name)
@@ -435,11 +435,11 @@ def import_tfrecords(
 def import_named(
     name: str, source: str | Path, data_dir: str | Path, *, overwrite: bool = False
 ) -> Manifest:
-    """Looks a problem up by name, and takes its data over as `import_tfrecords` does.
+    """Imports the data of a problem given by name; see `import_tfrecords`.
 
     Raises:
-      DataError: there is no such problem yet, and a declaration that fits the records is told; or
-        `import_tfrecords` refuses them.
+      DataError: there is no such problem (the message contains a declaration that fits the
+        records), or see `import_tfrecords`.
     """
     base = parse_problem_name(name).base_name
     if base not in registry.list_names("problem"):
@@ -455,7 +455,7 @@ def import_named(
 def _request(
     problem: Problem, source: Path, data_dir: str | Path, shards: Mapping[Split, Sequence[Path]]
 ) -> Request:
-    """What is asked for; `raw_folder` is that of the records."""
+    """Returns the description of the data set; `raw_folder` is the folder of the records."""
     request = Request.of(problem, data_dir, source, seed=None, max_cases=0, on_bad_record="fail")
     settings = {
         **problem.settings(),
@@ -466,7 +466,7 @@ def _request(
 
 
 def _complete(request: Request, source: Path) -> Manifest | None:
-    """The manifest of what is there, if it is what is asked for and whole; else None."""
+    """Returns the manifest of the existing data set if it is complete and matches; else None."""
     name, folder = request.name, request.folder
     if not Manifest.path(folder, name).exists():
         return None
@@ -494,7 +494,7 @@ def _complete(request: Request, source: Path) -> Manifest | None:
 
 
 def _check_vocabularies(request: Request) -> None:
-    """Raises DataError if taking the vocabulary over would spoil other data in the folder."""
+    """Raises DataError if an existing vocabulary, possibly of other data, would be replaced."""
     for file in request.problem.vocab_files:
         existing, imported = request.folder / file, request.raw_folder / file
         if existing.is_file() and imported.is_file() and sha256_of(existing) != sha256_of(imported):
@@ -505,7 +505,7 @@ def _check_vocabularies(request: Request) -> None:
 
 
 class _Import:
-    """One data set on its way; the caller holds the lock."""
+    """Import of one data set; the caller holds the lock."""
 
     def __init__(self, request: Request, shards: Mapping[Split, Sequence[Path]]) -> None:
         self._request = request

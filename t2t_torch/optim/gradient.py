@@ -177,11 +177,11 @@ class GradientFinisher:
           weight: total weight of the loss over all micro-batches and processes, [].
           processes: number of processes whose gradients DistributedDataParallel has averaged
             instead of summed.
-          seed: of the run: noise is drawn from it
-          step: and from the steps done.
+          seed: seed of the run, for the noise.
+          step: number of steps done, for the noise.
 
         Returns:
-          the global norm before clipping, [] float32.
+          The global norm before clipping, [] float32.
         """
         # A step of padding alone moves nothing; weights of rows may add up to less than one.
         scale = processes / torch.where(weight > 0, weight, 1.0).float()
@@ -193,7 +193,7 @@ class GradientFinisher:
             return torch.zeros([], device=weight.device)
         adds = self._noise > 0 or self._weight_decay > 0
         if adds:
-            # What is added is relative to the mean, so that is made first: one more pass.
+            # Noise and decay are relative to the mean, which needs one more pass.
             torch._foreach_mul_(gradients, scale)
             scale = torch.ones_like(scale)
             self._add_noise(gradients, seed, step)

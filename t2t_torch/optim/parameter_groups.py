@@ -42,12 +42,12 @@ def freeze(model: nn.Module, hparams: HParams) -> None:
 def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]:
     """Returns torch's parameter groups of the trained weights, in the order of the model.
 
-    Beside `params`, pairs of name and parameter, each has
-      lr_scale: what the learning rate is multiplied by.
-      unfreeze_step: steps that must be done before its weights move.
+    In addition to `params`, pairs of name and parameter, each group has
+      lr_scale: factor of the learning rate.
+      unfreeze_step: number of steps before its weights are trained.
 
     Raises:
-      HParamsError: as `freeze`; or a factor or step cannot be read, or there is no stack of layers.
+      HParamsError: see `freeze`; or a factor or step is invalid, or there is no stack of layers.
     """
     freeze(model, hparams)
     scales = _rules(model, "learning_rate_scales", hparams.learning_rate_scales)
@@ -72,8 +72,11 @@ def parameter_groups(model: nn.Module, hparams: HParams) -> list[dict[str, Any]]
 
 
 def as_groups(parameters: Iterable[Any]) -> list[dict[str, Any]]:
-    """Returns what torch's optimizers take (parameters, pairs of name and parameter, or groups) as
-    groups whose `params` are lists."""
+    """Returns arguments of torch's optimizers as groups whose `params` are lists.
+
+    Args:
+      parameters: parameters, pairs of name and parameter, or groups.
+    """
     entries = list(parameters)
     groups = entries if entries and isinstance(entries[0], dict) else [{"params": entries}]
     return [{**group, "params": list(group["params"])} for group in groups]
@@ -82,11 +85,11 @@ def as_groups(parameters: Iterable[Any]) -> list[dict[str, Any]]:
 def decaying(parameters: Iterable[Any], rate: float) -> list[dict[str, Any]]:
     """Returns groups in which matrices have `weight_decay=rate` and vectors 0.
 
-    Vectors are biases and the gains of norms: they do not make a model fit by heart.
+    Vectors are biases and the gains of norms, which cause no overfitting.
 
     Args:
-      parameters: as `as_groups` takes them.
-      rate: of the decay.
+      parameters: see `as_groups`.
+      rate: rate of the weight decay.
     """
     groups = []
     for group in as_groups(parameters):
@@ -99,19 +102,18 @@ def decaying(parameters: Iterable[Any], rate: float) -> list[dict[str, Any]]:
 
 
 def are_sharded(groups: Iterable[dict[str, Any]]) -> bool:
-    """Whether some parameters are in parts on several processes, which not all of torch's fused
-    optimizers take."""
+    """Returns True if parameters are sharded, which some of torch's fused optimizers reject."""
     return any(isinstance(_parameter(p), DTensor) for group in groups for p in group["params"])
 
 
 def _parameter(entry: Any) -> Tensor:
-    """The parameter of an entry of a group, with a name or without."""
+    """Returns the parameter of a group's entry, which may be a pair of name and parameter."""
     parameter: Tensor = entry[1] if isinstance(entry, tuple) else entry
     return parameter
 
 
 def _matching(model: nn.Module, pattern: str, setting: str) -> set[int]:
-    """The identities of the parameters in one of whose names a pattern is found."""
+    """Returns the ids of the parameters with a name that matches a pattern."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
@@ -129,14 +131,14 @@ def _matching(model: nn.Module, pattern: str, setting: str) -> set[int]:
 
 
 def _near(pattern: str, names: Sequence[str]) -> list[str]:
-    """The names, and beginnings of names, that are most like a pattern; else the first parts."""
+    """Returns the names and prefixes most similar to a pattern; else all first parts of names."""
     parts = {".".join(name.split(".")[:n]) for name in names for n in range(1, 9)}
     near = difflib.get_close_matches(pattern, sorted(parts), n=3, cutoff=0.5)
     return near or sorted({name.split(".")[0] for name in names})
 
 
 def _rules(model: nn.Module, setting: str, entries: Iterable[str]) -> list[tuple[set[int], float]]:
-    """Reads "pattern=number" entries: whom each is of, and the number."""
+    """Returns the ids of the parameters and the number of each "pattern=number" entry."""
     rules = []
     for entry in entries:
         pattern, _, written = entry.rpartition("=")
@@ -159,10 +161,10 @@ def _first(rules: list[tuple[set[int], float]], parameter: Tensor, default: floa
 
 
 def _heights(model: nn.Module, decay: float) -> dict[int, float]:
-    """The factor of each parameter by the height of its layer; what is in no layer has none.
+    """Returns the factor of each parameter that is in a layer, by the height of the layer.
 
-    Layers are what stands in a numbered list, `encoder.0.attention...`; each list is counted from
-    its own top, and embeddings (the modalities' `bottom`) lie below the longest.
+    Layers are the elements of numbered lists, `encoder.0.attention...`.  Heights are counted from
+    the top of each list; embeddings (`bottom` of the modalities) are below the longest list.
     """
     if decay == 1.0:
         return {}

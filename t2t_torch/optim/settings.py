@@ -119,17 +119,17 @@ _ALWAYS = frozenset(
         "optimizer_zero_grads",
     }
 )
-"""What the loop itself reads."""
+"""Settings that the training loop reads."""
 
 _Condition = tuple[str, object]
 
 
 class _Need(NamedTuple):
-    """Condition on another setting for one to be read; of two names, both must hold."""
+    """Condition on one or two other settings under which a setting is read."""
 
     setting: str
     holds: Callable[[Any], bool]
-    told: str
+    description: str
 
 
 _FLOAT16 = _Need("activation_dtype", lambda dtype: dtype == "float16", "activation_dtype=float16")
@@ -153,16 +153,16 @@ _NEEDS: dict[str, tuple[_Need, ...]] = {
         _Need("swa_start_step swa_patience", any, "swa_start_step=N, else there is no mean"),
     ),
 }
-"""Settings of any group that are read only if others are so."""
+"""Settings of any group that are read only under conditions on others."""
 
 
 def reads(*names: str, **only_if: _Condition) -> Callable[[_Function], _Function]:
-    """Declares which settings an optimizer or a schedule reads, below `@register_...`.
+    """Declares the settings that an optimizer or a schedule reads; stands below `@register_...`.
 
     Args:
-      names: settings that it always reads; of a schedule also "train_steps", if it depends on the
-        step at which the run ends.
-      only_if: name=(other name, value): read where the other setting has that value.
+      names: settings that are always read; for a schedule also "train_steps", if it depends on the
+        last step of the run.
+      only_if: name=(other name, value): read if the other setting has that value.
     """
 
     def declare(function: _Function) -> _Function:
@@ -199,9 +199,9 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
 
 
 def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Iterator[str]:
-    """Yields what is wrong with an exponential decay that a user has chosen, and that decays not.
+    """Yields an error if a user has chosen an exponential decay with a rate of 1.
 
-    Where nobody has chosen anything of it, it is as tensor2tensor has it.
+    Without any such setting by the user, the defaults are those of tensor2tensor.
     """
     names = ["learning_rate_schedule", *sorted(_declared("schedule", "exp_decay") or ())]
     chosen = any(
@@ -220,7 +220,7 @@ def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Itera
 
 def _unmet(hparams: HParams, name: str) -> list[str]:
     needs = _NEEDS.get(name, ())
-    return [need.told for need in needs if not need.holds(_value(hparams, need.setting))]
+    return [need.description for need in needs if not need.holds(_value(hparams, need.setting))]
 
 
 def _value(hparams: HParams, setting: str) -> Any:
@@ -245,12 +245,12 @@ def _is_read(hparams: HParams, name: str) -> bool:
 
 
 def reads_train_steps(schedule: str) -> bool:
-    """Whether a registered schedule says that it depends on the step at which the run ends."""
+    """Returns True if a registered schedule depends on the last step of the run."""
     return "train_steps" in (_declared("schedule", schedule) or ())
 
 
 def _declared(kind: str, name: str) -> Mapping[str, _Condition | None] | None:
-    """Returns what a registered optimizer or schedule reads; None if it declares nothing."""
+    """Returns the settings read by a registered optimizer or schedule; None if not declared."""
     entry: object = getattr(registry, kind)(name)
     declared: Mapping[str, _Condition | None] | None = getattr(entry, "reads", None)
     return declared
@@ -286,7 +286,7 @@ def _fault(hparams: HParams, name: str) -> str:
 
 
 def _readers(kind: str, name: str) -> Iterator[str]:
-    """Yields the optimizers or schedules that read a setting, and the condition of each."""
+    """Yields the optimizers or schedules that read a setting, with their conditions."""
     for entry in registry.list_names(kind):
         declared = _declared(kind, entry) or {}
         if name in declared:
