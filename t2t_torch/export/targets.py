@@ -456,17 +456,10 @@ def check_writes(loaded: Loaded) -> None:
       ExportError: it cannot; contains the reason.
     """
     features, name = loaded.features, loaded.info.task.model
-    input_kinds = {
-        name: one.input_spec(name, features).kind for name, one in features.inputs.items()
-    }
-    output_kinds = {
-        name: one.output_spec(name, features).kind for name, one in features.targets.items()
-    }
-    odd = [
-        features.all[n]
-        for n, kind in (input_kinds | output_kinds).items()
-        if kind not in ("text", "words")
-    ]
+    kinds: dict[str, str] = {}
+    kinds |= {n: one.input_spec(n, features).kind for n, one in features.inputs.items()}
+    kinds |= {n: one.output_spec(n, features).kind for n, one in features.targets.items()}
+    odd = [features.all[n] for n, kind in kinds.items() if kind not in ("text", "words")]
     if name == "rnng" or odd:
         why = f"reads or writes a {type(odd[0]).__name__}" if odd else "writes a tree"
         raise ExportError(

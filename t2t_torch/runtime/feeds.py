@@ -271,10 +271,10 @@ def _answer(
         if probability is not None:
             probabilities[target.name] = float(probability)
         if label_scores is not None:
-            known = (
-                ranked(target.labels, label_scores) if words is None else list(label_scores[:words])
-            )
-            scores[target.name] = known
+            if words is None:
+                scores[target.name] = ranked(target.labels, label_scores)
+            else:
+                scores[target.name] = list(label_scores[:words])
     return Prediction(values, probabilities, scores)
 
 

@@ -135,9 +135,8 @@ class Signature:
                 f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
                 "this version."
             )
-        if (_SHA256 in record or version == _CHECKED_SINCE) and record.get(_SHA256) != _checksum(
-            record
-        ):
+        is_checked = _SHA256 in record or version == _CHECKED_SINCE
+        if is_checked and record.get(_SHA256) != _checksum(record):
             raise ArtifactError(
                 f"{path} is not as it was exported: its content does not match the SHA-256 in it. "
                 "Copy the artifact again from where it was exported, or export the run again."
@@ -155,11 +154,8 @@ class Signature:
 
     @classmethod
     def _of(cls, record: dict[str, Any]) -> Signature:
-        fields = {
-            name: field_value
-            for name, field_value in record.items()
-            if name not in ("format_version", _SHA256)
-        }
+        others = ("format_version", _SHA256)
+        fields = {name: one for name, one in record.items() if name not in others}
         signature = cls(
             **{
                 **fields,
@@ -169,11 +165,7 @@ class Signature:
                 "members": tuple(record.get("members", ())),
             }
         )
-        parts: list[Signature | InputSpec | OutputSpec] = [
-            signature,
-            *signature.fields,
-            *signature.targets,
-        ]
+        parts: tuple[Any, ...] = (signature, *signature.fields, *signature.targets)
         for part in parts:
             for field in dataclasses.fields(part):
                 value = getattr(part, field.name)
