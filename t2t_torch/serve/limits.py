@@ -1,8 +1,27 @@
-"""Limits of requests and batches of the server."""
+"""Limits of the server: of requests, batches and HTTP headers; the errors that they cause."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+MAX_HEAD_BYTES = 1 << 16
+"""Maximum bytes of a request's line and headers; also of a chunk's extensions and of trailers."""
+
+MAX_HEADER_BYTES = 1 << 14
+"""Maximum bytes of a header's name and value."""
+
+MAX_HEADERS = 100
+"""Maximum number of headers of a request."""
+
+KEEP_ALIVE_SECONDS = 65
+"""Keep-alive timeout; longer than the 60 s of common load balancers."""
+
+MAX_AXES = 8
+"""Maximum number of axes of a tensor; those of models have at most four."""
+
+MAX_TENSORS = 1000
+"""Maximum number of tensors of a request: each invalid one creates an error, only the first of
+which is reported."""
 
 MAX_ATTENTION_WEIGHTS = 100_000
 """Maximum number of attention weights (pairs of input and output words) of a response: about a

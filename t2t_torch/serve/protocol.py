@@ -26,14 +26,7 @@ from pydantic import ValidationError as _Invalid
 from pydantic_core import PydanticCustomError
 
 from t2t_torch.runtime.prediction import BEST
-from t2t_torch.serve.limits import BadRequest, HTTPError
-
-MAX_AXES = 8
-"""Maximum number of axes of a tensor; those of models have at most four."""
-
-MAX_TENSORS = 1000
-"""Maximum number of tensors of a request: each invalid one creates an error, only the first of
-which is reported."""
+from t2t_torch.serve.limits import MAX_AXES, MAX_TENSORS, BadRequest, HTTPError
 
 
 def _without_others(parameters: Any) -> Any:

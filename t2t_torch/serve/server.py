@@ -25,7 +25,17 @@ from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
 from t2t_torch.serve.body import to_json
-from t2t_torch.serve.limits import BAD_REQUEST, HEAD_TOO_LARGE, TIMED_OUT, BadRequest, HTTPError
+from t2t_torch.serve.limits import (
+    BAD_REQUEST,
+    HEAD_TOO_LARGE,
+    KEEP_ALIVE_SECONDS,
+    MAX_HEAD_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    TIMED_OUT,
+    BadRequest,
+    HTTPError,
+)
 
 # Log with one JSON object per line.
 
@@ -80,20 +90,7 @@ def log_event(event: str, level: int = logging.INFO, *, error: bool = False, **f
 # again for each of its packets: one connection could block the server.
 
 
-HEAD_BYTES = 1 << 16
-"""Maximum bytes of a request's line and headers; also of a chunk's extensions and of trailers."""
-
-LINE_BYTES = 1 << 14
-"""Maximum bytes of a header's name and value."""
-
-LINES = 100
-"""Maximum number of headers of a request."""
-
-_TOO_LARGE = f"the request's line and headers have more than {HEAD_BYTES:,} bytes."
-
-KEEP_ALIVE = 65
-"""Keep-alive timeout in seconds; longer than the 60 s of common load balancers."""
-
+_TOO_LARGE = f"the request's line and headers have more than {MAX_HEAD_BYTES:,} bytes."
 _LINGER = 2.0  # seconds for a client to read an error and to stop sending
 _PIECE = 1 << 12  # bytes parsed at once: h11 needs 5 ms for 4 KB of one-byte chunks
 
@@ -107,17 +104,18 @@ def check_headers(headers: Headers) -> HTTPError | None:
         return BadRequest(
             "the request has both Content-Length and Transfer-Encoding: expected one."
         )
-    if len(headers.raw) > LINES:
-        return HTTPError(HEAD_TOO_LARGE, f"the request has more than {LINES} headers.")
+    if len(headers.raw) > MAX_HEADERS:
+        return HTTPError(HEAD_TOO_LARGE, f"the request has more than {MAX_HEADERS} headers.")
     total = 0
     for name, value in headers.raw:
         total += len(name) + len(value) + 4  # a colon, a space and CRLF
-        if total > HEAD_BYTES:
+        if total > MAX_HEAD_BYTES:
             return HTTPError(HEAD_TOO_LARGE, _TOO_LARGE)
-        if len(name) + len(value) > LINE_BYTES:
+        if len(name) + len(value) > MAX_HEADER_BYTES:
             return HTTPError(
                 HEAD_TOO_LARGE,
-                f"the header {name[:40].decode('latin-1')!r} has more than {LINE_BYTES:,} bytes.",
+                f"the header {name[:40].decode('latin-1')!r} has more than "
+                f"{MAX_HEADER_BYTES:,} bytes.",
             )
     return None
 
@@ -201,7 +199,7 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._unparsed += len(self._piece)
             self._began_in_body = self.stage() == "body"
             super().data_received(self._piece)
-            if self._unparsed > HEAD_BYTES and not self._is_refused:
+            if self._unparsed > MAX_HEAD_BYTES and not self._is_refused:
                 self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
             if not self._is_refused:
                 self._set_timer()
@@ -221,11 +219,11 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._set_timer()
             self.schedule_parsing()
         elif self._timer is None:  # unread data is dropped in the end
-            self._timer = self.loop.call_later(KEEP_ALIVE, self.transport.abort)
+            self._timer = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         """Sends status 400 for data that is not HTTP."""
-        if self._unparsed > HEAD_BYTES:
+        if self._unparsed > MAX_HEAD_BYTES:
             self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
         else:
             self._refuse(BAD_REQUEST, "this is not HTTP/1.1.")
@@ -239,7 +237,7 @@ class _Bounded(_Base):  # type: ignore[misc]
         self._clear_timer()
         self._timed = timed
         if stage == "head" or not self.is_pending:
-            seconds = KEEP_ALIVE if stage == "idle" else self.head_seconds
+            seconds = KEEP_ALIVE_SECONDS if stage == "idle" else self.head_seconds
             self._timer = self.loop.call_later(seconds, self._end_late, stage)
 
     def _clear_timer(self) -> None:
@@ -595,14 +593,14 @@ def serve(
     config = uvicorn.Config(
         app,
         http=connection_class(header_seconds, parser),
-        h11_max_incomplete_event_size=HEAD_BYTES,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_CLOSING,
     )
     sys.setswitchinterval(_SWITCH)

@@ -22,7 +22,7 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.serve.limits import TOO_LARGE, BadRequest, HTTPError, ServerLimits
+from t2t_torch.serve.limits import MAX_TENSORS, TOO_LARGE, BadRequest, HTTPError, ServerLimits
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
@@ -31,7 +31,6 @@ from t2t_torch.serve.model import (
     extent_of,
 )
 from t2t_torch.serve.protocol import (
-    MAX_TENSORS,
     InferenceRequest,
     RequestInput,
     flat,
