@@ -212,7 +212,7 @@ def test_connections_have_one_deadline_to_close(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(uvicorn.Server, "shutdown", close)
     monkeypatch.setattr(server_module, "_CLOSING", 0.1)
-    monkeypatch.setattr(server_module._Listener, "_is_asked", lambda self: True)
+    monkeypatch.setattr(server_module._Listener, "_is_active", lambda self: True)
     config = uvicorn.Config(lambda: None, timeout_graceful_shutdown=5, log_config=None)
     listener = server_module._Listener(config, GracefulShutdown(), "http://x/")
     listener.servers = []

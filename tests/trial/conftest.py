@@ -24,6 +24,12 @@ from t2t_torch.trial.pytorch_trial import TrialContext
 TRIALS = Path(__file__).parent / "trials"
 
 
+@pytest.fixture(autouse=True)
+def no_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests change a trial's code within a second, which its cached bytecode would not show."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+
 @pytest.fixture
 def trials() -> Path:
     """The directory of trials as users wrote them."""
