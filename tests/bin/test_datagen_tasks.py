@@ -69,6 +69,7 @@ def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
 STEPS = 15 + 4 + (2 + 2 + 1 + 3) + 2 * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "steps",
     [

@@ -283,6 +283,7 @@ def test_a_second_trainer_is_refused_and_sigterm_saves_what_is_resumed_bit_equal
     assert [name for name in whole if not torch.equal(whole[name], resumed[name])] == []
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_that_accumulates_two(arguments, tmp_path):
     def report(run, split):
         lines = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())

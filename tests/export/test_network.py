@@ -134,6 +134,7 @@ def test_tags_by_a_softmax_keep_their_rules(settings):
     check_agrees(model, given, onnxruntime.InferenceSession(network.SerializeToString()))
 
 
+@pytest.mark.slow
 def test_layers_of_lstm_are_operators_of_onnx_and_the_model_stays_as_it_was():
     model, given, network, before = exported("bilstm_tagger", LABELLING["bilstm_tagger"])
     operators = [node.op_type for node in network.graph.node]

@@ -58,6 +58,7 @@ def _refused(folder: Path, **parts: Any) -> str:
     return str(error.value)
 
 
+@pytest.mark.slow
 def test_a_tensor_goes_in_and_one_comes_out(tmp_path: Path) -> None:
     done = _export(tmp_path, code())
     assert done.verified.rows == 25 and done.verified.batches == 4
@@ -244,6 +245,7 @@ def test_an_artifact_that_answers_otherwise_is_not_written(
     assert "model:    output = [" in told and "artifact: output = [" in told
 
 
+@pytest.mark.slow
 def test_the_command_exports_a_trial_and_refuses_what_is_for_problems(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

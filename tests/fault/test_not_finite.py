@@ -134,6 +134,7 @@ def test_fewer_in_a_row_do_not_end_the_run(make_estimator, break_at):
     assert run.state.skipped == 4
 
 
+@pytest.mark.slow
 def test_as_many_end_it_and_leave_the_checkpoint_before(make_estimator, break_at):
     break_at({4, 5, 6})
     run = make_estimator(max_consecutive_nonfinite=3, local_eval_frequency=2)

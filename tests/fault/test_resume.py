@@ -143,6 +143,7 @@ def test_dropout_is_at_work_in_these_tests(train_in_parts, whole):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "trainer.json"])
 def test_a_newest_checkpoint_that_is_cut_short_is_passed_over(

@@ -25,6 +25,7 @@ def test_every_place_for_a_plot_has_one_and_every_plot_a_place(evil_statistics):
     assert len(places) == len(set(places))
 
 
+@pytest.mark.slow
 def test_plots_take_their_colours_and_size_from_the_page(evil_statistics):
     for svg in draw(evil_statistics).values():
         assert not [color for color in (INK, LINE, *SERIES) if color in svg]
