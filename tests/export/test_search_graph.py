@@ -48,11 +48,11 @@ class _Made(NamedTuple):
     session: Any
 
 
-def model_of(name: str, seed: int = 0) -> Any:
+def model_of(name: str, seed: int = 0, **changes: Any) -> Any:
     """A small model with random weights, large ones, so that its outputs are different."""
     torch.manual_seed(seed)
     model_class = registry.model(name)
-    hparams = small(registry.hparams(f"{name}_tiny")).replace(**{**QUICK, **SLOW}[name])
+    hparams = small(registry.hparams(f"{name}_tiny")).replace(**{**QUICK, **SLOW}[name], **changes)
     model = model_class(
         hparams, text_features(has_inputs=model_class.texts[1] > 0 and "_lm" not in name)
     )
@@ -205,7 +205,7 @@ def graph_of(model: Any, predictor: Predictor, hparams: DecodeHParams) -> Graph:
 @pytest.mark.slow
 @pytest.mark.parametrize(("members", "search"), ATTENTIONS, ids=["n-best", "two models"])
 def test_a_graph_looks_where_the_model_looks(members: int, search: dict[str, Any]) -> None:
-    models = [model_of("transformer", seed) for seed in range(members)]
+    models = [model_of("transformer", seed, num_decoder_layers=2) for seed in range(members)]
     model = models[0] if members == 1 else Ensemble(models)
     hparams = DecodeHParams(extra_length=9, write_alignments=True, **search)
     predictor = Predictor(model, registry.problem("dates_to_iso"), models[0].features, hparams)
