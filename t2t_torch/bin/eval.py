@@ -114,7 +114,7 @@ def _run() -> int:
     directory = RunDirectory(_flag("output_dir"))
     record = directory.task()
     shared.check_is_of_run(FLAGS, record, directory.path, of_several=False)
-    target = shared.file_to_write(FLAGS, "output_json")
+    target = shared.file_to_write(FLAGS, "output_json", stdout=True)
     files, decoding = _files()
 
     def open_run(world: World) -> tuple[RunDirectory, LearningTask]:
@@ -149,7 +149,7 @@ def _evaluate_trial() -> int:
     """Evaluates a run of a trial on its validation loader; returns the exit code."""
     from t2t_torch.trial.predictor import open_task
 
-    target = shared.file_to_write(FLAGS, "output_json")
+    target = shared.file_to_write(FLAGS, "output_json", stdout=True)
     shared.check_is_of_trial(FLAGS, _FLAGS_OF_PROBLEMS)
 
     def open_run(world: World) -> tuple[RunDirectory, TrialTask]:
@@ -295,7 +295,7 @@ def _evaluate_ensemble() -> int:
             f"--hparams={_flag('hparams')}: several runs are evaluated with their own. Leave it "
             "out, or give one run."
         )
-    target = shared.file_to_write(FLAGS, "output_json")
+    target = shared.file_to_write(FLAGS, "output_json", stdout=True)
     files, decoding = _files()
     split = _split()
     first = run_of(runs[0])

@@ -280,10 +280,13 @@ def require(values: flags.FlagValues, *names: str) -> None:
         raise UsageError(f"missing flags:\n{listed}")
 
 
-def file_to_write(values: flags.FlagValues, name: str) -> Path | None:
+def file_to_write(values: flags.FlagValues, name: str, *, stdout: bool = False) -> Path | None:
     """Returns the file that a flag names, checked before any work; None if the flag is not set.
 
-    `-` is not checked.
+    Args:
+      values: the flags.
+      name: name of the flag.
+      stdout: True if `-` means the standard output; it is returned unchecked.
 
     Raises:
       UsageError: it is a folder, its folder does not exist, or it cannot be written.
@@ -292,7 +295,7 @@ def file_to_write(values: flags.FlagValues, name: str) -> Path | None:
     if not value:
         return None
     file = Path(value)
-    if value == "-":
+    if stdout and value == "-":
         return file
     if file.is_dir():
         raise UsageError(f"--{name}={file} is a folder; name a file.")

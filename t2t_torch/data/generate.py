@@ -199,7 +199,7 @@ class Parts:
         runs = [] if part is None else [run for entries in part.runs.values() for run in entries]
         try:
             good = all((place / run.file).stat().st_size == run.bytes for run in runs)
-        except OSError:
+        except (OSError, ValueError):  # ValueError: a damaged name with a NUL character
             return None
         return part if good else None
 

@@ -84,9 +84,8 @@ class Phrases(NamedTuple):
           written: [B, t] ids.
 
         Returns:
-          [B, P, L] bool: at j, True if the last j ids are the first j of the phrase and the phrase
-          is
-            longer.
+          [B, P, L] bool: at j, True if the last j ids are the first j of the phrase and the
+            phrase is longer.
         """
         longest = self.ids.size(-1)
         padded = F.pad(written, (longest, 0), value=NOTHING)

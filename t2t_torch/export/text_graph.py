@@ -359,7 +359,7 @@ class InputGraph:
       cutters: by field, what splits its text into words.
       features: the problem's features.
       limits: the lengths to which inputs are truncated.
-      given: the features that are encoded, by name.
+      selected: the features that are encoded, by name.
       windows: the windows of a text that is split into several; features have a row for each.
 
     Attributes:

@@ -30,7 +30,7 @@ TEXTS = ("text", "tree")
 _LETTERS = 5  # approximate characters per word
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ServedModel(ABC):
     """One served version of a model: an artifact, a run or a trial.
 

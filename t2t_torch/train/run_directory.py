@@ -35,7 +35,7 @@ import pydantic
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
-from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.errors import CheckpointError, HParamsError, T2TError
 from t2t_torch.files import STAGED_SUFFIX, staged
 from t2t_torch.train.run_config import changed_fields
 
@@ -318,14 +318,17 @@ class RunDirectory:
         """
         try:
             values = json.loads(text)
-            sources = values.pop("provenance", {}).values()
-        except (ValueError, AttributeError):
+            sources = [name for name in values.pop("provenance", {}).values() if type(name) is str]
+        except (ValueError, AttributeError, TypeError):
             return kind  # `from_json` reports the error
         if values.keys() <= kind.model_fields.keys():
             return kind
         known = registry.list_names("hparams")
         for name in dict.fromkeys((self.task().hparams_set, *sources)):
-            wider = type(registry.hparams(name)) if name in known else kind
+            try:
+                wider = type(registry.hparams(name)) if name in known else kind
+            except T2TError:
+                continue  # the message about fields that do not fit is more helpful
             if issubclass(wider, kind) and values.keys() <= wider.model_fields.keys():
                 return wider
         return kind

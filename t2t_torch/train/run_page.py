@@ -70,7 +70,7 @@ def add_start(directory: Path, estimator: Estimator) -> None:
 def starts_of(directory: Path) -> list[dict[str, Any]]:
     """Returns the recorded starts in order; incomplete lines are skipped."""
     try:
-        lines = (directory / STARTS_NAME).read_bytes().splitlines()
+        lines = (directory / STARTS_NAME).read_text("utf-8", errors="replace").encode().splitlines()
     except FileNotFoundError:
         return []
     return [start for line in lines if (start := report_of(line)) is not None]

@@ -399,7 +399,7 @@ class Reader:
       made: objects created by the trial's code on startup; None during startup.
 
     Attributes:
-      found: the captured values.
+      capture: the captured values.
     """
 
     def __init__(

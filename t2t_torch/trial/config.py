@@ -694,7 +694,7 @@ class ExperimentConfig(Section):
         Args:
           hparams: the chosen values, nested; stored under "hyperparameters".
         """
-        whole = _joined(type(self)().model_dump(mode="json", exclude_none=True), self._written)
+        whole = _joined(_defaults(type(self)), self._written)
         whole.update({key: getattr(self, key) for key in _RETENTION_KEYS})
         return {**whole, "hyperparameters": copy.deepcopy(dict(hparams))}
 
@@ -732,6 +732,19 @@ def _ignored_keys(
         elif within is not None and isinstance(value, Mapping):
             names += _ignored_keys(within, value, f"{prefix}{key}.")
     return names
+
+
+def _defaults(section: type[Section]) -> dict[str, Any]:
+    """Returns the defaults of a section as they are declared, without those that are None."""
+    defaults: dict[str, Any] = {}
+    for key, field in section.model_fields.items():
+        nested = section.section(key)
+        default = field.get_default(call_default_factory=True)
+        if nested is not None:
+            defaults[key] = _defaults(nested)
+        elif default is not None:
+            defaults[key] = list(default) if isinstance(default, tuple) else copy.deepcopy(default)
+    return defaults
 
 
 def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:

@@ -131,7 +131,9 @@ class Source:
         Raises:
           TrialError: the directory, file or module does not exist.
         """
-        head, class_name = split_spec(spec)
+        head, colon, class_name = spec.rpartition(":")
+        if not colon or Path(spec).exists():
+            head, class_name = spec, ""
         path = Path(head).expanduser()
         if path.is_dir() or (path.is_file() and path.suffix == ".py"):
             return cls(spec, path.resolve(), "", class_name)

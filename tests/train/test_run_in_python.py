@@ -52,3 +52,16 @@ def test_a_model_of_the_base_class_of_hparams_is_loaded_with_the_class_of_its_se
         estimator.train(1)
     assert t2t_torch.load(directory.path, device="cpu").model.hparams == task.hparams
     assert directory.hparams(HParams) == task.hparams
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", '{"provenance": [1], "b": 1}', '{"provenance": {"a": {}}, "b": 1}']
+)
+def test_hparams_of_another_form_are_refused(make_task, tmp_path, text):
+    run = RunDirectory(tmp_path / "run")
+    with Estimator(make_task(), run, RunConfig(train_steps=1)) as estimator:
+        estimator.begin()
+    (tmp_path / "run" / "hparams.json").write_text(text)
+    (tmp_path / "run" / "SHA256SUMS").unlink()
+    with pytest.raises(CheckpointError, match=r"hparams.json does not fit"):
+        run.hparams(HParams)
