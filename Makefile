@@ -53,7 +53,7 @@ test: .venv/developer ## run the tests; all that CI runs
 	# Two workers of one thread each: OpenMP's threads of two would wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -q -m "not slow"
 
-quick: .venv/developer ## run about a tenth of the tests, of every kind, in under a minute
+quick: .venv/developer ## run about a tenth of the tests, of every kind, in about a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(WORKERS) -q -m "not slow" --quick
 
 slow: .venv/developer ## run the tests that `make test` leaves out, as they take minutes

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
-from t2t_torch.errors import RegistryError, UsageError
+from t2t_torch.errors import RegistryError, T2TError, UsageError
 from t2t_torch.search_space import RangedHParams
 
 if TYPE_CHECKING:
@@ -363,6 +363,7 @@ _BUILT_IN_FOLDERS = {
     "reader": "readers",
 }
 
+_H = TypeVar("_H", bound="HParams")
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
 
 
@@ -453,6 +454,35 @@ def model(name: str) -> type[T2TModel]:
 def hparams(name: str) -> HParams:
     """Creates the hparams set of this name; each field records the set that it comes from."""
     return cast("HParams", _find("hparams", name)())
+
+
+def hparams_class(kind: type[_H], text: str, sets: Iterable[str] = ()) -> type[_H]:
+    """Returns the class whose fields hyperparameters written as JSON have.
+
+    It is a subclass of `kind` if the hparams set that they come from adds fields to `kind`, and is
+    `kind` itself if no known set does: reading the text then names the fields that do not fit.
+
+    Args:
+      kind: the class that the model needs, `model.HParams`.
+      text: output of `HParams.to_json`, which names the sets of its values.
+      sets: names of sets to try before those.
+    """
+    try:
+        values = json.loads(text)
+        sources = [name for name in values.pop("provenance", {}).values() if type(name) is str]
+    except (ValueError, AttributeError, TypeError):
+        return kind  # no JSON object: `from_json` reports it
+    if values.keys() <= kind.model_fields.keys():
+        return kind
+    known = list_names("hparams")
+    for name in dict.fromkeys((*sets, *sources)):
+        try:
+            wider = type(hparams(name)) if name in known else kind
+        except T2TError:
+            continue
+        if issubclass(wider, kind) and values.keys() <= wider.model_fields.keys():
+            return wider
+    return kind
 
 
 def ranged_hparams(name: str) -> RangedHParams:

@@ -41,7 +41,8 @@ os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 # through all modules and thousands of tests, a second of work where memory runs out in a test.
 gc.disable()
 
-# A file of tests that starts processes or exports models, which takes seconds.
+# A file of tests that starts processes or exports models, which takes seconds.  `phrases` and
+# `bin.exporter` are an exported model and the command that makes one.
 SLOW_FILE = re.compile(
     r"^(?:import|from) (?:subprocess|(?:torch\.)?multiprocessing|forked|processes|together"
     r"|t2t_torch\.(?:export|hooks|data\.task))|torch\.export|run_together|phrases: Path"
@@ -59,7 +60,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Does not import a file of which `--quick` runs no test."""
     if not config.getoption("quick") or not collection_path.name.startswith("test_"):
         return None
-    return True if not _is_quick(collection_path) and not _has_quick(collection_path) else None
+    return None if _is_quick(collection_path) or _has_quick(collection_path) else True
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -153,8 +153,8 @@ class FrozenLanguageModel(nn.Module):
                 " t2t-trainer writes it: leave it out, and give contextual_embeddings."
             ) from None
         kind: Any = registry.model(name)
-        # Texts are independent: there is no state across batches.
-        hparams = kind.HParams.from_json(written).replace(stream_length=0)
+        hparams = registry.hparams_class(kind.HParams, written).from_json(written)
+        hparams = hparams.replace(stream_length=0)  # texts are independent: no state across batches
         features = Features({}, {_TARGET: Text(text.encoder)})
         self.model = kind(hparams, features)
         self.size = int(kind.target_width(hparams, features, _TARGET))

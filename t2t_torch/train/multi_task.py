@@ -44,8 +44,10 @@ class MultiTask(LearningTask):
       problem: the problems to train on.
       model: class of the models.
       hparams: hyperparameters of all models.
+      data_dir: directory of the generated shards.
       vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
-      **options: other arguments of `ProblemTask`.
+      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
+      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
 
     Raises:
       HParamsError: hyperparameters are not supported for several problems.
@@ -61,18 +63,28 @@ class MultiTask(LearningTask):
         model: type[T2TModel],
         hparams: HParams,
         *,
+        data_dir: Path,
         vocab_dir: Path,
-        **options: Any,
+        loader_workers: int = 1,
+        pin_memory: bool = False,
     ) -> None:
         for part in problem.components:
             check_features(model, part.features(vocab_dir), part.full_name)
         _check(hparams)
         super().__init__(problem, model, hparams, vocab_dir)
         self._selected = problem.selected
-        self._workers = options.get("loader_workers", 1)
-        self._pin_memory = options.get("pin_memory", False)
+        self._workers = loader_workers
+        self._pin_memory = pin_memory
         self.tasks = {
-            part.full_name: ProblemTask(part, model, hparams, vocab_dir=vocab_dir, **options)
+            part.full_name: ProblemTask(
+                part,
+                model,
+                hparams,
+                data_dir=data_dir,
+                vocab_dir=vocab_dir,
+                loader_workers=loader_workers,
+                pin_memory=pin_memory,
+            )
             for part in problem.components
         }
         counted = {task.counted for task in self.tasks.values()}
@@ -150,15 +162,38 @@ class MultiTask(LearningTask):
 
 
 def task_of(
-    problem: Problem, model: type[T2TModel], hparams: HParams, **options: Any
+    problem: Problem,
+    model: type[T2TModel],
+    hparams: HParams,
+    *,
+    data_dir: Path,
+    vocab_dir: Path,
+    loader_workers: int = 1,
+    pin_memory: bool = False,
 ) -> LearningTask:
-    """Returns the task of one or several problems; `options` are arguments of `ProblemTask`.
+    """Returns the task of one or several problems, with the arguments of `ProblemTask`.
 
     Raises:
       HParamsError: also if settings for several problems are set for one.
     """
-    if isinstance(problem, MultiProblem):
-        return MultiTask(problem, model, hparams, **options)
+    if not isinstance(problem, MultiProblem):
+        _check_one(problem, hparams)
+    kind: Callable[..., LearningTask] = (
+        MultiTask if isinstance(problem, MultiProblem) else ProblemTask
+    )
+    return kind(
+        problem,
+        model,
+        hparams,
+        data_dir=data_dir,
+        vocab_dir=vocab_dir,
+        loader_workers=loader_workers,
+        pin_memory=pin_memory,
+    )
+
+
+def _check_one(problem: Problem, hparams: HParams) -> None:
+    """Rejects settings that have a meaning only for several problems."""
     names = ["multiproblem_shared", "multiproblem_weights"]
     names += ["mixing_schedule"] if problem.mixing_schedule is None else []
     faults = [name for name in names if getattr(hparams, name)]
@@ -167,7 +202,6 @@ def task_of(
             f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "
             "out, or name a MultiProblem (docs/several_problems.md)."
         )
-    return ProblemTask(problem, model, hparams, **options)
 
 
 def _check(hparams: HParams) -> None:

@@ -35,7 +35,7 @@ import pydantic
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
-from t2t_torch.errors import CheckpointError, HParamsError, T2TError
+from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.files import STAGED_SUFFIX, staged
 from t2t_torch.train.run_config import changed_fields
 
@@ -303,35 +303,13 @@ class RunDirectory:
         """
         text = self._read(self._hparams_file)
         try:
-            return self._class_of_set(kind, text).from_json(text)
+            # A run in Python does not record the name of its set.
+            return registry.hparams_class(kind, text, [self.task().hparams_set]).from_json(text)
         except HParamsError as error:
             raise CheckpointError(
                 f"{self._hparams_file} does not fit {kind.__name__}: {error} "
                 f"{self._restoring(self._hparams_file)}"
             ) from error
-
-    def _class_of_set(self, kind: type[HParamsT], text: str) -> type[HParamsT]:
-        """Returns the class of the run's hparams set if it adds fields to `kind`; else `kind`.
-
-        The set is the one of `task.json`, or one that `hparams.json` names as the source of a
-        field: a run in Python does not record the name of its set.
-        """
-        try:
-            values = json.loads(text)
-            sources = [name for name in values.pop("provenance", {}).values() if type(name) is str]
-        except (ValueError, AttributeError, TypeError):
-            return kind  # `from_json` reports the error
-        if values.keys() <= kind.model_fields.keys():
-            return kind
-        known = registry.list_names("hparams")
-        for name in dict.fromkeys((self.task().hparams_set, *sources)):
-            try:
-                wider = type(registry.hparams(name)) if name in known else kind
-            except T2TError:
-                continue  # the message about fields that do not fit is more helpful
-            if issubclass(wider, kind) and values.keys() <= wider.model_fields.keys():
-                return wider
-        return kind
 
     @property
     def has_checkpoints(self) -> bool:

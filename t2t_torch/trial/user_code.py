@@ -131,9 +131,7 @@ class Source:
         Raises:
           TrialError: the directory, file or module does not exist.
         """
-        head, colon, class_name = spec.rpartition(":")
-        if not colon or Path(spec).exists():
-            head, class_name = spec, ""
+        head, class_name = split_spec(spec)
         path = Path(head).expanduser()
         if path.is_dir() or (path.is_file() and path.suffix == ".py"):
             return cls(spec, path.resolve(), "", class_name)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import recording
 
-TOLERANCE = 5e-3
-"""Relative; of losses and probabilities after some steps on another processor: the losses of the
-transformer on an AMD EPYC differ by 0.003 from those on the Intel Xeon of the recording."""
+TOLERANCE = 2e-3
+"""Relative; of losses and probabilities after some steps on another processor."""
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ import torch
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.hparam import hp
+from t2t_torch.hparams.lstm_lm import LstmLmHParams
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
@@ -185,6 +187,22 @@ def test_the_architecture_is_kept_with_the_run(made, tmp_path):
     ]
     assert json.loads(retained)["model"] == "lstm_lm"
     assert json.loads(retained)["hparams"]["embedding_size"] == 6
+
+
+class LongerHParams(LstmLmHParams):
+    """Those of the model and one more."""
+
+    note: str = hp("", "What a user wants to remember.")
+
+
+def test_hparams_of_the_language_model_may_be_of_a_subclass(made, tmp_path):
+    @registry.register_hparams
+    def lstm_lm_longer() -> LongerHParams:
+        return LongerHParams(hidden_size=8, embedding_size=6, stream_rows=2, note="by hand")
+
+    hparams = registry.hparams("lstm_lm_longer").parse("stream_length=4")
+    made("lm", "foretold_places", "lstm_lm", hparams, 3)
+    labelled(made, more=f"contextual_embeddings={tmp_path / 'lm'},contextual_size=5")
 
 
 def test_float16_that_cannot_be_trained_is_refused_before_the_first_step(made, tmp_path):
