@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from t2t_torch.features import Feature
@@ -23,11 +25,29 @@ class Loss(NamedTuple):
     weight: Tensor
 
 
+class _HasLosses(Protocol):
+    @property
+    def losses(self) -> Mapping[str, Loss]:
+        """Losses by target."""
+
+
+def total_loss(output: _HasLosses) -> Loss:
+    """Returns the loss of a batch; for several targets the sum, weighted by examples.
+
+    (`T2TModel.forward` assigns this weight for several targets.)  The weights differ if an example
+    lacks a target; their mean still adds up over batches.
+    """
+    losses = output.losses.values()
+    sums = torch.stack([loss.sum for loss in losses])
+    weights = torch.stack([loss.weight.float() for loss in losses])
+    return Loss(sums.sum(), weights.mean())
+
+
 class TargetLoss(nn.Module, abc.ABC):
     """Elementwise loss of a target; the caller adds up and excludes padding.
 
     A registered loss is a subclass.  It is chosen by name, with the hparam `loss` or by the
-    problem; see `docs/losses.md`.
+    problem; see `docs/reference/losses.md`.
 
     Attributes:
       of: supported types of targets.

@@ -19,7 +19,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
-from t2t_torch.loss import Loss
+from t2t_torch.loss import Loss, total_loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Modality
 from t2t_torch.objectives import target_loss, training_losses
@@ -88,13 +88,23 @@ class Output(NamedTuple):
     """Output of a teacher-forced pass.
 
     Attributes:
-      logits: logits by target, [B, T, V] float32 of a text, [B, C] of classes ...; empty in TRAIN,
-        where the loss is computed without them.
+      logits: logits by target, [B, T, V] float32 of a text, [B, C] of classes ...; empty in
+        training mode, where the loss is computed without them: `model.logits(batch)` computes them.
       losses: losses by target.
     """
 
     logits: dict[str, Tensor]
     losses: dict[str, Loss]
+
+    @property
+    def loss(self) -> Tensor:
+        """The mean loss of the batch, a differentiable scalar: `output.loss.backward()`.
+
+        For several targets it is the sum of their losses.  Loops over several devices or unequal
+        batches add the sums and weights of `losses` and divide once.
+        """
+        total = total_loss(self)
+        return total.sum / total.weight.clamp(min=1e-12)
 
 
 class State(Protocol):
@@ -354,7 +364,7 @@ class T2TModel(nn.Module, abc.ABC):
             _SLOW.add(type(self))
             print(
                 f"{type(self).__name__} has no encode and step: decoding is slow, because each "
-                "step runs its body over all ids before it (docs/add_a_model.md)",
+                "step runs its body over all ids before it (docs/how_to/add_a_model.md)",
                 file=sys.stderr,
             )
         inputs = {

@@ -579,6 +579,21 @@ def import_usr_dir(directory: str | Path) -> None:
     add_folder(folder)
 
 
+DECLARATIONS = "declarations"
+"""Folder of a data directory with the declarations that were made in Python; see `api.generate`."""
+
+
+def add_declarations(data_dir: str | Path | None) -> None:
+    """Adds the declarations in a data directory, if it has any, as a registry folder.
+
+    Raises:
+      RegistryError: a declaration has a name that is already taken.
+    """
+    folder = Path(data_dir or "", DECLARATIONS).expanduser()
+    if data_dir and any(folder.glob("*.json")) and not has_python(folder):
+        import_usr_dir(folder)
+
+
 def usr_dirs() -> list[str]:
     """Lists the absolute paths of the users' directories, in the order of addition."""
     return [str(root) for root in _STATE.roots if not root.is_relative_to(PACKAGE)]

@@ -37,7 +37,7 @@ FLOORS = {
     "ensemble": 4, "objectives": 4,
     "checkpoint": 5, "optimizers": 5, "optim": 5, "schedules": 5, "distributed": 5, "hooks": 5,
     "train": 5, "decode": 5, "export": 5,
-    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6,
+    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6, "api": 6,
 }  # fmt: skip
 TORCH_LINE = 2
 """The last floor above which nothing imports torch."""

@@ -63,7 +63,7 @@ def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
             given.add(other)  # where the run ends is said in one way or the other
     words = dict(read.words)
     if "hp" not in values and read.hparams:  # `t2t-trainer` applies the object itself
-        words["hparams"] = [f"--hparams={_pairs(read.hparams)}"]
+        words["hparams"] = [f"--hparams={pairs(read.hparams)}"]
     return [*(word for name, ws in words.items() if name not in given for word in ws), *known]
 
 
@@ -219,7 +219,7 @@ def argument(values: flags.FlagValues, name: str, value: Any) -> str:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in items]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -227,7 +227,7 @@ def _content(path: Path) -> dict[str, Any]:
         return dict(items)
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=pairs)
+        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
     except FileNotFoundError:
         raise UsageError(f"--config={path}: there is no such file.") from None
     except OSError as error:
@@ -265,8 +265,8 @@ def _kind(flag: flags.Flag[Any]) -> str:
     return kinds.get(flag.parser.flag_type(), "a string")
 
 
-def _pairs(values: Mapping[str, Any]) -> str:
-    """Formats an object for `--hparams`."""
+def pairs(values: Mapping[str, Any]) -> str:
+    """Formats an object as the value of a flag of `OBJECTS`: name=value,..."""
     from t2t_torch.params import value_text
 
     return ",".join(f"{name}={value_text(value)}" for name, value in values.items())
@@ -282,7 +282,7 @@ def _words(flag: flags.Flag[Any], name: str, value: Any) -> list[str] | None:
         return [] if flag.default is None else None
     kind = _kind(flag)
     if name in OBJECTS and isinstance(value, dict):
-        return [f"--{name}={_pairs(value)}"]
+        return [f"--{name}={pairs(value)}"]
     if kind == "a list of strings":
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             return None

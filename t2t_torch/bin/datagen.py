@@ -7,7 +7,7 @@ Several commands may run at the same time.
 
     t2t-datagen --declare=train.csv --declare_to=my_problems/support_tickets.json
 
-inspects your own data and writes the declaration of a problem (docs/own_data.md).
+inspects your own data and writes the declaration of a problem (docs/tutorials/own_data.md).
 """
 
 from __future__ import annotations
@@ -311,10 +311,11 @@ _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite ve
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    return shared.run_main(_run, FLAGS, __doc__, argv)
+    return shared.run_main(run, FLAGS, __doc__, argv)
 
 
-def _run() -> int:
+def run() -> int:
+    """Generates the data, or does what the flags select instead; returns the exit code."""
     if _flag("declare"):
         target = _flag("declare_to")
         return declare(Path(_flag("declare")), Path(target) if target else None)

@@ -1,11 +1,12 @@
 """Evaluates a checkpoint of a run without changing the run.
 
-    t2t-eval --output_dir=run --data_dir=data
-    t2t-eval --output_dir=run --data_dir=data --checkpoint_path=best --eval_use_test_set
-    t2t-eval --output_dir=run --data_dir=data --checkpoint_path=6000 --output_json=eval.json
-    t2t-eval --output_dir=run --data_dir=data --output=eval    # eval/results.json, eval/rows.tsv
+    t2t-eval --output_dir=run
+    t2t-eval --output_dir=run --checkpoint_path=best --eval_use_test_set
+    t2t-eval --output_dir=run --checkpoint_path=6000 --output_json=eval.json
+    t2t-eval --output_dir=run --output=eval    # eval/results.json, eval/rows.tsv
 
-Problem, model, hyperparameters and vocabularies come from the run directory.  If the run keeps an
+Problem, model, hyperparameters, vocabularies and, unless --data_dir is given, the data come from
+the run.  If the run keeps an
 average of its weights, the average is evaluated.  For a trial, evaluates its validation loader:
     t2t-eval --output_dir=run_of_a_trial
 Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.eval ...
@@ -96,17 +97,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     return shared.run_main(_run, FLAGS, __doc__, argv)
 
 
+def _run() -> int:
+    evaluate()
+    return 0
+
+
 def _split() -> Split:
     return Split.TEST if _flag("eval_use_test_set") else Split.EVAL
 
 
-def _run() -> int:
+def evaluate() -> dict[str, Any] | None:
+    """Evaluates the run of the flags; prints the results and writes the requested files.
+
+    Returns:
+      The results as JSON values; None in processes of torchrun other than the first.
+
+    Raises:
+      SystemExit: a signal ended the evaluation.
+    """
     from t2t_torch.loading import trial_of
 
     shared.require(FLAGS, "output_dir")
     if any(map(trial_of, _flag("output_dir").split(","))):
         return _evaluate_trial()
-    shared.require(FLAGS, "data_dir")
+    shared.take_data_dir_of_run(FLAGS)
     if "," in _flag("output_dir"):
         return _evaluate_ensemble()
     from t2t_torch.train.run_directory import RunDirectory
@@ -124,19 +138,18 @@ def _run() -> int:
 
     split = _split()
     evaluated = _evaluated(open_run, split)
-    if evaluated.signal:
-        return 128 + evaluated.signal
-    if evaluated.leads:  # the other processes have ended: the rows may take long
-        checkpoint, task = evaluated.checkpoint, evaluated.task
-        about = (record.problem, record.model, checkpoint.step, split)
-        results = _results(*about, str(checkpoint.path), evaluated.metrics)
-        _report(results, target)
-        if files is not None:
-            run = (_flag("output_dir"), str(checkpoint.path))
-            dtype = task.hparams.activation_dtype
-            problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
-            _write(files, results, run, problems, decoding, dtype)
-    return 0
+    if not evaluated.leads:
+        return None  # the rows may take long
+    checkpoint, task = evaluated.checkpoint, evaluated.task
+    about = (record.problem, record.model, checkpoint.step, split)
+    results = _results(*about, str(checkpoint.path), evaluated.metrics)
+    _report(results, target)
+    if files is not None:
+        run = (_flag("output_dir"), str(checkpoint.path))
+        dtype = task.hparams.activation_dtype
+        problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
+        _write(files, results, run, problems, decoding, dtype)
+    return results
 
 
 _FLAGS_OF_PROBLEMS = (
@@ -145,8 +158,8 @@ _FLAGS_OF_PROBLEMS = (
 )
 
 
-def _evaluate_trial() -> int:
-    """Evaluates a run of a trial on its validation loader; returns the exit code."""
+def _evaluate_trial() -> dict[str, Any] | None:
+    """Evaluates a run of a trial on its validation loader."""
     from t2t_torch.trial.predictor import open_task
 
     target = shared.file_to_write(FLAGS, "output_json", stdout=True)
@@ -157,13 +170,13 @@ def _evaluate_trial() -> int:
         return directory, task
 
     evaluated = _evaluated(open_run, Split.EVAL)
-    if evaluated.signal:
-        return 128 + evaluated.signal
-    if evaluated.leads:
-        task, checkpoint = evaluated.task, evaluated.checkpoint
-        about = (task.name, evaluated.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
-        _report(_results(*about, evaluated.metrics), target)
-    return 0
+    if not evaluated.leads:
+        return None
+    task, checkpoint = evaluated.task, evaluated.checkpoint
+    about = (task.name, evaluated.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
+    results = _results(*about, evaluated.metrics)
+    _report(results, target)
+    return results
 
 
 class Evaluated(NamedTuple):
@@ -174,7 +187,6 @@ class Evaluated(NamedTuple):
       model: class name of the model.
       checkpoint: evaluated checkpoint.
       metrics: scalar metrics; empty after a signal.
-      signal: number of the signal that ended the evaluation, or 0.
       leads: True if this process prints the results.
     """
 
@@ -182,12 +194,15 @@ class Evaluated(NamedTuple):
     model: str
     checkpoint: Checkpoint
     metrics: dict[str, float]
-    signal: int
     leads: bool
 
 
 def _evaluated(open_run: Callable[[World], tuple[RunDirectory, Task]], split: Split) -> Evaluated:
-    """Evaluates a checkpoint of a run on a split, in all processes."""
+    """Evaluates a checkpoint of a run on a split, in all processes.
+
+    Raises:
+      SystemExit: a signal ended it.
+    """
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stopping import StopRequest
@@ -199,7 +214,9 @@ def _evaluated(open_run: Callable[[World], tuple[RunDirectory, Task]], split: Sp
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
             metrics = dict(estimator.evaluate())
             model = type(estimator.model).__name__
-            return Evaluated(task, model, checkpoint, metrics, estimator.signal, world.leads)
+            if estimator.signal:
+                raise SystemExit(128 + estimator.signal)
+            return Evaluated(task, model, checkpoint, metrics, world.leads)
 
 
 def _files() -> tuple[Files | None, DecodeHParams]:
@@ -281,7 +298,7 @@ def _write(
     print(f"results written to {files.results}")
 
 
-def _evaluate_ensemble() -> int:
+def _evaluate_ensemble() -> dict[str, Any]:
     """Evaluates several runs as an ensemble, in this process."""
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
     from t2t_torch.decode.loading import registered
@@ -317,7 +334,7 @@ def _evaluate_ensemble() -> int:
     _report(results, target)
     if files is not None:
         _write(files, results, (runs, _flag("checkpoint_path")), (), decoding)
-    return 0
+    return results
 
 
 def _task(directory: RunDirectory, world: World) -> LearningTask:

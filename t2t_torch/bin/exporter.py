@@ -1,9 +1,9 @@
 """Exports a run to one ONNX graph, from raw inputs to predictions, and verifies it.
 
-    t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact
-    t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --checkpoint=average:8
-    t2t-exporter --output_dir=run --data_dir=data --export_dir=artifact --quantize=int8
-    t2t-exporter --output_dir=run1,run2 --data_dir=data --export_dir=artifact
+    t2t-exporter --output_dir=run --export_dir=artifact
+    t2t-exporter --output_dir=run --export_dir=artifact --checkpoint=average:8
+    t2t-exporter --output_dir=run --export_dir=artifact --quantize=int8
+    t2t-exporter --output_dir=run1,run2 --export_dir=artifact
     t2t-exporter --output_dir=run --export_dir=weights --format=safetensors
     t2t-exporter --output_dir=run_of_a_trial --export_dir=artifact
 
@@ -38,7 +38,9 @@ class ExporterOptions(Settings):
         path=True,
     )
     data_dir: str | None = hp(
-        None, "Directory of the generated data, on whose dev split it is verified.", path=True
+        None,
+        "Directory of the generated data, on whose dev split it is verified; by default the run's.",
+        path=True,
     )
     problem: str | None = hp(
         None, "Of a run of several problems, the one that is exported; else its own."
@@ -92,6 +94,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    with shared.ending_on_signals():
+        print(export())
+    return 0
+
+
+def export() -> str:
+    """Exports the run of the flags; returns a summary."""
     from t2t_torch.loading import trial_of
 
     shared.require(FLAGS, "output_dir", "export_dir")
@@ -120,10 +129,7 @@ def _run() -> int:
         decode_hparams=parse_decode_hparams(_flag("decode_hparams"), to_write=False),
     )
     request.check()
-    exporter = _exporter(request, is_trial=is_trial)
-    with shared.ending_on_signals():
-        print(exporter.export(request))
-    return 0
+    return str(_exporter(request, is_trial=is_trial).export(request))
 
 
 def _exporter(request: Request, *, is_trial: bool) -> type[Exporter]:
@@ -171,7 +177,7 @@ def _check_flags() -> None:
             "out, or export a graph: --format=onnx"
         )
     if form != "safetensors":
-        shared.require(FLAGS, "data_dir")
+        shared.take_data_dir_of_run(FLAGS)
         return
     unread = [name for name in ("data_dir", "verify_rows") if FLAGS[name].present]
     if unread:

@@ -29,7 +29,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
 
@@ -65,6 +65,7 @@ atexit.register(gc.freeze)
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
+_R = TypeVar("_R")
 _LARGEST = 2**31 - 1
 _LARGEST_SEED = 2**63 - 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -113,7 +114,7 @@ class CommonOptions(Settings):
         repeated=True,
     )
     trust_code: bool = hp(
-        False, "Executes Python code that comes with the run; see docs/security.md."
+        False, "Executes Python code that comes with the run; see docs/explanation/security.md."
     )
     registry_help: bool = hp(
         False, "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
@@ -213,6 +214,50 @@ class CommandFlags(flags.FlagValues):
         """Returns the value of a flag."""
         return self[name].value
 
+    def set(self, settings: Mapping[str, Any]) -> None:
+        """Sets all flags from Python values; those without a value, or with None, get defaults.
+
+        Args:
+          settings: values by flag.  A path may be a `Path`, and a flag of `config_file.OBJECTS` a
+            mapping.
+
+        Raises:
+          UsageError: there is no such flag, or a value does not fit; all are reported.
+        """
+        self.reset()
+        faults = []
+        for name, value in settings.items():
+            field: Setting | None = self.__dict__["fields"].get(name)
+            if field is None:
+                faults.append(f"unknown setting {name!r}.{_flag_hint(self, name, ())}")
+                continue
+            if value is None:
+                continue
+            if field.is_list:
+                items = [value] if isinstance(value, str | Path) else value
+                value = tuple(str(one) if isinstance(one, Path) else one for one in items)
+            elif isinstance(value, Path):
+                value = str(value)
+            elif name in config_file.OBJECTS and isinstance(value, Mapping):
+                value = config_file.pairs(value)
+            if fault := field.fault(value):
+                faults.append(f"{name}={value!r}: {fault}. ({name}: {field.meaning})")
+            elif field.path:
+                value = os.path.expanduser(value)  # noqa: PTH111 -- as `PathParser`
+            self[name].value = list(value) if field.is_list else value
+            self[name].present = 1
+        if faults:
+            self.reset()
+            raise UsageError(f"{self.__dict__['command']}: " + "\n".join(faults))
+        for name in settings:
+            _check_size(name, self[name])
+
+    def reset(self) -> None:
+        """Sets all flags to their defaults."""
+        for name in self:
+            self[name].unparse()
+            self[name].present = 0
+
     def json_schema(self) -> dict[str, Any]:
         """Returns the JSON schema of the command's `--config` file."""
         from pydantic import Field, create_model
@@ -278,6 +323,30 @@ def require(values: flags.FlagValues, *names: str) -> None:
     if missing:
         listed = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
         raise UsageError(f"missing flags:\n{listed}")
+
+
+def take_data_dir_of_run(values: flags.FlagValues) -> None:
+    """Sets `--data_dir` to the folder that the run of `--output_dir` was trained on, if not given.
+
+    Raises:
+      CheckpointError: there is no run.
+      UsageError: the run does not record the folder, or it no longer exists.
+    """
+    if values["data_dir"].value:
+        return
+    from t2t_torch.train.run_directory import RunDirectory
+
+    directory = RunDirectory(str(values["output_dir"].value).split(",")[0])
+    directory.task()  # reports a missing run
+    known = config_file.remembered(directory.path, ["data_dir"], values).get("data_dir")
+    if known and not Path(known).is_dir():
+        raise UsageError(
+            f"--data_dir is needed: '{directory.path}' was trained on {known}, which no longer "
+            "exists. Give its present location, or generate it again with t2t-datagen."
+        )
+    if not known:
+        require(values, "data_dir")
+    values["data_dir"].value = known
 
 
 def file_to_write(values: flags.FlagValues, name: str, *, stdout: bool = False) -> Path | None:
@@ -409,6 +478,52 @@ def run_main(
         return EXIT_CODE
 
 
+def arguments_of(values: CommandFlags, settings: Mapping[str, Any]) -> list[str]:
+    """Returns the arguments of a command for values given in Python.
+
+    Raises:
+      UsageError: as `CommandFlags.set`.
+    """
+    with _IN_PYTHON:
+        try:
+            values.set(settings)
+            given = [name for name in values if values[name].present]
+            return [config_file.argument(values, name, values[name].value) for name in given]
+        finally:
+            values.reset()
+
+
+_IN_PYTHON = threading.RLock()
+"""Held by a function of a command that is called from Python: the flags are global."""
+
+
+def call(values: CommandFlags, main: Callable[[], _R], settings: Mapping[str, Any]) -> _R:
+    """Calls a function of a command with the flags set from Python.
+
+    Args:
+      values: flags of the command.
+      main: function that reads the flags.
+      settings: values by flag; see `CommandFlags.set`.
+
+    Returns:
+      The result of `main`.
+
+    Raises:
+      T2TError: as the command; it is not printed.
+      KeyboardInterrupt: SIGINT ended the command, after it had saved.
+    """
+    with _IN_PYTHON:
+        try:
+            values.set(settings)
+            return _within(main, values)
+        except SystemExit as stop:
+            if stop.code == INTERRUPTED:
+                raise KeyboardInterrupt from None
+            raise
+        finally:
+            values.reset()
+
+
 def _write_error_file(message: str) -> None:
     """Writes an error message to the file that torchrun prints when it ends."""
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
@@ -423,16 +538,23 @@ def _write_error_file(message: str) -> None:
 def _execute(main: Callable[[], int | None], values: flags.FlagValues) -> int:
     """Imports the users' folders; lists all names or runs the command; returns the exit code."""
     _start_logging(values["verbosity"].value or 0)
-    lists_names = "registry_help" in values and values["registry_help"].value
+    if "registry_help" not in values or not values["registry_help"].value:
+        return _within(main, values) or 0
     try:
-        if "t2t_usr_dir" in values:
-            for directory in values["t2t_usr_dir"].value or ():
-                registry.import_usr_dir(directory)
+        return _within(lambda: 0, values)
     finally:  # A user's file that cannot be read does not hide the other names.
-        if lists_names:
-            print(registry.help_string(), end="")
+        print(registry.help_string(), end="")
+
+
+def _within(main: Callable[[], _R], values: flags.FlagValues) -> _R:
+    """Imports the users' folders; calls a function that may execute the code of trusted runs."""
+    if "t2t_usr_dir" in values:
+        for directory in values["t2t_usr_dir"].value or ():
+            registry.import_usr_dir(directory)
+    if "data_dir" in values:
+        registry.add_declarations(values["data_dir"].value)
     with trusting("trust_code" in values and bool(values["trust_code"].value)):
-        return 0 if lists_names else main() or 0
+        return main()
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
@@ -539,7 +661,7 @@ def keep_freed_memory() -> bool:
     By default glibc returns large tensors to the kernel, and the next step pays for every page
     again.  The cost depends on the machine and on the size of the tensors: a training step of
     `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without this setting; a
-    step that computes all logits 0.56 s and 0.90 s (docs/benchmarks.md).  Without glibc nothing
+    step that computes all logits 0.56 s and 0.90 s (docs/reference/benchmarks.md).  Without glibc nothing
     changes.
 
     Returns:

@@ -12,6 +12,7 @@ text, PyTorch searches with the same beam, length penalty and lengths as the art
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -43,7 +44,10 @@ class LatencyOptions(Settings):
         None, "The run, whose model answers by PyTorch in float32; none by default.", path=True
     )
     data_dir: str | None = hp(
-        None, "The generated data, whose test split (else dev split) is asked.", path=True
+        None,
+        "Directory of the generated data, whose test split (else dev split) gives the inputs; by "
+        "default that of --output_dir.",
+        path=True,
     )
     problem: str | None = hp(None, "Of a run of several problems, the one that is asked.")
     inputs: str | None = hp(
@@ -87,6 +91,9 @@ def _run() -> int:
             f"--problem={_flag('problem')} is for --output_dir, a run of several problems; an "
             "artifact answers for one. Leave it out."
         )
+    if _flag("output_dir") and not _flag("inputs"):
+        with contextlib.suppress(UsageError):  # then the artifact's own examples are used
+            shared.take_data_dir_of_run(FLAGS)
     figures = shared.file_to_write(FLAGS, "json")
     from t2t_torch.runtime.session import Artifact
     from t2t_torch.serve.latency import measure

@@ -173,14 +173,16 @@ def processes() -> int:
 
 
 @contextlib.contextmanager
-def training(directory: RunDirectory, early: EarlyExit) -> Iterator[tuple[World, StopRequest]]:
+def training(
+    directory: RunDirectory, early: EarlyExit | None
+) -> Iterator[tuple[World, StopRequest]]:
     """Joins the processes and takes over signals; unlocks the run directory at the end."""
     from t2t_torch.distributed.process_group import join_world
 
     shared.keep_freed_memory()
     with (
         join_world(use_gpu=flag("worker_gpu") > 0) as world,
-        early.gives_way_to(StopRequest()) as stop,
+        early.gives_way_to(StopRequest()) if early else StopRequest() as stop,
     ):
         try:
             yield world, stop

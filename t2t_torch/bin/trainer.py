@@ -13,9 +13,10 @@ SIGTERM, SIGINT or SIGUSR1 saves and stops with exit code 128 + the signal's num
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+    from t2t_torch.train.task import Hook
 
 
 _OF_SEARCHES = (
@@ -55,6 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
+    with contextlib.ExitStack() as stack:
+        return run(lambda: stack.enter_context(EarlyExit(flag("signal_exit_code"))))
+
+
+def run(early_exit: Callable[[], EarlyExit | None], callbacks: Sequence[Hook] = ()) -> int:
+    """Runs the command with the flags that are set; returns its exit code.
+
+    Args:
+      early_exit: returns the handling of signals until torch is imported; None leaves them alone.
+      callbacks: hooks in addition to those of `--hooks`.
+    """
     if flag("hparams_range"):
         from t2t_torch.bin.tuner import autotune
 
@@ -63,8 +76,7 @@ def _run() -> int:
 
     if trial_run.is_requested():
         check_flags()
-        with EarlyExit(flag("signal_exit_code")) as early:
-            return trial_run.run(early)
+        return trial_run.run(early_exit(), callbacks)
     _check_no_trial()
     if flag("help_hparams"):
         shared.require(FLAGS, "hparams_set")
@@ -73,8 +85,7 @@ def _run() -> int:
     check_flags()
     if flag("dry_run"):
         return _dry_run()
-    with EarlyExit(flag("signal_exit_code")) as early:
-        return _prepare(early)
+    return _prepare(early_exit(), callbacks)
 
 
 def _check_no_trial() -> None:
@@ -91,7 +102,7 @@ def _check_no_trial() -> None:
         raise UsageError(f"--{', --'.join(names)}: of a search; give --hparams_range=..., too.")
 
 
-def _prepare(early: EarlyExit) -> int:
+def _prepare(early: EarlyExit | None, callbacks: Sequence[Hook]) -> int:
     from t2t_torch.train.run_directory import RunDirectory
 
     if not flag("print_config"):
@@ -112,7 +123,7 @@ def _prepare(early: EarlyExit) -> int:
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
         _print_sources(directory, recalled)
-    return _run_schedule(directory, record, hparams, early)
+    return _run_schedule(directory, record, hparams, early, callbacks)
 
 
 def _nowhere() -> Path:
@@ -133,7 +144,11 @@ def _print_sources(directory: RunDirectory, recalled: Sequence[str]) -> None:
 
 
 def _run_schedule(
-    directory: RunDirectory, record: TaskRecord, hparams: HParams, early: EarlyExit
+    directory: RunDirectory,
+    record: TaskRecord,
+    hparams: HParams,
+    early: EarlyExit | None,
+    callbacks: Sequence[Hook],
 ) -> int:
     # torch takes seconds to import: everything before is answered without it.
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
@@ -151,7 +166,7 @@ def _run_schedule(
         hparams = with_architecture(resolve(hparams, world, before), before)
         task = _task(directory, record, hparams, world)
         config = run_config(record.train_steps)
-        hooks = chosen_hooks(config, hparams)
+        hooks = [*callbacks, *chosen_hooks(config, hparams)]
         with Estimator(task, directory, config, world=world, stop=stop, hooks=hooks) as estimator:
             experiment = Experiment(estimator)
             if decoding is not None:

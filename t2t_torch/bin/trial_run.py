@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_config import RunConfig
+    from t2t_torch.train.task import Hook
     from t2t_torch.trial.config import Scale
     from t2t_torch.trial.task import TrialTask
 
@@ -243,16 +245,16 @@ def is_requested() -> bool:
     return bool(flag("output_dir")) and directory.exists and bool(directory.task().trial)
 
 
-def run(early: EarlyExit) -> int:
+def run(early: EarlyExit | None, callbacks: Sequence[Hook] = ()) -> int:
     """Runs the command; returns its exit code."""
     try:
-        return _run(early)
+        return _run(early, callbacks)
     except InvalidHP as error:
         print(f"error: InvalidHP: {error}", file=sys.stderr)
         return INVALID_HP
 
 
-def _run(early: EarlyExit) -> int:
+def _run(early: EarlyExit | None, callbacks: Sequence[Hook]) -> int:
     _check_flags()
     directory = RunDirectory(flag("output_dir") or _NOWHERE)
     lines = _recall(directory)
@@ -263,7 +265,7 @@ def _run(early: EarlyExit) -> int:
     pytorch_trial.name_run(Path(flag("output_dir")) if flag("output_dir") else None)
     if flag("test_mode"):
         return _test(record, config)
-    return _with_restarts(directory, record, config, early)
+    return _with_restarts(directory, record, config, early, callbacks)
 
 
 def _recall(directory: RunDirectory) -> list[str]:
@@ -367,7 +369,11 @@ def _absolute(spec: str) -> str:
 
 
 def _with_restarts(
-    directory: RunDirectory, record: RunRecord, config: ExperimentConfig, early: EarlyExit
+    directory: RunDirectory,
+    record: RunRecord,
+    config: ExperimentConfig,
+    early: EarlyExit | None,
+    callbacks: Sequence[Hook],
 ) -> int:
     """Trains; after an error in the trial's code, restarts from the newest checkpoint.
 
@@ -381,7 +387,7 @@ def _with_restarts(
     while True:
         estimators: list[Estimator] = []
         try:
-            return _train(directory, record, config, early, estimators)
+            return _train(directory, record, config, early, callbacks, estimators)
         except T2TError:
             raise
         except Exception as error:
@@ -412,7 +418,8 @@ def _train(
     directory: RunDirectory,
     record: RunRecord,
     config: ExperimentConfig,
-    early: EarlyExit,
+    early: EarlyExit | None,
+    callbacks: Sequence[Hook],
     made: list[Estimator],
 ) -> int:
     # torch takes seconds to import: everything before is answered without it.
@@ -431,7 +438,7 @@ def _train(
         with world.leader_first() as leads:
             if leads and trains():
                 _claim(directory, record, task, settings, seed)
-        hooks = chosen_hooks(settings, task.hparams)
+        hooks = [*callbacks, *chosen_hooks(settings, task.hparams)]
         with Estimator(task, directory, settings, world=world, stop=stop, hooks=hooks) as estimator:
             made.append(estimator)
             _run_schedule(estimator, Experiment(estimator), config)

@@ -1,4 +1,4 @@
-"""Data loaders for training and evaluation, with prefetching.
+"""Data loaders for training and evaluation, with prefetching; splits as data sets of PyTorch.
 
 The plan determines the order; torchdata's nodes prefetch.  Their state is not used: the position is
 the number of global batches consumed, and nothing else is stored.
@@ -12,23 +12,29 @@ import hashlib
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from torch.utils import data
 from torchdata import nodes
 
-from t2t_torch.errors import T2TError
+from t2t_torch import registry
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import T2TError, UsageError
+from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, Collator
-from t2t_torch.pipeline.plan import ORDER_VERSION, EpochPlan, PlanReport
+from t2t_torch.pipeline.plan import ORDER_VERSION, Batching, EpochPlan, PlanReport
 from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
 from t2t_torch.pipeline.training_split import MIXTURE_VERSION, MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.reports.column_statistics import Column
 
 if TYPE_CHECKING:
-    from t2t_torch.data.shards import Shards
     from t2t_torch.features import Features
-    from t2t_torch.pipeline.plan import Batching
+    from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
 
 
 T = TypeVar("T")
@@ -314,3 +320,137 @@ def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:
         return {name: tensor.pin_memory() for name, tensor in make(work).items()}
 
     return make_pinned
+
+
+# A split as a data set of PyTorch.
+
+
+@dataclasses.dataclass(frozen=True)
+class OnePass:
+    """Batches of one pass; each iteration makes them again.
+
+    Args:
+      count: number of batches.
+      make: returns an iterator of at least that many batches.
+    """
+
+    count: int
+    make: Callable[[], Iterator[Batch]]
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yields each batch once."""
+        return itertools.islice(self.make(), self.count)
+
+
+class Dataset(data.Dataset[dict[str, Any]]):
+    """The rows of a split; `dataset[i]` is a dict of decoded values.
+
+        >>> dataset = t2t.Dataset("translate_multi30k_ende", "data", "dev")
+        >>> len(dataset), dataset[0]
+        (1014, {'inputs': 'A group of men are loading cotton onto a truck', 'targets': ...})
+
+    Args:
+      problem: a problem, or its name.
+      data_dir: directory of the generated data.
+      split: "train", "dev" or "test".
+
+    Attributes:
+      problem: the problem.
+      features: its features, by name.
+      split: the split.
+
+    Raises:
+      DataError: the data was not generated, or a file is missing, truncated or altered.
+      RegistryError: there is no such problem.
+      UsageError: there is no such split.
+    """
+
+    def __init__(
+        self, problem: Problem | str, data_dir: str | Path, split: Split | str = Split.TRAIN
+    ) -> None:
+        registry.add_declarations(data_dir)
+        self.problem = registry.problem(problem) if isinstance(problem, str) else problem
+        if isinstance(split, str) and split not in {one.value for one in Split}:
+            names = ", ".join(repr(one.value) for one in Split)
+            raise UsageError(f"there is no split {split!r}; splits are {names}.")
+        self.split = Split(split)
+        self._shards = Shards.open(data_dir, self.problem.dataset_name, self.split)
+        self.features = self.problem.features(Path(data_dir))
+        columns = self.features.columns
+        self._columns = {
+            name: Column(self._shards.column(columns.get(name, name)))
+            for name in self.features.stored
+        }
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        """Returns the values of a row, by feature: texts, labels, numbers, pictures.
+
+        Raises:
+          IndexError: there is no such row.
+        """
+        row = self.ids(index)
+        return {
+            name: feature.restore(name, self.features, row)
+            for name, feature in self.features.stored.items()
+        }
+
+    def ids(self, index: int) -> dict[str, Any]:
+        """Returns the stored numbers of a row, by feature, each [length].
+
+        Raises:
+          IndexError: there is no such row.
+        """
+        place = index + len(self) if index < 0 else index
+        if not 0 <= place < len(self):
+            raise IndexError(f"row {index} of {len(self)}")
+        return {name: column.row(place) for name, column in self._columns.items()}
+
+    def batches(
+        self, hparams: HParams | str, *, shuffle: bool | None = None, seed: int = 1, epoch: int = 0
+    ) -> OnePass:
+        """Returns the batches of one pass, each a dict of tensors for a model.
+
+        Rows of similar length are batched together; `batch_size` counts tokens for problems of
+        texts, and examples for others.
+
+        Args:
+          hparams: hyperparameters, or the name of a set.
+          shuffle: True for the order of training, which differs in each epoch and leaves out rows
+            that are longer than `max_length`; False for a fixed order of all rows.  Default: True
+            for the training split.
+          seed: seed of the order.
+          epoch: number of the pass, from 0.
+
+        Raises:
+          DataError: no row fits.
+          HParamsError: hparams do not fit the features.
+        """
+        chosen = registry.hparams(hparams) if isinstance(hparams, str) else hparams
+        batching = Batching.of(self.problem, chosen)
+        if shuffle is None:
+            shuffle = self.split is Split.TRAIN
+        if not shuffle:
+            batching = dataclasses.replace(batching, longest_row=max(self._lengths(), default=0))
+            fixed = EvalBatches(self._shards, self.features, batching)
+            return OnePass(len(fixed), fixed.__iter__)
+        shuffled = TrainBatches(self._shards, self.features, batching, seed=seed)
+        count = shuffled.plan.batches_per_epoch
+
+        def make() -> Iterator[Batch]:
+            start = epoch * count
+            return iter(TrainBatches(self._shards, self.features, batching, seed=seed, start=start))
+
+        return OnePass(count, make)
+
+    def _lengths(self) -> Iterator[int]:
+        columns = self.features.columns
+        for name, feature in self.features.all.items():
+            stored = self._shards.lengths[columns.get(name, name)]
+            if len(stored):
+                yield int(feature.lengths(stored).max())

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import NotFiniteError
-from t2t_torch.train.task import total_loss
+from t2t_torch.loss import total_loss
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import TrainState

@@ -33,6 +33,7 @@ from t2t_torch.distributed.network import (
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.errors import T2TError
+from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
 from t2t_torch.train.crash import INITIALIZATION, dump, seed_batch
@@ -47,7 +48,7 @@ from t2t_torch.train.stopping import (
     with_mean,
 )
 from t2t_torch.train.summary import Progress, Summary, banner, warm_start_lines
-from t2t_torch.train.task import TrainMeter, in_step, total_loss
+from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:
     from t2t_torch.train.run_directory import RunDirectory

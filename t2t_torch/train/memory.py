@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.distributed.precision import Precision
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.loss import total_loss
 from t2t_torch.train.crash import INITIALIZATION, seed_batch
 from t2t_torch.train.run_config import DEFAULT_SEED, steps_of_run
-from t2t_torch.train.task import reported_hparams, total_loss
+from t2t_torch.train.task import reported_hparams
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World

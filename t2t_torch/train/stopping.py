@@ -191,9 +191,9 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 class StopRequest:
     """Request by SIGTERM, SIGINT or SIGUSR1 to save and stop; true once a signal was received.
 
-    As a context manager it installs handlers, and restores the previous ones on exit.  The handler
-    only sets a flag, which the training loops poll between batches; a second signal has the
-    system's default effect.
+    As a context manager it installs handlers, and restores the previous ones on exit; outside the
+    main thread, where Python allows no handlers, it does nothing.  The handler only sets a flag,
+    which the training loops poll between batches; a second signal has the system's default effect.
 
     Attributes:
       signal: number of the signal, 0 if there was none.
@@ -217,6 +217,8 @@ class StopRequest:
             os.write(2, f"\n{name}: stopping after this batch; again to stop at once\n".encode())
 
     def __enter__(self) -> StopRequest:
+        if threading.current_thread() is not threading.main_thread():
+            return self
         for number in SIGNALS:
             self._previous[number] = signal.signal(number, self._ask)
         return self

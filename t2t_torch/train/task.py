@@ -417,18 +417,6 @@ def reported_hparams(task: Task) -> Mapping[str, Any]:
     return task.hparams.model_dump(mode="json") if task.chosen is None else task.chosen
 
 
-def total_loss(output: Output) -> Loss:
-    """Returns the loss of a batch; for several targets the sum, weighted by examples.
-
-    (`T2TModel.forward` assigns this weight for several targets.)  The weights differ if an example
-    lacks a target; their mean still adds up over batches.
-    """
-    losses = output.losses.values()
-    sums = torch.stack([loss.sum for loss in losses])
-    weights = torch.stack([loss.weight.float() for loss in losses])
-    return Loss(sums.sum(), weights.mean())
-
-
 # Interface: callbacks for training events.
 
 

@@ -37,8 +37,13 @@ def test_old_runs_and_artifacts_answer_and_old_runs_resume(workspace):
 
 @pytest.mark.slow
 def test_models_learn_and_answer_as_before(workspace):
+    """As in one of the recordings: after 20 steps those of two processors differ by 0.003."""
     computed = recording.compute("losses", workspace, recording.BEFORE)
-    assert recording.differences(recording.read("losses"), computed, tolerance=TOLERANCE) == []
+    differences = [
+        recording.differences(recording.read(section), computed, tolerance=TOLERANCE)
+        for section in ("losses", "losses_amd_epyc")
+    ]
+    assert [] in differences, min(differences, key=len)
 
 
 def test_a_difference_is_found():

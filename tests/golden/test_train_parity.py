@@ -19,12 +19,12 @@ from torch import nn
 from t2t_torch import registry
 from t2t_torch.features import Features, Text
 from t2t_torch.interop import tensor2tensor
+from t2t_torch.loss import total_loss
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.optim.gradient import GradientFinisher
 from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.optim.settings import learning_rate
 from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
-from t2t_torch.train.task import total_loss
 
 FOLDER = Path(__file__).parent / "train_parity"
 BATCHES = dict(np.load(FOLDER / "batches.npz"))

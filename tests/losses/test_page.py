@@ -1,4 +1,4 @@
-"""docs/losses.md tells what there is."""
+"""docs/reference/losses.md tells what there is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from t2t_torch import registry
 from t2t_torch.features import Real
 from t2t_torch.hparam import HParams
 
-PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "losses.md").read_text("utf-8")
 ROWS = dict(re.findall(r"^\| `(\w+)` \| ((?:`[A-Z]\w+`(?:, )?)+) \|", PAGE, re.M))
 
 

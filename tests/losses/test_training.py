@@ -10,8 +10,8 @@ from loss_targets import PAIRS
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, MultiLabel, Real, SoftLabel, Span, Tags, Text
+from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
-from t2t_torch.train.task import total_loss
 
 STEPS = 12
 

@@ -12,10 +12,10 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Real, TreeFeature, Words, WordStarts
 from t2t_torch.features.word import WordLabel
 from t2t_torch.hparams.rnng import RNNGHParams
+from t2t_torch.loss import total_loss
 from t2t_torch.models.rnng import RNNG
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tree import TransitionEncoder
-from t2t_torch.train.task import total_loss
 
 WORDS = Words(IntegerEncoder(17))
 PHRASES = TreeFeature(TransitionEncoder(["S", "NP", "VP"]))

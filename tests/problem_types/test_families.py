@@ -15,6 +15,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError, RegistryError, UsageError
 from t2t_torch.features import IGNORED, UNKNOWN
+from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.classification import (
@@ -41,7 +42,6 @@ from t2t_torch.testing import check_problem, small
 from t2t_torch.text.encoder import WordCutter
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.task import total_loss
 
 CITIES = ("Boston", "Denver", "Oslo")
 

@@ -15,10 +15,10 @@ from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import eval as evaluate_command
 from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.errors import HParamsError, RegistryError, UsageError
+from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.train.multi_model import problem_weights, share
 from t2t_torch.train.multi_task import named, task_of
-from t2t_torch.train.task import total_loss
 
 from .two_problems import SMALL
 

@@ -1,0 +1,568 @@
+"""The library: what the commands do, as functions.
+
+    import t2t_torch as t2t
+
+    t2t.generate("translate_multi30k_ende", data_dir="data", tmp_dir="raw")
+    model = t2t.train(
+        problem="translate_multi30k_ende", model="transformer", hparams_set="transformer_multi30k",
+        data_dir="data", output_dir="run", train_steps=2000,
+    )
+    model(["A dog runs."])                         # -> ["Ein Hund rennt."]
+    t2t.evaluate("run")                            # -> {"bleu": ..., ...}
+    artifact = t2t.export("run", "artifact")
+    with t2t.serve("artifact") as server:
+        print(server.url)
+
+`generate`, `train`, `evaluate`, `export` and `serve` take every flag of their command as a keyword,
+and the command calls the same functions.  They raise `T2TError`s.  Nothing here imports torch
+before it is needed.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from t2t_torch import registry
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.errors import DataError, HParamsError, UsageError
+from t2t_torch.files import staged
+from t2t_torch.loading import form_of, load
+from t2t_torch.problem import Problem
+
+if TYPE_CHECKING:
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.features import Features
+    from t2t_torch.hparam import HParams
+    from t2t_torch.model import T2TModel
+    from t2t_torch.runtime.session import Artifact, TensorArtifact
+    from t2t_torch.train.task import Hook
+    from t2t_torch.trial.predictor import TrialPredictor
+
+Declaration: TypeAlias = Mapping[str, Any]
+"""What a declaration of docs/own_data.md says, as a dict.  A file may be a table: a pandas
+DataFrame, a pyarrow Table, or a list of dicts."""
+
+ProblemLike: TypeAlias = "str | Problem | type[Problem] | Declaration"
+
+
+# Parts: problems, models, hyperparameters.
+
+
+def problem(source: ProblemLike, data_dir: str | Path | None = None) -> Problem:
+    """Returns a problem.
+
+    Args:
+      source: name, class, instance, or declaration.
+      data_dir: directory that keeps a declaration, so that other processes find the problem; see
+        `generate`.
+
+    Raises:
+      DataError: the declaration is malformed.
+      RegistryError: there is no such problem.
+      UsageError: a declaration needs `data_dir`.
+    """
+    if isinstance(source, Problem):
+        return source
+    return registry.problem(_name_of(source, data_dir))
+
+
+def model(
+    name: str | type[T2TModel], features: Features, hparams: HParams | str | None = None
+) -> T2TModel:
+    """Returns a new model, in training mode.
+
+    Args:
+      name: registered name or class.
+      features: features of the problem, `problem.features(data_dir)`.
+      hparams: hyperparameters, or the name of a set; default: `<name>_base`.
+
+    Raises:
+      HParamsError: the hparams are of another model, or the model does not fit the features.
+      RegistryError: there is no such model or set.
+    """
+    kind = registry.model(name) if isinstance(name, str) else name
+    chosen = f"{kind.name}_base" if hparams is None else hparams
+    return kind(registry.hparams(chosen) if isinstance(chosen, str) else chosen, features)
+
+
+def hparams(hparams_set: str, **changes: Any) -> HParams:
+    """Returns the hyperparameters of a set, changed.
+
+    Raises:
+      HParamsError: a name is unknown or a value is out of bounds.
+      RegistryError: there is no such set.
+    """
+    made = registry.hparams(hparams_set)
+    return made.replace(**changes) if changes else made
+
+
+def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
+    """Drafts the declaration of a problem from data, as `t2t-datagen --declare`.
+
+    Args:
+      source: file or folder; or a table: a pandas DataFrame, a pyarrow Table, or a list of dicts.
+      name: name of the problem; required for a table.
+      **keys: values that replace those of the draft, for example
+        `fields={"inputs": "text", "targets": "label"}`.
+
+    Returns:
+      The declaration, to be checked and passed to `generate` or `train`.
+
+    Raises:
+      DataError: the data cannot be read, or no problem can be inferred.
+      UsageError: a table has no name.
+    """
+    from t2t_torch.declaration.draft import draft
+
+    if isinstance(source, str | Path):
+        path = Path(source).expanduser()
+        content = dict(draft(path).content)
+        folder = (path if path.is_dir() else path.parent).resolve()
+        content["files"] = _within(content["files"], folder)
+    else:
+        if not name:
+            raise UsageError('a table has no name of its own: declare(table, name="reviews").')
+        with tempfile.TemporaryDirectory() as folder:
+            file = _write_table(source, Path(folder) / f"{name}.parquet")
+            content = dict(draft(file).content)
+        content["files"] = {**content["files"], "train": source}
+    if name:
+        content["problem"] = name
+    return {**content, **keys}
+
+
+# Data, training, evaluation, export, serving.
+
+
+def generate(
+    problem: ProblemLike, data_dir: str | Path, tmp_dir: str | Path | None = None, **settings: Any
+) -> Problem:
+    """Generates the data of a problem, as `t2t-datagen`; keeps data that is there already.
+
+    Args:
+      problem: name, class, instance, or declaration.  A declaration is written into
+        `<data_dir>/declarations`, with its tables as parquet files, and belongs to every run that
+        is trained on it.
+      data_dir: directory of the generated data.
+      tmp_dir: directory of raw files; missing files are downloaded.
+      **settings: any flag of `t2t-datagen`.
+
+    Returns:
+      The problem.
+
+    Raises:
+      DataError: raw files are missing or malformed, or other data of this name is there.
+      RegistryError: there is no such problem.
+      UsageError: a setting is unknown or does not fit.
+    """
+    from t2t_torch.bin import datagen
+    from t2t_torch.bin.flags import call
+
+    name = _name_of(problem, data_dir, overwrite=bool(settings.get("overwrite")))
+    chosen = {"problem": name, "data_dir": data_dir, "tmp_dir": tmp_dir, **settings}
+    call(datagen.FLAGS, datagen.run, chosen)
+    return registry.problem(name)
+
+
+def train(
+    problem: ProblemLike | None = None,
+    model: str | type[T2TModel] | None = None,
+    hparams_set: str | HParams | None = None,
+    *,
+    data_dir: str | Path | None = None,
+    output_dir: str | Path,
+    train_steps: int | None = None,
+    hparams: Mapping[str, Any] | str | None = None,
+    callbacks: Sequence[Hook] = (),
+    **settings: Any,
+) -> Predictor | LabelPredictor | TrialPredictor:
+    """Trains a model, as `t2t-trainer`; resumes the run of `output_dir` exactly.
+
+    Args:
+      problem: name, class, instance, or declaration, whose data is generated if it is missing; not
+        needed to resume.
+      model: registered name or class; not needed to resume.
+      hparams_set: name of a set, or hyperparameters; not needed to resume.
+      data_dir: directory of the generated data; not needed to resume if it has not moved.
+      output_dir: run directory.
+      train_steps: optimizer steps at which the run ends, from its beginning.
+      hparams: changes to the set, by name.
+      callbacks: hooks to call in addition to those of `hooks`, a list of names.
+      **settings: any flag of `t2t-trainer`, for example `local_eval_frequency=500`.
+
+    Returns:
+      The trained model, as `load(output_dir)` returns it.
+
+    Raises:
+      KeyboardInterrupt: the run was interrupted; it has been saved and can be resumed.
+      T2TError: as `t2t-trainer`.
+    """
+    from t2t_torch.bin import trainer
+    from t2t_torch.bin.flags import call
+
+    _check_types(model, hparams_set, callbacks)
+    if isinstance(problem, Mapping):
+        if data_dir is None:
+            raise UsageError("data_dir is needed: the directory for the data of the declaration.")
+        problem = generate(problem, data_dir, settings.get("tmp_dir"))
+    named, changes = _set_and_changes(hparams_set)
+    if isinstance(hparams, str) and changes:
+        raise UsageError("hparams: give a dict of changes if hparams_set is an HParams object.")
+    chosen = {
+        "problem": None if problem is None else _name_of(problem, data_dir),
+        "model": model if model is None or isinstance(model, str) else _registered(model),
+        "hparams_set": named,
+        "hparams": hparams if isinstance(hparams, str) else {**changes, **(hparams or {})} or None,
+        "data_dir": data_dir or _data_dir_of(output_dir),
+        "output_dir": output_dir,
+        "train_steps": train_steps,
+    }
+    code = call(trainer.FLAGS, lambda: trainer.run(lambda: None, callbacks), {**chosen, **settings})
+    if code == 128 + signal.SIGINT:
+        raise KeyboardInterrupt
+    if code:
+        raise SystemExit(code)
+    return load(output_dir)  # type: ignore[return-value]  # a run, not an artifact
+
+
+def evaluate(
+    output_dir: str | Path, data_dir: str | Path | None = None, **settings: Any
+) -> dict[str, float]:
+    """Evaluates a run, as `t2t-eval`.
+
+    Args:
+      output_dir: run directory.
+      data_dir: directory of the generated data; default: that of the run.
+      **settings: any flag of `t2t-eval`, for example `eval_use_test_set=True`.
+
+    Returns:
+      Metrics by name; NaN for an undefined one.
+
+    Raises:
+      T2TError: as `t2t-eval`.
+    """
+    from t2t_torch.bin import eval as evaluation
+    from t2t_torch.bin.flags import call
+    from t2t_torch.train.stopping import short_names
+
+    chosen = {"output_dir": output_dir, "data_dir": data_dir, **settings}
+    results = call(evaluation.FLAGS, evaluation.evaluate, chosen)
+    metrics: dict[str, float | None] = results["metrics"] if results else {}
+    names = short_names(metrics)
+    return {names[name]: float("nan") if v is None else v for name, v in metrics.items()}
+
+
+def export(
+    output_dir: str | Path,
+    export_dir: str | Path,
+    data_dir: str | Path | None = None,
+    **settings: Any,
+) -> Artifact | TensorArtifact | Path:
+    """Exports a run and verifies the result, as `t2t-exporter`.
+
+    Args:
+      output_dir: run directory.
+      export_dir: new directory of the artifact.
+      data_dir: directory of the generated data; default: that of the run.
+      **settings: any flag of `t2t-exporter`, for example `overwrite=True` or `quantize="int8"`.
+
+    Returns:
+      The loaded artifact; its path for the formats safetensors and ctranslate2.
+
+    Raises:
+      T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
+    """
+    from t2t_torch.bin import exporter
+    from t2t_torch.bin.flags import call
+    from t2t_torch.runtime.signature import CTRANSLATE2, SAFETENSORS
+
+    chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
+    print(call(exporter.FLAGS, exporter.export, chosen))
+    if form_of(export_dir) in (SAFETENSORS, CTRANSLATE2):
+        return Path(export_dir)
+    return load(export_dir)  # type: ignore[return-value]  # an artifact, not a run
+
+
+class Server:
+    """A server in another process; `serve` starts one.
+
+    As a context manager it is closed on exit.
+
+    Attributes:
+      url: address of the page and of the API, `http://host:port`.
+    """
+
+    def __init__(self, url: str, process: subprocess.Popen[str]) -> None:
+        self.url = url
+        self._process = process
+        self._log = threading.Thread(target=_copy_log, args=(process.stderr,), daemon=True)
+        self._log.start()
+
+    def __repr__(self) -> str:
+        state = "running" if self._process.poll() is None else "closed"
+        return f"Server({self.url!r}, {state})"
+
+    def predict(self, inputs: Sequence[Any]) -> list[Any]:
+        """Returns the predictions of `POST /predict` for several inputs, each by target.
+
+        Raises:
+          UsageError: the server refused the request, or cannot be reached.
+        """
+        body = json.dumps({"inputs": list(inputs)}).encode()
+        request = urllib.request.Request(f"{self.url}/predict", body, _JSON)
+        try:
+            with urllib.request.urlopen(request) as response:
+                return list(json.load(response)["outputs"])
+        except urllib.error.HTTPError as error:
+            raise UsageError(f"{self.url}/predict: {error.read().decode()}") from None
+        except urllib.error.URLError as error:
+            raise UsageError(f"{self.url}/predict: {error.reason}") from None
+
+    def wait(self) -> int:
+        """Waits until the server ends; returns its exit code."""
+        return self._process.wait()
+
+    def close(self) -> None:
+        """Ends the server after the requests in progress; a second call does nothing."""
+        if self._process.poll() is None:
+            self._process.terminate()
+        self._process.wait()
+        self._log.join()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def serve(
+    path: str | Path, *, host: str = "127.0.0.1", port: int = 8080, **settings: Any
+) -> Server:
+    """Starts `t2t-server` in another process, and returns when it is ready.
+
+    Args:
+      path: an artifact or a run directory.
+      host: address to listen at.
+      port: port; 0 takes a free one.
+      **settings: any flag of `t2t-server`.
+
+    Raises:
+      T2TError: a setting does not fit, or the server cannot start; the message is the server's.
+    """
+    from t2t_torch.bin import server
+    from t2t_torch.bin.flags import arguments_of
+
+    place = "output_dir" if form_of(path) is None else "artifact"
+    chosen = {place: path, "host": host, "port": port, **settings}
+    command = [sys.executable, "-m", "t2t_torch.bin.server", *arguments_of(server.FLAGS, chosen)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines: list[str] = []
+    for line in process.stderr:
+        lines.append(line)
+        event = json.loads(line) if line.startswith("{") else {}
+        if event.get("event") == "listening":
+            return Server(event["url"].rstrip("/"), process)
+    process.stderr.close()
+    process.wait()
+    raise UsageError("".join(lines).strip().removeprefix("error: "))
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _copy_log(log: IO[str]) -> None:
+    """Copies the log of a server to stderr; without a reader the server would block."""
+    with log:
+        for line in log:
+            sys.stderr.write(line)
+
+
+# A problem from a declaration, a class or an instance; hyperparameters as a set and changes.
+
+
+def _name_of(source: ProblemLike, data_dir: str | Path | None, *, overwrite: bool = False) -> str:
+    """Returns the registered name of a problem; registers it if necessary."""
+    if isinstance(source, str):
+        return source
+    if isinstance(source, Mapping):
+        if data_dir is None:
+            raise UsageError("a declaration is written into data_dir: give it, too.")
+        return _declared(source, Path(data_dir).expanduser(), overwrite=overwrite)
+    if isinstance(source, Problem):
+        _registered(type(source))
+        return source.full_name
+    if not (isinstance(source, type) and issubclass(source, Problem)):
+        raise UsageError(
+            "problem: expected a name, a Problem or a declaration, "
+            f"not {type(source).__name__}. Of a table: t2t.declare(table, name=...)."
+        )
+    return _registered(source)
+
+
+def _registered(kind: Any) -> str:
+    """Returns the name of a problem's or a model's class; registers it if it has none."""
+    if "name" not in vars(kind):
+        register = "problem" if issubclass(kind, Problem) else "model"
+        getattr(registry, f"register_{register}")(kind)
+    return str(kind.name)
+
+
+def _declared(declaration: Declaration, data_dir: Path, *, overwrite: bool) -> str:
+    """Writes a declaration and its tables into the data directory; returns the problem's name.
+
+    Raises:
+      RegistryError: the declaration is invalid.
+      UsageError: there is data of another declaration of this name.
+    """
+    from t2t_torch.declaration.problem import problem_of
+
+    name, folder = str(declaration.get("problem", "")), data_dir / registry.DECLARATIONS
+    files: Any = declaration.get("files")
+    tables = {}
+    if isinstance(files, Mapping):
+        tables = {split: value for split, value in files.items() if _is_table(value)}
+        names = {split: f"{name}-{split}.parquet" for split in tables}
+        here = {s: _found_here(value) for s, value in files.items() if s not in tables}
+        files = {split: {**names, **here}[split] for split in files}
+    try:
+        text = json.dumps({**declaration, "files": files}, indent=2, ensure_ascii=False) + "\n"
+    except TypeError as error:
+        raise UsageError(f"a declaration holds JSON values and tables: {error}.") from None
+    path = folder / f"{name}.json"
+    problem_of(json.loads(text), path)  # checks it
+    is_other = path.exists() and path.read_text("utf-8") != text
+    if is_other and not overwrite and Manifest.path(data_dir, name).exists():
+        raise UsageError(
+            f"{data_dir} has data of another declaration of {name!r}, {path}. Give this one "
+            "another name, or replace the data: t2t.generate(..., overwrite=True)."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, table in tables.items():
+        _write_table(table, folder / names[split])
+    _replace(path, text.encode())
+    registry.import_usr_dir(folder)
+    return name
+
+
+def _found_here(files: Any) -> Any:
+    """Returns the paths of a split with those in the working directory made absolute."""
+    if isinstance(files, Mapping):
+        return {name: _found_here(file) for name, file in files.items()}
+    if isinstance(files, list | tuple):
+        return [_found_here(file) for file in files]
+    if isinstance(files, str | Path):
+        path = Path(files).expanduser()
+        return str(path.resolve() if path.exists() else files)
+    return files
+
+
+def _is_table(value: Any) -> bool:
+    rows = isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value)
+    return bool(rows) or hasattr(value, "to_parquet") or hasattr(value, "to_batches")
+
+
+def _write_table(table: Any, path: Path) -> Path:
+    """Writes a pandas DataFrame, a pyarrow Table or a list of dicts as a parquet file.
+
+    Raises:
+      DataError: it is no table, or a column has mixed types.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        if hasattr(table, "to_parquet"):
+            table = pa.Table.from_pandas(table, preserve_index=False)
+        elif not isinstance(table, pa.Table):
+            table = pa.Table.from_pylist([dict(row) for row in table])
+        buffer = io.BytesIO()
+        parquet.write_table(table.replace_schema_metadata(None), buffer)
+    except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"{path.stem}: expected a pandas DataFrame, a pyarrow Table or a list of dicts whose "
+            f"columns each hold one type: {error}."
+        ) from None
+    _replace(path, buffer.getvalue())
+    return path
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Writes a file unless it has this content already."""
+    if not path.exists() or path.read_bytes() != content:
+        with staged(path) as part:
+            part.write_bytes(content)
+
+
+def _check_types(model: Any, hparams_set: Any, callbacks: Sequence[Any]) -> None:
+    """Raises UsageError if an argument that is no flag has the wrong type."""
+    from t2t_torch.hparam import HParams
+    from t2t_torch.model import T2TModel
+    from t2t_torch.train.task import Hook
+
+    is_class = isinstance(model, type) and issubclass(model, T2TModel)
+    if not (model is None or isinstance(model, str) or is_class):
+        raise UsageError(f"model={model!r}: expected a name or a subclass of T2TModel.")
+    if not (hparams_set is None or isinstance(hparams_set, str | HParams)):
+        raise UsageError(f"hparams_set={hparams_set!r}: expected a name or HParams.")
+    for hook in callbacks:
+        if not isinstance(hook, Hook):
+            raise UsageError(f"callbacks: {hook!r} is no t2t.Hook. Pass instances of a subclass.")
+
+
+def _set_and_changes(chosen: str | HParams | None) -> tuple[str | None, dict[str, Any]]:
+    """Returns the name of a set, and the fields in which hyperparameters differ from it.
+
+    Raises:
+      HParamsError: no set has hyperparameters of this class.
+    """
+    if chosen is None or isinstance(chosen, str):
+        return chosen, {}
+    sources = collections.Counter(chosen.provenance.values())
+    names = [*(name for name, _ in sources.most_common()), *registry.list_names("hparams")]
+    known = set(registry.list_names("hparams"))
+    for name in dict.fromkeys(name for name in names if name in known):
+        base = registry.hparams(name)
+        if type(base) is type(chosen):
+            fields = type(chosen).model_fields
+            values = {field: getattr(chosen, field) for field in fields}
+            return name, {f: v for f, v in values.items() if v != getattr(base, f)}
+    raise HParamsError(
+        f"no registered set is of {type(chosen).__name__}: a run records the name of its set. "
+        "Register one with @t2t.registry.register_hparams."
+    )
+
+
+def _data_dir_of(output_dir: str | Path) -> str | None:
+    """Returns the data directory that a run records, if it still exists."""
+    try:
+        content = json.loads((Path(output_dir).expanduser() / "config.json").read_bytes())
+        folder = content.get("data_dir")
+    except (OSError, ValueError, AttributeError):
+        return None  # the trainer reports what is wrong
+    return folder if folder and Path(folder).is_dir() else None
+
+
+def _within(files: Any, folder: Path) -> Any:
+    """Returns the paths of a declaration's `files`, joined to a folder."""
+    if isinstance(files, str):
+        return str(folder / files)
+    if isinstance(files, list):
+        return [_within(file, folder) for file in files]
+    if isinstance(files, dict):
+        return {name: _within(file, folder) for name, file in files.items()}
+    return files

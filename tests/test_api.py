@@ -1,0 +1,272 @@
+"""The library does what the commands do: from a table to a served model, with clear errors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+import t2t_torch as t2t
+from t2t_torch.mode import Split
+from t2t_torch.models.fasttext import Fasttext
+from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.registry import usr_dirs
+
+ROWS = [
+    {"text": f"a {word} {thing} {number}", "label": "good" if word in ("great", "fine") else "bad"}
+    for word in ("great", "fine", "awful", "poor")
+    for thing in ("film", "book", "meal")
+    for number in range(12)
+]
+SMALL = {"batch_size": 32, "learning_rate_warmup_steps": 0}
+
+
+def declaration(name: str = "opinions", **keys: Any) -> dict[str, Any]:
+    return {
+        "problem": name,
+        "kind": "text2class",
+        "files": {"train": ROWS, "eval": 0.2},
+        "fields": {"inputs": "text", "targets": "label"},
+        **keys,
+    }
+
+
+@pytest.fixture
+def trained(tmp_path, own_registry):
+    """A run of the declared problem; its folder."""
+    t2t.train(
+        declaration(),
+        "fasttext",
+        "fasttext_tiny",
+        data_dir=tmp_path / "data",
+        output_dir=tmp_path / "run",
+        train_steps=60,
+        hparams=SMALL,
+        local_eval_frequency=20,
+    )
+    return tmp_path / "run"
+
+
+def test_a_table_becomes_a_run_like_any_other(trained, tmp_path):
+    assert t2t.load(trained)(["a great film", "a poor meal"]) == ["good", "bad"]
+    content = json.loads((trained / "config.json").read_text())
+    assert content["problem"] == "opinions"
+    assert content["hparams"]["batch_size"] == 32
+    # In another process, by the command: the declaration and the data are found through the run.
+    command = [sys.executable, "-m", "t2t_torch.bin.eval", f"--output_dir={trained}"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    metrics = t2t.evaluate(trained)
+    assert metrics["accuracy"] == 1.0
+    assert f"{metrics['loss']:.6g}" in result.stdout
+
+
+def test_an_exported_run_is_served(trained, tmp_path):
+    artifact = t2t.export(trained, tmp_path / "artifact")
+    assert artifact(["a fine book", "an awful book"]) == ["good", "bad"]
+    with t2t.serve(tmp_path / "artifact", port=0) as server:
+        (prediction,) = server.predict(["a fine book"])
+        assert prediction["targets"]["value"] == "good"
+        with pytest.raises(t2t.UsageError, match="input 0"):
+            server.predict([3])
+    assert "closed" in repr(server)
+    with pytest.raises(t2t.UsageError, match="refused"):
+        server.predict(["a fine book"])
+
+
+def test_a_run_is_resumed_and_callbacks_are_called(trained, tmp_path):
+    steps = []
+
+    class Steps(t2t.Hook):
+        def after_step(self, estimator):
+            steps.append(estimator.state.step)
+
+    t2t.train(output_dir=trained, train_steps=65, callbacks=[Steps()])
+    assert steps == [61, 62, 63, 64, 65]
+
+
+def test_training_works_outside_the_main_thread(tmp_path, own_registry):
+    results: list[Any] = []
+
+    def work() -> None:
+        t2t.generate(declaration("elsewhere"), tmp_path)
+        hparams = t2t.hparams("fasttext_tiny", **SMALL)
+        run = tmp_path / "run"
+        results.append(
+            t2t.train(
+                "elsewhere", Fasttext, hparams, data_dir=tmp_path, output_dir=run, train_steps=40
+            )
+        )
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert results[0](["a great film"]) == ["good"]
+    assert json.loads((tmp_path / "run" / "hparams.json").read_text())["batch_size"] == 32
+
+
+def test_classes_of_a_notebook_can_be_trained(tmp_path, own_registry):
+    class Moods(Text2ClassProblem):
+        shards: ClassVar = {Split.TRAIN: 1, Split.EVAL: 1}
+
+        def generate_samples(self, tmp_dir, split):
+            for row in ROWS:
+                yield {"inputs": row["text"], "targets": row["label"]}
+
+    problem = t2t.generate(Moods, tmp_path, num_concurrent_processes=1)
+    assert problem.full_name == "moods"
+    assert t2t.problem(Moods).full_name == "moods"
+    assert len(t2t.Dataset(problem, tmp_path)) == len(ROWS)
+
+
+def test_a_dataset_has_decoded_rows_and_sized_batches(tmp_path, own_registry):
+    t2t.generate(declaration(), tmp_path)
+    dataset = t2t.Dataset("opinions", tmp_path)
+    dev = t2t.Dataset("opinions", str(tmp_path), "dev")
+    assert len(dataset) + len(dev) == len(ROWS)
+    rows = [dataset[index] for index in range(len(dataset))]
+    assert all({"text": row["inputs"], "label": row["targets"]} in ROWS for row in rows)
+    assert dataset[-1] == rows[-1]
+    with pytest.raises(IndexError):
+        dataset[len(dataset)]
+    loader = torch.utils.data.DataLoader(dataset, batch_size=4)
+    assert len(next(iter(loader))["inputs"]) == 4
+
+    hparams = t2t.hparams("fasttext_tiny", batch_size=16)
+    batches, fixed = dataset.batches(hparams), dev.batches(hparams)
+    assert len(batches) == len(list(batches))
+    assert sum(len(batch["targets"]) for batch in fixed) == len(dev)
+    orders = [
+        torch.cat([batch["inputs"].flatten() for batch in dataset.batches(hparams, epoch=epoch)])
+        for epoch in (0, 0, 1)
+    ]
+    assert torch.equal(orders[0], orders[1])
+    assert not torch.equal(orders[0], orders[2])
+
+
+def test_a_plain_loop_learns(tmp_path, own_registry):
+    t2t.generate(declaration(), tmp_path)
+    dataset = t2t.Dataset("opinions", tmp_path)
+    hparams = t2t.hparams("fasttext_tiny", batch_size=16)
+    model = t2t.model("fasttext", dataset.features, hparams)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for epoch in range(6):
+        for batch in dataset.batches(hparams, epoch=epoch):
+            optimizer.zero_grad()
+            model(batch).loss.backward()
+            optimizer.step()
+    model.eval()
+    batch = next(iter(t2t.Dataset("opinions", tmp_path, "dev").batches(hparams)))
+    output = model(batch)
+    loss = output.losses["targets"]
+    assert output.loss.item() == pytest.approx((loss.sum / loss.weight).item())
+    assert torch.equal(output.logits["targets"].argmax(-1), batch["targets"])
+
+
+def test_pandas_and_arrow_tables_are_declared(tmp_path, own_registry):
+    pandas = pytest.importorskip("pandas")
+    pyarrow = pytest.importorskip("pyarrow")
+    for kind, table in {
+        "frame": pandas.DataFrame(ROWS),
+        "arrow": pyarrow.Table.from_pylist(ROWS),
+    }.items():
+        drafted = t2t.declare(table, name=f"opinions_{kind}")
+        assert drafted["kind"] == "text2class"
+        assert drafted["fields"] == {"inputs": "text", "targets": "label"}
+        problem = t2t.generate(drafted, tmp_path)
+        assert len(t2t.Dataset(problem, tmp_path)) > 100
+    assert str(tmp_path / "declarations") in usr_dirs()
+
+
+def test_a_file_is_declared_from_any_folder(tmp_path, own_registry, monkeypatch):
+    (tmp_path / "raw").mkdir()
+    lines = ["text,label", *(f"{row['text']},{row['label']}" for row in ROWS)]
+    (tmp_path / "raw" / "opinions.csv").write_text("\n".join(lines) + "\n")
+    monkeypatch.chdir(tmp_path)
+    problem = t2t.generate(t2t.declare("raw/opinions.csv"), "data")
+    assert problem.full_name == "opinions"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    t2t.generate("opinions", tmp_path / "data", overwrite=True)
+    assert len(t2t.Dataset("opinions", tmp_path / "data")) > 100
+
+
+def test_another_declaration_of_the_same_name_does_not_replace_data(tmp_path, own_registry):
+    t2t.generate(declaration(), tmp_path)
+    t2t.generate(declaration(), tmp_path)
+    file = tmp_path / "declarations" / "opinions.json"
+    before = file.read_bytes()
+    with pytest.raises(t2t.UsageError, match="another declaration of 'opinions'"):
+        t2t.generate(declaration(vocab_size=300), tmp_path)
+    assert file.read_bytes() == before
+    t2t.generate(declaration(vocab_size=300), tmp_path, overwrite=True)
+    assert file.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 3}, "'batch_size' is a hyperparameter"),
+        ({"train_step": 3}, "Did you mean --train_steps"),
+        ({"train_steps": "3"}, "train_steps='3': should be an integer"),
+        ({"train_steps": 0}, "at least 1"),
+        ({"data_dir": 3}, "data_dir=3: should be a string"),
+        ({"output_dir": None}, "--output_dir"),
+        ({"problem": 3}, "not int"),
+        ({"model": 3}, "model=3: expected a name"),
+        ({"hparams_set": 3}, "hparams_set=3: expected a name"),
+        ({"callbacks": ["checkpoint"]}, "is no t2t.Hook"),
+        ({"hparams": {"batchsize": 3}}, "Did you mean 'batch_size'"),
+        ({"hooks": ["nosuchhook"]}, "nosuchhook"),
+        ({"problem": {"kind": "text2class"}}, '"problem": is missing'),
+        ({"problem": {"problem": "x", "kind": "text2class", "files": {"train": object()}}}, "JSON"),
+    ],
+)
+def test_wrong_arguments_are_refused_and_nothing_is_written(
+    arguments, message, tmp_path, own_registry
+):
+    usual = {
+        "problem": "translate_multi30k_ende",
+        "model": "transformer",
+        "hparams_set": "transformer_tiny",
+        "data_dir": tmp_path / "data",
+        "output_dir": tmp_path / "run",
+    }
+    with pytest.raises(t2t.T2TError, match=message):
+        t2t.train(**{**usual, **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unusable_tables_and_servers_are_refused(tmp_path):
+    with pytest.raises(t2t.DataError, match="one type"):
+        t2t.declare([{"a": 1}, {"a": "x"}], name="mixed")
+    with pytest.raises(t2t.UsageError, match="no name of its own"):
+        t2t.declare(ROWS)
+    with pytest.raises(t2t.UsageError, match="no artifact"):
+        t2t.serve(tmp_path / "nothing")
+    with pytest.raises(t2t.UsageError, match="'valid'"):
+        t2t.Dataset("translate_multi30k_ende", tmp_path, "valid")
+
+
+def test_modules_of_the_same_names_can_still_be_imported():
+    from t2t_torch import export, hparams, model, problem, train
+
+    assert problem.Problem is t2t.Problem
+    assert model.T2TModel is t2t.T2TModel
+    assert t2t.hparams("fasttext_tiny").batch_size == hparams.fasttext.fasttext_tiny().batch_size
+    assert callable(export) and callable(train)
+    assert t2t.problem("translate_multi30k_ende").full_name == "translate_multi30k_ende"
+
+
+def test_flags_are_reset_after_a_call(tmp_path, own_registry):
+    from t2t_torch.bin.datagen import FLAGS
+
+    with pytest.raises(t2t.T2TError):
+        t2t.generate("nosuchproblem", tmp_path, max_cases=3)
+    assert FLAGS.value_of("max_cases") != 3
+    assert not FLAGS["max_cases"].present
