@@ -66,8 +66,8 @@ coverage: .venv/developer ## run the tests and print how much of the package the
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --format=total
 
-fault: .venv/developer ## kill, stop and damage runs at length; writes docs/reliability.md's result
-	T2T_FAULT_PAGE=docs/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
+fault: .venv/developer ## kill, stop and damage runs at length; writes docs/explanation/reliability.md's result
+	T2T_FAULT_PAGE=docs/explanation/reliability.md $(BIN)/python -m pytest -n 2 -q tests/fault
 
 size: .venv/developer ## measure files, lines, importers, cycles: what tests/test_package_size.py holds
 	$(BIN)/python tests/test_package_size.py

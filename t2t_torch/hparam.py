@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class LossHParams(Params):
-    """Loss: training losses, class weights, distillation; see docs/losses.md."""
+    """Loss: training losses, class weights, distillation; see docs/reference/losses.md."""
 
     loss: str = hp(
         "",
@@ -70,7 +70,7 @@ class LossHParams(Params):
 
 
 class MultiProblemHParams(Params):
-    """Several problems: shared weights and loss weights; see docs/several_problems.md."""
+    """Several problems: shared weights and loss weights; see docs/how_to/several_problems.md."""
 
     multiproblem_shared: tuple[str, ...] = hp(
         (),
@@ -145,7 +145,7 @@ class ScheduledSamplingHParams(Params):
 
 
 class InputHParams(Params):
-    """Inputs: vectors of words and characters; see docs/tokens.md."""
+    """Inputs: vectors of words and characters; see docs/reference/tokens.md."""
 
     pretrained_embeddings: str = hp(
         "",

@@ -11,12 +11,12 @@ from t2t_torch.errors import RegistryError
 _MISSING = object()
 _BODY = "Override `body` instead; it returns the hidden states of each target."
 _LOSS = "Override `loss` instead; it returns the loss of one target."
-_SEARCH = "Override `encode` and `step` instead; search calls them (docs/add_a_model.md)."
+_SEARCH = "Override `encode` and `step` instead; search calls them (docs/how_to/add_a_model.md)."
 _SETTINGS = "Set the hyperparameters in a set of the model instead (@register_hparams)."
-_METRICS = "Set the attribute `metrics` to a tuple of names instead (docs/metrics.md)."
+_METRICS = "Set the attribute `metrics` to a tuple of names instead (docs/reference/metrics.md)."
 _SAMPLES = "Override `generate_samples` or `examples_of` instead."
 _SPLITS = "Set the attribute `shards` instead, for example to {Split.TRAIN: 10, Split.EVAL: 1}."
-_FEATURES = "Override `stored_features` instead (docs/add_a_problem.md)."
+_FEATURES = "Override `stored_features` instead (docs/how_to/add_a_problem.md)."
 
 MODEL: Final[Mapping[str, str]] = {
     **dict.fromkeys(("losses", "loss_single"), _LOSS),

@@ -40,7 +40,7 @@ from t2t_torch.registry import parse_problem_name
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
 COMMANDS = {
@@ -171,7 +171,7 @@ def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(ow
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("page", ["decoding.md", "run_directory.md", "training.md"])
+@pytest.mark.parametrize("page", ["how_to/decoding.md", "reference/run_directory.md", "how_to/training.md"])
 def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatch):
     text = (DOCS / page).read_text("utf-8")
     assert blocks(text, "sh")
@@ -190,7 +190,7 @@ def raw_data(folder: Path) -> Path:
     (folder / "raw" / "tickets.csv").write_text(
         "\n".join(["ticket,body,queue,stars", *tickets]) + "\n", "utf-8"
     )
-    page = (DOCS / "own_data.md").read_text("utf-8")
+    page = (DOCS / "tutorials" / "own_data.md").read_text("utf-8")
     for line in re.findall(r"^requests/train/.*", page, re.M):
         path, text = line.split(maxsplit=1)
         for part in ("train", "valid", "test"):
@@ -201,7 +201,7 @@ def raw_data(folder: Path) -> Path:
 
 
 def test_the_page_on_own_data_goes_from_files_to_trained_models(raw_data: Path, monkeypatch):
-    page = (DOCS / "own_data.md").read_text("utf-8")
+    page = (DOCS / "tutorials" / "own_data.md").read_text("utf-8")
     declared = {json.loads(text)["problem"]: text for text in blocks(page, "json")}
     for command in commands(page):
         run(command, monkeypatch)
@@ -215,7 +215,7 @@ def test_the_page_on_own_data_goes_from_files_to_trained_models(raw_data: Path, 
 
 
 def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
-    page = DOCS / "own_data.md"
+    page = DOCS / "tutorials" / "own_data.md"
     firsts = {
         heading: " ".join(re.findall(r"^\| ([^|]*) \|", section(page, heading), re.M))
         for heading in ("Kinds", "Formats", "Keys")
@@ -234,11 +234,11 @@ def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
 @pytest.mark.parametrize(
     "page",
     [
-        "add_a_problem.md",
-        "add_a_model.md",
-        "look_at_your_data.md",
-        "large_data.md",
-        "watch_a_run.md",
+        "how_to/add_a_problem.md",
+        "how_to/add_a_model.md",
+        "how_to/look_at_your_data.md",
+        "how_to/large_data.md",
+        "how_to/watch_a_run.md",
     ],
 )
 def test_what_a_page_says_about_the_examples_runs(page: str, folder: Path, monkeypatch):
@@ -248,7 +248,7 @@ def test_what_a_page_says_about_the_examples_runs(page: str, folder: Path, monke
 
 
 def test_the_life_of_an_example_is_told_as_it_is(folder: Path):
-    page = DOCS / "life_of_an_example.md"
+    page = DOCS / "explanation" / "life_of_an_example.md"
     told = "\n".join(blocks(page.read_text("utf-8"), "pycon"))
     session = doctest.DocTestParser().get_doctest(told, {}, page.name, str(page), 0)
     assert len(session.examples) > 20
@@ -258,11 +258,11 @@ def test_the_life_of_an_example_is_told_as_it_is(folder: Path):
 @pytest.mark.parametrize(
     ("page", "kind", "name"),
     [
-        ("add_a_problem.md", "problem", "normalize_spelling"),
-        ("large_data.md", "problem", "tabbed_pairs"),
-        ("add_a_model.md", "model", "bag_of_words"),
-        ("add_a_model.md", "model", "cool_bag_of_words"),
-        ("add_a_model.md", "hparams", "bag_small"),
+        ("how_to/add_a_problem.md", "problem", "normalize_spelling"),
+        ("how_to/large_data.md", "problem", "tabbed_pairs"),
+        ("how_to/add_a_model.md", "model", "bag_of_words"),
+        ("how_to/add_a_model.md", "model", "cool_bag_of_words"),
+        ("how_to/add_a_model.md", "hparams", "bag_small"),
     ],
 )
 def test_the_code_that_a_page_shows_is_found_by_its_name(page, kind, name, folder: Path):
@@ -335,13 +335,13 @@ def test_every_link_and_path_leads_to_something(page: Path):
 
 
 def test_the_decoding_page_tells_the_defaults():
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "decoding.md").read_text("utf-8"), re.M)
+    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "how_to" / "decoding.md").read_text("utf-8"), re.M)
     assert len(rows) > 5
     assert parse_decode_hparams(",".join(map("=".join, rows))) == DecodeHParams()
 
 
 def test_the_tables_of_problems_tell_their_flags_and_none_is_missing():
-    text = (DOCS / "problems.md").read_text("utf-8")
+    text = (DOCS / "reference" / "problems.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)`.* \| `(--[^`]+)` \|$", text, flags=re.M)
     flags = dict(rows)
     assert len(rows) == len(flags) > 20
@@ -380,5 +380,5 @@ def test_no_line_is_longer_than_a_screen(page: Path):
 
 
 def test_the_page_on_models_lists_at_most_eight_concepts():
-    page = (DOCS / "add_a_model.md").read_text("utf-8")
+    page = (DOCS / "how_to" / "add_a_model.md").read_text("utf-8")
     assert len(re.findall(r"^\| \d\. ", page, re.MULTILINE)) == 8

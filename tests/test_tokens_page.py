@@ -7,7 +7,7 @@ from pathlib import Path
 
 from t2t_torch.hparam import HParams
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "tokens.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "tokens.md"
 
 
 def test_the_defaults_of_the_page_are_those_of_the_hparams():

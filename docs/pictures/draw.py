@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/models.md: run it, and they are written beside it.
+"""Draws the pictures of docs/reference/models.md: run it, and they are written beside it.
 
 A picture is columns of boxes from left to right, and arrows between boxes that are named.
 """

@@ -5,7 +5,7 @@
         --model=transformer_encoder --hparams_set=encoder_due_date --output_dir=run
 
 `Date` is the feature, `DateModality` embeds and predicts it, `days_off` measures it.
-docs/add_a_feature.md explains the parts.
+docs/how_to/add_a_feature.md explains the parts.
 """
 
 from __future__ import annotations

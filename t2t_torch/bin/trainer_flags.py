@@ -60,7 +60,7 @@ class TrainerOptions(Settings):
     trial: str | None = hp(
         None,
         "In place of a problem, a PyTorchTrial: its folder, file or module, and :Class where "
-        "there are several.  See docs/trials.md.",
+        "there are several.  See docs/how_to/trials.md.",
     )
     test_mode: bool = hp(
         False, "Of a trial: one batch through everything, and its shapes; nothing is kept."

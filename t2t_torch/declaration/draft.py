@@ -420,7 +420,7 @@ def _of_columns(table: Table) -> Guess:
     if not texts:
         raise DataError(
             f"There is no column of texts among its columns ({_some(list(table.columns))}), so "
-            "there is no guess. Write the declaration by hand: see docs/own_data.md."
+            "there is no guess. Write the declaration by hand: see docs/tutorials/own_data.md."
         )
     return _texts(rest, texts, labels)
 

@@ -2,7 +2,7 @@
 
 The rules are tensor2tensor's (utils/beam_search.py), with one difference: a row whose result is
 certain leaves the batch at once.  A row's result depends on that row alone, and the work shrinks
-with every finished row.  docs/from_tensor2tensor.md describes the consequences.
+with every finished row.  docs/how_to/from_tensor2tensor.md describes the consequences.
 """
 
 from __future__ import annotations

@@ -133,7 +133,7 @@ class Feature(ABC):
     modality of a feature embeds and predicts them.
 
     A new kind of feature is a subclass with `arrow_type`, `encode` and `decode`, and a modality.
-    The other methods have defaults; see docs/add_a_feature.md.
+    The other methods have defaults; see docs/how_to/add_a_feature.md.
 
     Attributes:
       is_text: True if the numbers are ids of a text vocabulary, each with an embedding.

@@ -29,7 +29,7 @@ def bilstm_attention_classifier_base() -> BilstmAttentionClassifierHParams:
     """Lin et al. 2017, arXiv:1703.03130, section 4: 30 hops of 350 units, a ReLU layer of 3,000.
 
     LSTMs of 300 units per direction over vectors of 300; plain SGD at 0.06.  Learns slowly from
-    scratch: after 800 steps it is below naive Bayes (docs/models.md).
+    scratch: after 800 steps it is below naive Bayes (docs/reference/models.md).
     """
     return BilstmAttentionClassifierHParams.plain().replace(
         embedding_size=300,

@@ -79,7 +79,7 @@ def joint_bilstm_pytext() -> JointBilstmHParams:
 
     demo/atis_joint_model/atis_joint_config.json of PyText 0.1.0: vectors of 100 (here plus
     characters and shape), attention pooling of 128 units, a CRF and no slot attention, dropout
-    0.5.  The model of the latency comparison in docs/benchmarks.md.
+    0.5.  The model of the latency comparison in docs/reference/benchmarks.md.
     """
     return joint_bilstm_base().replace(
         num_hidden_layers=2,

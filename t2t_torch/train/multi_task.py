@@ -200,7 +200,7 @@ def _check_one(problem: Problem, hparams: HParams) -> None:
     if faults:
         raise HParamsError(
             f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "
-            "out, or name a MultiProblem (docs/several_problems.md)."
+            "out, or name a MultiProblem (docs/how_to/several_problems.md)."
         )
 
 

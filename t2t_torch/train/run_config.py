@@ -246,7 +246,7 @@ class RunConfig(Settings):
         "What to take from there: regular expressions of names; old->new renames, ! leaves out.",
     )
     hooks: tuple[str, ...] = hp((), "Registered hooks that watch the run.  Names: --registry_help.")
-    profile: bool = hp(False, "Profiles steps of the run; see docs/watch_a_run.md.")
+    profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
 
     def reports_at(self, step: int) -> bool:
         """Returns True if training statistics are reported at a step.

@@ -1,4 +1,4 @@
-"""docs/flags.md lists the flags of every command, as the settings classes declare them.
+"""docs/reference/flags.md lists the flags of every command, as the settings classes declare them.
 
 `python tests/bin/test_flags_page.py` writes the page.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from t2t_torch.params import value_text
 from t2t_torch.settings import Setting
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "flags.md"
 COMMANDS = (
     *("datagen", "data", "trainer", "eval", "decoder", "exporter", "server", "tuner", "latency"),
     *("avg_all", "translate_all", "bleu"),

@@ -428,7 +428,7 @@ def test_old_data_is_trained_on_and_decoded_with_its_own_vocabulary(source, usr_
 
 
 def test_what_the_page_says_runs(source, usr_dir, tmp_path, monkeypatch):
-    page = (ROOT / "docs" / "from_tensor2tensor.md").read_text("utf-8")
+    page = (ROOT / "docs" / "how_to" / "from_tensor2tensor.md").read_text("utf-8")
     section = page.split("\n## Bring your data\n")[1].split("\n## ")[0]
     monkeypatch.chdir(tmp_path)
     source.rename("old_data")

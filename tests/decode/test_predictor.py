@@ -194,7 +194,7 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def rewrite(run_dir: Path, record: dict[str, Any]) -> None:
-    """Writes another `task.json` and accepts it, as docs/run_directory.md says."""
+    """Writes another `task.json` and accepts it, as docs/reference/run_directory.md says."""
     (run_dir / "task.json").write_text(json.dumps(record))
     subprocess.run("sha256sum task.json >> SHA256SUMS", shell=True, cwd=run_dir, check=True)
 

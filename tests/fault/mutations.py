@@ -2,7 +2,7 @@
 
 `T2T_MUTATION=name` breaks the library for the tests of one session; `test_mutations.py` asserts
 that tests fail then.  Nothing of it is in the library.  Numbers and sources are those of the list
-in docs/reliability.md.
+in docs/explanation/reliability.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/reliability.md names a test for each promise, and each is there."""
+"""docs/explanation/reliability.md names a test for each promise, and each is there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import results
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "docs" / "explanation" / "reliability.md"
 COUNTS = {"R": 12, "C": 11, "S": 5, "N": 7, "D": 7}
 PROMISES = [f"{kind}{number + 1}" for kind, count in COUNTS.items() for number in range(count)]
 

@@ -24,7 +24,7 @@ from t2t_torch.metrics.metric import WITH_IDS, lower_is_better, metric_of
 from t2t_torch.metrics.text_scores import SCORES, TOKENIZERS
 from t2t_torch.text.encoder import ClassLabelEncoder
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text("utf-8")
 ROWS = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \| .* \| (higher|lower) \|.*\|$", PAGE, re.M)
 KINDS = {
     "text": Text,

@@ -1,4 +1,4 @@
-"""The end of a server's process after SIGTERM: within the time that docs/serving.md states."""
+"""The end of a server's process after SIGTERM: within the time that docs/how_to/serving.md states."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from test_server import ROOT, Process, until, waiting
 
 from t2t_torch.serve import repository, server
 
-PAGE = ROOT / "docs" / "serving.md"
+PAGE = ROOT / "docs" / "how_to" / "serving.md"
 _STATED = re.compile(r"ends at most `--drain_delay` \+ `--drain_seconds` \+ (\d+) seconds after")
 _GRACE = re.compile(r"`--drain_delay` and `--drain_seconds` together and (\d+) seconds")
 
 
 def stated() -> int:
-    """The seconds of docs/serving.md, beside those of the flags."""
+    """The seconds of docs/how_to/serving.md, beside those of the flags."""
     page = PAGE.read_text("utf-8").replace("\n", " ")
     (told,), (grace,) = _STATED.findall(page), _GRACE.findall(page)
     assert told == grace

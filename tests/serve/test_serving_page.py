@@ -15,7 +15,7 @@ from t2t_torch.bin.server import FLAGS
 from t2t_torch.serve.server import listen_at
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "serving.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "how_to" / "serving.md").read_text("utf-8")
 
 
 def section(heading: str) -> str:
