@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from t2t_torch.trial.predictor import TrialPredictor
 
 Declaration: TypeAlias = Mapping[str, Any]
-"""What a declaration of docs/own_data.md says, as a dict.  A file may be a table: a pandas
-DataFrame, a pyarrow Table, or a list of dicts."""
+"""A declaration as a dict, with the keys of docs/tutorials/own_data.md.  A file may be a table: a
+pandas DataFrame, a pyarrow Table, or a list of dicts."""
 
 ProblemLike: TypeAlias = "str | Problem | type[Problem] | Declaration"
 

@@ -171,7 +171,9 @@ def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(ow
 
 
 @pytest.mark.sample(1)
-@pytest.mark.parametrize("page", ["how_to/decoding.md", "reference/run_directory.md", "how_to/training.md"])
+@pytest.mark.parametrize(
+    "page", ["how_to/decoding.md", "reference/run_directory.md", "how_to/training.md"]
+)
 def test_what_a_page_says_about_a_run_runs(page: str, own_data: Path, monkeypatch):
     text = (DOCS / page).read_text("utf-8")
     assert blocks(text, "sh")
@@ -335,7 +337,9 @@ def test_every_link_and_path_leads_to_something(page: Path):
 
 
 def test_the_decoding_page_tells_the_defaults():
-    rows = re.findall(r"^\| `(\w+)` \| (\S+) \|", (DOCS / "how_to" / "decoding.md").read_text("utf-8"), re.M)
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) \|", (DOCS / "how_to" / "decoding.md").read_text("utf-8"), re.M
+    )
     assert len(rows) > 5
     assert parse_decode_hparams(",".join(map("=".join, rows))) == DecodeHParams()
 

@@ -661,8 +661,8 @@ def keep_freed_memory() -> bool:
     By default glibc returns large tensors to the kernel, and the next step pays for every page
     again.  The cost depends on the machine and on the size of the tensors: a training step of
     `transformer_multi30k` on two idle cores takes 0.42 s with and 0.44 s without this setting; a
-    step that computes all logits 0.56 s and 0.90 s (docs/reference/benchmarks.md).  Without glibc nothing
-    changes.
+    step that computes all logits 0.56 s and 0.90 s (docs/reference/benchmarks.md).
+    Without glibc nothing changes.
 
     Returns:
       True if the C library accepted both settings.

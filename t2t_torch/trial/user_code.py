@@ -96,8 +96,8 @@ TOO_NEW = (
     "This trial is written for Determined (0.12 or later), whose trials are given a context and "
     "wrap their model in it. Accepted are trials of PEDL: build_model, optimizer, losses and "
     "validation_metrics, or build_model, optimizer, train_batch and evaluate_batch, with a "
-    "function make_data_loaders(experiment_config, hparams) beside the class. docs/how_to/trials.md shows "
-    "the way."
+    "function make_data_loaders(experiment_config, hparams) beside the class. "
+    "See docs/how_to/trials.md."
 )
 
 

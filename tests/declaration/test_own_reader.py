@@ -17,7 +17,9 @@ from t2t_torch.readers.formats import FORMATS, format_of
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "own_data.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "tutorials" / "own_data.md").read_text(
+    "utf-8"
+)
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 (READER,) = [block for block in BLOCKS if "register_reader" in block]
 LINES = "".join(f"{word}|{word} and more {i}\n" for i in range(20) for word in ("up", "down"))

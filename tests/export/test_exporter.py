@@ -371,7 +371,9 @@ def test_the_page_on_export_asks_an_artifact_as_it_is(
     done: Exported, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(done.folder.parent)
-    page = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "export.md").read_text("utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "export.md").read_text(
+        "utf-8"
+    )
     ours, alone, *_ = re.findall(r"^```python\n(.*?)^```$", page, flags=re.M | re.S)
     exec(ours, {})
     assert "t2t_torch" not in alone

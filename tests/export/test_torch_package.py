@@ -81,7 +81,9 @@ def test_a_package_says_what_it_is(done: Exported, run: Path) -> None:
 
 @pytest.mark.slow
 def test_torch_alone_runs_the_program_as_the_pages_say(done: Exported, tmp_path: Path) -> None:
-    docs = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "export.md").read_text("utf-8")
+    docs = (Path(__file__).resolve().parents[2] / "docs" / "how_to" / "export.md").read_text(
+        "utf-8"
+    )
     (shapes,) = [
         block
         for block in re.findall(r"^```python\n(.*?)^```$", docs, flags=re.M | re.S)

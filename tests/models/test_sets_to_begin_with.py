@@ -1,4 +1,4 @@
-"""The sets that docs/reference/models.md names to begin with, for classes of a text, beat naive Bayes."""
+"""The sets that docs/reference/models.md recommends for classes of a text beat naive Bayes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import pytest
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference" / "models.md"
 STEPS = {"fasttext": 600, "bilstm_attention_classifier": 400}
-# text_cnn's is the paper's, which docs/reference/models.md says is below naive Bayes on one of them.
+# text_cnn's is the paper's: docs/reference/models.md says that it is below naive Bayes on one.
 Rows = list[tuple[str, str]]
 
 

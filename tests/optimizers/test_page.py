@@ -8,7 +8,9 @@ from pathlib import Path
 from t2t_torch import registry
 from t2t_torch.hparam import HParams
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "optimizers.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "optimizers.md").read_text(
+    "utf-8"
+)
 ROWS = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
 TOLD = {name for row in ROWS for name in re.findall(r"`(\w+)`", row)}
 

@@ -1,4 +1,4 @@
-"""The end of a server's process after SIGTERM: within the time that docs/how_to/serving.md states."""
+"""The end of a server's process after SIGTERM: within the time that docs/how_to/serving.md says."""
 
 from __future__ import annotations
 
