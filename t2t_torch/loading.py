@@ -42,8 +42,8 @@ def load(
 
     Args:
       path: an artifact, a run directory, or several runs as an ensemble.
-      checkpoint: checkpoint of a run: a step, "best", or a `ckpt-<step>` folder; by default the
-        newest complete one.
+      checkpoint: checkpoint of a run: a step, "best", "latest", or a `ckpt-<step>` folder; by
+        default the best of the evaluated ones, or the newest.
       problem: name of the problem, for a run of several.
       hparams: decoding hyperparameters of a run.
       device: device of a run; artifacts run on the CPU.

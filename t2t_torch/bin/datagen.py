@@ -13,7 +13,6 @@ inspects your own data and writes the declaration of a problem (docs/tutorials/o
 from __future__ import annotations
 
 import fnmatch
-import math
 import os
 import shlex
 import sys
@@ -27,15 +26,13 @@ from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import RegistryError, UsageError
+from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
-    from t2t_torch.hparam import HParams
-    from t2t_torch.problem import Problem
 
 
 # `t2t-datagen --declare`: prints or writes the declaration of a problem.
@@ -113,131 +110,6 @@ def _shown(value: object) -> str:
     """Formats a value on one line, shortened if necessary."""
     text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
-
-
-# The command that t2t-datagen suggests next, and how long it may take.
-
-
-_EPOCHS = 20
-_FEWEST_STEPS, _MOST_STEPS = 300, 50_000
-_FEWEST_STEPS_OF_TEXTS = 2000
-_WARM_UPS = 3  # A warm-up of more than one of so many parts of the steps is shortened.
-_STEP_SECONDS = 0.005  # of a step, beside its matrix products
-_SHARE_OF_PEAK = 0.4  # of the speed of a large matrix product that training reaches
-_PRODUCTS = 6  # floating point operations for each weight and token: forward, and twice backward
-
-
-def next_command(name: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
-    """Returns a command of t2t-trainer, and an estimate of its time on the CPUs of this machine.
-
-    Args:
-      name: name of the problem.
-      data_dir: directory of its data, or of the data of the problems of a mixture.
-      usr_dirs: the user's folders that declare the problem.
-    """
-    problem = registry.problem(name)
-    words = problem.suggested_flags.split()
-    flags = dict(word.split("=", 1) for word in words)
-    command = ["t2t-trainer", f"--problem={name}", *words, f"--data_dir={data_dir}"]
-    command += ["--output_dir=run", *(f"--t2t_usr_dir={directory}" for directory in usr_dirs)]
-    try:
-        hparams: HParams = registry.hparams(flags["--hparams_set"])
-    except (KeyError, RegistryError):  # a set of the user's own, which need not be there yet
-        return f"  {shlex.join(command)}"
-    manifests = _manifests(problem, data_dir)
-    rows = sum(one.splits["train"].rows for one in manifests)
-    length = max(1.0, _positions(manifests) / max(1, rows))
-    by_tokens = problem.batch_size_means_tokens
-    rows_of_batch = max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
-    steps = int(flags.get("--train_steps", 0))
-    if not steps:
-        steps = _steps(rows / rows_of_batch, writes_texts=_writes_texts(problem, data_dir))
-        added = [f"--train_steps={steps}"]
-        if "--hparams" not in flags and _WARM_UPS * hparams.learning_rate_warmup_steps > steps:
-            added.append(f"--hparams={_shorter_warm_up(steps // _WARM_UPS, hparams)}")
-        command[2 + len(words) : 2 + len(words)] = added
-    rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
-    operations = _operations(manifests, hparams) * rows_of_step * length
-    seconds = steps * (_STEP_SECONDS + operations / _speed())
-    epochs = steps * rows_of_step / max(1, rows)
-    return (
-        f"  {shlex.join(command)}\n"
-        f"({steps:,} steps, {epochs:,.0f} times the data: roughly {_duration(seconds)} on the CPUs "
-        "of this machine. The trainer reports the time left.)"
-    )
-
-
-def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
-    from t2t_torch.data.manifest import Manifest
-
-    parts = problem.components if problem.mixing_schedule is not None else [problem]
-    return [Manifest.load(data_dir, part.dataset_name) for part in parts]
-
-
-def _positions(manifests: Sequence[Manifest]) -> int:
-    """Returns the number of positions of all training rows, counting their longest feature."""
-    return sum(
-        max((entry.tokens[n] for n, f in one.features.items() if f.vocab_size), default=entry.rows)
-        for one in manifests
-        for entry in (one.splits["train"],)
-    )
-
-
-def _writes_texts(problem: Problem, data_dir: Path) -> bool:
-    parts = problem.components if problem.mixing_schedule is not None else [problem]
-    targets = (feature for part in parts for feature in part.features(data_dir).targets.values())
-    return any(target.generates for target in targets)
-
-
-def _steps(batches: float, *, writes_texts: bool) -> int:
-    """Returns the steps of several epochs, within bounds, rounded up to two digits."""
-    least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
-    steps = min(max(_EPOCHS * batches, least), _MOST_STEPS)
-    unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
-    return math.ceil(steps / unit) * unit
-
-
-def _shorter_warm_up(steps: int, hparams: HParams) -> str:
-    """Returns hparams of a shorter warm-up that reaches the same learning rate."""
-    changed = f"learning_rate_warmup_steps={steps}"
-    if "rsqrt_decay" not in hparams.learning_rate_schedule:
-        return changed
-    factor = math.sqrt(steps / hparams.learning_rate_warmup_steps)
-    return f"{changed},learning_rate_constant={hparams.learning_rate_constant * factor:.2g}"
-
-
-def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
-    """Estimates the floating point operations per position of a training step."""
-    hidden, layers = hparams.hidden_size, max(1, hparams.num_hidden_layers)
-    inner = getattr(hparams, "filter_size", None) or 2 * hidden
-    sides = 2 if any("inputs" in one.features for one in manifests) else 1
-    weights = layers * sides * (4 * hidden * hidden + 2 * hidden * inner)
-    texts = [
-        entry.vocab_size or 0
-        for one in manifests
-        for entry in one.features.values()
-        if entry.role == "targets"
-    ]
-    return float(_PRODUCTS * (weights + hidden * max(texts, default=0)))
-
-
-def _speed() -> float:
-    """Measures a matrix product; returns the floating point operations per second of training."""
-    import numpy as np
-
-    matrix, seconds = np.ones((768, 768), np.float32), []
-    for _ in range(6):
-        start = time.perf_counter()
-        matrix @ matrix
-        seconds.append(time.perf_counter() - start)
-    return _SHARE_OF_PEAK * 2 * len(matrix) ** 3 / max(1e-9, min(seconds))
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return "2 minutes or less"
 
 
 class DatagenOptions(Settings):
@@ -348,8 +220,7 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     if problem.mixing_schedule is not None:  # it has no data of its own
         for component in problem.components:
             _generate(component.full_name, data_dir, tmp_dir)
-        following = next_command(name, data_dir, _flag("t2t_usr_dir"))
-        print(f"\nNext, all of them together:\n{following}")
+        print(f"\nNext, all of them together:\n{_next(name, data_dir)}")
         return
     logging.info("Generating %s in %s, raw files in %s.", name, data_dir, tmp_dir)
     start = time.perf_counter()
@@ -424,7 +295,9 @@ def _import(source: str) -> int:
 
 
 def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
-    """Prints a summary of the data and the next command."""
+    """Prints a summary of the data, its baselines and the next command."""
+    from t2t_torch.reports.baseline import write_baselines
+
     seconds = time.perf_counter() - start
     print(f"\n{manifest.problem} in {data_dir}, {seconds:.1f} seconds\n")
     print(summary(manifest))
@@ -437,7 +310,18 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
         _warn_of_scales(name, data_dir)
-    print(f"\nNext:\n{next_command(name, data_dir, _flag('t2t_usr_dir'))}")
+    baselines = write_baselines(registry.problem(name), data_dir)
+    if baselines:
+        print("\nA trained model should exceed, on dev:")
+        print("\n".join(f"  {one}" for one in baselines))
+    print(f"\nNext:\n{_next(name, data_dir)}")
+
+
+def _next(name: str, data_dir: Path) -> str:
+    """Returns the recommended command of t2t-trainer."""
+    from t2t_torch.train.recommendation import recommend
+
+    return recommend(name, data_dir).command(name, data_dir, _flag("t2t_usr_dir"))
 
 
 def _warn_of_scales(name: str, data_dir: Path) -> None:

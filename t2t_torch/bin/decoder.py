@@ -57,7 +57,8 @@ class DecoderOptions(Settings):
     hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
     checkpoint_path: str | None = hp(
         None,
-        "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
+        "A ckpt-<step> folder, a step, 'best' or 'latest'; by default the best of those evaluated, "
+        "or the latest if none was.",
         path=True,
     )
     decode_from_file: str | None = hp(None, "File of inputs, one per line.", path=True)

@@ -60,7 +60,8 @@ class EvaluationOptions(Settings):
     hparams: str = hp("", "Changes to the run's, of those that may change: batch_size may not.")
     checkpoint_path: str | None = hp(
         None,
-        "A ckpt-<step> folder, a step, or 'best', as evaluations found it; the newest by default.",
+        "A ckpt-<step> folder, a step, 'best' or 'latest'; by default the best of those evaluated, "
+        "or the latest if none was.",
         path=True,
     )
     eval_use_test_set: bool = hp(False, "The test split, not the dev split.")
@@ -361,20 +362,19 @@ def _task(directory: RunDirectory, world: World) -> LearningTask:
 
 
 def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
-    """Restores the newest checkpoint, the best one, or that of a step or a folder.
+    """Restores the requested checkpoint; by default the best one, or the newest if none is rated.
 
     Raises:
       CheckpointError: there is none, or it is corrupt.
     """
-    from t2t_torch.decode.loading import find_checkpoint
+    from t2t_torch.decode.loading import BEST, NO_CHECKPOINT, find_checkpoint
 
+    if not wanted and estimator.checkpoints.best() is not None:
+        wanted = BEST
     if not wanted:
         newest = estimator.restore_newest()
         if newest is None:
-            raise CheckpointError(
-                f"'{estimator.directory.path}' has no checkpoint yet. t2t-trainer writes the first "
-                "after --local_eval_frequency steps."
-            )
+            raise CheckpointError(NO_CHECKPOINT.format(estimator.directory.path))
         return newest
     chosen = find_checkpoint(estimator.directory, wanted)
     chosen.check_vocabularies(estimator.directory.path)

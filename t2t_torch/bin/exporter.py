@@ -50,8 +50,8 @@ class ExporterOptions(Settings):
     )
     checkpoint: str | None = hp(
         None,
-        "latest, best as evaluations found it, a step, or average:8, the mean of the weights of "
-        "the newest eight; latest by default.",
+        "best as evaluations found it, latest, a step, or average:8, the mean of the weights of "
+        "the newest eight; by default the best, or the latest if none was evaluated.",
     )
     checkpoint_path: str | None = hp(
         None, "A ckpt-<step> folder, a step, or 'best', as in t2t-decoder.", path=True
@@ -112,14 +112,14 @@ def export() -> str:
     else:
         _check_flags()
     from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.export.request import LATEST, Request
+    from t2t_torch.export.request import Request
 
     first, *others = [Path(run) for run in _flag("output_dir").split(",")]
     request = Request(
         run_dir=first,
         export_dir=Path(_flag("export_dir")),
         data_dir=Path(_flag("data_dir") or ""),
-        checkpoint=_flag("checkpoint") or _flag("checkpoint_path") or LATEST,
+        checkpoint=_flag("checkpoint") or _flag("checkpoint_path"),
         problem=_flag("problem"),
         quantize=_flag("quantize"),
         verify_rows=_flag("verify_rows"),

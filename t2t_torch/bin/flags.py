@@ -89,8 +89,13 @@ class CommonOptions(Settings):
     problem: str | None = hp(
         None, "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help."
     )
-    model: str | None = hp(None, "Model to train.  Names: --registry_help.")
-    hparams_set: str | None = hp(None, "Named set of hyperparameters.  Names: --registry_help.")
+    model: str | None = hp(
+        None, "Model to train; auto: the recommended one.  Names: --registry_help."
+    )
+    hparams_set: str | None = hp(
+        None,
+        "Named set of hyperparameters; auto: the recommended one.  Names: --registry_help.",
+    )
     hparams: str = hp("", 'Changes to the set: "hidden_size=512,label_smoothing=0".')
     data_dir: str | None = hp(None, "Directory of the generated data.", path=True)
     tmp_dir: str | None = hp(

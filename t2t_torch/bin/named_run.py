@@ -15,6 +15,7 @@ from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
+from t2t_torch.train.recommendation import AUTO, recommend
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.stopping import EarlyExit, StopRequest
 
@@ -50,6 +51,42 @@ def recall(directory: RunDirectory) -> list[str]:
             FLAGS[name].value = value
             changed.append(config_file.argument(FLAGS, name, value))
     return changed
+
+
+def choose(directory: RunDirectory) -> list[str]:
+    """Replaces `--model=auto` and `--hparams_set=auto`; returns the chosen flags.
+
+    A run that exists keeps its own.  Of a new one, flags that were not given become those of the
+    recommendation.
+
+    Raises:
+      DataError: the data, by which they are chosen, was not generated.
+      UsageError: one of the two flags is not `auto`.
+    """
+    names = ("model", "hparams_set")
+    requested = [name for name in names if flag(name) == AUTO]
+    if not requested:
+        return []
+    if directory.exists:
+        for name in requested:
+            FLAGS[name].value = None  # the run's own
+        return []
+    if len(requested) != len(names):
+        raise UsageError("--model=auto and --hparams_set=auto go together: give both, or neither.")
+    shared.require(FLAGS, "problem", "data_dir")
+    chosen = recommend(registry.problem(flag("problem")).full_name, Path(flag("data_dir")))
+    flags = {"model": chosen.model, "hparams_set": chosen.hparams_set, **chosen.flags}
+    if given("train_steps") or flag("train_epochs"):
+        del flags["train_steps"]
+    lines = []
+    for name, value in flags.items():
+        if name == "hparams" and flag(name):
+            value = f"{value},{flag(name)}"
+        elif given(name) and name not in names:
+            continue
+        FLAGS[name].value = type(FLAGS[name].default or value)(value)
+        lines.append(f"--{name}={value}")
+    return lines
 
 
 def record(directory: RunDirectory) -> TaskRecord:
@@ -128,9 +165,26 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
     if trains():
-        from t2t_torch.optim.settings import check_settings
+        from t2t_torch.optim.settings import FITTED, check_settings, fit_warm_up
 
+        recorded = before
+        if before is None and directory.exists:
+            recorded = directory.hparams(type(resolved))
+        resolved = fit_warm_up(resolved, named.train_steps, recorded)
         check_settings(resolved, before)
+        steps = resolved.learning_rate_warmup_steps
+        if recorded is None and resolved.provenance["learning_rate_warmup_steps"] == FITTED:
+            print(
+                f"warm-up shortened from {known.learning_rate_warmup_steps:,} to {steps:,} steps, "
+                f"for --train_steps={named.train_steps}",
+                file=sys.stderr,
+            )
+        elif 0 < named.train_steps <= steps:
+            print(
+                f"WARNING: the run ends at step {named.train_steps:,}, within its warm-up of "
+                f"{steps:,} steps (learning_rate_warmup_steps)",
+                file=sys.stderr,
+            )
     return resolved
 
 

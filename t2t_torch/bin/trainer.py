@@ -33,6 +33,7 @@ from t2t_torch.bin.trainer_flags import (
     trains,
 )
 from t2t_torch.errors import UsageError
+from t2t_torch.train.recommendation import AUTO
 from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.train.stopping import EarlyExit
 
@@ -109,6 +110,9 @@ def _prepare(early: EarlyExit | None, callbacks: Sequence[Hook]) -> int:
         shared.require(FLAGS, "data_dir", "output_dir")
     # Without --output_dir nothing is there, as in a new one.
     directory = RunDirectory(flag("output_dir") or _nowhere())
+    if AUTO in (flag("model"), flag("hparams_set")) and flag("generate_data"):
+        _generate_data(flag("problem"))
+    chosen_flags = named_run.choose(directory)
     recalled = named_run.recall(directory)
     record = named_run.record(directory)
     hparams = named_run.hparams(directory, record)
@@ -122,6 +126,8 @@ def _prepare(early: EarlyExit | None, callbacks: Sequence[Hook]) -> int:
         return 0
     named_run.check_warm_start(directory)
     if os.environ.get("RANK", "0") == "0":
+        if chosen_flags:
+            print(f"auto:  {' '.join(chosen_flags)}", file=sys.stderr)
         _print_sources(directory, recalled)
     return _run_schedule(directory, record, hparams, early, callbacks)
 
@@ -154,7 +160,7 @@ def _run_schedule(
     from t2t_torch.bin.decoding_schedule import DecodingSchedule
     from t2t_torch.distributed.precision import resolve
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.experiment import Experiment, chosen_hooks
+    from t2t_torch.train.experiment import BaselineCheck, Experiment, chosen_hooks
     from t2t_torch.train.problem_task import with_architecture
 
     before = directory.hparams(type(hparams)) if directory.exists else None
@@ -166,7 +172,8 @@ def _run_schedule(
         hparams = with_architecture(resolve(hparams, world, before), before)
         task = _task(directory, record, hparams, world)
         config = run_config(record.train_steps)
-        hooks = [*callbacks, *chosen_hooks(config, hparams)]
+        baselines = BaselineCheck(registry.problem(record.problem), Path(flag("data_dir")))
+        hooks = [*callbacks, baselines, *chosen_hooks(config, hparams)]
         with Estimator(task, directory, config, world=world, stop=stop, hooks=hooks) as estimator:
             experiment = Experiment(estimator)
             if decoding is not None:
@@ -192,6 +199,7 @@ def _dry_run() -> int:
     from t2t_torch.train.run_directory import RunDirectory
 
     directory = RunDirectory(flag("output_dir") or _nowhere())
+    named_run.choose(directory)
     named_run.recall(directory)
     record = named_run.record(directory)
     problem, model = registry.problem(record.problem), registry.model(record.model)

@@ -228,12 +228,13 @@ def _of_length() -> Iterator[str]:
 
 def _of_rules() -> Iterator[str]:
     """Yields errors in the settings of early stopping and learning-rate plateaus."""
-    stops = flag("eval_early_stopping_steps") > 0
+    stops = flag("eval_early_stopping_steps") > 0 or flag("eval_patience") > 0
     falls = flag("reduce_lr_on_plateau_factor") < 1
     if flag("reduce_lr_on_plateau_factor") == 0:
         yield "--reduce_lr_on_plateau_factor=0 would end all learning; give more, at most 1."
     for name, on in {
         "eval_early_stopping_steps": stops,
+        "eval_patience": stops,
         "reduce_lr_on_plateau_factor": falls,
     }.items():
         if not on or not chosen(name):
@@ -246,7 +247,10 @@ def _of_rules() -> Iterator[str]:
         elif not flag("local_eval_frequency"):
             yield f"--{name} needs evaluations on the way: --local_eval_frequency=0 makes none."
     if chosen("eval_early_stopping_metric_delta") and not stops:
-        yield "--eval_early_stopping_metric_delta is read with --eval_early_stopping_steps alone."
+        yield (
+            "--eval_early_stopping_metric_delta is read with --eval_early_stopping_steps or "
+            "--eval_patience alone."
+        )
     for name in ("reduce_lr_on_plateau_patience", "reduce_lr_on_plateau_threshold"):
         if chosen(name) and not falls:
             yield f"--{name} is read with --reduce_lr_on_plateau_factor below 1 alone."

@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 
 BEST = "best"
+LATEST = "latest"
+NO_CHECKPOINT = (
+    "'{}' has no checkpoint yet. t2t-trainer writes the first after --local_eval_frequency steps."
+)
 """The value that selects the best checkpoint instead of a step."""
 
 
@@ -238,7 +242,8 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
     Args:
       model: a model of the run.
       run: the run directory, or a model exported as weights.
-      wanted: as for `find_checkpoint`; None is the newest complete checkpoint.
+      wanted: as for `find_checkpoint`; None is the best of the evaluated checkpoints, or the newest
+        complete one if none was evaluated.
 
     Returns:
       The step of the checkpoint.
@@ -256,12 +261,13 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
     if (run.path / FILE).exists():
         return _load_exported(model, run, wanted)
     if wanted is None:
+        best = CheckpointDirectory(run.path).best()
+        if best is not None and not CheckpointDirectory(run.path).deleted_during(read, best):
+            return best.step
+    if wanted in (None, LATEST):
         newest = CheckpointDirectory(run.path).read_newest(read)
         if newest is None:
-            raise CheckpointError(
-                f"'{run.path}' has no checkpoint yet. t2t-trainer writes the first after "
-                "--local_eval_frequency steps."
-            )
+            raise CheckpointError(NO_CHECKPOINT.format(run.path))
         return newest.step
     chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
@@ -295,9 +301,9 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     """Finds and verifies a checkpoint.
 
     Args:
-      run: the run directory that a step or "best" refers to.
-      wanted: a step, "best", or the path of a `ckpt-<step>` folder, which may be relative to the
-        run directory.
+      run: the run directory that a step, "best" or "latest" refers to.
+      wanted: a step, "best", "latest", or the path of a `ckpt-<step>` folder, which may be relative
+        to the run directory.
 
     Raises:
       CheckpointError: the checkpoint does not exist or is damaged.
@@ -311,6 +317,11 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
                 "with t2t-trainer --schedule=continuous_eval, or give a step."
             )
         return best
+    if str(wanted) == LATEST:
+        newest = CheckpointDirectory(run.path).newest()
+        if newest is None:
+            raise CheckpointError(NO_CHECKPOINT.format(run.path))
+        return newest
     if str(wanted).isdecimal():
         return CheckpointDirectory(run.path).at(int(path.name))
     if not path.exists() and (len(path.parts) == 1 or (run.path / path).exists()):
@@ -319,7 +330,8 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     match = re.fullmatch(r"ckpt-(\d+)", path.name)
     if match is None:
         raise CheckpointError(
-            f"'{path}' is not a checkpoint. Expected a step, '{BEST}' or a ckpt-<step> folder."
+            f"'{path}' is not a checkpoint. Expected a step, '{BEST}', '{LATEST}' or a "
+            "ckpt-<step> folder."
         )
     return CheckpointDirectory(path.parent).at(int(match[1]))
 

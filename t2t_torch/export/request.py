@@ -31,7 +31,6 @@ from t2t_torch.runtime.signature import (
 )
 from t2t_torch.train.run_directory import RunDirectory, check_files
 
-LATEST = "latest"
 FORMS = (ONNX, TORCH, SAFETENSORS, CTRANSLATE2)
 QUANTIZATIONS = ("int8",)
 FEWEST_ROWS = 200
@@ -45,8 +44,8 @@ class Request:
       run_dir: run directory.
       export_dir: folder of the artifact.
       data_dir: folder of the generated data, whose dev split is used for verification.
-      checkpoint: "latest", "best", a step, the path of a `ckpt-<step>` folder, or "average:8", the
-        mean of the newest eight.
+      checkpoint: "best", "latest", a step, the path of a `ckpt-<step>` folder, or "average:8", the
+        mean of the newest eight; None: the best of the evaluated ones, or the newest.
       problem: problem to export, for a run of several problems.
       quantize: "int8", or "" for no quantization.
       verify_rows: maximum number of rows of the dev split for verification.
@@ -60,7 +59,7 @@ class Request:
     run_dir: Path
     export_dir: Path
     data_dir: Path
-    checkpoint: str = LATEST
+    checkpoint: str | None = None
     problem: str | None = None
     quantize: str = ""
     verify_rows: int = FEWEST_ROWS
@@ -127,7 +126,7 @@ class Request:
         Raises:
           UsageError: the number is invalid.
         """
-        kind, colon, count = self.checkpoint.partition(":")
+        kind, colon, count = str(self.checkpoint).partition(":")
         if not colon or kind != "average":
             return 0
         if not re.fullmatch("[1-9][0-9]*", count):
@@ -161,9 +160,8 @@ class Request:
             steps = self._average(folder, count, scratch)
             loaded = load_run(scratch, None, self.problem)
             return Member(loaded, name, f"mean of steps {', '.join(map(str, steps))}")
-        checkpoint = None if self.checkpoint == LATEST else self.checkpoint
         load = load_member if self.others else load_run
-        loaded = load(path, checkpoint, self.problem)
+        loaded = load(path, self.checkpoint, self.problem)
         return Member(loaded, name, f"step {loaded.info.step}")
 
     def _average(self, run: Path, count: int, scratch: Path) -> list[int]:

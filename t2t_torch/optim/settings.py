@@ -48,6 +48,41 @@ def learning_rate(hparams: HParams, train_steps: int) -> Schedule:
     return rate
 
 
+FITTED = "--train_steps"
+"""Source of a warm-up that was fitted to the length of a run."""
+
+_SHORT_RUN = 2  # A run of fewer than so many warm-ups gets a shorter one,
+_PARTS = 3  # which is one of so many parts of the run.
+
+
+def fit_warm_up(hparams: HParams, train_steps: int, before: HParams | None = None) -> HParams:
+    """Returns hparams whose warm-up fits a short run; it reaches the same learning rate.
+
+    The warm-up of a set becomes a third of the run if it is longer than half of it.  One that the
+    user has set is never changed.
+
+    Args:
+      hparams: hyperparameters.
+      train_steps: last step of the run; 0: unknown.
+      before: hyperparameters of the run to resume, whose fitted warm-up is kept.
+    """
+    name, rate = "learning_rate_warmup_steps", "learning_rate_constant"
+    sets = {"default", "code", *registry.list_names("hparams")}
+    if hparams.provenance[name] not in sets:
+        return hparams
+    if before is not None:
+        fitted = [field for field in (name, rate) if before.provenance[field] == FITTED]
+        kept = {field: getattr(before, field) for field in fitted}
+        return hparams.replace(**kept).signed(FITTED) if kept else hparams
+    if not 0 < train_steps < _SHORT_RUN * hparams.learning_rate_warmup_steps:
+        return hparams
+    changes: dict[str, Any] = {name: train_steps // _PARTS}
+    if "rsqrt_decay" in hparams.learning_rate_schedule and hparams.provenance[rate] in sets:
+        factor = math.sqrt(max(1, train_steps // _PARTS) / hparams.learning_rate_warmup_steps)
+        changes[rate] = float(f"{hparams.learning_rate_constant * factor:.2g}")
+    return hparams.replace(**changes).signed(FITTED)
+
+
 def factor_names(hparams: HParams) -> list[str]:
     """Returns the names of the factors in `learning_rate_schedule`; possibly none.
 

@@ -30,7 +30,7 @@ def run_model(
     Args:
       name: name in requests.
       path: the run directory.
-      checkpoint: a step, "best", or a `ckpt-<step>` folder; the newest by default.
+      checkpoint: as in `load`.
       hparams: how texts are decoded.
       threads: number of torch threads; 0 uses all cores.
 

@@ -22,6 +22,7 @@ from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import is_metric_of, lower_is_better
 from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
+from t2t_torch.reports.baseline import Baseline, read_baselines
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import (
@@ -33,8 +34,11 @@ from t2t_torch.train.stopping import (
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from t2t_torch.features import Feature
     from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
@@ -351,6 +355,47 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
             )
         hooks.append(hook)
     return [*hooks, RunReport()]
+
+
+class BaselineCheck(Hook):
+    """Warns at the end of a complete run that never exceeded a trivial baseline of its data.
+
+    Args:
+      problem: the problem of the run.
+      data_dir: directory of its data, where `t2t-datagen` has written the baselines.
+    """
+
+    in_banner = False
+
+    def __init__(self, problem: Problem, data_dir: Path) -> None:
+        self._problem = problem
+        self._data_dir = data_dir
+        self._best: dict[Baseline, float] = {}
+
+    def after_evaluation(
+        self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
+    ) -> None:
+        """Keeps the best value of each metric that has a baseline."""
+        if split is not Split.EVAL or not estimator.world.leads:
+            return
+        for part in self._problem.components:
+            for baseline in read_baselines(part, self._data_dir):
+                name = f"metrics-{part.full_name}/{baseline.target}/{baseline.metric}"
+                value = metrics.get(name, math.nan)
+                if math.isfinite(value):
+                    better = min if baseline.less_is_better else max
+                    self._best[baseline] = better(value, self._best.get(baseline, value))
+
+    def end(self, estimator: Estimator) -> None:
+        """Prints a warning for each baseline that was not reached."""
+        if estimator.is_done:
+            for baseline, value in self._best.items():
+                if baseline.is_above(value):
+                    estimator.say(
+                        f"WARNING: {baseline.metric} of {baseline.target!r} is {value:.4g} on dev, "
+                        f"worse than {baseline.value:.4g} by {baseline.method}: train longer, or "
+                        "try --model=auto --hparams_set=auto"
+                    )
 
 
 # Additional metrics set by a command.

@@ -205,11 +205,21 @@ class RunConfig(Settings):
     eval_early_stopping_metric_minimize: bool | None = hp(
         None, "Less of the watched metric is better; by default as the metric says itself."
     )
-    eval_early_stopping_metric_delta: float = hp(
-        0.1, "What the watched metric must improve by to count.", low=0.0
+    eval_early_stopping_metric_delta: float | None = hp(
+        None,
+        "Least improvement of the watched metric that counts; by default 0.1 for the loss, as in "
+        "tensor2tensor, and 0 for other metrics.",
+        low=0.0,
     )
     eval_early_stopping_steps: int = hp(
-        0, "The run ends when so many steps did not improve the watched metric; 0: never.", low=0
+        0,
+        "Steps without improvement of the watched metric after which the run ends; 0: never.",
+        low=0,
+    )
+    eval_patience: int = hp(
+        0,
+        "Evaluations without improvement of the watched metric after which the run ends; 0: never.",
+        low=0,
     )
     reduce_lr_on_plateau_factor: float = hp(
         1.0,
@@ -247,6 +257,13 @@ class RunConfig(Settings):
     )
     hooks: tuple[str, ...] = hp((), "Registered hooks that watch the run.  Names: --registry_help.")
     profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
+
+    @property
+    def stopping_delta(self) -> float:
+        """Least improvement of the watched metric that counts."""
+        if self.eval_early_stopping_metric_delta is not None:
+            return self.eval_early_stopping_metric_delta
+        return 0.1 if self.eval_early_stopping_metric == "loss" else 0.0
 
     def reports_at(self, step: int) -> bool:
         """Returns True if training statistics are reported at a step.

@@ -113,7 +113,7 @@ def after_evaluation(
         known.plateau_value, known.plateau_bad = None, 0
         known.mean_values = ()
     known.watched, known.evaluated = looked_at, state.step
-    delta = config.eval_early_stopping_metric_delta
+    delta = config.stopping_delta
     if _improves(value, known.best_value, delta, less_is_better=less_is_better):
         known.best_value, known.best_step, known.bad_evaluations = value, state.step, 0
     else:
@@ -157,14 +157,20 @@ def with_mean(state: TrainerState, watched: Watched, value: float, patience: int
 
 def stop_reason(state: TrainerState, config: RunConfig) -> str:
     """Returns the reason why a run ends early, as a sentence; "" if it continues."""
-    patience = config.eval_early_stopping_steps
-    if not patience or state.evaluated - state.best_step < patience or state.evaluated < 0:
+    steps, evaluations = config.eval_early_stopping_steps, config.eval_patience
+    if state.evaluated < 0:
+        return ""
+    if steps and state.evaluated - state.best_step >= steps:
+        rule = f"--eval_early_stopping_steps={steps}"
+    elif evaluations and state.bad_evaluations >= evaluations:
+        rule = f"--eval_patience={evaluations}"
+    else:
         return ""
     best = "never finite" if state.best_value is None else f"best {state.best_value:.6g}"
+    by = f" by {config.stopping_delta:g}" if config.stopping_delta else ""
     return (
-        f"stopped early: {config.eval_early_stopping_metric} has not improved by "
-        f"{config.eval_early_stopping_metric_delta:g} since step {state.best_step} ({best}), in "
-        f"{state.bad_evaluations} evaluations; --eval_early_stopping_steps={patience}"
+        f"stopped early: {config.eval_early_stopping_metric} has not improved{by} since step "
+        f"{state.best_step} ({best}), in {state.bad_evaluations} evaluations; {rule}"
     )
 
 

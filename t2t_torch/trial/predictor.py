@@ -26,7 +26,7 @@ from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.decode.loading import load_checkpoint
 from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
-from t2t_torch.export.request import LATEST, newest_whole
+from t2t_torch.export.request import newest_whole
 from t2t_torch.mode import Split
 from t2t_torch.registry import check_code, import_usr_dirs
 from t2t_torch.runtime.prediction import Prediction
@@ -68,8 +68,8 @@ def load_chosen(
     Args:
       model: model as the trial builds it.
       run: run directory of the trial.
-      wanted: a step, "best", "latest" (same as None), "average:8", or the path of a `ckpt-<step>`
-        folder.
+      wanted: a step, "best", "latest", "average:8", or the path of a `ckpt-<step>` folder; None:
+        the best of the evaluated checkpoints, or the newest.
 
     Raises:
       CheckpointError: the checkpoint is missing, corrupt, or of another model.
@@ -77,7 +77,7 @@ def load_chosen(
     """
     kind, _, count = str(wanted).partition(":")
     if kind != "average":
-        step = load_checkpoint(model, run, None if wanted == LATEST else wanted)
+        step = load_checkpoint(model, run, wanted)
         return ChosenCheckpoint(step, f"step {step}")
     if not re.fullmatch("[1-9][0-9]*", count):
         raise UsageError(f"{wanted}: expected how many checkpoints, as in average:8.")

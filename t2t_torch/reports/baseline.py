@@ -1,0 +1,233 @@
+"""Trivial baselines of a data set, which a trained model should exceed.
+
+`t2t-datagen` computes, prints and writes them beside the data; `t2t-trainer` warns of a run that
+ends below one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.data.manifest import Manifest
+from t2t_torch.data.shards import Shards
+from t2t_torch.errors import DataError
+from t2t_torch.features import ClassLabel, Feature, Features, Real, Tags, Text
+from t2t_torch.files import write_text
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.reports.column_statistics import Column
+
+_MOST_ROWS = 200_000  # of the training split
+_MOST_COUNTS = 50_000_000  # classes times words of naive Bayes
+_WITHOUT = 2  # ids of padding and end of text
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """The result of a trivial method on the dev split.
+
+    Attributes:
+      target: name of the target.
+      metric: name of the metric, as evaluations report it.
+      value: value of the metric.
+      method: the method, for example "naive Bayes".
+      less_is_better: True for errors and losses.
+    """
+
+    target: str
+    metric: str
+    value: float
+    method: str
+    less_is_better: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.target}: {self.metric} {self.value:.4g} by {self.method}"
+
+    def is_above(self, value: float) -> bool:
+        """Returns True if a value of the metric is worse than the baseline."""
+        return value > self.value if self.less_is_better else value < self.value
+
+
+def path_of(data_dir: Path, problem: Problem) -> Path:
+    """Returns the file of a problem's baselines."""
+    return data_dir / f"{problem.full_name}.baseline.json"
+
+
+def write_baselines(problem: Problem, data_dir: Path) -> list[Baseline]:
+    """Computes the baselines of a problem, writes and returns them.
+
+    Raises:
+      DataError: the data is missing or damaged.
+    """
+    baselines = baselines_of(problem, data_dir)
+    fingerprint = Manifest.load(data_dir, problem.dataset_name).fingerprint(Split.TRAIN)
+    content = {"data": fingerprint, "baselines": [dataclasses.asdict(one) for one in baselines]}
+    write_text(path_of(data_dir, problem), json.dumps(content, indent=2) + "\n")
+    return baselines
+
+
+def read_baselines(problem: Problem, data_dir: Path) -> list[Baseline]:
+    """Returns the written baselines of a problem; none if the data has changed since."""
+    try:
+        content = json.loads(path_of(data_dir, problem).read_bytes())
+        manifest = Manifest.load(data_dir, problem.dataset_name)
+        if content["data"] != manifest.fingerprint(Split.TRAIN):
+            return []
+        return [Baseline(**one) for one in content["baselines"]]
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        return []
+
+
+def baselines_of(problem: Problem, data_dir: Path) -> list[Baseline]:
+    """Returns the baselines of the targets that have one.
+
+    Raises:
+      DataError: the data is missing or damaged.
+    """
+    manifest = Manifest.load(data_dir, problem.dataset_name)
+    if not {Split.TRAIN.value, Split.EVAL.value} <= manifest.splits.keys():
+        return []
+    features = problem.features(data_dir)
+    splits = [
+        _Split(Shards.open(data_dir, problem.dataset_name, split), features)
+        for split in (Split.TRAIN, Split.EVAL)
+    ]
+    found: list[Baseline] = []
+    for name, feature in features.targets.items():
+        metrics = problem.metrics_of(name)
+        found += [one for one in _of_target(feature, name, *splits) if one.metric in metrics]
+    return found
+
+
+class _Split:
+    """Stored columns of a split.
+
+    Attributes:
+      texts: names of the input texts.
+    """
+
+    def __init__(self, shards: Shards, features: Features) -> None:
+        self._shards, self._features = shards, features
+        self.texts = [name for name, one in features.inputs.items() if isinstance(one, Text)]
+
+    def __len__(self) -> int:
+        return min(len(self._shards), _MOST_ROWS)
+
+    def column(self, name: str) -> Column:
+        """Returns the column of a feature."""
+        return Column(self._shards.column(self._features.columns[name]))
+
+    def rows(self, name: str) -> Iterator[npt.NDArray[np.int64]]:
+        """Yields the numbers of each row."""
+        column = self.column(name)
+        return (column.row(index).astype(np.int64) for index in range(len(self)))
+
+    def bags(self, size: int) -> Iterator[npt.NDArray[np.int64]]:
+        """Yields the different ids of all texts of each row; each text has its own `size` ids."""
+        columns = [self.rows(name) for name in self.texts]
+        for row in zip(*columns, strict=True):
+            parts = [
+                number * size + ids[(ids >= _WITHOUT) & (ids < size)]
+                for number, ids in enumerate(row)
+            ]
+            yield np.unique(np.concatenate(parts))
+
+
+@functools.singledispatch
+def _of_target(feature: Feature, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+    """Returns the baselines of a target; of most kinds there is none."""
+    return []
+
+
+@_of_target.register
+def _(feature: ClassLabel, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+    labels, expected = (
+        np.concatenate([*split.rows(name), np.empty(0, np.int64)]) for split in (train, dev)
+    )
+    classes = feature.vocab_size
+    counts = np.bincount(labels[labels >= 0], minlength=classes)
+    majority = float((expected == counts.argmax()).mean())
+    found = [Baseline(name, "accuracy", majority, f"always {feature.labels[counts.argmax()]!r}")]
+    sizes = [one.vocab_size for n, one in train._features.inputs.items() if n in train.texts]
+    if sizes and classes * sum(sizes) <= _MOST_COUNTS and len(set(sizes)) == 1:
+        right = _naive_bayes(train, dev, labels, expected, classes, sizes[0])
+        found.append(Baseline(name, "accuracy", right, "naive Bayes"))
+    return found
+
+
+def _naive_bayes(
+    train: _Split,
+    dev: _Split,
+    labels: npt.NDArray[np.int64],
+    expected: npt.NDArray[np.int64],
+    classes: int,
+    size: int,
+) -> float:
+    """Returns the accuracy of multinomial naive Bayes on the presence of ids, add-one smoothing."""
+    counts = np.ones((size * len(train.texts), classes), np.float32)
+    for label, bag in zip(labels, train.bags(size), strict=True):
+        if label >= 0:
+            counts[bag, label] += 1
+    scores = np.log(counts / counts.sum(0))
+    prior = np.log(np.bincount(labels[labels >= 0], minlength=classes) + 1.0)
+    right = [
+        int((scores[bag].sum(0) + prior).argmax()) == label
+        for label, bag in zip(expected, dev.bags(size), strict=True)
+    ]
+    return float(np.mean(right))
+
+
+@_of_target.register
+def _(feature: Tags, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+    words = next((text for text in train.texts if text == feature.aligned_to), None)
+    size = train._features.inputs[words].vocab_size if words else 0
+    counts = np.zeros((max(size, 1), feature.vocab_size), np.int64)
+    for ids, tags in _by_word(train, words, name):
+        np.add.at(counts, (ids, np.maximum(tags, 0)), tags >= 0)
+    usual = counts.argmax(1)
+    usual[counts.sum(1) == 0] = counts.sum(0).argmax()
+    right = [usual[ids] == tags for ids, tags in _by_word(dev, words, name)]
+    method = "each word's most frequent tag" if words else "the most frequent tag"
+    return [Baseline(name, "accuracy", float(np.concatenate(right).mean()), method)]
+
+
+def _by_word(
+    split: _Split, words: str | None, tags: str
+) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """Yields the id and the tag of each word of each row; id 0 if words have several ids."""
+    texts: Iterator[npt.NDArray[np.int64] | None] = (
+        split.rows(words) if words else (None for _ in range(len(split)))
+    )
+    for ids, row in zip(texts, split.rows(tags), strict=True):
+        known = ids[: len(row)] if ids is not None and len(ids) - len(row) in (0, 1) else None
+        yield (np.zeros_like(row) if known is None else known), row
+
+
+@_of_target.register
+def _(feature: Real, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+    values, expected = (
+        np.stack([split.column(name).row(index) for index in range(len(split))]).astype(np.float64)
+        for split in (train, dev)
+    )
+    scale = np.asarray(feature.std or [1.0])
+    error = float(np.sqrt((((expected - values.mean(0)) * scale) ** 2).mean()))
+    return [Baseline(name, "rmse", error, "the mean", less_is_better=True)]
+
+
+@_of_target.register
+def _(feature: Text, name: str, train: _Split, dev: _Split) -> list[Baseline]:
+    if (
+        len(train.texts) != 1
+        or train._features.inputs[train.texts[0]].vocab_size != feature.vocab_size
+    ):
+        return []
+    pairs = zip(dev.rows(train.texts[0]), dev.rows(name), strict=True)
+    right = float(np.mean([np.array_equal(one, other) for one, other in pairs]))
+    return [Baseline(name, "accuracy_per_sequence", right, "a copy of the input")]

@@ -1,0 +1,232 @@
+"""Recommended first training of a problem: model, hparams set, steps and evaluations.
+
+`t2t-datagen` prints it as the next command, `t2t-quick` runs it, and `t2t-trainer --model=auto
+--hparams_set=auto` takes it.  docs/how_to/training.md lists the choices and their measurements.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t2t_torch import registry
+from t2t_torch.errors import RegistryError
+
+if TYPE_CHECKING:
+    from t2t_torch.data.manifest import Manifest
+    from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
+
+AUTO = "auto"
+"""Value of `--model` and `--hparams_set` that takes the recommendation."""
+
+_EPOCHS = 20
+_FEWEST_STEPS, _MOST_STEPS = 300, 50_000
+_FEWEST_STEPS_OF_TEXTS = 2000
+_PATIENCE = 3  # evaluations
+_FEWEST_STEPS_OF_AN_EVALUATION, _MOST_STEPS_OF_AN_EVALUATION = 25, 1000
+_EVALUATIONS = 30  # of a run, at most
+_STEP_SECONDS = 0.005  # of a step, beside its matrix products
+_SHARE_OF_PEAK = 0.4  # of the speed of a large matrix product that training reaches
+_PRODUCTS = 6  # floating point operations for each weight and token: forward, and twice backward
+
+
+@dataclasses.dataclass(frozen=True)
+class Recommendation:
+    """A first training.
+
+    Attributes:
+      model: name of the model.
+      hparams_set: name of the set.
+      hparams: changes to the set; may be empty.
+      train_steps: steps at which the run ends at the latest; 0: unknown.
+      evaluation_steps: steps from one evaluation to the next, about an epoch; 0: unknown.
+      metric: short name of the metric to watch.
+      patience: evaluations without improvement after which the run ends; 0: never.
+      epochs: passes over the data in `train_steps`.
+      seconds: estimated time on the CPUs of this machine; 0: unknown.
+    """
+
+    model: str
+    hparams_set: str
+    hparams: str = ""
+    train_steps: int = 0
+    evaluation_steps: int = 0
+    metric: str = "loss"
+    patience: int = 0
+    epochs: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def flags(self) -> dict[str, str]:
+        """The flags of `t2t-trainer`, without model and set; values as strings."""
+        flags = {
+            "train_steps": self.train_steps,
+            "local_eval_frequency": self.evaluation_steps,
+            "eval_early_stopping_metric": "" if self.metric == "loss" else self.metric,
+            "eval_patience": self.patience,
+            "hparams": self.hparams,
+        }
+        return {name: str(value) for name, value in flags.items() if value}
+
+    def command(self, problem: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
+        """Returns the command, and the estimate of its time."""
+        flags = {
+            "problem": problem,
+            "model": self.model,
+            "hparams_set": self.hparams_set,
+            **self.flags,
+            "data_dir": str(data_dir),
+            "output_dir": "run",
+        }
+        words = ["t2t-trainer", *(f"--{name}={value}" for name, value in flags.items())]
+        words += [f"--t2t_usr_dir={directory}" for directory in usr_dirs]
+        if not self.seconds:
+            return f"  {shlex.join(words)}"
+        least = "at most " if self.patience else ""
+        return (
+            f"  {shlex.join(words)}\n"
+            f"({least}{self.train_steps:,} steps, {self.epochs:,.0f} times the data: roughly "
+            f"{_duration(self.seconds)} on the CPUs of this machine. The trainer reports the time "
+            "left.)"
+        )
+
+
+def recommend(name: str, data_dir: Path) -> Recommendation:
+    """Returns the recommended training of a problem.
+
+    Args:
+      name: name of the problem.
+      data_dir: directory of its data, or of the data of the problems of a mixture.
+
+    Raises:
+      DataError: the data was not generated.
+      RegistryError: there is no such problem.
+    """
+    problem = registry.problem(name)
+    flags = dict(word.split("=", 1) for word in problem.suggested_flags.split())
+    model, named = flags["--model"], flags["--hparams_set"]
+    made = Recommendation(
+        model,
+        named,
+        hparams=flags.get("--hparams", ""),
+        train_steps=int(flags.get("--train_steps", 0)),
+    )
+    try:
+        hparams: HParams = registry.hparams(named)
+    except RegistryError:  # a set of the user's own, which need not be there yet
+        return made
+    manifests = _manifests(problem, data_dir)
+    rows = sum(one.splits["train"].rows for one in manifests)
+    length = max(1.0, _positions(manifests) / max(1, rows))
+    by_tokens = problem.batch_size_means_tokens
+    rows_of_batch = max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
+    rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
+    steps = made.train_steps
+    if not steps:
+        steps = _steps(rows / rows_of_batch, writes_texts=_writes_texts(problem, data_dir))
+        each = math.ceil(max(rows / rows_of_step, steps / _EVALUATIONS))
+        each = max(_FEWEST_STEPS_OF_AN_EVALUATION, min(each, _MOST_STEPS_OF_AN_EVALUATION))
+        made = dataclasses.replace(
+            made,
+            train_steps=steps,
+            evaluation_steps=_rounded(each),
+            metric=_metric(problem, data_dir),
+            patience=_PATIENCE,
+        )
+    operations = _operations(manifests, hparams) * rows_of_step * length
+    return dataclasses.replace(
+        made,
+        epochs=steps * rows_of_step / max(1, rows),
+        seconds=steps * (_STEP_SECONDS + operations / _speed()),
+    )
+
+
+_WATCHED = ("span_f1", "accuracy", "exact_match", "answer_f1", "pairwise_accuracy", "pearson")
+"""Metrics to watch, the first that a single target has; otherwise the loss."""
+
+
+def _metric(problem: Problem, data_dir: Path) -> str:
+    """Returns the short name of the metric to watch."""
+    if problem.mixing_schedule is not None:
+        return "loss"
+    targets = problem.features(data_dir).targets
+    if len(targets) != 1 or any(one.generates for one in targets.values()):
+        return "loss"
+    (name,) = targets
+    metrics = problem.metrics_of(name)
+    metric = next((one for one in _WATCHED if one in metrics), "loss")
+    return metric if metric == "loss" or name == "targets" else f"{name}/{metric}"
+
+
+def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
+    from t2t_torch.data.manifest import Manifest
+
+    parts = problem.components if problem.mixing_schedule is not None else [problem]
+    return [Manifest.load(data_dir, part.dataset_name) for part in parts]
+
+
+def _positions(manifests: Sequence[Manifest]) -> int:
+    """Returns the number of positions of all training rows, counting their longest feature."""
+    return sum(
+        max((entry.tokens[n] for n, f in one.features.items() if f.vocab_size), default=entry.rows)
+        for one in manifests
+        for entry in (one.splits["train"],)
+    )
+
+
+def _writes_texts(problem: Problem, data_dir: Path) -> bool:
+    parts = problem.components if problem.mixing_schedule is not None else [problem]
+    targets = (feature for part in parts for feature in part.features(data_dir).targets.values())
+    return any(target.generates for target in targets)
+
+
+def _steps(batches: float, *, writes_texts: bool) -> int:
+    """Returns the steps of several epochs, within bounds, rounded up to two digits."""
+    least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
+    return _rounded(min(max(_EPOCHS * batches, least), _MOST_STEPS))
+
+
+def _rounded(steps: float) -> int:
+    """Returns a number rounded up to two digits."""
+    unit = int(10 ** max(0, math.floor(math.log10(steps)) - 1))
+    return math.ceil(steps / unit) * unit
+
+
+def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
+    """Estimates the floating point operations per position of a training step."""
+    hidden, layers = hparams.hidden_size, max(1, hparams.num_hidden_layers)
+    inner = getattr(hparams, "filter_size", None) or 2 * hidden
+    sides = 2 if any("inputs" in one.features for one in manifests) else 1
+    weights = layers * sides * (4 * hidden * hidden + 2 * hidden * inner)
+    texts = [
+        entry.vocab_size or 0
+        for one in manifests
+        for entry in one.features.values()
+        if entry.role == "targets"
+    ]
+    return float(_PRODUCTS * (weights + hidden * max(texts, default=0)))
+
+
+def _speed() -> float:
+    """Measures a matrix product; returns the floating point operations per second of training."""
+    import numpy as np
+
+    matrix, seconds = np.ones((768, 768), np.float32), []
+    for _ in range(6):
+        start = time.perf_counter()
+        matrix @ matrix
+        seconds.append(time.perf_counter() - start)
+    return _SHARE_OF_PEAK * 2 * len(matrix) ** 3 / max(1e-9, min(seconds))
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return "2 minutes or less"
