@@ -84,7 +84,7 @@ def choose(directory: RunDirectory) -> list[str]:
             value = f"{value},{flag(name)}"
         elif given(name) and name not in names:
             continue
-        FLAGS[name].value = type(FLAGS[name].default or value)(value)
+        FLAGS[name].parse(value)
         lines.append(f"--{name}={value}")
     return lines
 

@@ -246,7 +246,8 @@ def _of_rules() -> Iterator[str]:
             )
         elif not flag("local_eval_frequency"):
             yield f"--{name} needs evaluations on the way: --local_eval_frequency=0 makes none."
-    if chosen("eval_early_stopping_metric_delta") and not stops:
+    # 0.1 was the default of earlier versions, whose runs record it.
+    if flag("eval_early_stopping_metric_delta") not in (None, 0.1) and not stops:
         yield (
             "--eval_early_stopping_metric_delta is read with --eval_early_stopping_steps or "
             "--eval_patience alone."

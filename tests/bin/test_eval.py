@@ -31,14 +31,17 @@ def reported(run, step):
 
 @pytest.mark.sample(3)
 @pytest.mark.parametrize(
-    ("wanted", "step"), [("", 3), ("best", 2), ("1", 1), ("ckpt-2", 2), ("newest", None)]
+    ("wanted", "step"),
+    [("", 2), ("latest", 3), ("best", 2), ("1", 1), ("ckpt-2", 2), ("newest", None)],
 )
 def test_the_checkpoint_that_is_meant_is_evaluated(flags, run, tmp_path, capsys, wanted, step):
     target = tmp_path / "eval.json"
     code = evaluate.main([*flags, f"--checkpoint_path={wanted}", f"--output_json={target}"])
     if step is None:
         assert code == 2
-        assert "Expected a step, 'best' or a ckpt-<step> folder" in capsys.readouterr().err
+        assert (
+            "Expected a step, 'best', 'latest' or a ckpt-<step> folder" in capsys.readouterr().err
+        )
         return
     assert code == 0
     results = json.loads(target.read_text())
@@ -54,7 +57,7 @@ def test_a_table_is_printed_and_the_run_stays_as_it_is(flags, run, capsys):
     capsys.readouterr()
     assert evaluate.main(flags) == 0
     rows = dict(line.split() for line in capsys.readouterr().out.splitlines()[1:])
-    assert float(rows["loss"]) == pytest.approx(reported(run, 3)["loss"], rel=1e-4)
+    assert float(rows["loss"]) == pytest.approx(reported(run, 2)["loss"], rel=1e-4)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 

@@ -80,7 +80,8 @@ def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "checkpoint"),
     [
-        ([], "latest"),
+        ([], None),
+        (["--checkpoint=latest"], "latest"),
         (["--checkpoint=average:8"], "average:8"),
         (["--checkpoint_path=best"], "best"),
     ],

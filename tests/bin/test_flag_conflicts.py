@@ -23,7 +23,7 @@ WAITS = {"hparams": "optimizer=sgd,swa_patience=3"}
         ({**FALLS, "local_eval_frequency": 0}, "--local_eval_frequency=0 makes none"),
         ({**WAITS, "schedule": "train"}, "which --schedule=train does not make. Give --schedule="),
         ({**WAITS, "local_eval_frequency": 0}, "--local_eval_frequency=0 makes none on the way"),
-        ({"eval_early_stopping_metric_delta": 0.5}, "read with --eval_early_stopping_steps alone"),
+        ({"eval_early_stopping_metric_delta": 0.5}, "read with --eval_early_stopping_steps or"),
         ({"reduce_lr_on_plateau_patience": 2}, "read with --reduce_lr_on_plateau_factor"),
         ({"reduce_lr_on_plateau_threshold": 2}, "read with --reduce_lr_on_plateau_factor"),
         ({"reduce_lr_on_plateau_factor": 0}, "would end all learning"),

@@ -74,21 +74,21 @@ def second_offset_lost(patch: Patch) -> None:
 
 def skipped_in_each_epoch(patch: Patch) -> None:
     """3: what a resume skips is skipped in every epoch after it, too: epochs are tails."""
-    rows = TrainBatches._rows
+    work = TrainBatches._work
 
     def tails(self: Any) -> Iterator[Any]:
         offset, index = self._start % self.plan.batches_per_epoch, self._start
-        for batch in rows(self):
+        for batch in work(self):
             if index % self.plan.batches_per_epoch >= offset:
                 yield batch
             index += self._step
 
-    patch.setattr(TrainBatches, "_rows", tails)
+    patch.setattr(TrainBatches, "_work", tails)
 
 
 def later_epochs_in_another_order(patch: Patch) -> None:
     """4: the epochs after a resumed one come in an order of their own."""
-    rows = TrainBatches._rows
+    work = TrainBatches._work
 
     def astray(self: Any) -> Iterator[Any]:
         first = self._start // self.plan.batches_per_epoch if self._start else 10**9
@@ -99,9 +99,9 @@ def later_epochs_in_another_order(patch: Patch) -> None:
             return batch(index + (self.plan.batches_per_epoch if epoch > first else 0))
 
         self.plan.batch = elsewhere
-        return rows(self)
+        return work(self)
 
-    patch.setattr(TrainBatches, "_rows", astray)
+    patch.setattr(TrainBatches, "_work", astray)
 
 
 def position_of_one_process(patch: Patch) -> None:

@@ -49,6 +49,12 @@ ROWS = 5
 # What has another name since the recording: section -> name then -> name now.
 RENAMED: dict[str, dict[str, str]] = {"flags": {}, "errors": {}, "hparams": {}}
 
+# (command, flag) -> default now, where it was meant to change.
+CHANGED_DEFAULTS: dict[tuple[str, str], Any] = {
+    # None: 0.1 for the loss, as before, and 0 for other metrics.
+    ("trainer", "eval_early_stopping_metric_delta"): None,
+}
+
 # Model -> its smallest hparams set and one of `PROBLEMS`.
 MODELS: dict[str, tuple[str, str]] = {
     "bilstm_attention_classifier": ("bilstm_attention_classifier_tiny", "before_class"),
@@ -445,6 +451,8 @@ def renamed(recorded: dict[str, Any]) -> dict[str, Any]:
         command_name: {RENAMED["flags"].get(name, name): value for name, value in values.items()}
         for command_name, values in recorded["flags"].items()
     }
+    for (command_name, name), default in CHANGED_DEFAULTS.items():
+        flags[command_name][name][1] = default
     errors = {
         RENAMED["errors"].get(name, name): [RENAMED["errors"].get(base, base), code]
         for name, (base, code) in recorded["errors"].items()

@@ -239,7 +239,7 @@ def test_a_run_that_learns_no_more_ends_early_and_says_so(make_estimator, capsys
     watching(estimator, [3.0, 2.0, 2.5, math.nan, 1.0]).run("continuous_train_and_eval")
     assert estimator.state.step == 4
     assert estimator.directory.ended_at() == 4
-    assert "stopped early: loss has not improved by 0 since step 2" in capsys.readouterr().err
+    assert "stopped early: loss has not improved since step 2" in capsys.readouterr().err
 
 
 def test_started_again_it_makes_the_last_evaluation_again_and_comes_to_the_same(

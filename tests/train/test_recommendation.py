@@ -1,0 +1,172 @@
+"""First runs: a recommended training, a fitted warm-up, baselines that a run should exceed."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+import t2t_torch as t2t
+from t2t_torch import registry
+from t2t_torch.bin import trainer
+from t2t_torch.optim.settings import FITTED, fit_warm_up
+from t2t_torch.reports.baseline import Baseline, baselines_of, path_of, read_baselines
+from t2t_torch.train.recommendation import _steps, recommend
+
+ROWS = [
+    {"text": f"the {thing} is {mood} {number}", "label": label}
+    for label, moods in {"good": ("great", "fine"), "bad": ("awful", "poor")}.items()
+    for mood in moods
+    for thing in ("film", "book", "meal", "bed", "tea")
+    for number in range(6)
+]
+
+
+def declaration(rows, kind="text2class", **keys):
+    return {
+        "problem": "opinions",
+        "kind": kind,
+        "files": {"train": rows, "eval": 0.2},
+        "fields": {"inputs": "text", "targets": "label"},
+        **keys,
+    }
+
+
+@pytest.mark.parametrize(("rows", "steps"), [(10, 300), (100_000, 2000), (10**9, 50_000)])
+def test_the_steps_grow_with_the_data_within_bounds(rows, steps):
+    assert _steps(rows / 1000, writes_texts=False) == steps
+
+
+def test_a_shorter_warm_up_reaches_the_same_learning_rate():
+    hparams = registry.hparams("transformer_small")
+    changed = fit_warm_up(hparams, 1500)
+    peaks = [
+        one.learning_rate_constant / one.learning_rate_warmup_steps**0.5
+        for one in (hparams, changed)
+    ]
+    assert changed.learning_rate_warmup_steps == 500
+    assert changed.provenance["learning_rate_warmup_steps"] == FITTED
+    assert peaks[1] == pytest.approx(peaks[0], rel=0.01)
+
+
+def test_only_the_warm_up_of_a_set_is_shortened_and_only_in_a_short_run():
+    hparams = registry.hparams("transformer_small")
+    warm_up = hparams.learning_rate_warmup_steps
+    assert fit_warm_up(hparams, 2 * warm_up) == hparams
+    assert fit_warm_up(hparams, 0) == hparams, "the length is unknown"
+    chosen = hparams.parse("learning_rate_warmup_steps=900")
+    assert fit_warm_up(chosen, 20) == chosen
+
+
+@pytest.fixture
+def command(tmp_path, own_registry, capfd):
+    """Runs `t2t-trainer` on the opinions; returns what it prints."""
+    t2t.generate(declaration(ROWS), tmp_path / "data")
+
+    def run(*arguments, code=0):
+        capfd.readouterr()
+        flags = [f"--data_dir={tmp_path / 'data'}", f"--output_dir={tmp_path / 'run'}"]
+        assert trainer.main(["--problem=opinions", *flags, *arguments]) == code
+        return capfd.readouterr().err
+
+    return run
+
+
+def test_a_short_run_of_any_set_works_and_resumes_with_its_warm_up(command, tmp_path):
+    named = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
+    printed = command(*named, "--train_steps=30")
+    assert "warm-up shortened from 200 to 10 steps, for --train_steps=30" in printed
+    printed = command(*named, "--train_steps=40")
+    assert "warm-up" not in printed
+    hparams = json.loads((tmp_path / "run" / "hparams.json").read_text())
+    assert hparams["learning_rate_warmup_steps"] == 10
+
+
+def test_a_run_that_ends_within_the_chosen_warm_up_is_warned_of(command):
+    named = ["--model=text_cnn", "--hparams_set=text_cnn_tiny", "--train_steps=9"]
+    changes = "learning_rate_warmup_steps=10,learning_rate_schedule=constant*linear_warmup"
+    printed = command(*named, f"--hparams={changes}")
+    assert "WARNING: the run ends at step 9, within its warm-up of 10 steps" in printed
+
+
+def test_auto_takes_the_recommendation_and_resumes(command, tmp_path):
+    chosen = recommend("opinions", tmp_path / "data")
+    assert (chosen.metric, chosen.patience) == ("accuracy", 3)
+    auto = ["--model=auto", "--hparams_set=auto"]
+    printed = command(*auto, "--train_steps=60")
+    assert f"auto:  --model={chosen.model} --hparams_set={chosen.hparams_set}" in printed
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["model"] == chosen.model
+    assert config["train_steps"] == 60, "a given flag wins"
+    assert config["eval_patience"] == 3
+    printed = command(*auto, "--train_steps=65")
+    assert "auto:" not in printed and "65/65" not in printed.split("resuming from step")[0]
+
+
+def test_one_auto_alone_is_refused(command):
+    assert "go together" in command("--model=auto", "--hparams_set=fasttext_tiny", code=2)
+
+
+def test_a_run_ends_after_evaluations_without_improvement(command, tmp_path):
+    named = ["--model=fasttext", "--hparams_set=fasttext_base", "--train_steps=2000"]
+    rules = ["--eval_patience=2", "--eval_early_stopping_metric=accuracy"]
+    printed = command(*named, *rules, "--local_eval_frequency=10")
+    assert "accuracy has not improved since step" in printed
+    assert "in 2 evaluations; --eval_patience=2" in printed
+    rated = json.loads((tmp_path / "run" / "best.json").read_text())
+    assert "accuracy" in json.dumps(rated)
+
+
+def test_baselines_are_those_of_counting_by_hand(tmp_path, own_registry):
+    rows = [{"text": "a b", "label": "x"}] * 6 + [{"text": "c d", "label": "y"}] * 3
+    dev = [
+        {"text": "a b", "label": "x"},
+        {"text": "c d", "label": "y"},
+        {"text": "c", "label": "y"},
+    ]
+    content = declaration(rows, files={"train": rows, "eval": dev}, vocab_type="word")
+    problem = t2t.generate(content, tmp_path)
+    baselines = {one.method: one.value for one in baselines_of(problem, tmp_path)}
+    assert baselines == {"always 'x'": pytest.approx(1 / 3), "naive Bayes": 1.0}
+    assert [one.method for one in read_baselines(problem, tmp_path)] == list(baselines)
+    path_of(tmp_path, problem).write_text("{}")
+    assert read_baselines(problem, tmp_path) == []
+
+
+def test_baselines_of_tags_numbers_and_texts(tmp_path, own_registry):
+    rows = [{"text": "the dog barks", "label": "D N V"}, {"text": "the cat", "label": "D N"}] * 5
+    dev = [{"text": "the dog sleeps", "label": "D N V"}]
+    tags = declaration(rows, "text2tags", files={"train": rows, "eval": dev})
+    problem = t2t.generate({**tags, "problem": "tags"}, tmp_path)
+    (one,) = baselines_of(problem, tmp_path)
+    # "sleeps" gets the most frequent tag, D or N.
+    assert (one.metric, one.value) == ("accuracy", pytest.approx(2 / 3))
+
+    numbers = [{"text": f"x{n}", "label": float(n)} for n in (1, 3)] * 4
+    dev = [{"text": "x", "label": 4.0}, {"text": "x", "label": 2.0}]
+    content = declaration(numbers, "text2real", files={"train": numbers, "eval": dev})
+    problem = t2t.generate({**content, "problem": "numbers"}, tmp_path)
+    (one,) = baselines_of(problem, tmp_path)
+    assert one.less_is_better
+    assert (one.metric, one.value) == ("rmse", pytest.approx(math.sqrt((4 + 0) / 2)))
+
+    pairs = [{"text": "abc", "label": "abc"}, {"text": "abd", "label": "xyz"}]
+    content = declaration(pairs * 5, "text2text", files={"train": pairs * 5, "eval": pairs})
+    problem = t2t.generate({**content, "problem": "pairs"}, tmp_path)
+    values = {one.method: one.value for one in baselines_of(problem, tmp_path)}
+    assert values in ({}, {"a copy of the input": 0.5})
+
+
+def test_a_run_below_a_baseline_is_warned_of(command, tmp_path):
+    named = ["--model=fasttext", "--hparams_set=fasttext_tiny", "--train_steps=2"]
+    printed = command(*named, "--hparams=learning_rate_constant=1e-6")
+    assert "WARNING: accuracy of 'targets' is" in printed
+    assert "worse than 1 by naive Bayes" in printed
+
+
+def test_less_of_an_error_is_better():
+    error = Baseline("targets", "rmse", 2.0, "the mean", less_is_better=True)
+    assert error.is_above(2.5) and not error.is_above(1.5)
+    share = Baseline("targets", "accuracy", 0.5, "always 'a'")
+    assert share.is_above(0.4) and not share.is_above(0.6)
