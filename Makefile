@@ -9,7 +9,7 @@ WORKERS := -n 2 --dist=worksteal
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test quick slow coverage fault size check format bench clean
+.PHONY: help quickstart venv test quick slow coverage fault size docs check format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,6 +46,10 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	@touch $@
 
+.venv/docs: .venv/installed
+	$(BIN)/pip install --quiet --editable ".[docs]"
+	@touch $@
+
 # Tests start hundreds of Python processes: without cached bytecode each compiles the package again.
 test quick slow coverage fault: export PYTHONDONTWRITEBYTECODE =
 
@@ -72,6 +76,9 @@ fault: .venv/developer ## kill, stop and damage runs at length; writes docs/expl
 size: .venv/developer ## measure files, lines, importers, cycles: what tests/test_package_size.py holds
 	$(BIN)/python tests/test_package_size.py
 
+docs: .venv/docs ## build the site into site/, with search; nothing is loaded from other hosts
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 check: .venv/developer ## format, lint, types, spelling, tests: what a change must pass
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -86,5 +93,5 @@ bench: .venv/bench ## run the benchmarks, beside Hugging Face transformers
 	for script in benchmarks/[a-z]*.py; do $(BIN)/python $$script || exit 1; done
 
 clean: ## remove all that can be made again, .venv included
-	rm -rf .venv $(QUICK) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv $(QUICK) build dist site *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,7 +1,6 @@
 """Settings of commands and runs: fields declared once, with type, description and bounds.
 
-Flags, `--help`, the JSON schema of `--config` and docs/reference/flags.md are made from the
-declarations:
+Flags, `--help`, the JSON schema of `--config` and the page of flags are made from the declarations:
 
     class BakingOptions(Settings):
         loaves: int = hp(2, "Loaves in the oven.", low=1, high=9)

@@ -5,19 +5,25 @@ from __future__ import annotations
 import contextlib
 import doctest
 import functools
+import importlib.util
 import io
 import itertools
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
+import yaml
 
+import t2t_torch
 from t2t_torch import registry, testing
 from t2t_torch.bin import (
     avg_all,
@@ -88,6 +94,17 @@ BENCHMARK_FLAGS = {
     for script in (ROOT / "benchmarks").glob("*.py")
     for flag in re.findall(r'add_argument\(\s*"(--\w+)"', script.read_text("utf-8"))
 }
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+GENERATED = _generator()
 
 
 def page_id(page: Path) -> str:
@@ -322,8 +339,14 @@ def test_every_registered_name_that_a_flag_takes_exists(page: Path):
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_link_and_path_leads_to_something(page: Path):
     text = page.read_text("utf-8")
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
-    assert not [link for link in links if not (page.parent / link).exists()]
+    for link, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)\s]*)?\)", shown_text(text)):
+        target = Path(os.path.normpath(page.parent / link)) if link else page
+        if "://" in link or target.suffix != ".md":
+            assert "://" in link or target.exists(), link
+        elif anchor:
+            assert anchor[1:] in anchors(page_text(target)), f"{link}{anchor}"
+        else:
+            assert page_text(target), link
     roots = "t2t_torch|tests|docs|examples|benchmarks|.ci"
     quoted = re.findall(rf"`((?:{roots})/[\w./*-]*)`", text)
     missing = [path for path in quoted if not list(ROOT.glob(path.rstrip("/")))]
@@ -334,6 +357,79 @@ def test_every_link_and_path_leads_to_something(page: Path):
         for path in (ROOT / top).rglob("*.py")
     }
     assert not missing + [name for name in names if name not in sources]
+
+
+def shown_text(text: str) -> str:
+    """The text of a page without its code."""
+    return re.sub(r"^(`{3,})\w*\n.*?^\1$|`[^`\n]*`", "", text, flags=re.M | re.S)
+
+
+def page_text(page: Path) -> str:
+    """The text of a page, also of one that is generated."""
+    if page.exists():
+        return page.read_text("utf-8")
+    return GENERATED.PAGES[page.relative_to(DOCS).as_posix()]()
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a page."""
+    headings = re.findall(r"^#+ (.*)", text, re.M)
+    plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
+def nav_pages(items: list[Any]) -> Iterator[str]:
+    """Yields the pages of a part of the navigation."""
+    for item in items:
+        value = next(iter(item.values())) if isinstance(item, dict) else item
+        yield from nav_pages(value) if isinstance(value, list) else [value]
+
+
+def test_the_navigation_lists_every_page_once_in_four_parts():
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    named = list(nav_pages(site["nav"]))
+    written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    notebooks = {
+        page.relative_to(DOCS).with_suffix(".md").as_posix() for page in DOCS.rglob("*.ipynb")
+    }
+    project = {f"project/{name}.md" for name in GENERATED.PROJECT}
+    assert sorted(named) == sorted(written | notebooks | project | {*GENERATED.PAGES})
+    parts = [next(iter(part)) for part in site["nav"]]
+    assert parts == ["Home", "Tutorials", "How-to", "Reference", "Explanation"]
+    assert site["theme"]["font"] is False
+
+
+def test_the_generated_pages_list_every_name():
+    pages = {name: make() for name, make in GENERATED.PAGES.items()}
+    names = {
+        name: set(re.findall(r"^(?:\| `|## )([\w-]+)", text, re.M)) for name, text in pages.items()
+    }
+    folder = "reference/registry"
+    assert set(registry.list_names("problem")) <= names[f"{folder}/problems.md"]
+    assert set(registry.list_names("model")) <= names[f"{folder}/models.md"]
+    for kind in ("hparams", "ranged_hparams"):
+        assert set(registry.list_names(kind)) <= names[f"{folder}/hparams_sets.md"]
+    for kind in ("optimizer", "schedule", "loss", "metric", "hook", "reader"):
+        assert set(registry.list_names(kind)) <= names[f"{folder}/others.md"]
+    for made in map(registry.hparams, registry.list_names("hparams")):
+        assert set(type(made).model_fields) <= names["reference/hparams.md"]
+    for command, module in COMMANDS.items():
+        assert command in names["reference/flags.md"]
+        for flag in module.FLAGS.fields:
+            assert f"| `--{flag}` |" in pages["reference/flags.md"]
+    for kind in GENERATED.error_classes():
+        assert f"| `{kind.__name__}` |" in pages["reference/errors.md"]
+
+
+def test_the_pages_of_the_python_api_name_what_there_is():
+    pages = {page: page.read_text("utf-8") for page in (DOCS / "reference" / "api").glob("*.md")}
+    public = {name for name in t2t_torch.__all__ if not name.startswith("_")}
+    assert set(re.findall(r"`t2t\.(\w+)`", pages[DOCS / "reference/api/index.md"])) == public
+    for name in re.findall(r"^::: (\S+)", "\n".join(pages.values()), re.M):
+        if name in ("t2t_torch.registry", "t2t_torch.testing"):
+            continue
+        module, _, inside = name.rpartition(".")
+        assert getattr(importlib.import_module(module), inside).__doc__, name
 
 
 def test_the_decoding_page_tells_the_defaults():
