@@ -151,7 +151,7 @@ def test_baselines_of_tags_numbers_and_texts(tmp_path, own_registry):
     assert one.less_is_better
     assert (one.metric, one.value) == ("rmse", pytest.approx(math.sqrt((4 + 0) / 2)))
 
-    pairs = [{"text": "abc", "label": "abc"}, {"text": "abd", "label": "xyz"}]
+    pairs = [{"text": "abc", "label": "abc"}, {"text": "abx", "label": "xyz"}]
     content = declaration(pairs * 5, "text2text", files={"train": pairs * 5, "eval": pairs})
     problem = t2t.generate({**content, "problem": "pairs"}, tmp_path)
     values = {one.method: one.value for one in baselines_of(problem, tmp_path)}
