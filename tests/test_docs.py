@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import doctest
 import functools
@@ -430,6 +431,29 @@ def test_the_pages_of_the_python_api_name_what_there_is():
             continue
         module, _, inside = name.rpartition(".")
         assert getattr(importlib.import_module(module), inside).__doc__, name
+
+
+def literals() -> Iterator[str]:
+    """Yields the strings of the package; what an f-string puts in is a null character."""
+    for path in (ROOT / "t2t_torch").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = [
+                    one.value if isinstance(one, ast.Constant) else "\0" for one in node.values
+                ]
+                yield "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+def test_every_message_of_the_page_on_troubleshooting_is_one_of_the_package():
+    page = (DOCS / "how_to" / "troubleshooting.md").read_text("utf-8")
+    messages = re.findall(r"^\| `([^`]+)` \|", page, re.M)
+    assert len(messages) == page.count("\n| ") - page.count("| Message |") > 40
+    known = "\n\n".join(literals())
+    for message in messages:
+        pieces = [re.escape(piece.strip("'\" ")) for piece in re.split(r"\.{3}", message)]
+        assert re.search(r"[^\n]*?\0[^\n]*?".join(filter(None, pieces)), known), message
 
 
 def test_the_decoding_page_tells_the_defaults():
