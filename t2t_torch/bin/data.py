@@ -22,7 +22,6 @@ from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
-    from t2t_torch.features import Features
     from t2t_torch.problem import Problem
     from t2t_torch.reports.column_statistics import BucketTable
     from t2t_torch.reports.statistics import DatasetStatistics
@@ -60,7 +59,10 @@ def _run() -> int:
 
     problem = registry.problem(_flag("problem"))
     json_file, report = (shared.file_to_write(FLAGS, name) for name in ("json", "report"))
-    statistics = _statistics(problem, Path(_flag("data_dir")))
+    data_dir = Path(_flag("data_dir"))
+    statistics = statistics_of(problem, data_dir, num_samples=_flag("num_samples"))
+    if _flag("hparams_set"):
+        statistics = dataclasses.replace(statistics, buckets=_buckets(problem, data_dir))
     sections, remarks = sections_of(statistics), findings(statistics)
     print(plain_text(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
     if json_file is not None:
@@ -85,9 +87,14 @@ def _write(file: Path, text: str) -> None:
     print(f"\nWritten: {file}")
 
 
-def _statistics(problem: Problem, data_dir: Path) -> DatasetStatistics:
+def statistics_of(problem: Problem, data_dir: Path, *, num_samples: int) -> DatasetStatistics:
+    """Returns the statistics of a problem's data.
+
+    Raises:
+      DataError: the data is missing or has no rows.
+      UsageError: the problem is a mixture.
+    """
     from t2t_torch.data.manifest import Manifest
-    from t2t_torch.data.shards import Shards
     from t2t_torch.reports.statistics import Reader
 
     if list(problem.components) != [problem]:
@@ -97,25 +104,29 @@ def _statistics(problem: Problem, data_dir: Path) -> DatasetStatistics:
             f"problems that it mixes: {names}."
         )
     manifest = Manifest.load(data_dir, problem.dataset_name)
-    features = problem.features(data_dir)
-    shards = {
-        split.value: Shards.open(data_dir, problem.dataset_name, split)
-        for split in Split
-        if split.value in manifest.splits
-    }
+    shards = _shards(problem, data_dir)
     if not any(shards.values()):
         raise DataError(f"The data of {problem.full_name!r} in {data_dir} has no rows.")
-    statistics = Reader(features, shards).take(
-        problem.full_name, str(data_dir), _flag("num_samples")
-    )
+    reader = Reader(problem.features(data_dir), shards)
+    statistics = reader.take(problem.full_name, str(data_dir), num_samples)
     skipped = {split: manifest.splits[split].skipped for split in shards}
-    statistics = dataclasses.replace(statistics, skipped=skipped)
-    if not _flag("hparams_set"):
-        return statistics
-    return dataclasses.replace(statistics, buckets=_buckets(problem, features, shards))
+    return dataclasses.replace(statistics, skipped=skipped)
 
 
-def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) -> BucketTable:
+def _shards(problem: Problem, data_dir: Path) -> dict[str, Shards]:
+    """Returns the generated splits."""
+    from t2t_torch.data.manifest import Manifest
+    from t2t_torch.data.shards import Shards
+
+    splits = Manifest.load(data_dir, problem.dataset_name).splits
+    return {
+        split.value: Shards.open(data_dir, problem.dataset_name, split)
+        for split in Split
+        if split.value in splits
+    }
+
+
+def _buckets(problem: Problem, data_dir: Path) -> BucketTable:
     """Returns the batches of a training epoch."""
     from t2t_torch.pipeline.plan import Batching, EpochPlan
     from t2t_torch.pipeline.reader import LengthLimits
@@ -128,7 +139,7 @@ def _buckets(problem: Problem, features: Features, shards: dict[str, Shards]) ->
             "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
             "pad_batch and split_to_length make of them tells  t2t-trainer --dry_run"
         )
-    train = shards.get(Split.TRAIN.value)
+    features, train = problem.features(data_dir), _shards(problem, data_dir).get(Split.TRAIN.value)
     if not train:
         raise DataError("There is no training split, so there are no batches to show.")
     scheme = Batching.of(problem, hparams).training

@@ -184,11 +184,9 @@ def run_page(directory: Path) -> str:
     reports = MetricsFile(directory).read()
     starts = starts_of(directory)
     task = json.loads((directory / "task.json").read_text(encoding="utf-8"))
-    series = _series(reports)
-    resumed = [start["step"] for start in starts[1:]]
-    plots = dict(_charts(series, resumed))
+    curves, plots = curves_of(directory)
     sections = [
-        _curves(plots, resumed, _counted(starts)),
+        curves,
         _evaluations(directory, reports),
         *_decodes(directory),
         *_figures(directory),
@@ -206,6 +204,14 @@ def run_page(directory: Path) -> str:
         writer="t2t-trainer",
     )
     return document(head, sections, plots)
+
+
+def curves_of(directory: Path) -> tuple[Section, dict[str, str]]:
+    """Returns the section of a run's curves, and its plots by name."""
+    starts = starts_of(directory)
+    resumed = [start["step"] for start in starts[1:]]
+    plots = dict(_charts(_series(MetricsFile(directory).read()), resumed))
+    return _curves(plots, resumed, _counted(starts)), plots
 
 
 def _series(reports: Iterable[Report]) -> Series:

@@ -1,0 +1,363 @@
+"""From a file to a served model: declares, generates, trains, evaluates and exports.
+
+    t2t-quick reviews.csv
+    t2t-quick reviews.csv --minutes=3 --output_dir=reviews
+    t2t-quick my_problem.json                # a declaration, as t2t-datagen --declare_to writes it
+
+Runs the other commands, and prints each of them.  Model, hparams set and steps are chosen by the
+kind and the size of the data.  All files are in --output_dir: the declaration, which you can edit,
+data, run, evaluation, artifact and report.html.  Run it again to resume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch import registry
+from t2t_torch.bin import flags as shared
+from t2t_torch.errors import UsageError
+from t2t_torch.settings import Settings, hp
+
+if TYPE_CHECKING:
+    from t2t_torch.reports.section import Section
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.recommendation import Recommendation
+
+
+class QuickOptions(Settings):
+    """Flags of `t2t-quick`."""
+
+    file: str | None = hp(
+        None,
+        "File or folder of data, or a declaration (.json); also without --file=.",
+        path=True,
+    )
+    output_dir: str | None = hp(
+        None, "Directory of everything that is written; default: the file's name.", path=True
+    )
+    minutes: float = hp(10.0, "Minutes of training at most, evaluations not counted.", low=0.01)
+    random_seed: int | None = hp(None, "Random seed of the training.")
+
+
+FLAGS = shared.CommandFlags("t2t-quick", QuickOptions, common=("output_dir", "random_seed"))
+_flag = FLAGS.value_of
+
+_PROBE_STEPS = 12
+_PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
+_ROWS = 8  # of each kind of sample on the report
+_HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
+_MOST_CLASSES = 30  # of the confusion matrix on the report
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    return shared.run_main(_run, FLAGS, __doc__, argv, prepare=_with_file)
+
+
+def _with_file(values: shared.CommandFlags, arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments with the first one that is no flag as `--file`."""
+    words = list(arguments)
+    place = next((i for i, word in enumerate(words) if not word.startswith("-")), None)
+    if place is not None:
+        words[place] = f"--file={words[place]}"
+    return words
+
+
+class _Failed(Exception):
+    """A command failed and has printed its error."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _run() -> int:
+    shared.require(FLAGS, "file")
+    file = Path(_flag("file"))
+    if not file.exists():
+        raise UsageError(f"there is no file or folder {file}.")
+    name = file.name.partition(".")[0] or "quick"
+    folder = Path(_flag("output_dir") or f"{name}_quick")
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
+    try:
+        _Quick(file, folder).run()
+    except _Failed as failed:
+        return failed.code
+    return 0
+
+
+class _Quick:
+    """The commands of one file, in their order.
+
+    Args:
+      file: data, or a declaration.
+      folder: folder of everything that is written.
+    """
+
+    def __init__(self, file: Path, folder: Path) -> None:
+        self.file = file
+        self.folder = folder
+        self.data = folder / "data"
+        self.train = folder / "run"
+        self.commands: list[str] = []
+
+    def run(self) -> None:
+        """Runs all commands, and writes the report."""
+        declaration = self._declared()
+        name = str(json.loads(declaration.read_bytes())["problem"])
+        registry.import_usr_dir(declaration.parent)
+        self._generate(name, declaration)
+        self._train(name, declaration.parent)
+        splits = self._splits(name)
+        test = ["--eval_use_test_set"] if "test" in splits else []
+        evaluation, artifact = self.folder / "evaluation", self.folder / "artifact"
+        self._call("t2t-eval", f"--output_dir={self.train}", f"--output={evaluation}", *test)
+        exported = [f"--output_dir={self.train}", f"--export_dir={artifact}", "--overwrite"]
+        self._call("t2t-exporter", *exported)
+        latency = self.folder / "latency.json"
+        timed = [f"--artifact={artifact}", f"--output_dir={self.train}", f"--json={latency}"]
+        self._call("t2t-latency", *timed, "--rows=200", "--passes=1", "--warm_up=50")
+        report = self.folder / "report.html"
+        _write_report(report, self, name)
+        print(f"\nReport:  {report}\nServe it:")
+        print(f"  {shlex.join(['t2t-server', f'--artifact={artifact}'])}")
+        print(f"or in Python:  t2t_torch.load({str(artifact)!r})")
+
+    def _call(self, command: str, *arguments: str) -> None:
+        """Prints and runs a command.
+
+        Raises:
+          _Failed: it failed.
+        """
+        line = shlex.join([command, *arguments])
+        self.commands.append(line)
+        print(f"\n$ {line}", flush=True)
+        code = _main_of(command)(arguments)
+        if code:
+            again = shlex.join(["t2t-quick", *sys.argv[1:]])
+            print(f"t2t-quick: this command failed. To resume:  {again}", file=sys.stderr)
+            raise _Failed(code)
+
+    def _declared(self) -> Path:
+        """Returns the declaration; writes it if the file is data."""
+        if self.file.suffix == ".json" and registry.json_declaration(self.file):
+            return self.file
+        target = self.folder / "problem" / f"{_plain(self.file.name.partition('.')[0])}.json"
+        if target.exists():
+            print(f"{target} is there already, and is used. Delete it to declare the data again.")
+        else:
+            self._call("t2t-datagen", f"--declare={self.file}", f"--declare_to={target}")
+        return target
+
+    def _generate(self, name: str, declaration: Path) -> None:
+        raw = self.file if self.file.is_dir() else self.file.parent
+        arguments = [f"--t2t_usr_dir={declaration.parent}", f"--problem={name}"]
+        arguments += [f"--data_dir={self.data}", f"--tmp_dir={raw}", "--on_bad_record=skip"]
+        self._call("t2t-datagen", *arguments)
+
+    def _train(self, name: str, usr_dir: Path) -> None:
+        from t2t_torch.train.recommendation import recommend
+
+        chosen = recommend(name, self.data)
+        flags = dict(chosen.flags)
+        if not (self.train / "task.json").exists():
+            fitted = self._fitted(name, chosen)
+            if fitted < chosen.train_steps:
+                flags["train_steps"] = str(fitted)
+                each = chosen.evaluation_steps or fitted
+                flags["local_eval_frequency"] = str(max(1, min(each, fitted // 4)))
+        if _flag("random_seed") is not None:
+            flags["random_seed"] = str(_flag("random_seed"))
+        named = {
+            "problem": name,
+            "model": chosen.model,
+            "hparams_set": chosen.hparams_set,
+            **flags,
+            "train_seconds": str(max(1, round(60 * _flag("minutes")))),
+            "keep_checkpoint_best": "1",
+            "keep_checkpoint_max": "2",
+            "data_dir": str(self.data),
+            "output_dir": str(self.train),
+            "t2t_usr_dir": str(usr_dir),
+        }
+        self._call("t2t-trainer", *(f"--{key}={value}" for key, value in named.items()))
+
+    def _fitted(self, name: str, chosen: Recommendation) -> int:
+        """Returns the steps that fit into the time, from the time of the first ones."""
+        seconds = 60 * _flag("minutes")
+        if chosen.seconds < min(_PROBE_SECONDS, seconds / 4) or not chosen.train_steps:
+            return chosen.train_steps
+        each = _seconds_of_a_step(name, self.data, chosen)
+        steps = max(_PROBE_STEPS, int(0.95 * seconds / each))
+        if steps < chosen.train_steps:
+            print(f"\nA step takes {each:.2g} s: {steps:,} steps in {_flag('minutes'):g} minutes.")
+        return min(steps, chosen.train_steps)
+
+    def _splits(self, name: str) -> set[str]:
+        from t2t_torch.data.manifest import Manifest
+
+        return set(Manifest.load(self.data, registry.problem(name).dataset_name).splits)
+
+
+def _plain(name: str) -> str:
+    """Returns a file name as a problem's name: lower case, digits and underscores."""
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_")
+    return plain if plain and not plain[0].isdigit() else f"data_{plain}"
+
+
+def _main_of(command: str) -> Callable[[Sequence[str]], int]:
+    """Returns the function of a command; the heavy ones are imported when they are run."""
+    import importlib
+
+    module = {"t2t-exporter": "exporter", "t2t-eval": "eval"}.get(command, command[4:])
+    main: Callable[[Sequence[str]], int] = importlib.import_module(f"t2t_torch.bin.{module}").main
+    return main
+
+
+def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> float:
+    """Returns the time of a training step, measured in a run that is thrown away."""
+    import t2t_torch as t2t
+    from t2t_torch.train.task import Hook
+
+    times: list[float] = []
+
+    class Clock(Hook):
+        in_banner = False
+
+        def after_step(self, estimator: Estimator) -> None:
+            times.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+        t2t.train(
+            name,
+            chosen.model,
+            chosen.hparams_set,
+            data_dir=data_dir,
+            output_dir=Path(folder) / "run",
+            train_steps=_PROBE_STEPS,
+            hparams=chosen.hparams or None,
+            callbacks=[Clock()],
+            schedule="train",
+        )
+    steps = sorted(after - before for before, after in itertools.pairwise(times[2:]))
+    return max(1e-4, sum(steps) / len(steps))
+
+
+# The report.
+
+
+def _write_report(target: Path, quick: _Quick, name: str) -> None:
+    """Writes the page: commands, results, curves, confusion, samples, data, latency."""
+    from t2t_torch.files import write_text
+    from t2t_torch.reports.baseline import read_baselines
+    from t2t_torch.reports.page import Head, document
+    from t2t_torch.reports.section import Note, Section, Table, number
+    from t2t_torch.train.run_page import curves_of
+
+    results = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())
+    metrics = {key.rpartition("/")[2]: v for key, v in results["metrics"].items() if v is not None}
+    metrics["loss"] = metrics.pop("loss")  # last
+    split = results["split"]
+    rows = [[key, number(value)] for key, value in metrics.items()]
+    baselines = read_baselines(registry.problem(name), quick.data)
+    rows += [[f"dev {one.metric}, {one.method}", number(one.value)] for one in baselines]
+    meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
+    sections = [
+        Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
+        *_confusions(results),
+        *_samples(quick.folder / "evaluation"),
+    ]
+    curves, plots = curves_of(quick.train)
+    sections += [curves, *_data_sections(name, quick.data), *_latency(quick.folder)]
+    lines = [Note(command) for command in quick.commands]
+    sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
+    known = json.loads((quick.train / "task.json").read_bytes())
+    head = Head(
+        title=f"{name}: a first model",
+        heading=f"{name} learnt by {known['model']}",
+        place=str(quick.folder.resolve()),
+        tiles=[(number(value), key) for key, value in list(metrics.items())[:4]],
+        note="",
+        findings=[],
+        writer="t2t-quick",
+    )
+    write_text(target, document(head, sections, plots))
+
+
+def _confusions(results: dict[str, Any]) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table
+
+    for target, known in (results.get("confusion") or {}).items():
+        labels, counts = known["labels"], known["counts"]
+        most = sorted(range(len(labels)), key=lambda i: -sum(counts[i]))[:_MOST_CLASSES]
+        shown = sorted(most)
+        rows = [[labels[i], *(f"{counts[i][j]:,}" for j in shown)] for i in shown]
+        table = Table(("label", *(labels[j] for j in shown)), rows, frozenset({0}))
+        meaning = "A row for each label, a column for each prediction."
+        if len(labels) > len(shown):
+            meaning += f"  The most frequent {len(shown)} of {len(labels)} labels."
+        yield Section(f"confusion-{target}", f"Confusion of {target}", meaning, [table])
+
+
+def _samples(evaluation: Path) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table
+
+    for file in sorted(evaluation.glob("*.tsv")):
+        with file.open(encoding="utf-8", newline="") as stream:
+            rows = list(itertools.islice(csv.reader(stream, delimiter="\t"), 2000))
+        if len(rows) < 2:
+            continue
+        places = [i for i, name in enumerate(rows[0]) if not name.endswith(_HIDDEN)]
+        flags = [i for i, name in enumerate(rows[0]) if name.endswith("_is_right")]
+        wrong = [row for row in rows[1:] if any(row[i] == "0" for i in flags)]
+        right = [row for row in rows[1:] if row not in wrong]
+        head, words = [rows[0][i] for i in places], frozenset(range(len(places)))
+        tables = [
+            Table(head, [[row[i][:300] for i in places] for row in _spread(some)], words, title)
+            for title, some in (("Wrong", wrong), ("Right" if flags else "", right))
+            if some
+        ]
+        meaning = f"Every row is in evaluation/{file.name}."
+        yield Section(file.stem, "Samples", meaning, tables)
+
+
+def _spread(rows: list[list[str]]) -> list[list[str]]:
+    """Returns some rows from all parts of a list."""
+    return rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
+
+
+def _data_sections(name: str, data_dir: Path) -> list[Section]:
+    from t2t_torch.bin.data import statistics_of
+    from t2t_torch.reports.data_report import sections_of
+
+    shown = ("lengths", "labels", "numbers", "duplicates")
+    statistics = statistics_of(registry.problem(name), data_dir, num_samples=0)
+    return [section for section in sections_of(statistics) if section.name in shown]
+
+
+def _latency(folder: Path) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table, number
+
+    file = folder / "latency.json"
+    if not file.exists():
+        return
+    found = json.loads(file.read_bytes())["found"]
+    names = ("p50", "p90", "p99", "mean")
+    rows = [[which, *(number(times[name]) for name in names)] for which, times in found.items()]
+    table = Table(("", *names), rows, frozenset({0}))
+    yield Section("latency", "Latency", "Milliseconds of single inputs, on one thread.", [table])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

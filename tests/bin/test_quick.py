@@ -1,0 +1,111 @@
+"""`t2t-quick`: one command from a file to a served model, the report, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+
+import t2t_torch as t2t
+from t2t_torch.bin import quick
+
+ROWS = [
+    f'"the {thing} was {mood}, {number}",{label}'
+    for label, moods in {"good": ("great", "fine"), "bad": ("awful", "poor")}.items()
+    for mood in moods
+    for thing in ("film", "book", "meal")
+    for number in range(10)
+]
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch, own_registry):
+    """A CSV of opinions in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "opinions.csv"
+    path.write_text("\n".join(["text,label", *ROWS]) + "\n")
+    return path
+
+
+def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
+    file, tmp_path, capsys
+):
+    assert quick.main(["opinions.csv", "--minutes=1"]) == 0
+    out = capsys.readouterr().out
+    folder = tmp_path / "opinions_quick"
+    commands = [shlex.split(line[2:]) for line in out.splitlines() if line.startswith("$ ")]
+    names = "t2t-datagen t2t-datagen t2t-trainer t2t-eval t2t-exporter t2t-latency".split()
+    assert [command[0] for command in commands] == names
+    assert f"t2t-server --artifact={folder.name}/artifact" in out
+    assert t2t.load(folder / "artifact")(["the film was great"]) == ["good"]
+
+    page = (folder / "report.html").read_text()
+    for title in ("Results", "Confusion of targets", "Samples", "Curves", "Latency", "Commands"):
+        assert re.search(rf"<h2[^>]*>[^<]*{title}", page), title
+    assert "naive Bayes" in page
+    assert shlex.join(commands[2])[:40] in page
+    config = json.loads((folder / "run" / "config.json").read_text())
+    assert config["eval_patience"] == 3
+
+    # Once more: nothing is declared, generated or trained again.
+    before = json.loads((folder / "run" / "latest.json").read_text())
+    assert quick.main(["opinions.csv", "--minutes=1"]) == 0
+    captured = capsys.readouterr()
+    assert "is there already, and is used" in captured.out
+    assert "--declare" not in captured.out
+    assert "stopped early" in captured.err and "examples/s" not in captured.err
+    assert json.loads((folder / "run" / "latest.json").read_text()) == before
+
+
+def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):
+    content = {
+        "problem": "moods",
+        "kind": "text2class",
+        "files": {"train": "opinions.csv", "eval": 0.2},
+        "fields": {"inputs": "text", "targets": "label"},
+        "vocab_type": "word",
+    }
+    (tmp_path / "moods.json").write_text(json.dumps(content))
+    assert quick.main(["moods.json", "--minutes=0.5", "--output_dir=out"]) == 0
+    out = capsys.readouterr().out
+    assert "--declare" not in out and "--problem=moods" in out
+    assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_steps_are_fitted_to_the_time(file, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(quick, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(quick, "_seconds_of_a_step", lambda *_: 0.5)
+    assert quick.main(["opinions.csv", "--minutes=0.5"]) == 0
+    out = capsys.readouterr().out
+    assert "A step takes 0.5 s: 57 steps in 0.5 minutes." in out
+    assert "--train_steps=57 --local_eval_frequency=14" in out
+
+
+def test_the_time_of_a_step_is_measured_without_a_trace(file, tmp_path, capsys):
+    t2t.generate(t2t.declare(file), tmp_path / "data")
+    from t2t_torch.train.recommendation import recommend
+
+    chosen = recommend("opinions", tmp_path / "data")
+    before = sorted(tmp_path.rglob("*"))
+    assert 0 < quick._seconds_of_a_step("opinions", tmp_path / "data", chosen) < 5
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "--file=..."),
+        (["nowhere.csv"], "no file or folder nowhere.csv"),
+        (["opinions.csv", "--output_dir=opinions.csv"], "is a file"),
+        (["opinions.csv", "--minutes=0"], "minutes"),
+        (["opinions.csv", "more.csv"], "unexpected argument 'more.csv'"),
+        (["broken.csv"], "To resume:"),
+    ],
+)
+def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):
+    (tmp_path / "broken.csv").write_bytes(b"\x00\x01\x02" * 100)
+    assert quick.main(arguments) != 0
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*_quick/data"))
