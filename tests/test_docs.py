@@ -304,9 +304,17 @@ def test_the_code_that_a_page_shows_is_found_by_its_name(page, kind, name, folde
         testing.check_hparams(name)
 
 
+def without_others(page: Path) -> str:
+    """The text of a page; without the first cells of tables, if those are of another library."""
+    text = page.read_text("utf-8")
+    if page.stem.startswith("from_"):
+        text = re.sub(r"^\| .*? \|", "|", text, flags=re.M)
+    return text
+
+
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_flag_that_is_named_exists(page: Path):
-    text = page.read_text("utf-8")
+    text = without_others(page)
     known = {command: set(module.FLAGS) for command, module in COMMANDS.items()}
     for command in commands(text):
         name = command.split()[0]
@@ -454,6 +462,49 @@ def test_every_message_of_the_page_on_troubleshooting_is_one_of_the_package():
     for message in messages:
         pieces = [re.escape(piece.strip("'\" ")) for piece in re.split(r"\.{3}", message)]
         assert re.search(r"[^\n]*?\0[^\n]*?".join(filter(None, pieces)), known), message
+
+
+MIGRATIONS = sorted(DOCS.glob("how_to/from_*.md"))
+
+
+@functools.cache
+def names_of_settings() -> frozenset[str]:
+    """The names of all hyperparameters, and of what `--decode_hparams` sets."""
+    made = map(registry.hparams, registry.list_names("hparams"))
+    return frozenset({*DecodeHParams.model_fields}.union(*(type(h).model_fields for h in made)))
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in MIGRATIONS if "tensor2tensor" not in p.name], ids=page_id
+)
+def test_a_page_on_migration_names_what_there_is(page: Path):
+    quoted = re.findall(r"`([^`]+)`", without_others(page))
+    names = {
+        *names_of_settings(),
+        *t2t_torch.__all__,
+        *COMMANDS,
+        *KINDS,
+        *FORMATS,
+        *Declaration.model_fields,
+    }
+    names |= {name for kind in registry.KINDS for name in registry.list_names(kind)}
+    names |= {flag for module in COMMANDS.values() for flag in module.FLAGS}
+    known_elsewhere = set(
+        "build_model optimizer losses validation_metrics evaluation_reducer hparams "
+        "create_lr_scheduler make_data_loaders batch_size logits loss "
+        "targets_prefix constraints forbidden best latest".split()
+    )
+    for one in quoted:
+        for setting in (
+            re.findall(r"(?<![\w-])([a-z]\w*)=", one)
+            if not re.search("t2t|Scheduler|--", one)
+            else ()
+        ):
+            assert setting in names_of_settings(), f"{one}: {setting}"
+        if re.fullmatch(r"[a-z]+(_[a-z0-9]+)+", one):
+            assert one in names | known_elsewhere, one
+    for schedule in re.findall(r"learning_rate_schedule=([\w*]+)", " ".join(quoted)):
+        assert {*schedule.split("*")} <= {*registry.list_names("schedule")}
 
 
 def test_the_decoding_page_tells_the_defaults():
