@@ -164,28 +164,33 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     else:  # a run that was begun in Python
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
-    if trains():
-        from t2t_torch.optim.settings import FITTED, check_settings, fit_warm_up
+    if not trains():
+        return resolved
+    from t2t_torch.optim.settings import check_settings, fit_warm_up
 
-        recorded = before
-        if before is None and directory.exists:
-            recorded = directory.hparams(type(resolved))
-        resolved = fit_warm_up(resolved, named.train_steps, recorded)
-        check_settings(resolved, before)
-        steps = resolved.learning_rate_warmup_steps
-        if recorded is None and resolved.provenance["learning_rate_warmup_steps"] == FITTED:
-            print(
-                f"warm-up shortened from {known.learning_rate_warmup_steps:,} to {steps:,} steps, "
-                f"for --train_steps={named.train_steps}",
-                file=sys.stderr,
-            )
-        elif 0 < named.train_steps <= steps:
-            print(
-                f"WARNING: the run ends at step {named.train_steps:,}, within its warm-up of "
-                f"{steps:,} steps (learning_rate_warmup_steps)",
-                file=sys.stderr,
-            )
-    return resolved
+    recorded = directory.hparams(type(resolved)) if directory.exists else None
+    fitted = fit_warm_up(resolved, named.train_steps, recorded)
+    check_settings(fitted, before)
+    if recorded is None and os.environ.get("RANK", "0") == "0":
+        _report_warm_up(resolved, fitted, named.train_steps)
+    return fitted
+
+
+def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> None:
+    """Prints that the warm-up was shortened, or that the run ends within it."""
+    steps = fitted.learning_rate_warmup_steps
+    if requested.learning_rate_warmup_steps != steps:
+        print(
+            f"warm-up shortened from {requested.learning_rate_warmup_steps:,} to {steps:,} steps, "
+            f"for --train_steps={train_steps}",
+            file=sys.stderr,
+        )
+    elif 0 < train_steps <= steps:
+        print(
+            f"WARNING: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
+            "(learning_rate_warmup_steps)",
+            file=sys.stderr,
+        )
 
 
 def changed(known: HParams) -> HParams:

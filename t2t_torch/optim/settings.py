@@ -74,7 +74,8 @@ def fit_warm_up(hparams: HParams, train_steps: int, before: HParams | None = Non
         fitted = [field for field in (name, rate) if before.provenance[field] == FITTED]
         kept = {field: getattr(before, field) for field in fitted}
         return hparams.replace(**kept).signed(FITTED) if kept else hparams
-    if not 0 < train_steps < _SHORT_RUN * hparams.learning_rate_warmup_steps:
+    is_long = not 0 < train_steps < _SHORT_RUN * hparams.learning_rate_warmup_steps
+    if is_long or not _is_read(hparams, name):
         return hparams
     changes: dict[str, Any] = {name: train_steps // _PARTS}
     if "rsqrt_decay" in hparams.learning_rate_schedule and hparams.provenance[rate] in sets:
@@ -220,7 +221,7 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
     Raises:
       HParamsError: settings are not read; the message names their readers.
     """
-    nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
+    nobodys = {"default", "code", "hparams.json", FITTED, *registry.list_names("hparams")}
     faults = [
         _fault(hparams, name)
         for name in {**OptimizationHParams.model_fields, **_NEEDS}

@@ -258,13 +258,6 @@ class RunConfig(Settings):
     hooks: tuple[str, ...] = hp((), "Registered hooks that watch the run.  Names: --registry_help.")
     profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
 
-    @property
-    def stopping_delta(self) -> float:
-        """Least improvement of the watched metric that counts."""
-        if self.eval_early_stopping_metric_delta is not None:
-            return self.eval_early_stopping_metric_delta
-        return 0.1 if self.eval_early_stopping_metric == "loss" else 0.0
-
     def reports_at(self, step: int) -> bool:
         """Returns True if training statistics are reported at a step.
 

@@ -113,7 +113,7 @@ def after_evaluation(
         known.plateau_value, known.plateau_bad = None, 0
         known.mean_values = ()
     known.watched, known.evaluated = looked_at, state.step
-    delta = config.stopping_delta
+    delta = _least_improvement(config)
     if _improves(value, known.best_value, delta, less_is_better=less_is_better):
         known.best_value, known.best_step, known.bad_evaluations = value, state.step, 0
     else:
@@ -167,11 +167,19 @@ def stop_reason(state: TrainerState, config: RunConfig) -> str:
     else:
         return ""
     best = "never finite" if state.best_value is None else f"best {state.best_value:.6g}"
-    by = f" by {config.stopping_delta:g}" if config.stopping_delta else ""
+    delta = _least_improvement(config)
+    by = f" by {delta:g}" if delta else ""
     return (
         f"stopped early: {config.eval_early_stopping_metric} has not improved{by} since step "
         f"{state.best_step} ({best}), in {state.bad_evaluations} evaluations; {rule}"
     )
+
+
+def _least_improvement(config: RunConfig) -> float:
+    """Returns the least improvement of the watched metric that counts."""
+    if config.eval_early_stopping_metric_delta is not None:
+        return config.eval_early_stopping_metric_delta
+    return 0.1 if config.eval_early_stopping_metric == "loss" else 0.0
 
 
 def _improves(value: float, best: float | None, delta: float, *, less_is_better: bool) -> bool:

@@ -174,7 +174,8 @@ def test_a_directory_of_another_run_is_refused(run, tmp_path, capsys):
 
 def test_the_best_checkpoint_is_loaded_by_that_name(run, tmp_path):
     assert load(run, "best", device="cpu").run.step == 4
-    assert load(run, device="cpu").run.step == 8
+    assert load(run, device="cpu").run.step == 4
+    assert load(run, "latest", device="cpu").run.step == 8
     (tmp_path / "in.txt").write_text("1 0 1\n")
     files = [f"--decode_from_file={tmp_path / 'in.txt'}", f"--decode_to_file={tmp_path / 'out'}"]
     assert decoder.main([f"--output_dir={run}", "--checkpoint_path=best", *files]) == 0

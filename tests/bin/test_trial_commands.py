@@ -54,8 +54,8 @@ def _row(number: int) -> Any:
 
 def test_the_validation_loader_is_decoded(run: Path, capsys: Any) -> None:
     assert decoder.main([f"--output_dir={run}"]) == 0
-    assert "25 records of the validation loader, step 3" in capsys.readouterr().out
-    with np.load(run / "decodes" / "validation-3.npz") as result:
+    assert "25 records of the validation loader, step 2" in capsys.readouterr().out
+    with np.load(run / "decodes" / "validation-2.npz") as result:
         assert {name: result[name].shape for name in result} == {"y": (25, 2), "both.0": (25,)}
         expected = [_row(n).sum() + _row(n)[0] for n in range(25)]
         np.testing.assert_allclose(result["both.0"], expected, rtol=1e-4, atol=1e-5)
@@ -76,7 +76,7 @@ def test_files_of_arrays_and_of_lines_are_decoded(run: Path, tmp_path: Path) -> 
             np.testing.assert_allclose(one["y"], other["y"], rtol=1e-5)
             np.testing.assert_allclose(one["both"][0], other["both"][0], rtol=1e-5)
     assert decoder.main([f"--output_dir={run}", f"--decode_from_file={tmp_path}/in.jsonl"]) == 0
-    assert (tmp_path / "in.SmallTrial.3.jsonl").read_text().count("\n") == 9
+    assert (tmp_path / "in.SmallTrial.2.jsonl").read_text().count("\n") == 9
 
 
 @pytest.mark.parametrize(

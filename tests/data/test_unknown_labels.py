@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from t2t_torch import registry
 from t2t_torch.bin import datagen
 from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.features import ClassLabel, Features, Text
@@ -40,9 +41,10 @@ def test_they_are_counted_by_one_process_and_by_several_tasks(tmp_path, monkeypa
     assert outcome.manifest == one
 
 
-def test_the_summary_tells_them(tmp_path, monkeypatch, capsys):
+def test_the_summary_tells_them(tmp_path, monkeypatch, capsys, own_registry):
+    registry.register_problem("kinds")(Kinds)
     manifest = generate_data(Kinds(), tmp_path / "data", tmp_path, progress=False)
-    monkeypatch.setattr(datagen, "next_command", lambda *_: "t2t-trainer")
+    monkeypatch.setattr(datagen, "_next", lambda *_: "t2t-trainer")
     datagen._report(manifest, "kinds", tmp_path / "data", 0.0)
     told = capsys.readouterr().out
     assert "dev: 4 labels of 'targets' are none of those that training has." in told

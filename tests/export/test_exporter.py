@@ -98,7 +98,7 @@ def test_an_artifact_says_what_it_is_and_holds_what_explains_it(done: Exported, 
     signature = Signature.read(done.folder)
     assert signature == done.signature
     assert (signature.problem, signature.model, signature.step) == (
-        "small_requests", "joint_bilstm", 3,
+        "small_requests", "joint_bilstm", 2,
     )  # fmt: skip
     assert [(f.name, f.kind, f.tagged) for f in signature.fields] == [("inputs", "words", True)]
     assert [(t.name, t.kind, t.of) for t in signature.targets] == [
@@ -268,7 +268,7 @@ def test_folders_that_are_not_there_are_made(
 
 def test_an_empty_folder_is_filled(request_of: Callable[..., Request], tmp_path: Path) -> None:
     (tmp_path / "artifact").mkdir()
-    assert OnnxExporter.export(request_of()).signature.step == 3
+    assert OnnxExporter.export(request_of()).signature.step == 2
 
 
 def test_a_full_disk_leaves_what_was_there(
@@ -280,7 +280,7 @@ def test_a_full_disk_leaves_what_was_there(
     monkeypatch.setattr(exporter, "write_examples", full)
     with pytest.raises(ExportError, match="No space left"):
         OnnxExporter.export(request_of(checkpoint="average:1", overwrite=True))
-    assert Artifact(done.folder).signature.checkpoint == "step 3"
+    assert Artifact(done.folder).signature.checkpoint == "step 2"
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
@@ -297,7 +297,7 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     alive.mkdir()
     with pytest.raises(UsageError, match="--overwrite"):
         OnnxExporter.export(request_of())
-    assert Artifact(done.folder).signature.step == 3
+    assert Artifact(done.folder).signature.step == 2
     OnnxExporter.export(request_of(overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
 

@@ -63,7 +63,7 @@ def test_what_is_there_is_replaced_if_it_was_exported(request_of, tmp_path: Path
     WeightsExporter.export(request_of(checkpoint="1"))
     with pytest.raises(UsageError, match="--overwrite"):
         WeightsExporter.export(request_of())
-    assert WeightsExporter.export(request_of(overwrite=True)).signature.step == 3
+    assert WeightsExporter.export(request_of(overwrite=True)).signature.step == 2
     assert [path.name for path in tmp_path.iterdir()] == ["weights"]
 
 
@@ -73,7 +73,7 @@ def test_what_weights_have_not_is_refused(request_of, run: Path) -> None:
     with pytest.raises(UsageError, match="holds the weights of one model"):
         WeightsExporter.export(request_of(others=[run]))
     done = WeightsExporter.export(request_of())
-    with pytest.raises(UsageError, match="is an exported model of step 3 and has no checkpoint 2"):
+    with pytest.raises(UsageError, match="is an exported model of step 2 and has no checkpoint 2"):
         load_run(done.folder, 2)
     with pytest.raises(UsageError, match=r"threads=2 .* torch\.set_num_threads"):
         t2t_torch.load(done.folder, threads=2)

@@ -43,10 +43,10 @@ def _by_hand(run: Path, step: int, row: Any = ROW) -> Any:
 
 def test_a_run_of_a_trial_answers_records_and_batches(run: Path) -> None:
     predictor = t2t_torch.load(run)
-    assert str(predictor) == "TrialPredictor(SmallTrial, step 3)"
+    assert str(predictor) == "TrialPredictor(SmallTrial, step 2)"
     one, other = predictor([ROW, 2 * ROW])
-    np.testing.assert_allclose(one, _by_hand(run, 3), rtol=1e-5)
-    np.testing.assert_allclose(other, _by_hand(run, 3, 2 * ROW), rtol=1e-5)
+    np.testing.assert_allclose(one, _by_hand(run, 2), rtol=1e-5)
+    np.testing.assert_allclose(other, _by_hand(run, 2, 2 * ROW), rtol=1e-5)
     both = predictor.batch(np.stack([ROW, 2 * ROW]))
     assert isinstance(both, np.ndarray)
     np.testing.assert_allclose(both, [one, other], rtol=1e-5)
@@ -55,7 +55,7 @@ def test_a_run_of_a_trial_answers_records_and_batches(run: Path) -> None:
 
 
 def test_the_checkpoint_is_chosen_as_other_predictors_choose_it(run: Path) -> None:
-    for wanted, step in ((None, 3), ("latest", 3), ("best", 2), (1, 1), ("ckpt-1", 1)):
+    for wanted, step in ((None, 2), ("latest", 3), ("best", 2), (1, 1), ("ckpt-1", 1)):
         result = t2t_torch.load(run, wanted)([ROW])[0]
         np.testing.assert_allclose(result, _by_hand(run, step), rtol=1e-5)
     mean = t2t_torch.load(run, "average:2")
@@ -89,7 +89,7 @@ def test_several_arguments_are_a_tuple(tmp_path: Path) -> None:
     run = made_run(tmp_path / "made", code("return self.linear(x) * y[:, None]", takes="x, y"))
     predictor = t2t_torch.load(run)
     (result,) = predictor([(ROW, 2.0)])
-    np.testing.assert_allclose(result, 2 * _by_hand(run, 3), rtol=1e-5)
+    np.testing.assert_allclose(result, 2 * _by_hand(run, 2), rtol=1e-5)
     with pytest.raises(TrialError, match="takes 2 arguments: give a tuple"):
         predictor([ROW])
 
