@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, final
 import torch
 from torch import Tensor, nn
 
+from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.hparam import HParams
@@ -38,31 +39,49 @@ def check_features(model: type[T2TModel], features: Features, problem: str = "")
       problem: name of the problem, for messages.
 
     Raises:
-      HParamsError: a type is not supported; the message lists the supported ones.
+      HParamsError: a type is not supported; the message lists the supported ones, and the models
+        that fit.
     """
-    look = "Look for a model that does:  t2t-trainer --registry_help"
+    fault = _mismatch(model, features, problem)
+    if fault:
+        names = ", ".join(fitting_models(features)) or "none that is registered"
+        raise HParamsError(
+            f"{fault} Models that fit {problem or 'it'}: {names}. "
+            f"Their sets:  t2t-trainer --registry_help"
+        )
+
+
+def fitting_models(features: Features) -> list[str]:
+    """Returns the names of the registered models that support the inputs and targets."""
+    names = registry.list_names("model")
+    return [name for name in names if not _mismatch(registry.model(name), features, "")]
+
+
+def _mismatch(model: type[T2TModel], features: Features, problem: str) -> str:
+    """Returns why a model does not support the inputs and targets of a problem, or ""."""
     of = f" of {problem}" if problem else ""
     for target, feature in features.targets.items():
         if not issubclass(feature.produced_like or type(feature), model.produces):
-            raise HParamsError(
+            return (
                 f"model {model.name!r} produces {_named(model.produces)}; {target!r}{of} is a "
-                f"{type(feature).__name__}. {look}"
+                f"{type(feature).__name__}."
             )
     for name, feature in features.inputs.items():
         if not isinstance(feature, model.reads):
-            raise HParamsError(
+            return (
                 f"model {model.name!r} reads {_named(model.reads)}; {name!r}{of} is a "
-                f"{type(feature).__name__}. {look}"
+                f"{type(feature).__name__}."
             )
     texts = [name for name, feature in features.inputs.items() if feature.is_text]
     fewest, most = model.texts
     if not fewest <= len(texts) <= most:
         wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         wanted = {"0": "no text", "1": "one text"}.get(wanted, f"{wanted} texts")
-        raise HParamsError(
+        return (
             f"model {model.name!r} reads {wanted}, and {problem or 'this problem'} has "
-            f"{', '.join(texts) or 'none'}. {look}"
+            f"{', '.join(texts) or 'none'}."
         )
+    return ""
 
 
 def _named(kinds: tuple[type[Feature], ...]) -> str:

@@ -60,6 +60,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 _UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
 
+_WIDTH = 140  # characters of a line of `help_string`
 _DECLARATION_BYTES = 1 << 20  # A longer JSON file is data.
 _BESIDE_PROBLEM = ("kind", "files")  # A file with "problem" and one of these is a declaration.
 _DECLARED_ONLY = ("files", "problems")  # Keys that data files lack.
@@ -67,12 +68,21 @@ _DECLARED_ONLY = ("files", "problems")  # Keys that data files lack.
 
 @dataclass(frozen=True)
 class Entry:
-    """Location of the declaration of a name: `path:line`."""
+    """Declaration of a name.
+
+    Attributes:
+      kind: one of `KINDS`.
+      name: the name.
+      path: file.
+      line: line in the file.
+      meaning: first line of the documentation; may be empty.
+    """
 
     kind: str
     name: str
     path: str
     line: int
+    meaning: str = ""
 
 
 def camelcase_to_snakecase(name: str) -> str:
@@ -104,7 +114,8 @@ def declarations(source: Path) -> Iterator[Entry]:
         declared = json_declaration(source)
         if declared is not None:
             name = declared["problem"]
-            yield Entry("problem", name, str(source), _line_of_problem(source, name))
+            meaning = f"declared: {declared.get('kind', 'a mixture')}"
+            yield Entry("problem", name, str(source), _line_of_problem(source, name), meaning)
         return
     text = source.read_bytes()
     if b"register_" not in text:  # Most files declare nothing, and parsing is slow.
@@ -118,7 +129,8 @@ def declarations(source: Path) -> Iterator[Entry]:
         for decorator in node.decorator_list:
             kind, name = _declared_name(decorator, node)
             if kind and name:
-                yield Entry(kind, name, str(source), node.lineno)
+                lines = (ast.get_docstring(node) or "").splitlines()
+                yield Entry(kind, name, str(source), node.lineno, lines[0] if lines else "")
 
 
 def json_declaration(source: Path) -> dict[str, Any] | None:
@@ -600,21 +612,16 @@ def usr_dirs() -> list[str]:
 
 
 def help_string() -> str:
-    """Lists all names by kind, grouped by their first word.
+    """Lists all names by kind, one line each, with the first line of their documentation.
 
     Users' files that are not valid Python or JSON are listed at the end.
     """
     lines = ["Registry contents:", "------------------"]
     for kind in KINDS:
         lines += ["", f"  {_plural(kind).capitalize()}:"]
-        groups: dict[str, list[str]] = {}
-        for name in list_names(kind):
-            groups.setdefault(name.split("_")[0], []).append(name)
-        for prefix, names in groups.items():
-            if len(names) == 1:
-                lines.append(f"    * {names[0]}")
-            else:
-                lines += [f"    {prefix}:", *(f"      * {name}" for name in names)]
+        known = entries(kind)
+        width = max((len(one.name) for one in known), default=0)
+        lines += [f"    {one.name:<{width}}  {one.meaning}".rstrip()[:_WIDTH] for one in known]
     users = [root for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
     faults = [
         fault for root in users for source in sources(root) if (fault := not_readable(source))

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -251,6 +252,20 @@ def test_unusable_tables_and_servers_are_refused(tmp_path):
         t2t.serve(tmp_path / "nothing")
     with pytest.raises(t2t.UsageError, match="'valid'"):
         t2t.Dataset("translate_multi30k_ende", tmp_path, "valid")
+
+
+def test_the_notebook_of_the_tutorial_runs(tmp_path, own_registry, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = Path(__file__).parents[1] / "docs" / "tutorials" / "first_model.ipynb"
+    cells = [cell for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, Any] = {}
+    for cell in cells:
+        exec("".join(cell["source"]), names)
+    assert names["model"](["my camera has not arrived yet"]) == ["delivery"]
+    assert names["artifact"](["I was charged twice"]) == ["billing"]
+    assert "accuracy" in capsys.readouterr().out
+    ten_lines = next(cell for cell in cells if "t2t.train(" in "".join(cell["source"]))
+    assert len(ten_lines["source"]) <= 10
 
 
 def test_modules_of_the_same_names_can_still_be_imported():

@@ -40,7 +40,7 @@ def test_a_declaration_is_a_problem_with_rev_and_copy(shelf: Path) -> None:
 
 def test_a_declaration_is_listed(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert datagen.main([f"--t2t_usr_dir={shelf}", "--registry_help"]) == 0
-    assert "    * support_tickets\n" in capsys.readouterr().out
+    assert "\n    support_tickets " in capsys.readouterr().out
     assert datagen.main([f"--t2t_usr_dir={shelf}", "--problem=support*", "--only_list"]) == 0
     assert capsys.readouterr().out == "support_tickets\n"
 

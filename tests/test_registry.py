@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.bin import datagen, trainer
 from t2t_torch.errors import RegistryError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import get_problem_name, parse_problem_name
@@ -317,18 +318,30 @@ def test_entries_tell_where_a_name_is_declared() -> None:
     assert lines[entry.line - 1].startswith("def basic_params1(")
 
 
-def test_the_help_lists_every_name() -> None:
-    told = registry.help_string()
+def test_the_help_has_a_line_for_each_name_with_its_documentation() -> None:
+    lines = registry.help_string().splitlines()
+    listed = {line.split()[0]: line.strip() for line in lines if line.startswith("    ")}
     for kind in registry.KINDS:
         for name in registry.list_names(kind):
-            assert f"    * {name}\n" in told
+            assert name in listed
+    assert listed["transformer_tiny"].split(maxsplit=1)[1] == "Two layers of 128."
+    assert max(map(len, lines)) <= 140
+    without = [name for name, line in listed.items() if line == name]
+    assert without == []
 
 
-def test_the_help_gives_no_family_to_a_single_name() -> None:
-    told = registry.help_string()
-    assert "    * true_adam\n" in told
-    assert "true:" not in told
-    assert "    adam:\n      * adam\n      * adam_w\n" in told
+def test_the_models_that_fit_a_problem_are_listed(tmp_path, capsys) -> None:
+    arguments = ["--registry_help", "--problem=algorithmic_reverse_binary40_test"]
+    assert datagen.main([*arguments[1:], f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}"]) == 0
+    capsys.readouterr()
+    assert trainer.main([*arguments, f"--data_dir={tmp_path}"]) == 0
+    printed = capsys.readouterr().out
+    assert "--model=transformer  " in printed and "transformer_tiny" in printed
+    assert "--model=fasttext" not in printed
+    assert "Recommended:  --model=transformer" in printed
+    arguments[1] = "--problem=translate_multi30k_ende"
+    assert trainer.main(arguments) == 2
+    assert "give its --data_dir" in capsys.readouterr().err
 
 
 def test_the_help_names_users_files_that_are_not_python(usr_dir: UserDir) -> None:

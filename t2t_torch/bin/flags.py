@@ -40,6 +40,7 @@ from t2t_torch.bin import config_file
 from t2t_torch.errors import (
     EXIT_CODE,
     CheckpointError,
+    DataError,
     RegistryError,
     T2TError,
     UsageError,
@@ -122,7 +123,9 @@ class CommonOptions(Settings):
         False, "Executes Python code that comes with the run; see docs/explanation/security.md."
     )
     registry_help: bool = hp(
-        False, "Lists all names: problems, models, sets, optimizers, metrics ...; exits."
+        False,
+        "Lists all names: problems, models, sets, optimizers, metrics ...; with --problem the "
+        "models and sets that fit it; exits.",
     )
     config: str | None = hp(
         None, "JSON file of flags; flags given on the command line win.", path=True
@@ -545,10 +548,43 @@ def _execute(main: Callable[[], int | None], values: flags.FlagValues) -> int:
     _start_logging(values["verbosity"].value or 0)
     if "registry_help" not in values or not values["registry_help"].value:
         return _within(main, values) or 0
+    if "problem" in values and values["problem"].value:
+        return _within(lambda: _print_fitting(values), values)
     try:
         return _within(lambda: 0, values)
     finally:  # A user's file that cannot be read does not hide the other names.
         print(registry.help_string(), end="")
+
+
+def _print_fitting(values: flags.FlagValues) -> int:
+    """Prints the models that fit `--problem`, and their hparams sets; returns 0.
+
+    Raises:
+      UsageError: the features of the problem depend on its data, which is not given.
+    """
+    from t2t_torch.model import fitting_models
+
+    problem = registry.problem(str(values["problem"].value))
+    data_dir = values["data_dir"].value if "data_dir" in values else None
+    try:
+        features = problem.features(Path(data_dir or ""))
+    except DataError as error:
+        raise UsageError(
+            f"the models that fit {problem.full_name!r} depend on its generated data: give its "
+            f"--data_dir. {error}"
+        ) from None
+    known = {name: type(registry.hparams(name)) for name in registry.list_names("hparams")}
+    meanings = {one.name: one.meaning for one in registry.entries("model")}
+    for name in fitting_models(features):
+        needed = registry.model(name).HParams
+        sets = [one for one, kind in known.items() if issubclass(kind, needed)]
+        own = [one for one in sets if one.startswith(f"{name}_")] or sets
+        print(f"--model={name}  {meanings.get(name, '')}")
+        listed = textwrap.wrap(", ".join(own), 100)
+        print("\n".join(f"    {line}" for line in listed))
+    suggested = problem.suggested_flags
+    print(f"\nRecommended:  {suggested}")
+    return 0
 
 
 def _within(main: Callable[[], _R], values: flags.FlagValues) -> _R:

@@ -168,7 +168,7 @@ def test_what_is_known_of_multi30k_is_found(shared_data, tmp_path, capsys):
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_census(folder, capsys, monkeypatch):
-    monkeypatch.setattr(data, "_statistics", lambda *_: pytest.fail("the data was read"))
+    monkeypatch.setattr(data, "statistics_of", lambda *_, **__: pytest.fail("the data was read"))
     command = ["--problem=dates_to_iso", f"--data_dir={folder}", "--report=/proc/page.html"]
     assert data.main(command) == 2
     assert ".incomplete" not in capsys.readouterr().err

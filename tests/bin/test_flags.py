@@ -210,8 +210,8 @@ def test_registry_help_lists_the_users_names_too(
     (folder / "rye.py").write_text("@register_problem\nclass RyeBread: pass\n")
     assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 0
     printed = capsys.readouterr().out
-    assert "    * rye_bread\n" in printed
-    assert "      * transformer_base\n" in printed
+    assert "\n    rye_bread" in printed
+    assert "\n    transformer_base " in printed
 
 
 def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
@@ -222,7 +222,7 @@ def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
     (folder / "rye.py").write_text("@register_problem\nclass (:\n")
     assert command.run(f"--t2t_usr_dir={folder}", "--registry_help") == 2
     printed = capsys.readouterr()
-    assert "      * transformer_base\n" in printed.out
+    assert "\n    transformer_base " in printed.out
     assert f"{folder / 'rye.py'}:2 is not valid Python" in printed.err
 
 

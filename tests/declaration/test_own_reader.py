@@ -105,8 +105,8 @@ def test_it_is_listed(generate, capsys):
     assert datagen.main(["--registry_help"]) == 0
     told = capsys.readouterr().out
     readers = told.partition("Readers:")[2]
-    assert "* piped" in readers
-    assert "* csv" in readers
+    assert "    piped" in readers
+    assert "    csv" in readers
     assert "piped" in FORMATS
 
 
