@@ -74,7 +74,13 @@ def fasttext_ag_news() -> FasttextHParams:
 
 @register_hparams
 def fasttext_imdb() -> FasttextHParams:
-    """For sentiment_imdb_words, 800 steps: n-grams up to three words, each once, half dropped.
+    """For sentiment_imdb_words, 800 steps: `fasttext_long`."""
+    return fasttext_long()
+
+
+@register_hparams
+def fasttext_long() -> FasttextHParams:
+    """For texts of hundreds of words: n-grams up to three words, each once, half dropped.
 
     Binary presence of words works well for sentiment: Wang and Manning 2012, ACL.
     """

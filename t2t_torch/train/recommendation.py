@@ -117,13 +117,17 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         hparams=flags.get("--hparams", ""),
         train_steps=int(flags.get("--train_steps", 0)),
     )
+    hparams: HParams
     try:
-        hparams: HParams = registry.hparams(named)
+        hparams = registry.hparams(named)
     except RegistryError:  # a set of the user's own, which need not be there yet
         return made
     manifests = _manifests(problem, data_dir)
     rows = sum(one.splits["train"].rows for one in manifests)
     length = max(1.0, _positions(manifests) / max(1, rows))
+    if not {"--train_steps", "--hparams"} & flags.keys():
+        named = _set_of_size(named, rows, length)
+        made, hparams = dataclasses.replace(made, hparams_set=named), registry.hparams(named)
     by_tokens = problem.batch_size_means_tokens
     rows_of_batch = max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
     rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
@@ -145,6 +149,29 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         epochs=steps * rows_of_step / max(1, rows),
         seconds=steps * (_STEP_SECONDS + operations / _speed()),
     )
+
+
+_FEW_ROWS = 100_000
+_LONG_TEXTS = 100  # tokens of a row, on average
+
+
+def _set_of_size(named: str, rows: int, length: float) -> str:
+    """Returns the set for data of this size in place of the one for its kind.
+
+    Args:
+      named: set of the kind.
+      rows: training rows.
+      length: mean tokens of a row.
+    """
+    if named == "fasttext_base" and length > _LONG_TEXTS:
+        return "fasttext_long"
+    if named == "pair_classifier_base" and rows < _FEW_ROWS:
+        return "pair_classifier_small"
+    if named == "bilstm_tagger_base" and rows < _FEW_ROWS:
+        return "bilstm_tagger_small"
+    if named == "joint_bilstm_base" and rows < _FEW_ROWS:
+        return "joint_bilstm_small"
+    return named
 
 
 _WATCHED = ("span_f1", "accuracy", "exact_match", "answer_f1", "pairwise_accuracy", "pearson")

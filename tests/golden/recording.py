@@ -484,6 +484,8 @@ def differences(recorded: Any, computed: Any, place: str = "", tolerance: float 
         for key in recorded.keys() & computed.keys():
             found += differences(recorded[key], computed[key], f"{place}/{key}", tolerance)
         return found
+    if place.startswith("/registered/"):  # names may be added
+        return [f"{place}: {name!r} is gone" for name in recorded if name not in computed]
     if isinstance(recorded, list) and isinstance(computed, list) and len(recorded) == len(computed):
         pairs = enumerate(zip(recorded, computed, strict=True))
         return [d for i, (a, b) in pairs for d in differences(a, b, f"{place}/{i}", tolerance)]

@@ -55,4 +55,9 @@ def test_a_difference_is_found():
         "/a/1/b: 'x' was recorded, is 'y'",
     ]
     assert recording.differences({"a": 1.0}, {"a": 1.0001}, tolerance=1e-3) == []
+    names = {"registered": {"model": ["a", "b"]}}
+    assert recording.differences(names, {"registered": {"model": ["a", "b", "c"]}}) == []
+    assert recording.differences(names, {"registered": {"model": ["b"]}}) == [
+        "/registered/model: 'a' is gone"
+    ]
     assert recording.differences({"a": [1]}, {"a": [1, 2]}) == ["/a: [1] was recorded, is [1, 2]"]
