@@ -77,7 +77,7 @@ size: .venv/developer ## measure files, lines, importers, cycles: what tests/tes
 	$(BIN)/python tests/test_package_size.py
 
 docs: .venv/docs ## build the site into site/, with search; nothing is loaded from other hosts
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 check: .venv/developer ## format, lint, types, spelling, tests: what a change must pass
 	$(BIN)/ruff format --check .

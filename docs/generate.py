@@ -25,10 +25,12 @@ from t2t_torch.settings import Setting
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-COMMANDS = (
-    *("datagen", "data", "trainer", "eval", "decoder", "exporter", "server", "tuner", "latency"),
-    *("avg_all", "translate_all", "bleu"),
+COMMANDS = re.findall(
+    r'^t2t-[\w-]+ = "t2t_torch\.bin\.(\w+):main"',
+    (ROOT / "pyproject.toml").read_text("utf-8"),
+    re.M,
 )
+"""Modules of the commands."""
 PROJECT = ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING")
 """Pages of the repository's root that are pages of the site, in `project/`."""
 NAMES = {str: "text", bool: "true, false", int: "integer", float: "number"}
@@ -368,9 +370,11 @@ def linked_file(page: str, target: str) -> str:
 
 
 def with_links(page: str, text: str) -> str:
-    """Returns a page with links to files outside of docs/ replaced by those to their pages."""
+    """Returns a page with links to files replaced by those to their pages."""
 
     def replaced(match: re.Match[str]) -> str:
+        if match[2].endswith(".ipynb"):
+            return match[0].replace(".ipynb", ".md")
         address = linked_file(page, match[2])
         if not address:
             return match[0]

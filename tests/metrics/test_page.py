@@ -51,7 +51,7 @@ def test_the_page_tells_what_a_metric_is_of_and_which_end_is_good(name, of, bett
 
 
 def test_the_page_tells_every_score_and_tokenizer():
-    table = PAGE.split("| score | what it is | unit |")[1]
+    table = PAGE.split("| Score | Definition | Unit |")[1]
     firsts = re.findall(r"^\| ([^|]*) \|", table, re.M)
     assert {name for first in firsts for name in re.findall(r"`(\w+)`", first)} == set(SCORES)
     for tokenizer in TOKENIZERS:
