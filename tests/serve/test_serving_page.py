@@ -44,7 +44,7 @@ def test_all_metrics_are_told(serve: Callable[..., Served]) -> None:
 def test_all_addresses_are_told(serve: Callable[..., Served]) -> None:
     for path in serve(stub_source(length_of)).get("/openapi.json").json()["paths"]:
         short = path.replace("/versions/{version}", "").replace("{model}", "NAME").rstrip("/")
-        assert f"{short}`" in section("Addresses") or short == "", path
+        assert f"{short}`" in section("Endpoints") or short == "", path
 
 
 def test_the_client_is_answered(
