@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import codecs
 import contextlib
 import errno
@@ -9,15 +10,17 @@ import fcntl
 import glob
 import gzip
 import io
+import lzma
 import os
 import re
+import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 from t2t_torch.errors import DataError, UsageError
 
@@ -40,6 +43,19 @@ def staged(path: Path) -> Iterator[Path]:
         sync(path.parent)
     except BaseException:
         temporary.unlink(missing_ok=True)
+        raise
+
+
+@contextlib.contextmanager
+def staged_folder(path: Path) -> Iterator[Path]:
+    """Yields a temporary folder beside `path`; on success it is renamed to it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{STAGED_SUFFIX}")
+    try:
+        temporary.mkdir()
+        yield temporary
+        temporary.rename(path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
@@ -93,14 +109,23 @@ def sync(path: Path) -> None:
 # Text files, line by line.
 
 
-_GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952; no UTF-8 text starts with it
+_MAGIC: Mapping[re.Pattern[bytes], Callable[..., Any]] = {
+    re.compile(rb"\x1f\x8b"): gzip.open,  # RFC 1952; no UTF-8 text starts with it
+    re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"): bz2.open,
+    re.compile(rb"\xfd7zXZ\x00"): lzma.open,
+}
+_MAGIC_SIZE = 10
 _LONGEST_LINE = 1 << 28  # bytes of a line in a compressed file
 _MAX_RATIO = 500  # greatest compression ratio
 _ALWAYS_ALLOWED = 1 << 32  # bytes of text in a compressed file
 
 
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+"""Errors of damaged compressed files."""
+
+
 def read_raw_lines(path: Path) -> Iterator[bytes]:
-    r"""Yields the lines of a plain or gzip-compressed file as bytes, each with its "\n".
+    r"""Yields the lines of a plain or compressed file as bytes, each with its "\n".
 
     Raises:
       DataError: the file cannot be read, or a compressed file is damaged.
@@ -108,17 +133,18 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_bytes(path) as file:
-            lines = _unpacked(file, path) if isinstance(file, gzip.GzipFile) else file
+            plain = isinstance(file, io.BufferedReader)
+            lines = file if plain else _unpacked(file, path)
             for number, line in enumerate(lines, 1):  # noqa: B007  the errors below name it
                 yield line
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+    except DAMAGED as error:
         fault = f"is damaged after line {number}" if number else "is not a gzip file, or is damaged"
         raise DataError(f"{path} {fault}: {error}. Remove it and fetch it again.") from None
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
 
-def _unpacked(file: gzip.GzipFile, path: Path) -> Iterator[bytes]:
+def _unpacked(file: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
     """Yields the lines of a compressed file; DataError if it is a decompression bomb."""
     most = max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size)
     total = 0
@@ -183,10 +209,18 @@ def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
 
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
-    """Opens a file for reading; gzip-compressed files are decompressed."""
+    """Opens a file for reading; one compressed with gzip, bzip2 or xz is decompressed."""
     with path.open("rb") as file:
-        magic = file.read(len(_GZIP_MAGIC))
-    return gzip.open(path, "rb") if magic == _GZIP_MAGIC else path.open("rb")
+        start = file.read(_MAGIC_SIZE)
+    for magic, unpack in _MAGIC.items():
+        if magic.match(start):
+            return cast("io.BufferedIOBase", unpack(path, "rb"))
+    return path.open("rb")
+
+
+def without_packing(name: str) -> str:
+    """Returns a file's name without ".gz", ".bz2" or ".xz"."""
+    return re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.IGNORECASE)
 
 
 # Joining lines to long texts, for language models that read across line ends.

@@ -13,6 +13,8 @@ inspects your own data and writes the declaration of a problem (docs/tutorials/o
 from __future__ import annotations
 
 import fnmatch
+import itertools
+import json
 import os
 import shlex
 import sys
@@ -57,6 +59,10 @@ def declare(path: Path, target: Path | None) -> int:
         f"  {field}: {_shown(value)}" for row in drafted.samples for field, value in row.items()
     ]
     lines += ["Not sure:", *(f"  - {doubt}" for doubt in drafted.doubts)] if drafted.doubts else []
+    if drafted.alternatives:
+        lines.append("Alternatives, each a declaration in place of this one:")
+    for told, content in drafted.alternatives:
+        lines += [f"  * {told}:", f"    {json.dumps(content, ensure_ascii=False)}"]
     usr_dir = folder if target is None else target.parent
     command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
     if usr_dir.resolve() != folder.resolve():
@@ -84,8 +90,14 @@ def _check_absent(target: Path) -> None:
         )
     if os.path.lexists(target):
         raise UsageError(
-            f"--declare_to={target} exists, and is not overwritten. Give another name, or move it."
+            f"--declare_to={target} exists, and is not overwritten. Give another name, such as "
+            f"--declare_to={_free(target)}, or move it."
         )
+
+
+def _free(target: Path) -> Path:
+    names = (target.with_name(f"{target.stem}_{number}.json") for number in itertools.count(2))
+    return next(path for path in names if not os.path.lexists(path))
 
 
 def _write_new(target: Path, text: str) -> None:

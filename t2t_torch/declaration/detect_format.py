@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import re
 import shlex
-import zlib
+import shutil
+import tarfile
+import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,11 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import open_bytes, read_raw_lines
+from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
-from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.formats import FORMATS, format_of, open_records
+from t2t_torch.readers.idx import class_names, files_of, kind_of
 from t2t_torch.readers.jsonl import load_json
-from t2t_torch.readers.tables import CONVERT_RETURNS, UNNAMED
+from t2t_torch.readers.spans import annotated, raw_rows
+from t2t_torch.readers.tables import COMMA_NUMBER, CONVERT_RETURNS, UNNAMED, picture_of, sheet_of
 from t2t_torch.readers.text_file import BadRecords, TextFile, split_at_blanks, without_end
 
 _LINES = 1000  # maximum lines inspected
@@ -35,10 +40,12 @@ _USUAL_NAMES = frozenset(
 _FOR_SPREADSHEETS = re.compile(r"sep=.")
 _TAR_MARK = slice(257, 262)
 _PACKED = {
-    b"PK\x03\x04": ("a zip archive (so is a table of a spreadsheet: save it as CSV)", "unzip"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"\xd0\xcf\x11\xe0": (
+        "a workbook of an old Excel (save it as .xlsx)",
+        "soffice --convert-to xlsx",
+    ),
     b"PK\x05\x06": ("an empty zip archive", "unzip"),
-    b"BZh": ("packed with bzip2", "bunzip2 --keep"),
-    b"\xfd7zXZ\x00": ("packed with xz", "unxz --keep"),
     b"\x28\xb5\x2f\xfd": ("packed with zstd", "unzstd"),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "7z x"),
 }
@@ -72,17 +79,139 @@ def sniff(path: Path) -> Sniffed:
     Raises:
       DataError: it cannot be read, or the format is unknown.
     """
+    if path.is_dir() and class_names(path):
+        return _class_folders(path)
     check_unpacked(path)
     by_ending = _by_ending(path)
+    if by_ending == "excel":
+        return _excel(path)
+    encoding, doubts = _encoding(path) if path.is_file() else ("", [])
+    made = _sniff(path, by_ending, encoding)
+    if not encoding:
+        return made
+    if "encoding" not in FORMATS[made.format].options:
+        raise DataError(
+            f"{path} has the encoding {encoding}, which the format {made.format} does not read. "
+            f"Convert it:  iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
+        )
+    options = {**made.options, "encoding": encoding}
+    return Sniffed(made.format, options, [*doubts, *made.doubts])
+
+
+def _sniff(path: Path, by_ending: str, encoding: str) -> Sniffed:
     if by_ending in ("csv", "tsv"):
-        return _table(path, _DELIMITERS if by_ending == "csv" else ("\t",))
+        return _table(path, _DELIMITERS if by_ending == "csv" else ("\t",), encoding)
     if by_ending == "conll":
-        return _conll(_first_lines(path))
+        return _conll(_first_lines(path, encoding))
+    if by_ending == "jsonl":
+        return _annotated(path, {}, encoding) or Sniffed("jsonl")
     if by_ending in ("lines", "squad", "") and path.is_file():
-        return _by_content(path, by_ending)
+        return _by_content(path, by_ending, encoding)
     if by_ending == "bio" and not any((path / f"{FILES['label']}{end}").exists() for end in _GZ):
         return Sniffed("bio", {"files": {role: _in(path, FILES[role]) for role in _WITHOUT_INTENT}})
     return Sniffed(by_ending)
+
+
+_ENCODED = 1 << 24  # bytes read to infer the encoding
+_NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_MAX_FOREIGN = 0.3  # maximum fraction of letters with accents in Western European text
+
+
+def _encoding(path: Path) -> tuple[str, list[str]]:
+    """Returns the encoding of a text file, empty for UTF-8, and warnings.
+
+    Raises:
+      DataError: it is a text of an encoding that cannot be inferred.
+    """
+    try:
+        with open_bytes(path) as file:
+            raw = file.read(_ENCODED)
+    except (*DAMAGED, OSError):
+        return "", []  # its reader reports the problem
+    even, odd = raw[:2000:2].count(0), raw[1:2000:2].count(0)
+    encoding = ""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encoding = "utf-16"
+    elif max(even, odd) * 4 > len(raw[:2000:2]) and min(even, odd) * 20 < max(even, odd):
+        encoding = "utf-16-le" if odd > even else "utf-16-be"
+    if encoding:
+        return encoding, [f'{path.name} is UTF-16, so "encoding" is {encoding!r}.']
+    marked = [line for line in raw.split(b"\n") if not line.isascii()]
+    if len(raw) == _ENCODED:
+        marked = marked[:-1]
+    if _NOT_IN_TEXT.search(raw) or sum(map(_is_utf8, marked)) * 2 >= len(marked):
+        return "", []
+    text = raw.decode("cp1252", "replace")
+    letters = [one for one in text if one.isalpha()]
+    foreign = sum(not one.isascii() for one in letters)
+    if "\ufffd" in text or foreign > _MAX_FOREIGN * len(letters):
+        raise DataError(
+            f"{path} is text, but neither UTF-8 nor Western European (cp1252); its encoding is not "
+            "clear. Convert it with the right one, such as cp1251 (Cyrillic), GB18030 or "
+            f"SHIFT-JIS:  iconv -f cp1251 -t UTF-8 {shlex.quote(str(path))} > NEW"
+        )
+    shown = next(line for line in text.splitlines() if not line.isascii())
+    at = next(place for place, one in enumerate(shown) if not one.isascii())
+    told = (
+        f"{path.name} is not UTF-8. It is read as cp1252 (Windows Latin-1), where it says "
+        f'{shown[max(0, at - 20) : at + 20]!r}; if that is wrong, change "encoding".'
+    )
+    return "cp1252", [told]
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _excel(path: Path) -> Sniffed:
+    name, rows = sheet_of(path)
+    first = next(row for row in rows if any(value not in (None, "") for value in row))
+    filled = [value for value in first if value not in (None, "")]
+    header = all(isinstance(value, str) for value in filled)
+    doubts = [f"the sheet {name!r} is read, the first that is not empty."]
+    options: dict[str, Any] = {"sheet": name}
+    if not header or not all(_NAMES.fullmatch(str(value).strip()) for value in filled):
+        options["header"] = False
+        doubts.append("the first row is taken for data, not for names of columns.")
+    return Sniffed("excel", options, doubts)
+
+
+_UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unknown")
+_INSPECTED_FILES = 50
+_MAX_PIXELS = 64  # longest side of a picture that is not scaled
+
+
+def _class_folders(path: Path) -> Sniffed:
+    names = class_names(path)
+    kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
+    if kinds == {"audio"}:
+        raise DataError(
+            f"{path} holds audio files by class ({', '.join(names[:5])}), and no kind of problem "
+            "reads audio. Supported are folders of texts (.txt) and of pictures (.png, .jpg) by "
+            "class. Write the transcripts to text files to classify them."
+        )
+    options: dict[str, Any] = {}
+    doubts = [f"each subfolder is a class: {', '.join(names[:10])}."]
+    left_out = [name for name in names if name.lower() in _UNLABELLED]
+    if left_out:
+        options["classes"] = [name for name in names if name not in left_out]
+        doubts = [
+            f"each subfolder is a class: {', '.join(options['classes'])}; {', '.join(left_out)} is "
+            "left out, as its texts have no class."
+        ]
+    if kinds == {"image"}:
+        files = [file for name in names for file in files_of(path / name)[:_INSPECTED_FILES]]
+        shapes = {picture_of(file).shape for file in files}
+        height, width, _ = max(shapes)
+        if len(shapes) > 1 or max(height, width) > _MAX_PIXELS:
+            side = min(_MAX_PIXELS, max(height, width))
+            options["size"] = f"{side}x{side}"
+            doubts.append(f'the pictures are scaled to {side}x{side} pixels; "size" sets another.')
+    return Sniffed("class_folders", options, doubts)
 
 
 def _in(folder: Path, name: str) -> str:
@@ -98,13 +227,9 @@ def check_unpacked(path: Path) -> None:
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise DataError(f"{path} is no file: it is a pipe or a device. Write its data to a file.")
-    if not path.is_file():
+    if not path.is_file() or without_packing(path.name).lower().endswith((".xlsx", ".xlsm")):
         return
-    try:
-        with open_bytes(path) as file:
-            start = file.read(_TAR_MARK.stop)
-    except (OSError, EOFError, zlib.error):
-        return  # its reader reports the problem
+    start = _start(path)
     what, command = next(
         (told for mark, told in _PACKED.items() if start.startswith(mark)), ("", "")
     )
@@ -114,6 +239,85 @@ def check_unpacked(path: Path) -> None:
         raise DataError(
             f"{path} is {what}. Unpack it, and give a file, or the folder, that comes out:  "
             f"{command} {shlex.quote(str(path))}"
+        )
+
+
+def _start(path: Path) -> bytes:
+    try:
+        with open_bytes(path) as file:
+            return file.read(_TAR_MARK.stop)
+    except (*DAMAGED, OSError):
+        return b""  # its reader reports the problem
+
+
+_UNPACKED = "_unpacked"
+_MAX_RATIO = 500  # greatest compression ratio of an archive
+_ALWAYS_ALLOWED = 1 << 32  # bytes of an archive's files
+
+
+def unpacked(path: Path) -> tuple[Path, list[str]]:
+    """Unpacks a zip or tar archive beside it; returns its file or folder, and what was done.
+
+    Other files are returned as they are.
+
+    Raises:
+      DataError: the archive is damaged or unsafe, or cannot be unpacked there.
+    """
+    if not path.is_file() or path.suffix.lower() in (".xlsx", ".xlsm"):
+        return path, []
+    start = _start(path)
+    is_zip, is_tar = start.startswith(b"PK\x03\x04"), start[_TAR_MARK] == b"ustar"
+    if not is_zip and not is_tar:
+        return path, []
+    stem = re.sub(r"\.(zip|tar|tgz|tbz2|txz)$", "", without_packing(path.name), flags=re.IGNORECASE)
+    folder = path.with_name(f"{stem}{_UNPACKED}")
+    done = [f"{path.name} was unpacked to {folder.name}, which the declaration reads."]
+    if folder.exists():
+        done = [f"{folder.name} is there, so {path.name} is not unpacked again."]
+    else:
+        try:
+            with staged_folder(folder) as temporary:
+                (_unzip if is_zip else _untar)(path, temporary)
+        except (*DAMAGED, OSError, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
+            raise DataError(
+                f"{path} cannot be unpacked to {folder}: {error}. Unpack it by hand, and give the "
+                "file or the folder that comes out."
+            ) from None
+    inner = [one for one in _visible(folder) if one.name != "__MACOSX"]
+    while len(inner) == 1 and inner[0].is_dir() and _split_of(inner[0].name) is None:
+        folder = inner[0]
+        inner = [one for one in _visible(folder) if one.name != "__MACOSX"]
+    return (inner[0] if len(inner) == 1 else folder), done
+
+
+def _unzip(path: Path, folder: Path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        _check_size(path, sum(member.file_size for member in archive.infolist()))
+        archive.extractall(folder)  # removes ".." and leading slashes
+
+
+def _untar(path: Path, folder: Path) -> None:
+    with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+        size = 0
+        for member in archive:
+            size += member.size
+            _check_size(path, size)
+            place = (folder / member.name).resolve()
+            if not place.is_relative_to(folder.resolve()):
+                raise tarfile.TarError(f"{member.name} would be written outside")
+            if member.isfile():
+                place.parent.mkdir(parents=True, exist_ok=True)
+                held = archive.extractfile(member)
+                assert held is not None
+                with place.open("xb") as target:
+                    shutil.copyfileobj(held, target)
+
+
+def _check_size(path: Path, size: int) -> None:
+    if size > max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size):
+        raise DataError(
+            f"{path} unpacks to {size:,} bytes, as decompression bombs do. If it is to be trusted, "
+            "unpack it by hand, and give the folder."
         )
 
 
@@ -128,9 +332,9 @@ def _by_ending(path: Path) -> str:
         return ""
 
 
-def _first_lines(path: Path) -> list[str]:
+def _first_lines(path: Path, encoding: str = "") -> list[str]:
     bad = BadRecords("skip")
-    read = itertools.islice(TextFile(path, bad), _LINES)
+    read = itertools.islice(TextFile(path, bad, encoding), _LINES)
     lines = [without_end(line) for _, line in read if line is not None]
     if bad.count * 2 > len(lines):
         raise DataError(f"{path} is no text: {bad.listed[0]}")
@@ -139,13 +343,13 @@ def _first_lines(path: Path) -> list[str]:
     return lines
 
 
-def _by_content(path: Path, by_ending: str) -> Sniffed:
-    lines = _first_lines(path)
+def _by_content(path: Path, by_ending: str, encoding: str) -> Sniffed:
+    lines = _first_lines(path, encoding)
     full = [line for line in lines if line.strip()]
     if not full:
         raise DataError(f"{path} is empty, or is no text; there is nothing to look at.")
     if full[0].lstrip().startswith(("{", "[")) and not _TREE.match(full[0]):
-        return _json(path, full)
+        return _json(path, full, encoding)
     if _TREE.match(full[0]):
         return Sniffed("trees")
     words = [line for line in full if not line.startswith("#")]
@@ -155,13 +359,13 @@ def _by_content(path: Path, by_ending: str) -> Sniffed:
     if len(full) < len(lines) and len(widths) == 1 and min(widths) > 1:
         return _conll(lines)
     if _steady(full, "\t"):
-        return _table(path, ("\t",))
+        return _table(path, ("\t",), encoding)
     labelled = _labelled(full)
     if labelled is not None:
         return labelled
     for mark in _DELIMITERS:
-        if _is_table(path, full, mark):
-            return _table(path, (mark,))
+        if _is_table(path, full, mark, encoding):
+            return _table(path, (mark,), encoding)
     doubt = f"{path.name} is taken for plain text, one text on each line."
     return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
 
@@ -179,24 +383,67 @@ def _labelled(full: Sequence[str]) -> Sniffed | None:
     return Sniffed("labelled", doubts=["the first word of each line is taken for its label."])
 
 
-def _json(path: Path, full: Sequence[str]) -> Sniffed:
+def _json(path: Path, full: Sequence[str], encoding: str) -> Sniffed:
     try:
         first = json.loads(full[0])
     except ValueError:
         first = None
-    one = isinstance(first, dict) and len(full) == 1 and len(first) > 1
-    several = one and all(isinstance(value, dict) for value in first.values())
-    if isinstance(first, dict) and "data" not in first and not several:
-        return Sniffed("jsonl")
+    if isinstance(first, dict) and (len(full) > 1 or annotated(first) is not None):
+        return _annotated(path, {}, encoding) or Sniffed("jsonl")
+    if isinstance(first, list) and len(full) > 1:  # a list on each line
+        lines = _annotated(path, {}, encoding)
+        if lines is not None:
+            return lines
     if '"paragraphs"' in "".join(full[:_LINES]):
         return Sniffed("squad")
-    if full[0].lstrip().startswith("[") and isinstance(load_json(path), list):
-        return Sniffed("json")
+    loaded = load_json(path, encoding)
+    records, rows = _array_in(loaded)
+    if rows:
+        options = {"records": records} if records else {}
+        told = [f"the rows are the array at the key {records!r}."] if records else []
+        made = _annotated(path, options, encoding)
+        if made is None and all(isinstance(row, dict) for row in rows[:_LINES]):
+            made = Sniffed("json", options)
+        if made is not None:
+            return Sniffed(made.format, made.options, [*told, *made.doubts])
+    values = list(loaded.values()) if isinstance(loaded, dict) else [{}]
+    if len(full) == 1 and not all(isinstance(value, dict) for value in values):
+        return Sniffed("jsonl")  # one row
     raise DataError(
         f"{path} is JSON, but neither of SQuAD's form, nor an array of objects, nor one object on "
         "each line. Write one object on each line, as data frames do:  "
         "to_json(..., orient='records', lines=True)"
     )
+
+
+_DEEPEST = 3  # objects around an array of rows
+
+
+def _array_in(loaded: Any, depth: int = 0) -> tuple[str, list[Any]]:
+    """Returns the longest array of objects, or of annotated texts, and the keys that lead to it."""
+    if isinstance(loaded, list):
+        good = sum(isinstance(row, dict) or annotated(row) is not None for row in loaded)
+        return "", loaded if loaded and good >= _SURE * len(loaded) else []
+    best: tuple[str, list[Any]] = ("", [])
+    if isinstance(loaded, dict) and depth < _DEEPEST:
+        for key, value in loaded.items():
+            inner, rows = _array_in(value, depth + 1)
+            if len(rows) > max(1, len(best[1])) and "." not in key:
+                best = f"{key}.{inner}" if inner else key, rows
+    return best
+
+
+def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> Sniffed | None:
+    """Detects texts with spans, or with choices of Label Studio."""
+    bad = BadRecords("skip")
+    records = options.get("records", "")
+    rows = [row for _, row in itertools.islice(raw_rows(path, bad, records, encoding), _LINES)]
+    made = [one for one in map(annotated, rows) if one is not None]
+    if len(made) < _SURE * len(rows) or not any(one.spans or one.choices for one in made):
+        return None
+    left_out = sum(not one.accepted for one in made)
+    told = f"{left_out} of {len(made)} texts are left out: their answer is not 'accept'."
+    return Sniffed("spans", options, [told] if left_out else [])
 
 
 def _conll(lines: Sequence[str]) -> Sniffed:
@@ -211,8 +458,8 @@ def _steady(lines: Sequence[str], delimiter: str) -> bool:
     return usual > 0 and counts.count(usual) >= _SURE * len(counts)
 
 
-def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
-    lines = _first_lines(path)
+def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
+    lines = _first_lines(path, encoding)
     if not any(line.strip() for line in lines):
         raise DataError(f"{path} is empty; there is nothing to look at.")
     if "\r" in next(filter(str.strip, lines)):
@@ -222,7 +469,7 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
             f"{path}: its first line, {lines[0]}, is for spreadsheets. Delete it:  tail -n +2"
         )
     doubts: list[str] = []
-    delimiter = max(delimiters, key=lambda mark: _width(path, mark, quoting=mark != "\t"))
+    delimiter = max(delimiters, key=lambda mark: _width(path, mark, encoding, quoting=mark != "\t"))
     quoting = _quoted(lines, delimiter)
     options: dict[str, Any] = {}
     format_name = "tsv" if delimiter == "\t" else "csv"
@@ -234,7 +481,7 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
         elif any('"' in line for line in lines):
             options["quoting"] = False
             doubts.append("quotes are taken for characters like others: some have no end.")
-    rows = _rows(path, format_name, {**options, "header": False})
+    rows = _rows(path, format_name, {**options, "header": False, "encoding": encoding})
     if not rows:
         raise DataError(f"{path} has no row that can be read as {format_name}.")
     if len([line for line in lines if line.strip()]) == 1:
@@ -242,6 +489,7 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
             f"{path} has no row but the first, which is taken for the names of its columns "
             f"({', '.join(rows[0])})."
         )
+    doubts += _repeated(rows)
     _check_named(path, rows)
     header, why = _header(rows)
     if not header:
@@ -253,7 +501,35 @@ def _table(path: Path, delimiters: Sequence[str]) -> Sniffed:
             f"the first row is taken for the names of the columns ({told}); if it is data, write "
             '"options": {"header": false}.'
         )
+    number = _decimal_comma(rows)
+    if number:
+        options["decimal"] = ","
+        doubts.append(f'numbers such as {number!r} are read with a decimal comma ("decimal").')
     return Sniffed(format_name, options, doubts)
+
+
+def _repeated(rows: list[list[str]]) -> list[str]:
+    """Removes rows that repeat a header; returns warnings."""
+    first = rows[0]
+    if first not in rows[1:] or not all(_NAMES.fullmatch(name.strip()) for name in first if name):
+        return []
+    if not any(map(_is_usual, first)) or len(first) < 2:
+        return []
+    count = len(rows)
+    rows[1:] = [row for row in rows[1:] if row != first]
+    return [f"the header is repeated in {count - len(rows)} rows, which are bad and left out."]
+
+
+def _decimal_comma(rows: Sequence[list[str]]) -> str:
+    """Returns a number with a decimal comma if a column has such numbers; otherwise ""."""
+    width = len(rows[0])
+    for place in range(width):
+        held = [row[place] for row in rows[1:] if len(row) == width and row[place].strip()]
+        commas = [value for value in held if "," in value]
+        decimals = [value for value in commas if len(value.strip().rpartition(",")[2]) != 3]
+        if len(commas) * 2 > len(held) and decimals and all(map(COMMA_NUMBER.fullmatch, held)):
+            return decimals[0]
+    return ""
 
 
 def _rows(path: Path, format_name: str, options: Mapping[str, Any]) -> list[list[str]]:
@@ -262,9 +538,9 @@ def _rows(path: Path, format_name: str, options: Mapping[str, Any]) -> list[list
     return [list(record.values.values()) for record in itertools.islice(records, _LINES)]
 
 
-def _width(path: Path, delimiter: str, *, quoting: bool) -> tuple[bool, int, int]:
+def _width(path: Path, delimiter: str, encoding: str, *, quoting: bool) -> tuple[bool, int, int]:
     """Returns the rank of a delimiter: has several columns, good rows, columns."""
-    options = {"delimiter": delimiter, "quoting": quoting, "header": False}
+    options = {"delimiter": delimiter, "quoting": quoting, "header": False, "encoding": encoding}
     rows = _rows(path, "csv", options)
     width = len(rows[0]) if rows else 0
     return width > 1, len(rows) if width > 1 else 0, width
@@ -289,22 +565,22 @@ def _quoted(lines: Sequence[str], delimiter: str) -> bool:
     return closed >= _SURE * opened or (delimiter != "\t" and closed * 2 >= opened)
 
 
-def _is_table(path: Path, full: Sequence[str], delimiter: str) -> bool:
+def _is_table(path: Path, full: Sequence[str], delimiter: str, encoding: str) -> bool:
     """Returns whether the first line seems a header, and nearly all others are rows of it."""
     names = [name.strip() for name in full[0].split(delimiter)]
     if len(names) < 2 or not all(map(_NAMES.fullmatch, names)) or not any(map(_is_usual, names)):
         return False
-    rows = _rows(path, "csv", {"delimiter": delimiter, "quoting": True, "header": False})
+    options = {"delimiter": delimiter, "quoting": True, "header": False, "encoding": encoding}
+    rows = _rows(path, "csv", options)
     return len(rows) >= max(3, _SURE * len(full))
 
 
 def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
-    """Raises DataError if the first row seems a header with duplicate or missing names."""
+    """Raises DataError if the first row seems a header with duplicate names."""
     first, rest = [name.strip() for name in rows[0]], rows[1:]
     named = [name for name in first if name]
     twice = [name for name, count in Counter(named).items() if count > 1]
-    without = [str(place) for place, name in enumerate(first, 1) if not name]
-    if not twice and len(without) < 2:
+    if not twice:
         return
     if not all(_NAMES.fullmatch(name) for name in named) or not any(map(_is_usual, named)):
         return
@@ -312,9 +588,9 @@ def _check_named(path: Path, rows: Sequence[list[str]]) -> None:
         name in (row[place].strip() for row in rest) for place, name in enumerate(first) if name
     ):
         return
-    what = f"names {twice[0]!r} twice" if twice else f"does not name columns {', '.join(without)}"
     raise DataError(
-        f"{path}: the first row {what} ({', '.join(first)}). Give each column a name of its own; "
+        f"{path}: the first row names {twice[0]!r} twice ({', '.join(first)}). Give "
+        "each column a name of its own; "
         'if the row is data, write the declaration by hand, with "options": {"header": false}.'
     )
 
@@ -327,10 +603,12 @@ def _is_usual(name: str) -> bool:
 def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:
     """Returns whether the first row is a header, and the reason if not."""
     first, rest = rows[0], rows[1:]
-    if len(first) > 1 and first.count("") == 1:  # the index of a data frame
-        first = [name or UNNAMED for name in first]
+    if any(first):  # columns without names, such as the index of a data frame
+        first = [name or f"{UNNAMED}{place}" for place, name in enumerate(first)]
     for place, name in enumerate(first):
-        if not _NAMES.fullmatch(name.strip()) and name != UNNAMED:
+        if not rows[0][place]:
+            continue
+        if not _NAMES.fullmatch(name.strip()):
             return False, f"{name[:40]!r} is no name"
         if any(row[place] == name for row in rest):
             return False, f"{name!r} is in other rows of the column too"
@@ -387,7 +665,7 @@ def neighbours(path: Path) -> Neighbours:
     if not path.exists():
         raise DataError(f"There is no {path} to look at.")
     path = path if path.name else path.resolve()
-    if path.name.removesuffix(".gz") in FILES.values() and _is_data_set(path.resolve().parent):
+    if without_packing(path.name) in FILES.values() and _is_data_set(path.resolve().parent):
         made = neighbours(path.resolve().parent)
         names = ", ".join(one.name for one in _visible(path.resolve().parent))
         told = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
@@ -399,6 +677,9 @@ def neighbours(path: Path) -> Neighbours:
 
 def _inside(folder: Path) -> Neighbours:
     there = list(_visible(folder))
+    shards = _parquet_shards(folder)
+    if shards:
+        return Neighbours(folder, shards, _name(folder / "part"))
     known = [one for one in there if one.is_file() or _is_data_set(one)]
     train = [one for one in known if _split_of(one.name) == "train"]
     chosen = train or known
@@ -416,6 +697,23 @@ def _inside(folder: Path) -> Neighbours:
         f"{folder} holds {names}; it is not clear what is to be learnt from. Give the file of the "
         "training data:  t2t-datagen --declare=FILE"
     )
+
+
+def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
+    """Returns the files of a checkout of huggingface.co, as data/train-00000-of-00004.parquet."""
+    for inner in (folder, *(one for one in _visible(folder) if one.is_dir())):
+        by_split: dict[str, list[str]] = {}
+        for one in sorted(inner.glob("*-of-*.parquet")):
+            by_split.setdefault(one.name.partition("-")[0], []).append(one.name)
+        splits = {split: name for name in by_split if (split := _split_of(name)) is not None}
+        if "train" in splits:
+            at = "" if inner == folder else f"{inner.name}/"
+            named = {split: by_split[name] for split, name in splits.items()}
+            return {
+                split: f"{at}{names[0]}" if len(names) == 1 else f"{at}{splits[split]}-*.parquet"
+                for split, names in named.items()
+            }
+    return {}
 
 
 def _beside(path: Path, there: list[Path]) -> Neighbours:
@@ -516,7 +814,7 @@ def _split_of(name: str) -> str | None:
 
 def _name(path: Path) -> str:
     match = _split_match(path.name)
-    name = path.name.removesuffix(".gz")
+    name = without_packing(path.name)
     name = name[: match.start()] if match else name.partition(".")[0]
     above = [folder.name for folder in path.resolve().parents]
     words = (re.sub(r"\W+", "_", one, flags=re.ASCII).strip("_").lower() for one in [name, *above])
@@ -525,11 +823,11 @@ def _name(path: Path) -> str:
 
 def _stem(path: Path) -> str:
     """Returns the name without its extension and ".gz"."""
-    return path.name.removesuffix(".gz").rpartition(".")[0]
+    return without_packing(path.name).rpartition(".")[0]
 
 
 def _ending(path: Path) -> str:
-    name = path.name.removesuffix(".gz")
+    name = without_packing(path.name)
     return f".{name.rpartition('.')[2]}" if "." in name and path.is_file() else ""
 
 
@@ -543,7 +841,10 @@ def _known(path: Path) -> bool:
 
 def _is_data_set(path: Path) -> bool:
     # A folder of several data sets is not one itself: each subfolder is.
-    return path.is_dir() and _known(path) and not (path / "dataset_dict.json").exists()
+    if not path.is_dir() or (path / "dataset_dict.json").exists():
+        return False
+    names = class_names(path)
+    return _known(path) or (len(names) > 1 and not any(map(_split_of, names)))
 
 
 def _pictures(chosen: list[Path]) -> bool:

@@ -2,294 +2,44 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
-import math
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
+from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, Look, Table, look
 from t2t_torch.declaration.detect_format import (
     Neighbours,
     Sniffed,
     check_unpacked,
     neighbours,
     sniff,
+    unpacked,
 )
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, located, number_of, pieces
+from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, located
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.text.tree import parse_tree
-
-# Content of a file's columns, inferred from their values.
-
-
-MAX_ROWS = 50_000
-"""Maximum number of inspected rows."""
-
-_MAX_LABELS = 200
-_SURE = 0.9  # minimum fraction of values that must agree
-_FEW = 20  # maximum distinct integers of a label column
-_DATE = re.compile(
-    r"(?:[A-Za-z]{3,9},? )?(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}"
-    r"|[A-Za-z]{3,9} \d{1,2},? \d{4})\.?(?:[T ,]+\d{1,2}:\d{2}.{0,24})?"
-)
-_MONEY = re.compile(
-    r"[^\w\s]?\s?[+-]?\d{1,3}(?:[ .,']?\d{3})*(?:[.,]\d{1,2})?\s?(?:[^\w\s]|[A-Z]{3})?"
-)
-_QUANTITIES = (
-    "price cost amount value salary income revenue sales score rating views votes likes count "
-    "quantity weight length duration age size"
-)
-_ABOUT_ROWS = (
-    "author authors user username date time timestamp datetime created updated modified published "
-    "url link href email phone filename filepath"
-)
-_PARSED = 50  # values parsed to detect trees
-
-
-@dataclass(frozen=True)
-class Look:
-    """An inspected column.
-
-    Attributes:
-      name: the column's name.
-      rows: its value in each row; None if empty.
-    """
-
-    name: str
-    rows: Sequence[Any]
-
-    @functools.cached_property
-    def values(self) -> Sequence[Any]:
-        """The non-empty values, in order."""
-        return [value for value in self.rows if value is not None]
-
-    @property
-    def empty(self) -> int:
-        """The number of rows with an empty value."""
-        return len(self.rows) - len(self.values)
-
-    @property
-    def distinct(self) -> int:
-        """The number of distinct values."""
-        return len(self.counts)
-
-    @functools.cached_property
-    def counts(self) -> Counter[str]:
-        """The number of occurrences of each value, as text."""
-        return Counter(map(str, self.values))
-
-    @functools.cached_property
-    def is_list(self) -> bool:
-        """True if all values are lists of strings."""
-        return bool(self.values) and all(
-            isinstance(value, list) and all(isinstance(one, str) for one in value)
-            for value in self.values
-        )
-
-    @functools.cached_property
-    def is_plain(self) -> bool:
-        """True if all values are strings or numbers."""
-        return bool(self.values) and all(isinstance(v, str | int | float) for v in self.values)
-
-    @functools.cached_property
-    def mean_words(self) -> float:
-        """The mean number of words per value."""
-        return sum(len(str(value).split()) for value in self.values) / max(1, len(self.values))
-
-    @functools.cached_property
-    def is_number(self) -> bool:
-        """True if all values are numbers, also as strings."""
-        return self.is_plain and all(_number(value) is not None for value in self.values)
-
-    @property
-    def is_whole(self) -> bool:
-        """True if all values are integers."""
-        numbers = [_number(value) for value in self.values]
-        return all(number is not None and number.is_integer() for number in numbers)
-
-    @functools.cached_property
-    def is_date(self) -> bool:
-        """True if nearly all values are dates, with or without times."""
-        return self._fit(_DATE)
-
-    @functools.cached_property
-    def is_money(self) -> bool:
-        """True if nearly all values are amounts of money that are not plain numbers."""
-        return not self.is_number and self._fit(_MONEY)
-
-    def _fit(self, pattern: re.Pattern[str]) -> bool:
-        if not self.is_plain:
-            return False
-        fitting = sum(n for value, n in self.counts.items() if pattern.fullmatch(value.strip()))
-        return fitting >= _SURE * len(self.values)
-
-    def is_named(self, names: str) -> bool:
-        """Returns whether a word of the column's name is among some names."""
-        spaced = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.name).lower()
-        return not set(names.split()).isdisjoint(re.split(r"[\W_\d]+", spaced))
-
-    @property
-    def is_about_rows(self) -> bool:
-        """True if the values or the name are metadata: when, where or by whom a row was written."""
-        return self.is_date or self.is_named(_ABOUT_ROWS)
-
-    @functools.cached_property
-    def is_label(self) -> bool:
-        """True if the values look like labels: few, short, and each repeated."""
-        if not self.is_plain or self.is_date or self.distinct < 2 or self.mean_words > 6:
-            return False
-        if self.is_number:
-            return self.is_whole and self.distinct <= _FEW and self.distinct * 2 <= len(self.values)
-        few = self.distinct <= _MAX_LABELS and self.distinct * 2 <= len(self.values)
-        return few and max(map(len, self.counts)) <= 60
-
-    @functools.cached_property
-    def is_text(self) -> bool:
-        """True if the values look like texts."""
-        several = self.mean_words >= 2 or self.distinct > _MAX_LABELS
-        other = self.is_number or self.is_label or self.is_tree or self.is_date or self.is_money
-        return self.is_plain and several and not other and not self.is_written_list
-
-    @functools.cached_property
-    def is_written_list(self) -> bool:
-        """True if all values are lists of strings in Python or JSON notation."""
-        if not self.is_plain or not all(str(v).strip().startswith("[") for v in self.counts):
-            return False
-        try:
-            held = [one for value in self.counts for one in pieces(value, WRITTEN_LIST)]
-        except UnfitError:
-            return False
-        return bool(held) and all(isinstance(one, str) for one in held)
-
-    @functools.cached_property
-    def is_code(self) -> bool:
-        """True if all values are single ASCII words: names, addresses, codes."""
-        return self.is_plain and all(v.isascii() and len(v.split()) == 1 for v in self.counts)
-
-    @functools.cached_property
-    def is_identity(self) -> bool:
-        """True if the values only identify rows."""
-        if self.is_named("unnamed"):
-            return self.is_number
-        named = self.is_named("id uuid guid index key")
-        if not self.is_plain or self.distinct < len(self.values):
-            return named and self.mean_words < 2 and not self.is_label
-        if self.is_number and not named:
-            return self.is_whole and not self.is_named(_QUANTITIES)
-        return named or _codes(self.values)
-
-    @functools.cached_property
-    def is_tree(self) -> bool:
-        """True if the values are bracketed trees."""
-        first = self.values[:_PARSED]
-        return self.is_plain and all(_is_tree(str(value)) for value in first)
-
-    def parts(self) -> str | None:
-        """The separator of labels, if the values look like several labels each."""
-        if not self.is_plain or self.is_number:
-            return None
-        if self.is_written_list:
-            return WRITTEN_LIST
-        for mark in ("|", ";", ","):
-            held = [str(value).split(mark) for value in self.values]
-            several = sum(len(labels) > 1 for labels in held)
-            kinds = {label.strip() for labels in held for label in labels}
-            short = all(len(label.split()) <= 3 for label in kinds)
-            fewer = len(kinds) < self.distinct or len(kinds) * 4 <= len(held)
-            if several * 10 >= len(held) and short and fewer and 2 <= len(kinds) <= _MAX_LABELS:
-                return mark
-        return None
-
-
-@dataclass(frozen=True)
-class Table:
-    """The columns of a file.
-
-    Attributes:
-      columns: by name.
-      rows: number of inspected rows.
-      bad: reasons why rows cannot be read.
-      first: the first row's values.
-    """
-
-    columns: Mapping[str, Look]
-    rows: int
-    bad: BadRecords
-    first: Mapping[str, Any]
-
-
-def look(path: Path, sniffed: Sniffed) -> Table:
-    """Inspects the first `MAX_ROWS` rows of a file.
-
-    Raises:
-      DataError: the file cannot be read, or has no rows.
-    """
-    bad = BadRecords("skip")
-    records = open_records(path, format=sniffed.format, bad=bad, options=sniffed.options)
-    rows = [record.values for record in itertools.islice(records, MAX_ROWS)]
-    if not rows:
-        raise DataError(f"{path} has no row that can be read{_why(bad)}.")
-    names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _look(name, (row.get(name) for row in rows)) for name in names}
-    return Table(columns, len(rows), bad, rows[0])
-
-
-def _look(name: str, values: Iterable[Any]) -> Look:
-    return Look(name, [None if _is_empty(value) else value for value in values])
-
-
-def _is_empty(value: Any) -> bool:
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _why(bad: BadRecords) -> str:
-    return f": {bad.listed[0]}" if bad.listed else ""
-
-
-def _number(value: Any) -> float | None:
-    try:
-        return number_of(value)
-    except UnfitError:
-        return None
-
-
-def _codes(values: Sequence[Any]) -> bool:
-    """Returns whether all values are single words with digits."""
-    return all(
-        " " not in str(value) and any(character.isdigit() for character in str(value))
-        for value in values
-    )
-
-
-def _is_tree(text: str) -> bool:
-    if not text.lstrip().startswith(("[", "(")):
-        return False
-    try:
-        return len(parse_tree(text).words) > 0
-    except DataError:
-        return False
-
 
 # Inference of the problem kind from the columns of a file.
 
 
-_LABEL_NAMES = "label class category intent target queue sentiment judgment topic tag type gold"
+_NUMBER_NAMES = "score rating stars star price value grade"
+_WRITTEN_NAMES = (
+    "output response completion answer target targets highlights summary translation reply"
+)
+_SOURCE_NAMES = "instruction input inputs prompt question source document article context text"
 _TEXT_NAMES = "text body sentence content message utterance review question inputs input"
 _HEADING_NAMES = "title subject headline heading summary name"
 _TOLD = 5  # maximum column names listed in a message
+_ALTERNATIVES = 3  # maximum alternatives that are printed
 _MAX_REPEATED = 0.6  # maximum fraction of distinct values of a query column, as queries repeat
 
 
@@ -302,12 +52,14 @@ class Guess:
       fields: by field of a sample, its column in JSON form.
       doubts: warnings about uncertain results, as sentences.
       more: other keys.
+      alternatives: other inferences that are possible, with what they would learn.
     """
 
     kind: str
     fields: dict[str, Any] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
+    alternatives: list[tuple[str, Guess]] = field(default_factory=list)
 
     @property
     def columns(self) -> set[str]:
@@ -340,7 +92,10 @@ def guess(format_name: str, table: Table) -> Guess:
         "conllu": _conllu,
         "conll": lambda: _conll(table),
         "idx": lambda: _pictures(table),
+        "spans": lambda: _spans(table),
     }
+    if format_name == "class_folders":
+        by_format = {**by_format, format_name: lambda: _class_folders(table)}
     if format_name in by_format:
         return by_format[format_name]()
     made = _of_columns(table)
@@ -356,7 +111,7 @@ def _bio(table: Table) -> Guess:
 
 
 def _labelled(table: Table) -> Guess:
-    if any(len(labels) > 1 for labels in table.columns["labels"].values):
+    if any(isinstance(one, list) and len(one) > 1 for one in table.columns["labels"].values):
         return Guess("text2multilabel", {"inputs": "text", "targets": "labels"})
     label, coarse = table.columns["label"], table.columns["coarse"]
     doubts = []
@@ -387,24 +142,55 @@ def _conll(table: Table) -> Guess:
 
 
 def _pictures(table: Table) -> Guess:
-    image = table.first["image"]
-    height, width, channels = image.shape
     labels = sorted(table.columns["label"].counts, key=int)
-    settings = {"height": height, "width": width, "channels": channels}
     doubt = f"the labels are the numbers that are there, {labels[0]} to {labels[-1]}."
-    return Guess("image2class", {}, [doubt], {"labels": labels, "settings": settings})
+    return Guess("image2class", {}, [doubt], {"labels": labels, "settings": _size(table)})
+
+
+def _size(table: Table) -> dict[str, int]:
+    return dict(zip(("height", "width", "channels"), table.first["image"].shape, strict=True))
+
+
+def _class_folders(table: Table) -> Guess:
+    if "image" not in table.columns:
+        return Guess("text2class", {"inputs": "text", "targets": "label"})
+    more = {"labels": sorted(table.columns["label"].counts), "settings": _size(table)}
+    return Guess("image2class", {"inputs": "image", "targets": "label"}, [], more)
+
+
+def _spans(table: Table) -> Guess:
+    spans, cut = (sum(table.columns[name].rows) for name in ("spans", "cut"))
+    by_text = Guess("text2class", {"inputs": "text", "targets": "label"})
+    if not spans:
+        return by_text
+    doubts = ["words are runs of letters and digits, and single other characters."]
+    if cut:
+        doubts.append(
+            f"{cut} of {spans} spans end within a word, and are extended to it, or overlap an "
+            "earlier one, and are left out."
+        )
+    made = Guess("text2tags", {"inputs": "words", "targets": "tags"}, doubts)
+    if table.columns["label"].values:
+        made.alternatives.append(("the choice for each text", by_text))
+    return made
 
 
 def _of_columns(table: Table) -> Guess:
     columns = {name: one for name, one in table.columns.items() if one.values}
     named = {name.lower(): name for name in columns}
+    _check_no_word_rows(columns)
     for attempt in (_question, _ranking, _tree, _tagged):
         made = attempt(columns, named)
         if made is not None:
             return made
     rest = [one for one in columns.values() if not one.is_identity]
     labels = [one for one in rest if one.is_label]
-    texts = [one for one in rest if one.is_text]
+    texts = [one for one in rest if one.is_text and not one.is_named_label]
+    if not any(one.is_named(LABEL_NAMES) for one in labels):
+        labels += [one for one in rest if one.is_named_label and one not in labels]
+    texts = texts or [one for one in rest if one.is_text]
+    texts = [one for one in texts if one.distinct > 1] or texts
+    labels = [one for one in labels if one not in texts]
     about = [one for one in texts if one.is_about_rows]
     texts = [one for one in texts if one not in about] or texts
     if any(one.mean_words >= 2 for one in texts):  # otherwise words, or a language without spaces
@@ -429,24 +215,113 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
     """Infers the target of texts: labels, a number, another text, or none."""
     separated = [one for one in rest if one not in texts and one.parts()]
     lists = [one for one in rest if one.is_list]
+    if any(one.is_named(LABEL_NAMES) for one in labels):
+        lists = []
     numbers = [one for one in rest if one.is_number and one not in labels]
     heading = [one for one in texts if one.is_named(_HEADING_NAMES)]
     if lists or (separated and not (set(map(id, labels)) - set(map(id, separated)))):
         return _several(texts, lists, separated)
+    written = [one for one in texts if one.is_named(_WRITTEN_NAMES)]
+    if written and len(texts) > 1 and not labels:
+        return _written(texts, written[-1])
     if len(texts) == 2 and not heading:
         return _pair(texts, labels, numbers)
     body, doubts = _body(texts, heading)
     if labels:
-        label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
-        if numbers:
-            told = _some([repr(one.name) for one in numbers], " or ")
-            doubts.append(f'"kind": "text2real" could learn {told} instead.')
-        return Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
+        return _classified(body, labels, numbers, doubts)
     if numbers:
-        number = _chosen(numbers, "score rating price value", doubts, "the number to be learnt")
-        return Guess("text2real", {"inputs": body, "targets": number.name}, doubts)
+        number = _chosen(numbers, _NUMBER_NAMES, doubts, "the number to be learnt")
+        made = Guess("text2real", {"inputs": body, "targets": number.name}, doubts)
+        made.alternatives = _numbers(body, [one for one in numbers if one is not number])
+        return made
     doubts.append("there is neither a label nor a number, so texts of this sort are learnt.")
     return Guess("text2self", {"targets": body}, doubts)
+
+
+def _classified(body: Any, labels: list[Look], numbers: list[Look], doubts: list[str]) -> Guess:
+    """Returns the classification of texts, with other labels and numbers as alternatives."""
+    label = _chosen(labels, LABEL_NAMES, doubts, "the label")
+    if numbers:
+        told = _some([repr(one.name) for one in numbers], " or ")
+        doubts.append(f'"kind": "text2real" could learn {told} instead.')
+    doubts += _of_labels(label)
+    made = Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
+    if label.is_number and label.distinct > 2:
+        doubts.append(
+            f"{label.name!r} has {label.distinct} whole numbers, which are taken for labels; as a "
+            "number to be learnt, they keep their order."
+        )
+        made.alternatives += _numbers(body, [label])
+    for other in [one for one in labels if one is not label][:_TOLD]:
+        fields = {"inputs": body, "targets": other.name}
+        made.alternatives.append((f"the label {other.name!r}", Guess("text2class", fields)))
+    made.alternatives += _numbers(body, numbers)
+    return made
+
+
+def _numbers(body: Any, numbers: Sequence[Look]) -> list[tuple[str, Guess]]:
+    return [
+        (
+            f"the number {one.name!r}, by regression",
+            Guess("text2real", {"inputs": body, "targets": one.name}),
+        )
+        for one in numbers[:_TOLD]
+    ]
+
+
+def _of_labels(label: Look) -> list[str]:
+    """Returns warnings about the values of a label."""
+    told = []
+    if label.distinct == 1:
+        told.append(f"{label.name!r} has only one label, {label.values[0]!r}: there is no choice.")
+    elif label.distinct * 2 > len(label.values):
+        told.append(
+            f"{label.name!r} is taken for the label by its name: it has {label.distinct} labels in "
+            f"{len(label.values)} rows, too few rows to learn them."
+        )
+    by_form: dict[str, list[str]] = {}
+    for value in label.counts:
+        by_form.setdefault(" ".join(value.lower().split()), []).append(value)
+    alike = [values for values in by_form.values() if len(values) > 1]
+    if alike:
+        shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_TOLD])
+        told.append(f"labels that differ only by case or spaces are different labels: {shown}.")
+    return told
+
+
+def _written(texts: list[Look], target: Look) -> Guess:
+    sources = [one for one in texts if one is not target]
+    named = [one for one in sources if one.is_named(_SOURCE_NAMES)] or sources
+    names = [one.name for one in named]
+    inputs = names if len(names) > 1 else names[0]
+    told = f"{target.name!r} is taken for what is to be written, for {', '.join(map(repr, names))}."
+    made = Guess("text2text", {"inputs": inputs, "targets": target.name}, [told])
+    if len(names) == 1:
+        other = Guess("text2text", {"inputs": target.name, "targets": inputs})
+        made.alternatives.append(("the other direction", other))
+    return made
+
+
+_WORD_NAMES = "word words token tokens"
+_TAG_NAMES = "tag tags ner pos label iob bio"
+
+
+def _check_no_word_rows(columns: Mapping[str, Look]) -> None:
+    """Raises DataError if each row is a word and its tag, without sentences."""
+    plain = [one for one in columns.values() if one.is_plain]
+    words = [one for one in plain if one.is_named(_WORD_NAMES) and one.mean_words < 1.2]
+    tags = [one for one in plain if one.is_named(_TAG_NAMES) and one.is_label]
+    if not words or not tags or any(one.mean_words > 3 for one in plain):
+        return
+    sentence = next((one.name for one in plain if one.is_named("sentence sent id")), "SENTENCE")
+    word, tag = words[0].name, tags[-1].name
+    raise DataError(
+        f"each row is one word ({word!r}) with its tag ({tag!r}); a sentence for each row was "
+        "expected. Group the rows with pandas:\n"
+        f"  df[{sentence!r}] = df[{sentence!r}].ffill()\n"
+        f"  df.groupby({sentence!r}, sort=False)[[{word!r}, {tag!r}]].agg(list)"
+        ".to_json('sentences.jsonl', orient='records', lines=True)"
+    )
 
 
 def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Guess:
@@ -466,7 +341,7 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
     pair = {"first": first.name, "second": second.name}
     doubts: list[str] = []
     if labels:
-        label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+        label = _chosen(labels, LABEL_NAMES, doubts, "the label")
         repeated = first.distinct <= _MAX_REPEATED * len(first.values)
         if label.distinct == 2 and label.is_number and repeated:
             doubts.append(
@@ -475,25 +350,36 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
             )
             fields = {"query": first.name, "document": second.name, "targets": label.name}
             return Guess("queryrelevance", fields, doubts)
-        if numbers:
-            doubts.append(f'"kind": "textpair2real" could learn {numbers[-1].name!r} instead.')
+        joined = {"inputs": [first.name, second.name], "targets": label.name}
+        others = [("one text of two parts", Guess("text2class", joined))]
+        for one in numbers[-1:] or ([label] if label.is_number and label.distinct > 2 else []):
+            doubts.append(f'"kind": "textpair2real" could learn {one.name!r} instead.')
+            fields = {**pair, "targets": one.name}
+            others.append((f"the number {one.name!r}", Guess("textpair2real", fields)))
         doubts.append(
             "the two texts are taken for a pair; if they are parts of one text, it is "
             f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
             f'"targets": "{label.name}"}}.'
         )
-        return Guess("textpair2class", {**pair, "targets": label.name}, doubts)
+        fields = {**pair, "targets": label.name}
+        return Guess("textpair2class", fields, doubts, alternatives=others)
     if numbers:
         number = _chosen(numbers, "score similarity relatedness", doubts, "the number")
         return Guess("textpair2real", {**pair, "targets": number.name}, doubts)
     told = f"{first.name!r} is taken for the input and {second.name!r} for what is to be written."
-    return Guess("text2text", {"inputs": first.name, "targets": second.name}, [told])
+    other = Guess("text2text", {"inputs": second.name, "targets": first.name})
+    return Guess(
+        "text2text",
+        {"inputs": first.name, "targets": second.name},
+        [told],
+        alternatives=[("the other direction", other)],
+    )
 
 
 def _turns(rest: Sequence[Look], labels: list[Look]) -> Guess:
     turns = next(one for one in rest if one.is_list)
     doubts = [f"{turns.name!r} is taken for the utterances of a dialogue, one after another."]
-    label = _chosen(labels, _LABEL_NAMES, doubts, "the label")
+    label = _chosen(labels, LABEL_NAMES, doubts, "the label")
     return Guess("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
 
 
@@ -576,6 +462,7 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
 
 def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
     named = [one for one in found if one.is_named(names)]
+    named = named or [one for one in found if one.is_named(_NUMBER_NAMES)]
     chosen = (named or list(found))[-1 if not named else 0]
     others = [repr(one.name) for one in found if one is not chosen]
     if others:
@@ -649,6 +536,7 @@ class Draft:
       path: suggested path; the file does not exist.
       samples: the first samples it yields.
       doubts: warnings about uncertain results, as sentences.
+      alternatives: other declarations, with what they learn.
       has_bad_rows: some rows cannot be read or lack required values.
     """
 
@@ -656,13 +544,19 @@ class Draft:
     path: Path
     samples: list[dict[str, Any]]
     doubts: list[str]
+    alternatives: list[tuple[str, Mapping[str, Any]]]
     has_bad_rows: bool
 
     @property
     def text(self) -> str:
         """The declaration as JSON, with one line per key."""
-        lines = [f"  {json.dumps(k)}: {_json(value)}" for k, value in self.content.items()]
-        return "{\n" + ",\n".join(lines) + "\n}"
+        return text_of(self.content)
+
+
+def text_of(content: Mapping[str, Any]) -> str:
+    """Returns a declaration as JSON, with one line per key."""
+    lines = [f"  {json.dumps(k)}: {_json(value)}" for k, value in content.items()]
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def draft(path: Path) -> Draft:
@@ -671,6 +565,7 @@ def draft(path: Path) -> Draft:
     Raises:
       DataError: it cannot be read, or no problem can be inferred.
     """
+    path, unpacking = unpacked(path)
     check_unpacked(path)
     found = neighbours(path)
     parallel = not isinstance(found.files["train"], str)
@@ -678,9 +573,10 @@ def draft(path: Path) -> Draft:
     sniffed = Sniffed("lines") if parallel else sniff(looked_at)
     table = look(looked_at, sniffed)
     made = Guess("text2text") if parallel else guess(sniffed.format, table)
-    content = _content(found, sniffed, made, table, parallel=parallel)
-    doubts = [*found.doubts, *sniffed.doubts, *made.doubts, *_of_rows(table)]
-    if "eval" not in found.files:
+    fitting, unfit = (found, []) if parallel else _fitting(found, sniffed, made)
+    content = _content(fitting, sniffed, made, table, parallel=parallel)
+    doubts = [*unpacking, *found.doubts, *unfit, *sniffed.doubts, *made.doubts, *_of_rows(table)]
+    if "eval" not in fitting.files:
         part = content["files"]["eval"]
         doubts.append(
             f"no file for evaluation was found: {part:.0%} of the training rows are held out, by "
@@ -695,7 +591,31 @@ def draft(path: Path) -> Draft:
     for _ in itertools.islice(samples, _FEW_ROWS):
         pass  # its report of bad rows is used below
     bad = table.bad.count or problem.bad_records.count or made.lacks(table)
-    return Draft(content, beside, first, doubts, bool(bad))
+    others: list[tuple[str, Mapping[str, Any]]] = [
+        (told, _content(fitting, sniffed, other, table, parallel=parallel))
+        for told, other in made.alternatives[:_ALTERNATIVES]
+    ]
+    return Draft(content, beside, first, doubts, others, bool(bad))
+
+
+def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbours, list[str]]:
+    """Leaves out splits without the used columns, such as a test set without labels."""
+    files, told = dict(found.files), []
+    for split in ("eval", "test"):
+        name = files.get(split)
+        if not isinstance(name, str) or not made.fields:
+            continue
+        one = next(iter(sorted(found.folder.glob(name))), found.folder / name)
+        records = open_records(
+            one, format=sniffed.format, bad=BadRecords("skip"), options=sniffed.options
+        )
+        first = next(records, None)
+        numbered = {column for column in made.columns if column.lstrip("-").isdecimal()}
+        missing = sorted(made.columns - numbered - set(first.values if first else ()))
+        if missing:
+            told.append(f"{name} is left out: it has no column {', '.join(map(repr, missing))}.")
+            del files[split]
+    return replace(found, files=files), told
 
 
 def _first(found: Neighbours) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError, RegistryError, UsageError
+from t2t_torch.files import without_packing
 from t2t_torch.readers.conll import FILES
 from t2t_torch.readers.tables import MARKS
 from t2t_torch.readers.text_file import BadRecords, Record
@@ -94,7 +95,7 @@ def format_of(path: Path) -> str:
             f"{path} is a folder with neither {FILES['words']} (format bio) nor {MARKS[0]} (format "
             "huggingface). Name a file in it, or the format."
         )
-    name, endings = path.name.lower().removesuffix(".gz"), _endings()
+    name, endings = without_packing(path.name.lower()), _endings()
     matching = [ending for ending in endings if name.endswith(ending)]
     if matching:
         return endings[max(matching, key=len)]

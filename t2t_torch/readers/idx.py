@@ -1,23 +1,27 @@
-"""Reader of images and labels in two idx files, as for MNIST.  yann.lecun.com/exdb/mnist."""
+"""Readers of classified files: idx files of images and labels, and folders by class.
+
+The idx format is MNIST's, yann.lecun.com/exdb/mnist.
+"""
 
 from __future__ import annotations
 
-import gzip
 import io
+import itertools
 import math
+import re
 import struct
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
-from t2t_torch.errors import DataError
-from t2t_torch.files import open_bytes
-from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.files import DAMAGED, open_bytes, without_packing
+from t2t_torch.readers.tables import picture_of
+from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
 from t2t_torch.registry import register_reader
 
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
-_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 @register_reader("idx", endings=(".idx", "-ubyte", ".idx3", ".idx4"))
@@ -124,7 +128,108 @@ class _Idx:
     def _read(self, size: int) -> bytes:
         try:
             return self._file.read(size)
-        except _DAMAGED as error:
+        except DAMAGED as error:
             raise DataError(f"{self._path} is damaged: {error}. Fetch it again.") from None
         except OSError as error:
             raise DataError(f"Cannot read {self._path}: {error.strerror or error}.") from None
+
+
+# Folders with one subfolder of texts or pictures for each class.
+
+
+TEXTS = (".txt", ".text", ".md", "")
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+AUDIO = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac", ".opus")
+
+
+@register_reader("class_folders")
+def read_class_folders(
+    path: Path,
+    bad: BadRecords,
+    *,
+    classes: Sequence[str] = (),
+    size: str = "",
+    encoding: str = "",
+) -> Iterator[Record]:
+    """Yields {"text" or "image", "label"} for the files of a folder's subfolders.
+
+    The label is the subfolder's name; the subfolders take turns.  A picture is a uint8 array
+    [height, width, channels].  A place holds the file.
+
+    Args:
+      path: the folder.
+      bad: policy for files that cannot be read, and pictures of other sizes than the first.
+      classes: names of the subfolders to read; by default all.
+      size: "WIDTHxHEIGHT" to which pictures are scaled, in RGB.
+      encoding: of the texts, empty for UTF-8.
+
+    Raises:
+      DataError: a subfolder is missing, or there are none.
+      UsageError: `size` is not of this form.
+    """
+    scaled = re.fullmatch(r"(\d{1,5})x(\d{1,5})", size)
+    if size and not scaled:
+        raise UsageError(f"{size!r} is no size of a picture; expected one such as 64x64.")
+    by_class = {name: files_of(path / name) for name in classes or class_names(path)}
+    missing = [name for name, files in by_class.items() if not files]
+    if missing or not by_class:
+        raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
+    return _class_records(path, by_class, tuple(map(int, scaled.groups())) if scaled else None, bad,
+                    known_encoding(path, encoding) or "utf-8-sig")  # fmt: skip
+
+
+def _class_records(
+    path: Path,
+    by_class: dict[str, list[Path]],
+    size: Any,
+    bad: BadRecords,
+    encoding: str,
+) -> Iterator[Record]:
+    shape = None
+    together = itertools.zip_longest(*by_class.values())
+    files = ((name, file) for row in together for name, file in zip(by_class, row, strict=True))
+    for label, file in files:
+        if file is None:
+            continue
+        place = Place(file, 1, unit="line" if kind_of(file) == "text" else "picture")
+        try:
+            if kind_of(file) == "text":
+                with open_bytes(file) as opened:
+                    yield Record(place, {"text": opened.read().decode(encoding), "label": label})
+                continue
+            image = picture_of(file, size)
+            image = image.repeat(3, axis=2) if size and image.shape[2] == 1 else image
+        except UnicodeDecodeError as error:
+            bad.report(place, f"byte 0x{error.object[error.start]:02x} is not {encoding} there")
+            continue
+        except (OSError, ValueError, *DAMAGED) as error:
+            bad.report(place, f"cannot be read: {error}")
+            continue
+        shape = shape or image.shape
+        if image.shape != shape:
+            bad.report(place, f'it is {image.shape}, not {shape}: give "size" to scale pictures')
+            continue
+        yield Record(place, {"image": image, "label": label})
+
+
+def class_names(folder: Path) -> list[str]:
+    """Returns the names of the subfolders with texts, pictures or audio only."""
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    folders = (one for one in found if one.is_dir())
+    return [one.name for one in folders if not one.name.startswith(".") and files_of(one)]
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Returns the files of a class; none if the folder has others, or subfolders."""
+    if not folder.is_dir():
+        return []
+    found = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
+    kinds = {kind_of(one) if one.is_file() else "" for one in found}
+    return found if len(kinds) == 1 and "" not in kinds else []
+
+
+def kind_of(path: Path) -> str:
+    """Returns "text", "image" or "audio" from a file's extension; otherwise ""."""
+    suffix = Path(without_packing(path.name)).suffix.lower()
+    kinds = {"text": TEXTS, "image": PICTURES, "audio": AUDIO}
+    return next((kind for kind, endings in kinds.items() if suffix in endings), "")

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import read_raw_lines
-from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
 from t2t_torch.registry import register_reader
 
 SURROGATE = "a lone surrogate (\\ud800 to \\udfff), which is no text"
@@ -20,7 +20,7 @@ _KINDS = {list: "a list", str: "a string", bool: "true or false", type(None): "n
 
 
 @register_reader("jsonl", endings=(".jsonl", ".ndjson"))
-def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
+def read_jsonl(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     r"""Yields the objects of a file, one per line, by key; the values are JSON's.
 
     Nested values are included under keys joined by dots: `{"a": {"b": 1}}` has the values "a" and
@@ -31,12 +31,13 @@ def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for bad lines.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read.
     """
     decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
-    for number, line in TextFile(path, bad):
+    for number, line in TextFile(path, bad, encoding):
         if line is None or not line.strip(" \t\r\n"):
             continue
         try:
@@ -61,8 +62,10 @@ def read_jsonl(path: Path, bad: BadRecords) -> Iterator[Record]:
 
 
 @register_reader("json")
-def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
-    """Yields the objects of a file with one JSON array, which is loaded into memory.
+def read_json(
+    path: Path, bad: BadRecords, *, records: str = "", encoding: str = ""
+) -> Iterator[Record]:
+    """Yields the objects of a JSON array, which is loaded into memory.
 
     Keys and values are those of `read_jsonl`, except that NaN is an empty value.  A place holds the
     number of the object, from 1.  Elements that are not objects, and objects with a lone surrogate,
@@ -71,15 +74,23 @@ def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for bad elements.
+      records: the key of the array if it is in an object, such as "data" or "data.rows".
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read, or is not a JSON array.
     """
-    loaded = load_json(path)
+    loaded = load_json(path, encoding)
+    for key in records.split(".") if records else ():
+        loaded = loaded.get(key) if isinstance(loaded, dict) else None
     if not isinstance(loaded, list):
+        where = (
+            f"there is no array at the key {records!r}" if records else "not an array of objects"
+        )
         raise DataError(
-            f"{path} is not an array of objects: [{{...}}, ...]. The format jsonl reads one object "
-            "on each line, the format squad the form of SQuAD."
+            f"{path}: {where}: [{{...}}, ...]. The format jsonl reads one object on each line, the "
+            "format squad the form of SQuAD; the option records names the key of an array in an "
+            "object."
         )
     for number, values in enumerate(loaded, 1):
         place = Place(path, number, unit="object")
@@ -94,16 +105,19 @@ def read_json(path: Path, bad: BadRecords) -> Iterator[Record]:
             yield Record(place, with_dotted(values))
 
 
-def load_json(path: Path) -> Any:
-    """Loads a JSON file, gzip-compressed or not.
+def load_json(path: Path, encoding: str = "") -> Any:
+    """Loads a JSON file, compressed or not.
 
     Raises:
       DataError: it cannot be read, is not UTF-8, or is not JSON.
     """
     try:
-        return json.loads(b"".join(read_raw_lines(path)).removeprefix(codecs.BOM_UTF8).decode())
+        raw = b"".join(read_raw_lines(path)).removeprefix(codecs.BOM_UTF8)
+        return json.loads(raw.decode(known_encoding(path, encoding) or "utf-8"))
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start + 1} is not UTF-8 ({error.reason}).") from None
+        raise DataError(
+            f"{path}: byte {error.start + 1} is not {encoding or 'UTF-8'} ({error.reason})."
+        ) from None
     except json.JSONDecodeError as error:
         place = Place(path, error.lineno, error.colno)
         raise DataError(f"{place}: no JSON: {error.msg}") from None

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import gzip
+import io
+import json
+import re
 import shutil
 import tempfile
+import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,6 +44,8 @@ def read_csv(
     quoting: bool = True,
     header: bool = True,
     columns: Sequence[str] = (),
+    decimal: str = ".",
+    encoding: str = "",
 ) -> Iterator[Record]:
     r"""Yields the rows of a CSV file, following RFC 4180; the values are strings.
 
@@ -46,8 +54,8 @@ def read_csv(
     breaks, which are kept unchanged, and quotes, each written twice.  A quote elsewhere is an
     ordinary character, and so are spaces next to the delimiter.
 
-    If the header leaves one column without a name, like the index of a data frame, its name is
-    "Unnamed: " and its number from 0, as in pandas.
+    A column that the header does not name, like the index of a data frame, has the name "Unnamed: "
+    and its number from 0, as in pandas.  A row that repeats the header is bad.
 
     A row whose number of fields differs from the header is bad, and so is one with text after the
     closing quote.  If such a row spans several lines, or its quote is still open after `MAX_LINES`,
@@ -61,17 +69,22 @@ def read_csv(
       quoting: interpret quotes.
       header: the first row names the columns; otherwise their names are "0", "1", ...
       columns: names of the columns; the first row is then data.
+      decimal: decimal mark of numbers; with ",", a field "1.234,5" becomes "1234.5".
+      encoding: the file's, empty for UTF-8.
 
     Raises:
-      DataError: the file cannot be read, or the header is missing, bad, or has duplicate or several
-        missing names.
+      DataError: the file cannot be read, or the header is missing, bad, or has duplicate names.
       UsageError: an option is invalid.
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise UsageError(
             f"{delimiter!r} cannot delimit fields; one character, no quote and no line end, can."
         )
-    return _Rows(path, bad, delimiter, quoting=quoting).records(columns, header=header)
+    if decimal not in (".", ","):
+        raise UsageError(f"{decimal!r} is no decimal mark; '.' and ',' are.")
+    lines = TextFile(path, bad, encoding)
+    rows = _Rows(path, bad, delimiter, lines, quoting=quoting).records(columns, header=header)
+    return map(_with_points, rows) if decimal == "," else rows
 
 
 @register_reader("tsv", endings=(".tsv", ".tab"))
@@ -83,23 +96,49 @@ def read_tsv(
     quoting: bool = False,
     header: bool = True,
     columns: Sequence[str] = (),
+    decimal: str = ".",
+    encoding: str = "",
 ) -> Iterator[Record]:
     """Yields the rows of a tab-separated file, as `read_csv` does.
 
     Quotes are ordinary characters unless `quoting` is set: a field cannot contain a tab.
     """
-    return read_csv(path, bad, delimiter=delimiter, quoting=quoting, header=header, columns=columns)
+    return read_csv(
+        path,
+        bad,
+        delimiter=delimiter,
+        quoting=quoting,
+        header=header,
+        columns=columns,
+        decimal=decimal,
+        encoding=encoding,
+    )
+
+
+COMMA_NUMBER = re.compile(r"\s*[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)(?:,\d+)?\s*")
+"""A number with a decimal comma, perhaps with points between thousands."""
+
+
+def _with_points(record: Record) -> Record:
+    """Returns a row whose numbers have a decimal point."""
+    values = {
+        name: value.replace(".", "").replace(",", ".") if COMMA_NUMBER.fullmatch(value) else value
+        for name, value in record.values.items()
+    }
+    return Record(record.place, values)
 
 
 class _Rows:
     """The rows of a file, read in one pass."""
 
-    def __init__(self, path: Path, bad: BadRecords, delimiter: str, *, quoting: bool) -> None:
+    def __init__(
+        self, path: Path, bad: BadRecords, delimiter: str, lines: TextFile, *, quoting: bool
+    ) -> None:
         self._path = path
         self._bad = bad
         self._delimiter = delimiter
         self._quoting = quoting
-        self._lines = TextFile(path, bad)
+        self._lines = lines
         self._names: tuple[str, ...] = ()  # unknown until the first row
 
     def records(self, columns: Sequence[str], *, header: bool) -> Iterator[Record]:
@@ -110,6 +149,7 @@ class _Rows:
         elif header:
             self._names = self._read_header()
         names, width = self._names, len(self._names)
+        repeated = list(names) if header and not columns and width > 1 else None
         for number, line in self._lines:
             if line is None:
                 continue
@@ -128,6 +168,9 @@ class _Rows:
                 width = len(names)
             if len(fields) != width:
                 self._report_width(number, line, fields)
+                continue
+            if fields == repeated:
+                self._bad.report(Place(path, number), "this row repeats the header")
                 continue
             yield Record(Place(path, number), dict(zip(names, fields, strict=True)))
 
@@ -154,7 +197,7 @@ class _Rows:
     ) -> tuple[str, ...]:
         if error is DataError and any("\r" in name for name in names):
             raise DataError(f"{self._path}: the header holds carriage returns; {CONVERT_RETURNS}")
-        if error is DataError and len(names) > 1 and list(names).count("") == 1:
+        if error is DataError and any(names):
             names = [name or f"{UNNAMED}{place}" for place, name in enumerate(names)]
         twice = [name for name, count in Counter(names).items() if count > 1 and name]
         unnamed = [str(i) for i, name in enumerate(names, 1) if not name]
@@ -253,7 +296,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
     """Yields the rows of a file, by column; null is None.
 
-    Fields of a struct are included under names such as "a.b", as in `read_jsonl`.  A row is bad if
+    Fields of a struct are included under names such as "a.b", as in `read_jsonl`.  Class ids and
+    pictures of a file of the library `datasets` are those of `read_huggingface`.  A row is bad if
     one of its strings is not UTF-8.  A place holds the number of the row, from 1.  A
     gzip-compressed file is first unpacked to a temporary file, as parquet requires random access.
 
@@ -275,9 +319,9 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise DataError(f"{path} has two columns {twice[0]!r}. Rename one of them.")
-            start = 1
+            start, kinds = 1, _described(opened.schema_arrow.metadata)
             for batch in opened.iter_batches(_BATCH_ROWS):
-                yield from _rows(path, batch, start, bad)
+                yield from _rows(path, batch, start, bad, kinds)
                 start += batch.num_rows
     except (pyarrow.ArrowException, EOFError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
@@ -285,6 +329,15 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
         # Arrow and gzip raise an OSError without a number for invalid compressed data.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path} is no parquet file, or is damaged: {reason}") from None
+
+
+def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
+    """Returns the columns as the library `datasets` describes them, if it wrote the file."""
+    try:
+        kinds = json.loads((metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return {}
+    return kinds if isinstance(kinds, dict) else {}
 
 
 def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
@@ -300,7 +353,9 @@ def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
     return unpacked
 
 
-def _rows(path: Path, batch: Any, start: int, bad: BadRecords) -> Iterator[Record]:
+def _rows(
+    path: Path, batch: Any, start: int, bad: BadRecords, kinds: Mapping[str, Any] = {}
+) -> Iterator[Record]:
     try:
         rows = batch.to_pylist()
     except UnicodeDecodeError:
@@ -313,7 +368,7 @@ def _rows(path: Path, batch: Any, start: int, bad: BadRecords) -> Iterator[Recor
             column = _broken_column(batch.slice(i, 1))
             bad.report(place, f"the column {column} is not UTF-8 ({error.reason})")
             continue
-        yield Record(place, with_dotted(values))
+        yield from _converted(place, values, kinds, bad)
 
 
 def _broken_column(row: Any) -> str:
@@ -323,6 +378,81 @@ def _broken_column(row: Any) -> str:
         except UnicodeDecodeError:
             return repr(name)
     raise AssertionError("a row without fault was refused")
+
+
+# Excel.
+
+
+@register_reader("excel", endings=(".xlsx", ".xlsm"))
+def read_excel(
+    path: Path, bad: BadRecords, *, sheet: str = "", header: bool = True
+) -> Iterator[Record]:
+    """Yields the rows of a sheet; dates are ISO 8601, formulas their last values.
+
+    Columns are named as in `read_csv`.  Empty rows are skipped.  A place holds the row's number in
+    the sheet.
+
+    Args:
+      path: the file.
+      bad: unused: a row can have any values.
+      sheet: name of the sheet; by default the first one that is not empty.
+      header: the first row names the columns; otherwise their names are "0", "1", ...
+
+    Raises:
+      DataError: openpyxl is not installed, the file is no workbook, or the sheet is not there.
+    """
+    name, rows = sheet_of(path, sheet)
+    numbered = [(number, row) for number, row in enumerate(rows, 1) if any(map(_is_filled, row))]
+    width = max(place for _, row in numbered for place, v in enumerate(row, 1) if _is_filled(v))
+    names = [str(place) for place in range(width)]
+    if header:
+        named = [str(v).strip() if _is_filled(v) else "" for v in numbered.pop(0)[1][:width]]
+        named += [""] * (width - len(named))
+        names = [name or f"{UNNAMED}{place}" for place, name in enumerate(named)]
+    twice = [one for one, count in Counter(names).items() if count > 1]
+    if twice:
+        raise DataError(f"{path}, sheet {name!r}: two columns are {twice[0]!r}. Rename one.")
+    for number, row in numbered:
+        values = (*map(_cell, row[:width]), *[None] * (width - len(row)))
+        yield Record(Place(path, number, unit="row"), dict(zip(names, values, strict=True)))
+
+
+def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[Any, ...]]]:
+    """Returns the name and the rows of a sheet of a workbook; the arguments are `read_excel`'s.
+
+    Raises:
+      DataError: as of `read_excel`.
+    """
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(f"{path} is read with openpyxl:  {install_extra('excel')}") from None
+    try:
+        book = openpyxl.load_workbook(io.BytesIO(path.read_bytes()), read_only=True, data_only=True)
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
+    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
+        raise DataError(f"{path} is no workbook of Excel, or is damaged: {error}") from None
+    with contextlib.closing(book):
+        if sheet and sheet not in book.sheetnames:
+            raise DataError(f"{path} has no sheet {sheet!r}, but {', '.join(book.sheetnames)}.")
+        for name in [sheet] if sheet else book.sheetnames:
+            rows = list(book[name].iter_rows(values_only=True))
+            if any(_is_filled(value) for row in rows for value in row):
+                return name, rows
+    raise DataError(f"{path} is empty: no sheet of it has a row ({', '.join(book.sheetnames)}).")
+
+
+def _is_filled(value: Any) -> bool:
+    return value is not None and value != ""
+
+
+def _cell(value: Any) -> Any:
+    return (
+        value.isoformat(" ")
+        if isinstance(value, datetime.datetime)
+        else (value if isinstance(value, str | int | float | None) else str(value))
+    )
 
 
 # Data sets of the Hugging Face library `datasets`.
@@ -359,15 +489,15 @@ def read_huggingface(
     """
     if config and not hub:
         raise UsageError("The option config is for the option hub, which is not given.")
+    if not hub:
+        return _from_disk(path, bad, split)
     try:
         import datasets
     except ImportError:
         raise DataError(
-            f"{hub or path} is read with the library datasets:  {install_extra('hf')}"
+            f"{hub} is downloaded with the library datasets:  {install_extra('hf')}"
         ) from None
-    if hub:
-        return _huggingface_rows(Path(hub), _from_hub(datasets, hub, config, split), bad)
-    return _huggingface_rows(path, _from_disk(datasets, path, split), bad)
+    return _huggingface_rows(Path(hub), _from_hub(datasets, hub, config, split), bad)
 
 
 def _from_hub(datasets: Any, hub: str, config: str, split: str) -> Any:
@@ -379,73 +509,129 @@ def _from_hub(datasets: Any, hub: str, config: str, split: str) -> Any:
         raise DataError(f"Cannot load {hub} ({config or 'default'}, {split}): {error}") from None
 
 
-def _from_disk(datasets: Any, path: Path, split: str) -> Any:
+def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
+    """Returns the rows of a saved data set, which needs no library but pyarrow."""
     if not any((path / mark).exists() for mark in MARKS):
         raise DataError(
             f"{path} is no folder that save_to_disk wrote. To download a data set from "
             "huggingface.co, give its name with the option hub."
         )
     try:
-        loaded = datasets.load_from_disk(str(path))
+        if (path / MARKS[1]).exists():
+            splits = json.loads((path / MARKS[1]).read_text("utf-8"))["splits"]
+            if split not in splits:
+                raise DataError(
+                    f"{path} holds {', '.join(splits)}, and the option split says {split!r}. Name "
+                    "one that is there."
+                )
+            path = path / split
+        kinds = json.loads((path / MARKS[0]).read_text("utf-8"))["features"]
+        state = json.loads((path / "state.json").read_text("utf-8"))
+        files = [path / one["filename"] for one in state["_data_files"]]
+        saved_split = str(state.get("_split"))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"Cannot load {path}: {error}") from None
-    if isinstance(loaded, datasets.DatasetDict):
-        if split not in loaded:
-            raise DataError(
-                f"{path} holds {', '.join(loaded)}, and the option split says {split!r}. Name one "
-                "that is there."
-            )
-        return loaded[split]
-    if split and str(loaded.split) not in ("None", split):
-        raise DataError(f"{path} is the split {loaded.split}, and the option split says {split}.")
-    return loaded
+        raise DataError(f"Cannot load {path}: {error!r}") from None
+    if split and saved_split not in ("None", split):
+        raise DataError(f"{path} is the split {saved_split}, and the option split says {split}.")
+    return _arrow_rows(path, files, kinds or {}, bad)
+
+
+def _arrow_rows(
+    path: Path, files: Sequence[Path], kinds: Mapping[str, Any], bad: BadRecords
+) -> Iterator[Record]:
+    import pyarrow
+
+    start = 1
+    for file in files:
+        try:
+            with pyarrow.memory_map(str(file)) as source, pyarrow.ipc.open_stream(source) as stream:
+                for batch in stream:
+                    yield from _rows(path, batch, start, bad, kinds)
+                    start += batch.num_rows
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"Cannot load {file}: {error}") from None
 
 
 def _huggingface_rows(path: Path, rows: Any, bad: BadRecords) -> Iterator[Record]:
-    plain = _plain_columns(rows.features)
+    kinds = rows.features.to_dict()
     for start in range(0, len(rows), _HUGGINGFACE_BATCH_ROWS):
         taken = range(start, min(start + _HUGGINGFACE_BATCH_ROWS, len(rows)))
         for number, row in enumerate(_decoded(rows, taken), start + 1):
             place = Place(path, number, unit="row")
             if isinstance(row, Exception):
                 bad.report(place, f"cannot be decoded: {row}")
-                continue
-            for name, kind in rows.features.items():
-                if name not in plain:
-                    row[name] = _value(kind, row[name])
-            yield Record(place, with_dotted(row))
+            else:
+                yield from _converted(place, row, kinds, bad)
 
 
-def _plain_columns(features: Any) -> set[str]:
-    """Returns the columns that only contain numbers and texts, which need no conversion."""
-    described = {name: repr(kind) for name, kind in features.items()}
-    return {
-        name for name, of in described.items() if "ClassLabel(" not in of and "Image(" not in of
-    }
+def _converted(
+    place: Place, row: dict[str, Any], kinds: Mapping[str, Any], bad: BadRecords
+) -> Iterator[Record]:
+    """Yields a row with class names and pictures, unless a picture is bad."""
+    try:
+        for name in _converted_columns(kinds):
+            row[name] = _value(kinds[name], row[name])
+    except (OSError, ValueError, IndexError) as error:
+        bad.report(place, f"cannot be decoded: {error}")
+    else:
+        yield Record(place, with_dotted(row))
+
+
+def _converted_columns(kinds: Mapping[str, Any]) -> list[str]:
+    """Returns the columns with class ids or pictures."""
+    described = {name: json.dumps(kind) for name, kind in kinds.items()}
+    marks = ('"ClassLabel"', '"Image"')
+    return [name for name, of in described.items() if any(mark in of for mark in marks)]
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """Returns a value with class names in place of class ids, and arrays in place of images."""
-    import datasets
+    """Returns a value with class names in place of class ids, and arrays in place of images.
 
+    A kind is as `dataset_info.json` describes it.
+    """
     if value is None:
         return None
-    if isinstance(kind, datasets.ClassLabel):
-        return kind.int2str(value) if value >= 0 else None
-    if isinstance(kind, datasets.Image):
-        import numpy as np
-
-        picture = value if value.mode in ("L", "RGB") else value.convert("RGB")
-        return np.asarray(picture).reshape(picture.height, picture.width, -1)
-    if isinstance(kind, dict):
+    if isinstance(kind, list):
+        return [_value(kind[0], item) for item in value]
+    of = kind.get("_type")
+    if of == "ClassLabel":
+        return kind["names"][value] if value >= 0 else None
+    if of == "Image":
+        return picture_of(value)
+    if not isinstance(of, str):
         return {name: _value(kind[name], inner) for name, inner in value.items()}
-    inner = kind[0] if isinstance(kind, list) else getattr(kind, "feature", None)
+    inner = kind.get("feature")
     if isinstance(value, list) and inner is not None:
         return [_value(inner, item) for item in value]
     if isinstance(value, dict) and isinstance(inner, dict):
         # The library stores a sequence of objects as an object of sequences.
         return {name: [_value(inner[name], item) for item in held] for name, held in value.items()}
     return value
+
+
+def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
+    """Returns a picture as a uint8 array [height, width, channels], scaled to a size if given.
+
+    Args:
+      value: a PIL image, a path, or {"bytes", "path"} as Arrow files hold it.
+      size: width and height.
+
+    Raises:
+      DataError: Pillow is not installed.
+      OSError: it is no picture, or is damaged.
+    """
+    import numpy as np
+
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError(f"Pictures are read with Pillow:  {install_extra('images')}") from None
+    if isinstance(value, dict):
+        value = io.BytesIO(value["bytes"]) if value.get("bytes") else Path(value["path"])
+    picture = Image.open(value) if isinstance(value, Path | io.BytesIO) else value
+    picture = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+    picture = picture.resize(size) if size and picture.size != size else picture
+    return np.asarray(picture).reshape(picture.height, picture.width, -1)
 
 
 def _decoded(rows: Any, taken: range) -> list[dict[str, Any] | Exception]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import functools
+import io
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 from xml.sax.saxutils import unescape
 
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.files import read_raw_lines
+from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines
 from t2t_torch.registry import register_reader
 
 # Places of records in files, and handling of bad records.
@@ -98,7 +100,7 @@ _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class TextFile:
-    r"""The lines of a UTF-8 file, gzip-compressed or not, with their numbers.
+    r"""The lines of a text file, compressed or not, with their numbers.
 
     Only "\n" ends a line; a carriage return, U+0085, U+2028 and similar are ordinary characters.  A
     byte order mark at the start of the file is removed.  A line that is not UTF-8, or contains a
@@ -107,15 +109,20 @@ class TextFile:
     Args:
       path: the file.
       bad: policy for bad lines.
+      encoding: name of the encoding, as of Python's codecs; empty for UTF-8.
 
     Raises:
-      DataError: while lines are read: the file cannot be read, or is damaged.
+      DataError: while lines are read: the file cannot be read, is damaged, or is not of the
+        encoding.
+      UsageError: the encoding is unknown.
     """
 
-    def __init__(self, path: Path, bad: BadRecords) -> None:
+    def __init__(self, path: Path, bad: BadRecords, encoding: str = "") -> None:
         self.path = path
         self._bad = bad
-        self._raw = enumerate(read_raw_lines(path), 1)
+        encoding = known_encoding(path, encoding)
+        lines = _encoded_lines(path, encoding) if encoding else read_raw_lines(path)
+        self._raw = enumerate(lines, 1)
         self._back: deque[Numbered] = deque()
 
     def __iter__(self) -> Iterator[Numbered]:
@@ -147,6 +154,38 @@ class TextFile:
         self._back.extendleft(reversed(lines))
 
 
+def known_encoding(path: Path, encoding: str) -> str:
+    """Returns the name of an encoding as in Python's codecs; empty for UTF-8.
+
+    Raises:
+      UsageError: there is no such encoding of texts.
+    """
+    try:
+        name = codecs.lookup(encoding or "utf-8").name
+        "".encode(name)
+    except LookupError:
+        raise UsageError(
+            f"{path}: {encoding!r} is no encoding. Name one of Python's, such as utf-8, utf-16, "
+            "cp1252 (Western Europe), cp1251 (Cyrillic), gb18030 or shift_jis."
+        ) from None
+    return "" if name in ("utf-8", "utf-8-sig", "ascii") else name
+
+
+def _encoded_lines(path: Path, encoding: str) -> Iterator[bytes]:
+    """Yields the lines of a file of another encoding, in UTF-8."""
+    try:
+        with io.TextIOWrapper(cast("Any", open_bytes(path)), encoding, newline="\n") as file:
+            for line in file:
+                yield line.encode("utf-8", "surrogatepass")
+    except UnicodeError as error:
+        raise DataError(
+            f'{path} is not of the encoding {encoding} ("options": {{"encoding": ...}}): {error}. '
+            "Name the right one, or convert the file:  iconv -f ITS_ENCODING -t UTF-8"
+        ) from None
+    except (*DAMAGED, OSError) as error:
+        raise DataError(f"Cannot read {path}: {error}.") from None
+
+
 def without_end(line: str) -> str:
     r"""Returns a line without its "\n" or "\r\n"."""
     return line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
@@ -172,23 +211,26 @@ def column_of_piece(line: str, number: int) -> int:
 
 
 @register_reader("lines", endings=(".txt", ".text"))
-def read_plain(path: Path, bad: BadRecords) -> Iterator[Record]:
+def read_plain(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     r"""Yields the lines of a file, including blank ones, as {"text": line}.
 
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for undecodable lines.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read.
     """
-    for number, line in TextFile(path, bad):
+    for number, line in TextFile(path, bad, encoding):
         if line is not None:
             yield Record(Place(path, number), {"text": without_end(line)})
 
 
 @register_reader("labelled")
-def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[Record]:
+def read_labelled(
+    path: Path, bad: BadRecords, *, prefix: str = "", encoding: str = ""
+) -> Iterator[Record]:
     """Yields {"label", "coarse", "labels", "text"} for lines that begin with labels.
 
     Without a prefix, the first word of a line is its label: `DESC:manner How do bees fly ?`, as in
@@ -201,11 +243,12 @@ def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[
       path: the file, gzip-compressed or not.
       bad: policy for bad lines.
       prefix: prefix of every label, which is removed.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read.
     """
-    for number, line in TextFile(path, bad):
+    for number, line in TextFile(path, bad, encoding):
         rest = (line or "").strip()
         if not rest:
             continue
@@ -226,7 +269,7 @@ def read_labelled(path: Path, bad: BadRecords, *, prefix: str = "") -> Iterator[
 
 @register_reader("parallel")
 def read_parallel(
-    path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}
+    path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}, encoding: str = ""
 ) -> Iterator[Record]:
     """Yields the corresponding lines of several files, by the roles of the files.
 
@@ -237,6 +280,7 @@ def read_parallel(
       path: the folder of the files, or a file in it.
       bad: policy for undecodable lines.
       files: by role, such as "inputs" and "targets", the file's path relative to the folder.
+      encoding: of all files, empty for UTF-8.
 
     Raises:
       DataError: a file cannot be read; or, at the end of the shortest, the numbers of lines differ,
@@ -249,12 +293,13 @@ def read_parallel(
             '{"inputs": "train.en", "targets": "train.de"}.'
         )
     folder = path if path.is_dir() else path.parent
-    return _rows({role: folder / name for role, name in files.items()}, bad)
+    return _rows({role: folder / name for role, name in files.items()}, bad, encoding)
 
 
-def _rows(paths: Mapping[str, Path], bad: BadRecords) -> Iterator[Record]:
+def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator[Record]:
     first = next(iter(paths.values()))
-    for number, lines in aligned(list(paths.values()), bad):
+    read = functools.partial(TextFile, encoding=encoding)
+    for number, lines in aligned(list(paths.values()), bad, read):
         yield Record(Place(first, number), dict(zip(paths, lines, strict=True)))
 
 

@@ -37,7 +37,6 @@ BAD: dict[str, tuple[bytes, str]] = {
     "heads.csv": (b"id,text,label\n", r"has no row but the first, .* \(id, text, label\)"),
     "one.tsv": (b"hello there\tgood\n", "has no row but the first"),
     "twice.csv": (b"text,text,label\n" + LABELLED, r"names 'text' twice.*\"header\": false"),
-    "unnamed.csv": (b",,label\n" + LABELLED, "does not name columns 1, 2"),
     "blank.csv": (
         b"text,label\n" + b"".join(b" ,%s\n" % (b"a", b"b")[n % 2] for n in range(99)),
         r"no column of texts among its columns \(text, label\)",

@@ -9,6 +9,7 @@ import json
 import lzma
 import random
 import re
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -21,7 +22,8 @@ from hypothesis import strategies as st
 from t2t_torch import registry
 from t2t_torch.bin import datagen
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.declaration.draft import Look, Table, draft, guess
+from t2t_torch.declaration.columns import Look, Table
+from t2t_torch.declaration.draft import draft, guess
 from t2t_torch.errors import DataError, T2TError
 from t2t_torch.readers.text_file import BadRecords
 
@@ -509,24 +511,52 @@ def _zip(name: str, text: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "pack", "told"),
+    ("name", "pack"),
     [
-        ("data.tar.gz", lambda text: gzip.compress(_tar("a.csv", text)), "tar xf"),
-        ("train.csv", lambda text: gzip.compress(_tar("a.csv", text)), "tar xf"),
-        ("data.tar", lambda text: _tar("a.csv", text), "tar xf"),
-        ("data.zip", lambda text: _zip("a.csv", text), "unzip"),
-        ("table.xlsx", lambda text: _zip("a.xml", text), "save it as CSV"),
-        ("train.csv.bz2", bz2.compress, "bunzip2"),
-        ("train.csv.xz", lzma.compress, "unxz"),
+        ("data.tar.gz", lambda text: gzip.compress(_tar("a.csv", text))),
+        ("train.csv", lambda text: gzip.compress(_tar("a.csv", text))),
+        ("data.tar", lambda text: _tar("a.csv", text)),
+        ("data.zip", lambda text: _zip("a.csv", text)),
+        ("train.csv.bz2", bz2.compress),
+        ("train.csv.xz", lzma.compress),
     ],
 )
-def test_archives_are_to_be_unpacked(name: str, pack, told: str, tmp_path, capsys):
+def test_archives_are_unpacked_beside_them_and_compressed_files_read(
+    name: str, pack, tmp_path: Path, capsys
+):
     (tmp_path / "data.en").write_text("beside it\n")
-    (tmp_path / name).write_bytes(pack(b"text,label\na b,x\n" * 50))
-    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
-    error = capsys.readouterr().err
-    assert "Unpack it" in error
-    assert told in error
+    (tmp_path / name).write_bytes(pack(b"text,label\na b,x\nc d,y\n" * 50))
+    content, said = declare(tmp_path / name, capsys)
+    assert content["fields"] == {"inputs": "text", "targets": "label"}
+    is_archive = not name.endswith((".bz2", ".xz"))
+    assert (f"{name} was unpacked" in said) is is_archive
+    assert bool(list(tmp_path.glob("*_unpacked/a.csv"))) is is_archive
+    if is_archive:
+        assert "is not unpacked again" in declare(tmp_path / name, capsys)[1]
+
+
+@pytest.mark.parametrize("member", ["../outside.csv", "/tmp/outside_of_tar.csv"])
+def test_an_archive_writes_nothing_outside_of_its_folder(member: str, tmp_path: Path, capsys):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "data.tar").write_bytes(_tar(member, b"text,label\na b,x\n" * 50))
+    assert datagen.main([f"--declare={tmp_path / 'in' / 'data.tar'}"]) == 2
+    assert "would be written outside" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "in").iterdir()] == ["data.tar"]
+    assert not (tmp_path / "outside.csv").exists() and not Path(member).is_file()
+
+
+def test_a_workbook_that_is_damaged_is_named(tmp_path: Path, capsys):
+    pytest.importorskip("openpyxl")
+    (tmp_path / "table.xlsx").write_bytes(_zip("a.xml", b"text"))
+    assert datagen.main([f"--declare={tmp_path / 'table.xlsx'}"]) == 2
+    assert "is no workbook of Excel" in capsys.readouterr().err
+
+
+def test_a_missing_library_for_workbooks_is_named(tmp_path: Path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    (tmp_path / "table.xlsx").write_bytes(_zip("a.xml", b"text"))
+    assert datagen.main([f"--declare={tmp_path / 'table.xlsx'}"]) == 2
+    assert ".[excel]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.txt", "train"])

@@ -161,7 +161,7 @@ def test_with_given_columns_the_first_row_is_data(read: Any) -> None:
         ("", "file.csv is empty"),
         ("\n\r\n", "file.csv is empty"),
         ("a,b,a\n", "name 'a' more than once"),
-        ("a,,c,\n", "no name for column 2, 4"),
+        (",,\n", "no name for column 1, 2, 3"),
         ("a,b\r1,2\r", "the header holds carriage returns"),
         ('"a\n', "The header is bad: .*line 1, column 1: .*never closed"),
         ('"a"b\n', "The header is bad: .*line 1, column 4"),

@@ -44,7 +44,7 @@ def test_folders_tell_formats_by_what_is_in_them(tmp_path: Path) -> None:
 
 def test_an_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        UsageError, match=r"no format 'xml'.*conllu, csv, huggingface.*@register_reader"
+        UsageError, match=r"no format 'xml'.*conllu, csv, excel, huggingface.*@register_reader"
     ):
         open_records(Path("a"), format="xml")
 
@@ -53,7 +53,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError, match="csv has no option 'sep'; its options are delimiter"):
         open_records(Path("a.csv"), options={"sep": ";"})
     with pytest.raises(UsageError, match="it has no options"):
-        open_records(Path("a.jsonl"), options={"sep": ";"})
+        open_records(Path("a.parquet"), options={"sep": ";"})
 
 
 @pytest.mark.parametrize(

@@ -146,4 +146,14 @@ def test_a_missing_library_is_named_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match=r"pip install '\.\[hf\]'"):
-        open_records(tmp_path, format="huggingface")
+        open_records(Path(), format="huggingface", options={"hub": "some/name", "split": "train"})
+
+
+def test_a_saved_data_set_needs_no_library_but_arrow(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    rows = [record.values for record in open_records(saved / "one")]
+    assert [row["label"] for row in rows] == ["pos", None] * 200
+    split = open_records(saved / "several", options={"split": "test"})
+    assert [row.values["label"] for row in split] == ["pos"]

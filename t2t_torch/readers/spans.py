@@ -1,0 +1,174 @@
+"""Reader of texts with labelled spans, as annotation tools export them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from t2t_torch.errors import DataError
+from t2t_torch.readers.jsonl import load_json
+from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
+from t2t_torch.registry import register_reader
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # kana and Chinese characters
+_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+_TEXTS = ("text", "content", "sentence", "document", "data")
+_SPANS = ("spans", "entities", "label", "labels", "annotations")
+_STARTS = ("start", "start_offset", "begin")
+_ENDS = ("end", "end_offset")
+_LABELS = ("label", "labels", "tag", "type", "entity")
+
+Span = tuple[int, int, str]
+"""Start and end, as character offsets, and label."""
+
+
+class Annotated(NamedTuple):
+    """An annotated text.
+
+    Attributes:
+      text: the text.
+      spans: its spans.
+      choices: labels of the whole text.
+      accepted: False if the annotator rejected or skipped it.
+    """
+
+    text: str
+    spans: list[Span]
+    choices: list[str]
+    accepted: bool
+
+
+@register_reader("spans")
+def read_spans(
+    path: Path, bad: BadRecords, *, records: str = "", encoding: str = ""
+) -> Iterator[Record]:
+    """Yields {"text", "words", "tags", "label", "spans", "cut"} of texts with spans.
+
+    Reads Prodigy's and Doccano's JSON Lines, Label Studio's JSON (full and minimal) and spaCy's
+    `[text, {"entities": [[start, end, label], ...]}]`, in an array or one on each line.  Offsets
+    count characters.  Texts that the annotator did not accept are skipped.
+
+    "words" are runs of letters and digits, single punctuation marks and single Chinese or Japanese
+    characters; "tags" are IOB2.  A span that ends within a word is extended to the whole word; of
+    overlapping spans the first is kept.  "spans" is the number of spans, "cut" that of extended or
+    dropped ones.  "label" is the choice for the whole text in Label Studio, or None.
+
+    Args:
+      path: the file, compressed or not.
+      bad: policy for records that are not of these forms, or whose spans exceed the text.
+      records: the key of the array if it is in an object, such as "annotations".
+      encoding: the file's, empty for UTF-8.
+
+    Raises:
+      DataError: the file cannot be read, or has no array.
+    """
+    for place, row in raw_rows(path, bad, records, encoding):
+        one = annotated(row)
+        if one is None:
+            bad.report(place, "no text with spans: none of the known forms")
+        elif one.accepted:
+            outside = [s for s in one.spans if not 0 <= s[0] < s[1] <= len(one.text)]
+            if outside:
+                bad.report(place, f"the span {outside[0]} is not within {len(one.text)} characters")
+                continue
+            words, tags, cut = tagged(one.text, one.spans)
+            label = one.choices[0] if len(one.choices) == 1 else None
+            values = {"text": one.text, "words": words, "tags": tags, "label": label}
+            yield Record(place, {**values, "spans": len(one.spans), "cut": cut})
+
+
+def raw_rows(
+    path: Path, bad: BadRecords, records: str = "", encoding: str = ""
+) -> Iterator[tuple[Place, Any]]:
+    """Yields the values of an array, or those of the lines, with their places.
+
+    Raises:
+      DataError: the file cannot be read, or has no array.
+    """
+    lines = ((n, line) for n, line in TextFile(path, bad, encoding) if line and line.strip())
+    head = next(lines, None)
+    if head is None:
+        return
+    if not records and (".jsonl" in path.name or head[1].lstrip().startswith("{")):
+        for number, line in itertools.chain([head], lines):
+            try:
+                yield Place(path, number), json.loads(line)
+            except ValueError as error:
+                bad.report(Place(path, number), f"no JSON: {error}")
+        return
+    loaded = load_json(path, encoding)
+    for key in records.split(".") if records else ():
+        loaded = loaded.get(key) if isinstance(loaded, dict) else None
+    if not isinstance(loaded, list):
+        raise DataError(f"{path}: there is no array of annotated texts at {records or 'its top'}.")
+    for number, row in enumerate(loaded, 1):
+        yield Place(path, number, unit="object"), row
+
+
+def annotated(row: Any) -> Annotated | None:
+    """Returns the text and the spans of a record; None if it is of no known form."""
+    if isinstance(row, list) and len(row) == 2 and isinstance(row[1], Mapping):
+        row = {"text": row[0], "entities": row[1].get("entities")}
+    if not isinstance(row, Mapping):
+        return None
+    data, done = row.get("data"), row.get("annotations")
+    choices: list[str] = []
+    if isinstance(data, Mapping) and isinstance(done, list):  # Label Studio
+        texts = [data["text"]] if "text" in data else [v for v in data.values() if _is_text(v)]
+        text = next(filter(_is_text, texts), None)
+        kept = [one for one in done if isinstance(one, Mapping) and not one.get("was_cancelled")]
+        results = kept[0].get("result", []) if kept else []
+        values = [one.get("value", {}) for one in results if isinstance(one, Mapping)]
+        choices = [choice for value in values for choice in value.get("choices", ())]
+        held: Any = [value for value in values if "labels" in value]
+    else:
+        text = next((row[key] for key in _TEXTS if _is_text(row.get(key))), None)
+        held = next((row[key] for key in _SPANS if isinstance(row.get(key), list)), None)
+    if text is None or held is None:
+        return None
+    spans = [_span(one) for one in held]
+    if None in spans:
+        return None
+    accepted = row.get("answer", "accept") == "accept"
+    return Annotated(text, [one for one in spans if one is not None], choices, accepted)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _span(value: Any) -> Span | None:
+    if isinstance(value, Mapping):
+        parts = [
+            next((value[k] for k in keys if k in value), None) for keys in (_STARTS, _ENDS, _LABELS)
+        ]
+        label = parts[2]
+        parts[2] = label[0] if isinstance(label, list) and label else label
+    elif isinstance(value, list) and len(value) >= 3:
+        parts = value[:3]
+    else:
+        return None
+    start, end, label = parts
+    if type(start) is not int or type(end) is not int or not _is_text(label):
+        return None
+    return start, end, re.sub(r"\s+", "_", str(label).strip())
+
+
+def tagged(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], int]:
+    """Returns the words of a text, their IOB2 tags, and the number of changed spans."""
+    places = [match.span() for match in _TOKEN.finditer(text)]
+    tags = ["O"] * len(places)
+    cut = 0
+    for start, end, label in spans:
+        within = [i for i, (first, last) in enumerate(places) if first < end and last > start]
+        if not within or any(tags[i] != "O" for i in within):
+            cut += 1  # blank, or it overlaps another
+            continue
+        cut += places[within[0]][0] < start or places[within[-1]][1] > end
+        for i in within:
+            tags[i] = f"{'B' if i == within[0] else 'I'}-{label}"
+    return [text[first:last] for first, last in places], tags, cut
