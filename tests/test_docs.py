@@ -34,6 +34,7 @@ from t2t_torch.bin import (
     decoder,
     exporter,
     latency,
+    quick,
     trainer,
     translate_all,
     tuner,
@@ -51,6 +52,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
 COMMANDS = {
+    "t2t-quick": quick,
     "t2t-avg-all": avg_all,
     "t2t-bleu": bleu,
     "t2t-data": data,
@@ -70,6 +72,7 @@ SMALL = {
     "t2t-avg-all": ["--n=1"],
     "t2t-bleu": [],
     "t2t-data": [],
+    "t2t-quick": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
     "t2t-trainer": [
         "--train_steps=2",
@@ -339,7 +342,7 @@ def test_every_registered_name_that_a_flag_takes_exists(page: Path):
     declared = "\n".join(blocks(page.read_text("utf-8"), "json"))
     for flag, kind in (("problem", "problem"), ("model", "model"), ("hparams_set", "hparams")):
         known = registered_names(kind) | set(re.findall(r"def (\w+)", shown))
-        known |= set(re.findall(r'"problem": "(\w+)"', declared))
+        known |= {"auto", *re.findall(r'"problem": "(\w+)"', declared)}
         for name in re.findall(rf"--{flag}=(\w+)", page.read_text("utf-8")):
             base = parse_problem_name(name).base_name
             assert base in known or name.isupper() or len(name) == 1, f"--{flag}={name}"

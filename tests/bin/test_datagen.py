@@ -183,7 +183,6 @@ def test_runs_of_several_workers_killed_at_random_instants_make_the_same_bytes(
     assert killed
 
 
-@pytest.mark.slow
 def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
     tmp_path, usr_dir, clean, monkeypatch, capsys
 ):

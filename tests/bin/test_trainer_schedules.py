@@ -277,7 +277,6 @@ def test_a_profile_is_taken_where_it_is_asked_for(arguments, tmp_path):
     assert list((tmp_path / "run" / "profile").glob("*.json"))
 
 
-@pytest.mark.slow
 def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, capsys):
     assert trainer.main(arguments(train_steps=2, output_dir=tmp_path / "first")) == 0
     warm = {"warm_start_from": tmp_path / "first", "schedule": "train"}

@@ -151,7 +151,6 @@ def test_inputs_are_cut_as_those_of_evaluation_are(tmp_path: Path) -> None:
     assert made.predict(["a b c c"])[0].probabilities != short.probabilities
 
 
-@pytest.mark.slow
 def test_words_that_would_be_cut_are_not_left_without_a_tag(tmp_path: Path) -> None:
     samples = [{"inputs": ["to", "Oslo"], "intent": "go", "slots": ["O", "B-city"]}]
     made = predictor(IntentSlotProblem, samples, tmp_path, **WORDS)
@@ -229,7 +228,6 @@ def test_a_signal_between_batches_of_a_checkpoint_ends_it_and_the_next_time_it_g
     assert [file.name for file in (run / "decodes").iterdir()] == ["in.txt-40"]
 
 
-@pytest.mark.slow
 def test_labels_are_compared_with_a_reference_line_by_line(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -310,7 +308,6 @@ def test_every_row_is_written_with_what_is_right_and_found(
     assert "no target of 'tickets' is one that span_f1" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_number_of_one_label_chooses_the_checkpoint(run: Path, tmp_path: Path) -> None:
     flags = ["--problem=tickets", f"--data_dir={tmp_path / 'data'}", "--eval_metrics=f1_per_label"]
     how = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]

@@ -210,7 +210,6 @@ def test_any_model_of_trees_keeps_the_rules_also_with_words_of_several_ids(
         assert not found.hypotheses[0].mended
 
 
-@pytest.mark.slow
 def test_several_models_parse_as_one(requests) -> None:
     one = TreePredictor(Ensemble([requests.model] * 2), requests.problem, requests.features)
     assert one(SENTENCES) == requests(SENTENCES)

@@ -7,7 +7,6 @@ import pytest
 SETTINGS = {"local_eval_frequency": 0, "log_step_count_steps": 100, "profile": True}
 
 
-@pytest.mark.slow
 def test_the_steps_after_the_warm_up_are_recorded(train, capsys):
     folder = train(train_steps=20, **SETTINGS) / "profile"
     trace = json.loads((folder / "17.pt.trace.json").read_text())

@@ -182,7 +182,6 @@ def _torch_order(loader: data.DataLoader[Any]) -> Iterator[tuple[list[int], None
         yield indices.tolist(), None
 
 
-@pytest.mark.slow
 def test_the_callers_generators_are_left_as_they_are() -> None:
     def draw() -> list[float]:
         return [torch.rand(()).item(), np.random.randn(), random.gauss()]

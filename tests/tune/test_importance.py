@@ -50,7 +50,6 @@ def by_name(result: Importance) -> dict[str, float]:
     return {one.name: one.share for one in result.shares}
 
 
-@pytest.mark.slow
 def test_what_the_metric_is_made_of_has_all_of_the_importance() -> None:
     result = importance_of(searched(lambda hp: abs(math.log10(hp["rate"]) + 2), 80))
     assert result.shares[0].name == "rate"

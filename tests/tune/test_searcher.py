@@ -133,7 +133,6 @@ def test_what_was_tried_is_not_drawn_again_and_a_space_may_be_exhausted() -> Non
     assert "it ended at 3 of 16 trials: all that the ranges allow" in searcher.why_early
 
 
-@pytest.mark.slow
 def test_tpe_finds_what_drawing_does_not() -> None:
     pytest.importorskip("optuna")
     space = Space(
