@@ -90,11 +90,12 @@ def raw_rows(
       DataError: the file cannot be read, or has no array.
     """
     lines = ((n, line) for n, line in TextFile(path, bad, encoding) if line and line.strip())
-    head = next(lines, None)
-    if head is None:
+    heads = list(itertools.islice(lines, 2))
+    if not heads:
         return
-    if not records and (".jsonl" in path.name or head[1].lstrip().startswith("{")):
-        for number, line in itertools.chain([head], lines):
+    lined = any(ending in path.name for ending in (".jsonl", ".ndjson"))
+    if not records and (lined or _are_values(heads)):
+        for number, line in itertools.chain(heads, lines):
             try:
                 yield Place(path, number), json.loads(line)
             except ValueError as error:
@@ -107,6 +108,15 @@ def raw_rows(
         raise DataError(f"{path}: there is no array of annotated texts at {records or 'its top'}.")
     for number, row in enumerate(loaded, 1):
         yield Place(path, number, unit="object"), row
+
+
+def _are_values(lines: Sequence[tuple[int, str]]) -> bool:
+    """Returns whether the first lines are one JSON value each."""
+    try:
+        values = [json.loads(line) for _, line in lines]
+    except ValueError:
+        return False
+    return len(values) > 1 or any(isinstance(value, dict) for value in values)
 
 
 def annotated(row: Any) -> Annotated | None:
