@@ -69,9 +69,13 @@ class Recommendation:
             "train_steps": self.train_steps,
             "local_eval_frequency": self.evaluation_steps,
             "eval_early_stopping_metric": "" if self.metric == "loss" else self.metric,
+            # Any improvement of the loss counts, not only that of tensor2tensor's default.
+            "eval_early_stopping_metric_delta": "0" if self.metric == "loss" else "",
             "eval_patience": self.patience,
             "hparams": self.hparams,
         }
+        if not self.patience:
+            del flags["eval_early_stopping_metric_delta"]
         return {name: str(value) for name, value in flags.items() if value}
 
     def command(self, problem: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
@@ -183,8 +187,10 @@ def _metric(problem: Problem, data_dir: Path) -> str:
     if problem.mixing_schedule is not None:
         return "loss"
     targets = problem.features(data_dir).targets
-    if len(targets) != 1 or any(one.generates for one in targets.values()):
+    if any(one.generates for one in targets.values()):
         return "loss"
+    if len(targets) > 1:
+        return "all_targets/exact_match" if all(one.labels for one in targets.values()) else "loss"
     (name,) = targets
     metrics = problem.metrics_of(name)
     metric = next((one for one in _WATCHED if one in metrics), "loss")

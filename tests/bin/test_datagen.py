@@ -311,7 +311,7 @@ def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, ca
     assert (
         "t2t-trainer --problem=algorithmic_reverse_binary40_test_rev --model=transformer "
         "--hparams_set=transformer_small --train_steps=2000 --local_eval_frequency=67 "
-        "--eval_patience=3 "
+        "--eval_early_stopping_metric_delta=0 --eval_patience=3 "
         f"'--data_dir={tmp_path / 'my data'}' --output_dir=run"
     ) in out
 
