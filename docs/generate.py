@@ -418,6 +418,21 @@ def _output(output: dict[str, Any]) -> str:
 # Hooks of MkDocs.
 
 
+def on_config(config: Any) -> Any:
+    """Replaces notebooks in the navigation by their pages."""
+    config.nav = with_pages_of_notebooks(config.nav)
+    return config
+
+
+def with_pages_of_notebooks(nav: Any) -> Any:
+    """Returns a part of the navigation with `.md` for `.ipynb`."""
+    if isinstance(nav, list):
+        return [with_pages_of_notebooks(item) for item in nav]
+    if isinstance(nav, dict):
+        return {title: with_pages_of_notebooks(item) for title, item in nav.items()}
+    return nav.replace(".ipynb", ".md")
+
+
 def on_files(files: Any, *, config: Any) -> Any:
     """Adds the generated pages."""
     from mkdocs.structure.files import File

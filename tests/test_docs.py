@@ -62,6 +62,7 @@ COMMANDS = {
     "t2t-eval": evaluate,
     "t2t-exporter": exporter,
     "t2t-latency": latency,
+    "t2t-quick": quick,
     "t2t-server": serving,
     "t2t-translate-all": translate_all,
     "t2t-tuner": tuner,
@@ -84,6 +85,7 @@ SMALL = {
     "t2t-eval": ["--worker_gpu=0"],
     "t2t-exporter": [],
     "t2t-latency": [],
+    "t2t-quick": ["--minutes=0.02"],
     "t2t-server": [],
     "t2t-translate-all": ["--decode_hparams=extra_length=2"],
     "t2t-tuner": [],
@@ -380,6 +382,8 @@ def page_text(page: Path) -> str:
     """The text of a page, also of one that is generated."""
     if page.exists():
         return page.read_text("utf-8")
+    if page.with_suffix(".ipynb").exists():
+        return GENERATED.notebook_page(page.with_suffix(".ipynb"))
     return GENERATED.PAGES[page.relative_to(DOCS).as_posix()]()
 
 
@@ -399,7 +403,7 @@ def nav_pages(items: list[Any]) -> Iterator[str]:
 
 def test_the_navigation_lists_every_page_once_in_four_parts():
     site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
-    named = list(nav_pages(site["nav"]))
+    named = list(nav_pages(GENERATED.with_pages_of_notebooks(site["nav"])))
     written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
     notebooks = {
         page.relative_to(DOCS).with_suffix(".md").as_posix() for page in DOCS.rglob("*.ipynb")
@@ -508,6 +512,40 @@ def test_a_page_on_migration_names_what_there_is(page: Path):
             assert one in names | known_elsewhere, one
     for schedule in re.findall(r"learning_rate_schedule=([\w*]+)", " ".join(quoted)):
         assert {*schedule.split("*")} <= {*registry.list_names("schedule")}
+
+
+def test_the_table_of_problem_types_names_classes_where_they_are():
+    page = (DOCS / "how_to" / "add_a_problem.md").read_text("utf-8")
+    rows = re.findall(r"^\| (`\w+Problem`.*?) \| `([\w.]+)` \|", page, re.M)
+    assert len(rows) > 10
+    for classes, module in rows:
+        for name in re.findall(r"`(\w+)`", classes):
+            assert hasattr(importlib.import_module(f"t2t_torch.{module}"), name), name
+
+
+GONE = re.compile(
+    r"\b(shel(f|ves)|census|ledgers?|tally|learners?|told|tells?|begun|anew|joints|lockstep|"
+    r"made up|(go|goes|going|gone|went) on|rehearsals?|rectangles?|sniff\w*|guess(es|ed)?|"
+    r"strangers|beside|asked|asks|mend(s|ed)?|doors?|houses?|rooms?|neighbours)\b",
+    re.I,
+)
+"""Words that only this project used for what the field has names for."""
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=page_id)
+def test_a_page_is_written_in_the_words_of_the_field(page: Path):
+    text = re.sub(
+        r"^    .*$|^\|[-| ]+\|$|\]\([^)]*\)", "", shown_text(page.read_text("utf-8")), flags=re.M
+    )
+    assert not [match[0] for match in GONE.finditer(text)]
+    sentences = re.split(r"(?<=[.:;!])\s+|\n\s*\n|\n#+ |\n(?=[-|])", text)
+    assert not [one for one in sentences if re.match(r"(What|Whoever|Which) (?!.*\?)", one.strip())]
+
+
+@pytest.mark.slow
+def test_the_python_of_the_first_page_trains_and_serves(folder: Path):
+    (block,) = blocks((DOCS / "index.md").read_text("utf-8"), "python")
+    subprocess.run([sys.executable, "-c", block], check=True, cwd=folder)
 
 
 def test_the_decoding_page_tells_the_defaults():
