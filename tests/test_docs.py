@@ -52,7 +52,6 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
 COMMANDS = {
-    "t2t-quick": quick,
     "t2t-avg-all": avg_all,
     "t2t-bleu": bleu,
     "t2t-data": data,
@@ -73,7 +72,6 @@ SMALL = {
     "t2t-avg-all": ["--n=1"],
     "t2t-bleu": [],
     "t2t-data": [],
-    "t2t-quick": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
     "t2t-trainer": [
         "--train_steps=2",
