@@ -577,6 +577,7 @@ class Estimator:
         part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
         self.say(f"step {self.state.step}  {_reported(split)}:  {metrics}{part}")
         for hook in self.hooks:
+            hook.after_report(self, _reported(split), results)
             hook.after_evaluation(self, split, results)
         return results
 
@@ -788,6 +789,8 @@ class Estimator:
         report.update(numbers)
         self.summary.write("train", self.state.step, report, arrays)
         self._progress.report(self.state.step, report)
+        for hook in self.hooks:
+            hook.after_report(self, "train", report)
 
     def say(self, line: str) -> None:
         """Prints a line in the leading process."""

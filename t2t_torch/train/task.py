@@ -450,6 +450,15 @@ class Hook:
     def after_step(self, estimator: Estimator) -> None:
         """Called after step number `estimator.state.step`."""
 
+    def after_report(self, estimator: Estimator, split: str, values: Mapping[str, float]) -> None:
+        """Called after numbers were written to the summaries.
+
+        Args:
+          estimator: the estimator.
+          split: "train" for statistics of training since the last report; else the split.
+          values: numbers by name.
+        """
+
     def before_evaluation(self, estimator: Estimator, split: Split) -> None:
         """Called before the model evaluates the batches of a split, in mode EVAL."""
 

@@ -1,0 +1,81 @@
+"""MLflow: `--hooks=mlflow`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.registry import register_hook
+from t2t_torch.train.stopping import short_name
+from t2t_torch.train.task import Hook, reported_hparams
+
+if TYPE_CHECKING:
+    from t2t_torch.train.estimator import Estimator
+
+_LONGEST = 500  # characters of a parameter, MLflow's limit
+
+
+@register_hook("mlflow")
+class MlflowHook(Hook):
+    """Logs hyperparameters and all reports to MLflow; resumes its run with the run.
+
+    Read from the environment: MLFLOW_TRACKING_URI (default: `mlruns` in the working directory) and
+    MLFLOW_EXPERIMENT_NAME (default: the problem).
+
+    Raises:
+      UsageError: mlflow is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise UsageError(
+                f"--hooks=mlflow needs mlflow: {error}. {install_extra('mlflow')}"
+            ) from None
+        self._mlflow: Any = mlflow
+        self._client: Any = None
+        self._id = ""
+
+    def begin(self, estimator: Estimator) -> None:
+        """Starts or resumes the run in the leading process."""
+        if not estimator.world.leads or self._client is not None:
+            return
+        self._client = self._mlflow.MlflowClient()
+        if not self._id:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", estimator.task.name)
+            known = self._client.get_experiment_by_name(name)
+            experiment = known.experiment_id if known else self._client.create_experiment(name)
+            created = self._client.create_run(experiment, run_name=estimator.directory.path.name)
+            self._id = str(created.info.run_id)
+            for key, value in reported_hparams(estimator.task).items():
+                self._client.log_param(self._id, key, str(value)[:_LONGEST])
+
+    def after_report(self, estimator: Estimator, split: str, values: Mapping[str, float]) -> None:
+        """Logs the finite numbers under the split, at the step."""
+        if self._client is None:
+            return
+        entities, step = self._mlflow.entities, estimator.state.step
+        now = self._mlflow.utils.time.get_current_time_millis()
+        metrics = [
+            entities.Metric(f"{split}/{short_name(name)}", float(value), now, step)
+            for name, value in values.items()
+            if math.isfinite(value)
+        ]
+        self._client.log_batch(self._id, metrics=metrics)
+
+    def end(self, estimator: Estimator) -> None:
+        """Marks the run as finished if the training is complete."""
+        if self._client is not None and estimator.is_done:
+            self._client.set_terminated(self._id)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the id of the run."""
+        return {"id": self._id}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes the id of the run to resume."""
+        self._id = str(state.get("id", ""))
