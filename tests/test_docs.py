@@ -29,6 +29,7 @@ from t2t_torch import registry, testing
 from t2t_torch.bin import (
     avg_all,
     bleu,
+    compare,
     data,
     datagen,
     decoder,
@@ -54,6 +55,7 @@ USR_DIR = ROOT / "examples" / "my_usr_dir"
 COMMANDS = {
     "t2t-avg-all": avg_all,
     "t2t-bleu": bleu,
+    "t2t-compare": compare,
     "t2t-data": data,
     "t2t-datagen": datagen,
     "t2t-trainer": trainer,
@@ -71,6 +73,7 @@ CHECKS = "python -m t2t_torch.testing"
 SMALL = {
     "t2t-avg-all": ["--n=1"],
     "t2t-bleu": [],
+    "t2t-compare": [],
     "t2t-data": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
     "t2t-trainer": [

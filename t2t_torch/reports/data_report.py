@@ -433,8 +433,8 @@ _COLUMNS = 110
 _LEAST_TEXT = 40  # of a table's last column, if it holds words
 
 
-def plain_text(title: str, sections: Sequence[Section], findings: Sequence[str]) -> str:
-    """Returns the report as plain text, with the findings at its end."""
+def plain_text(title: str, sections: Sequence[Section], findings: Sequence[str] | None) -> str:
+    """Returns the report as plain text, with the findings, if they were looked for, at its end."""
     title = visible(title)
     lines = [title, "=" * width(title), ""]
     for section in sections:
@@ -442,6 +442,8 @@ def plain_text(title: str, sections: Sequence[Section], findings: Sequence[str])
         for block in section.blocks:
             if block_lines := list(_lines(block)):
                 lines += [*block_lines, ""]
+    if findings is None:
+        return "\n".join(lines).rstrip()
     lines += ["Worth a look", "------------"]
     for finding in findings or ["Nothing odd was found."]:
         lines += textwrap.wrap(
