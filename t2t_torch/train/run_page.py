@@ -215,7 +215,7 @@ def curves_of(directory: Path) -> tuple[Section, dict[str, str]]:
 
 
 def _series(reports: Iterable[Report]) -> Series:
-    """Returns metric -> split -> points, by step; metrics in the order of the page."""
+    """Returns metric -> split -> points, by step: the loss, metrics of evaluations, the rest."""
     series: Series = {}
     for report in sorted(reports, key=lambda report: int(report["step"])):
         for name, value in report.items():
@@ -225,7 +225,13 @@ def _series(reports: Iterable[Report]) -> Series:
             points = series.setdefault(name, {}).setdefault(report["split"], [])
             points.append((report["step"], value))
     first = {name: place for place, name in enumerate(_FIRST)}
-    return dict(sorted(series.items(), key=lambda item: first.get(item[0], len(first))))
+
+    def place(item: tuple[str, dict[str, list[Point]]]) -> tuple[bool, int]:
+        name, splits = item
+        of_training = name != "loss" and _TRAIN in splits
+        return of_training, first.get(name, len(first))
+
+    return dict(sorted(series.items(), key=place))
 
 
 def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]:
@@ -474,8 +480,11 @@ class RunReport(Hook):
         self._write(estimator)
 
     def end(self, estimator: Estimator) -> None:
-        """Writes the page."""
+        """Writes the page, and prints its path if this command has trained."""
         self._write(estimator)
+        page = estimator.directory.path / REPORT_NAME
+        if estimator.run is not None and not self._reported and page.exists():
+            estimator.say(f"curves, evaluations and samples:  {page}")
 
     def _write(self, estimator: Estimator) -> None:
         """Writes the page atomically."""
