@@ -80,6 +80,21 @@ def test_an_exported_run_is_served(trained, tmp_path):
         server.predict(["a fine book"])
 
 
+def test_words_counted_once_are_exported_and_an_empty_text_is_answered(tmp_path, own_registry):
+    t2t.train(
+        declaration(),
+        "fasttext",
+        "fasttext_tiny",
+        data_dir=tmp_path / "data",
+        output_dir=tmp_path / "run",
+        train_steps=20,
+        hparams={**SMALL, "count_once": True, "ngram_order": 3},
+    )
+    artifact = t2t.export(tmp_path / "run", tmp_path / "artifact")
+    texts = ["", "a", "great great film great"]
+    assert artifact(texts) == t2t.load(tmp_path / "run")(texts)
+
+
 def test_a_run_is_resumed_and_callbacks_are_called(trained, tmp_path):
     steps = []
 

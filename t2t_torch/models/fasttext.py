@@ -101,6 +101,8 @@ class NGrams(nn.Module):
         Returns:
           [B, N], first the bigrams, then the trigrams ...
         """
+        if torch.compiler.is_exporting():  # a graph takes sizes such as S - 2 as they are
+            ids, mask = (F.pad(one, (0, self.order - 1)) for one in (ids, mask))
         buckets = len(self.weight) - 1
         found = []
         hashes = ids
