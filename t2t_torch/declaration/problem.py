@@ -34,6 +34,7 @@ from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
 from t2t_torch.readers.formats import FORMATS, format_of
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.subword import SmallVocabularyError
+from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
 from t2t_torch.text_problem import TextProblem, VocabType
 
 # Conversion of a declaration to class attributes.
@@ -141,6 +142,16 @@ def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]
     return {"suggested_flags": " ".join(f"{flag}={value}" for flag, value in flags.items())}
 
 
+def _is_tokenizer(value: Any) -> tuple[bool, str]:
+    """Returns whether a value is a tokenizer, and the expected value."""
+    try:
+        word_expression(value)
+    except (TypeError, ValueError) as error:
+        names = ", ".join(TOKENIZERS)
+        return False, f"one of {names}, or a regular expression of a word ({error}),"
+    return True, ""
+
+
 def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
@@ -150,6 +161,8 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
         lowest = 0 if name in _FROM_0 else 1
         if name == "oov_token":
             good, expected = isinstance(value, str) and bool(value), "a word"
+        elif name == "tokenizer":
+            good, expected = _is_tokenizer(value)
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
             good = whole and lowest <= value <= LARGEST

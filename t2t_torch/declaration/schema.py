@@ -425,13 +425,13 @@ KINDS: Mapping[str, Kind] = {
         "t2t_torch.problem_types.words:Text2TagsProblem",
         {"inputs": Value.WORDS, "targets": Value.TAGS},
         _INPUTS,
-        _WORD,
+        (*_WORD, "tokenizer"),
     ),
     "intentslot": Kind(
         "t2t_torch.problem_types.words:IntentSlotProblem",
         {"inputs": Value.WORDS, "intent": Value.LABEL, "slots": Value.TAGS},
         _INPUTS,
-        _WORD,
+        (*_WORD, "tokenizer"),
     ),
     "pairranking": Kind(
         "t2t_torch.problem_types.classification:PairRankingProblem",

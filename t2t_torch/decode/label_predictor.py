@@ -225,6 +225,7 @@ class LabelPredictor:
 
     def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
         try:
+            sample = self._tokenized(sample)
             parts = [_Part(part, self._encoded(part)) for part in self.problem.inputs_of(sample)]
             for part in parts:
                 self._check_tagged(part)
@@ -234,6 +235,14 @@ class LabelPredictor:
         except (TypeError, ValueError, AttributeError):  # a problem that reads fields
             description = reprlib.repr({field: sample[field] for field in self.fields})
             raise InputError(number, f"{description} has an unexpected format.") from None
+
+    def _tokenized(self, sample: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns a sample with the words of each text that a tokenizer splits."""
+        texts = [field for field, spec in self.specs.items() if spec.tokenizer]
+        return {
+            **sample,
+            **{field: words_of(sample[field], self.specs[field].tokenizer) for field in texts},
+        }
 
     def _encoded(self, sample: Mapping[str, Any]) -> dict[str, Sequence[Any]]:
         for field, spec in self.specs.items():

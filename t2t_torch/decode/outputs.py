@@ -24,7 +24,6 @@ from t2t_torch.decode.journal import (
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Feature, Features
-from t2t_torch.features.text import words_of
 from t2t_torch.files import is_replaced, open_target
 from t2t_torch.runtime.prediction import (
     BEST,
@@ -113,8 +112,11 @@ def answer_record(
     record = {}
     for name, feature in features.targets.items():
         of = feature.aligned_to
-        words = None if of is None else words_of(sample[features.sources[of]])
-        record[name] = target_record(name, feature, prediction, words, best)
+        value, tokenizer = None, ""
+        if of is not None:
+            value = sample[features.sources[of]]
+            tokenizer = features.all[of].input_spec(of, features).tokenizer
+        record[name] = target_record(name, feature, prediction, value, best, tokenizer)
     return record
 
 
@@ -122,24 +124,27 @@ def target_record(
     name: str,
     feature: Feature,
     prediction: Prediction,
-    words: Sequence[str] | None = None,
+    words: str | Sequence[str] | None = None,
     best: int = BEST,
+    tokenizer: str = "",
 ) -> dict[str, Any]:
     """Returns the prediction of a target in JSON form; see `value_record`.
 
     Tags have their `words`.  If they mark spans (for example B-city), they also have `spans`:
-    `kind`, `first` and `last` word, counted from 0, and `text`.
+    `kind`, `first` and `last` word, counted from 0, and `text`.  For a text that the problem's
+    tokenizer splits, there are character offsets; see `words_record`.
 
     Args:
       name: name of the target.
       feature: feature of the target.
       prediction: prediction for an input.
-      words: the tagged words.
+      words: the tagged words, or the text.
       best: number of labels whose probabilities are written.
+      tokenizer: see `words_record`.
     """
     record = value_record(prediction, name, best)
     if feature.aligned_to is not None and words is not None:
-        record |= words_record(record["value"], words, feature.labels)
+        record |= words_record(record["value"], words, feature.labels, tokenizer)
     return record
 
 

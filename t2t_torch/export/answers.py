@@ -22,7 +22,8 @@ from t2t_torch.export.strings import (
 )
 from t2t_torch.features import Features
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.words import IDEOGRAPHS, SpanQAProblem, marks, token_pattern
+from t2t_torch.problem_types.words import SpanQAProblem, token_pattern
+from t2t_torch.text.tokenizer import IDEOGRAPHS, marks
 
 # Extractive question answering in a graph: the windows of a text, and the answer span.
 

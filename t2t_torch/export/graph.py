@@ -74,15 +74,17 @@ class Graph:
         self._inputs.append(_value_info(name, dtype, shape))
         return name
 
-    def optional(self, name: str, default: Any) -> str:
+    def optional(self, name: str, default: Any, shape: Shape | None = None) -> str:
         """Adds an optional input and returns its value.
 
         Args:
           name: name of the input.
-          default: default value: a bool or a number.
+          default: default value: a bool or a number, or a list of them.
+          shape: shape of the tensor; None: that of the default.
         """
         array = np.asarray(default)
-        self._inputs.append(_value_info(name, str(array.dtype), array.shape))
+        shape = array.shape if shape is None else shape
+        self._inputs.append(_value_info(name, str(array.dtype), shape))
         self._defaults.append(_tensor(array, name))
         return name
 

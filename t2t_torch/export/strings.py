@@ -7,7 +7,7 @@ import itertools
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -721,6 +721,54 @@ def count_of(graph: Graph, strings: str) -> str:
     """Returns the number of nonempty strings of each row: [B, W] to [B] int64."""
     is_nonempty = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
     return graph.add("ReduceSum", graph.integers(is_nonempty), [1], keepdims=0)
+
+
+def token_offsets(graph: Graph, texts: str, split: str, words_given: str) -> str:
+    """Returns the start and the end of each word in its text, in characters.  [B, W, 2] int64.
+
+    Args:
+      graph: graph to which operators are added.
+      texts: [B] string.
+      split: [B] string, the texts with exactly one space between words.
+      words_given: [B] or [1] bool, true for texts whose words are separated by `LINE_SPACE` only.
+    """
+    of_texts = [at_least_one(graph, characters_of(graph, one), "") for one in (texts, split)]
+    lines = [_blank(graph, letters, " \t\r\n") for letters in of_texts]
+    spaces = _blank(graph, of_texts[0], filter(str.isspace, characters()))
+    by_tokenizer = graph.add("Not", _upright(graph, words_given))
+    spaces = graph.add("Or", lines[0], graph.add("And", spaces, by_tokenizer))
+    width = graph.add("Squeeze", graph.add("Shape", spaces, start=1, end=2))
+    places = graph.add("Range", 0, width, 1)
+    places = graph.add("Expand", places, graph.add("Shape", spaces))
+    places = _picked(graph, places, graph.add("Not", spaces))
+    letter = graph.add("Not", lines[1])
+    edges = beside(graph, graph.integers(lines[1]), 1)
+    starts = graph.integers(_and_space(graph, letter, edges[0]))
+    counts = graph.add("ReduceSum", starts, [1], keepdims=0)
+    ends = []
+    for edge in edges:
+        is_edge = _picked(graph, _and_space(graph, letter, edge), letter)
+        flat = graph.add("Compress", places, is_edge, axis=0)
+        ends.append(of_flat(graph, flat, counts).values)
+    # The end is exclusive; padding remains 0.
+    is_word = _mask(graph, counts, longest(graph, counts))
+    ends[1] = graph.add("Add", ends[1], graph.integers(is_word))
+    return graph.add("Concat", *(graph.add("Unsqueeze", one, [2]) for one in ends), axis=2)
+
+
+def _blank(graph: Graph, letters: str, spaces: Iterable[str]) -> str:
+    """Returns a mask of spaces and padding.  [B, L] bool."""
+    return graph.add("Equal", numbered(graph, letters, dict.fromkeys(["", *spaces], 1), 0), 1)
+
+
+def _and_space(graph: Graph, letter: str, beside_it: str) -> str:
+    return graph.add("And", letter, graph.add("Equal", beside_it, 1))
+
+
+def _picked(graph: Graph, values: str, mask: str) -> str:
+    """Returns the values [B, L] at which a mask is true, row by row, as a vector."""
+    flat, mask = (graph.add("Reshape", one, [-1]) for one in (values, mask))
+    return graph.add("Compress", flat, mask, axis=0)
 
 
 # The interface of text encoders in a graph.

@@ -33,6 +33,7 @@ from t2t_torch.export.strings import (
     re2,
     replaced,
     spaced,
+    token_offsets,
     tokens,
     with_end,
 )
@@ -42,7 +43,7 @@ from t2t_torch.features.word import NUM_RESERVED
 from t2t_torch.features.word import Shape as WordForm
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.feeds import WEIGHTS
+from t2t_torch.runtime.feeds import WEIGHTS, offsets_name, words_given_name
 from t2t_torch.text.encoder import (
     ByteEncoder,
     CharacterEncoder,
@@ -379,6 +380,7 @@ class InputGraph:
         self._windows = windows
         self._cutters = cutters
         self._selected = selected
+        self._features = features
         self._limits = limits.by_feature
         self._tagged = {feature.aligned_to for feature in features.targets.values()}
         self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
@@ -422,12 +424,28 @@ class InputGraph:
         field = self._selected[name].source or name
         if field not in self._fields:
             texts = self.graph.input(field, "string", [BATCH])
+            tokenizer = self._selected[name].input_spec(name, self._features).tokenizer
+            if tokenizer:
+                texts = self._tokenized(field, texts, tokenizer)
             text = FieldText(self.graph, texts)
             if field in self._cutters:
                 words = cut_words(self.graph, texts, self._cutters[field])
                 text = FieldText(self.graph, words=words)
             self._fields[field] = text
         return self._fields[field]
+
+    def _tokenized(self, field: str, texts: str, tokenizer: str) -> str:
+        """Returns texts with a space between their words, and makes the offsets an output.  [B].
+
+        Texts for which the optional input `words_given_name` is true are unchanged.
+        """
+        graph = self.graph
+        given = graph.optional(words_given_name(field), [False], [f"{field}.texts"])
+        words = tokens(graph, texts, tokenexp=re2(tokenizer))
+        split = graph.add("Where", given, texts, joined(graph, spaced(graph, words)))
+        offsets = token_offsets(graph, texts, split, given)
+        graph.output(offsets_name(field), offsets, "int64", [BATCH, f"{field}.tokens", 2])
+        return split
 
     def text(self, name: str, encoder: TextEncoder, *, add_eos: bool, as_words: bool) -> str:
         """Returns the ids of a text, truncated.  [B, S] int64.

@@ -22,9 +22,10 @@ from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.words import SpanQAProblem, Token, tokens_of
+from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import TokenEncoder
+from t2t_torch.text.tokenizer import Token
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -391,7 +392,9 @@ def _of_words(
     values = {}
     for field, kind in predictor.kinds.items():
         if kind.aligned_to is not None:
-            count = len(words_of(texts[predictor.features.sources[kind.aligned_to]]))
+            of = predictor.features.sources[kind.aligned_to]
+            tokenizer = predictor.kinds[of].input_spec(of, predictor.features).tokenizer
+            count = len(words_of(texts[of], tokenizer))
             several = [*sample[field], *kind.unusual_values().values()]
             values[field] = (several * (count // len(several) + 1))[:count]
     return values

@@ -81,6 +81,8 @@ class InputSpec:
         which it is an error; 0: no limit.
       tagged: True if a target has a tag for each word of the field.
       shape: shape of an image, or of a tensor without the batch axis; -1 is any size.
+      tokenizer: regular expression of a word by which a text that is given in place of a list of
+        words is split (`text/tokenizer.py`); "": texts are split at spaces.
     """
 
     name: str
@@ -91,6 +93,7 @@ class InputSpec:
     longest: int = 0
     tagged: bool = False
     shape: Sequence[int] = ()
+    tokenizer: str = ""
 
 
 @dataclass(frozen=True)

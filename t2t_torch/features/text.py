@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
+from t2t_torch.text.tokenizer import tokenize
 from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
 
 _MAX_IDS = 4096  # longer texts are truncated in reports
@@ -118,9 +119,14 @@ class Words(Text):
 
     In a word vocabulary each word has one id.  With subwords or bytes it may have several, and a
     `WordStarts` feature has the positions of the first.
+
+    Attributes:
+      tokenizer: regular expression of a word by which inputs that are texts are split at inference;
+        "": at spaces.
     """
 
     add_eos: bool = False
+    tokenizer: str = ""
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
         """Returns the ids of lists of words; DataError if a word is empty or contains a space."""
@@ -145,7 +151,7 @@ class Words(Text):
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns words."""
-        return InputSpec(name, "words")
+        return InputSpec(name, "words", tokenizer=self.tokenizer)
 
     def table_value(self, value: Any) -> Any:
         """Returns the words, separated by spaces."""
@@ -217,14 +223,20 @@ def check_whole(words: Sequence[str]) -> None:
             raise _no_word(word, words, "a space, tab or line end ends one")
 
 
-def words_of(value: Any) -> Sequence[str]:
+def words_of(value: Any, tokenizer: str = "") -> Sequence[str]:
     """Returns a value as a list of words; a string is split at spaces, tabs and line ends only.
 
     No-break spaces and the like are part of a word, as in training files.
 
+    Args:
+      value: a text, or a list of words.
+      tokenizer: expression of a word by which a text is split instead; see `text.tokenizer`.
+
     Raises:
       DataError: the value is neither, or a word is not a string, is empty, or contains a space.
     """
+    if isinstance(value, str) and tokenizer:
+        return [token.text for token in tokenize(value, tokenizer)]
     if isinstance(value, str):
         return [word for word in _BETWEEN_WORDS.split(value) if word]
     words = list_of(value, "words", "no text and ")

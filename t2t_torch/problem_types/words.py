@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from t2t_torch.data.vocabulary_builder import (
     CharacterVocabularyBuilder,
@@ -35,6 +33,7 @@ from t2t_torch.features import (
 from t2t_torch.features.text import TreeFeature
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder
+from t2t_torch.text.tokenizer import IDEOGRAPHS, Token, marks, word_expression
 from t2t_torch.text.tree import UNKNOWN_LABEL, TransitionEncoder, Tree, are_of_requests, parse_tree
 from t2t_torch.text_problem import TextProblem, VocabType
 
@@ -56,6 +55,9 @@ class WordProblem(TextProblem):
       gazetteer_width: maximum number of labels of a word, those of greatest weight.
       word_dense_size: number of values per word in the field "word_dense", a list of lists, added
         as an input, such as precomputed vectors; 0 to disable.
+      tokenizer: name of a tokenizer of `text/tokenizer.py`, or a regular expression of a word,
+        that splits a text into words at inference; lists of words are read as they are, and
+        training samples are never split by it.  "": texts are split at spaces.
     """
 
     vocab_type = VocabType.WORD
@@ -70,8 +72,11 @@ class WordProblem(TextProblem):
     gazetteer: ClassVar[bool] = False
     gazetteer_width: ClassVar[int] = 4
     word_dense_size: ClassVar[int] = 0
+    tokenizer: ClassVar[str] = ""
+    has_tokenizer: ClassVar[bool] = False  # whether the problem type reads `tokenizer`
     optional_setting_names = (
         *TextProblem.optional_setting_names,
+        "tokenizer",
         "word_characters",
         "word_bytes",
         "word_shape",
@@ -85,8 +90,17 @@ class WordProblem(TextProblem):
             raise RegistryError(
                 f"{self.name!r} names `cutters` of {', '.join(self.cutters)}, but "
                 f"{type(self).__name__} has its texts as words: nothing would be cut. Leave "
-                "`cutters` out, and cut in generate_samples."
+                "`cutters` out, and cut in generate_samples; `tokenizer` splits texts at inference."
             )
+        if self.tokenizer and not self.has_tokenizer:
+            raise RegistryError(
+                f"{self.name!r} has a `tokenizer`, which {type(self).__name__} does not read: only "
+                "problems of tags do. Leave it out."
+            )
+        try:
+            self._word = word_expression(self.tokenizer) if self.tokenizer else ""
+        except ValueError as error:
+            raise RegistryError(f"`tokenizer` of {self.name!r}: {error}") from None
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the character alphabet and the gazetteer labels."""
@@ -100,7 +114,7 @@ class WordProblem(TextProblem):
     def words(self, directory: Path) -> dict[str, Feature]:
         """Returns the features of the words and all their word features."""
         field = self.words_field
-        inputs: dict[str, Feature] = {field: Words(self.encoder(directory))}
+        inputs: dict[str, Feature] = {field: Words(self.encoder(directory), tokenizer=self._word)}
         if self.word_characters:
             alphabet = CharacterEncoder.load(self._there(directory, self._alphabet_file))
             inputs[f"{field}_characters"] = WordCharacters(field, alphabet, self.word_characters)
@@ -168,6 +182,7 @@ class Text2TagsProblem(WordProblem):
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")
+    has_tokenizer = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the word features and the tags."""
@@ -203,6 +218,7 @@ class IntentSlotProblem(WordProblem):
     }
 
     suggested_flags = "--model=joint_bilstm --hparams_set=joint_bilstm_base"
+    has_tokenizer = True
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the vocabulary, the word features, the intents and the slots."""
@@ -313,24 +329,6 @@ def _labels(sample: Mapping[str, Any]) -> Iterable[str]:
 # Extractive question answering.
 
 
-IDEOGRAPHS = (
-    "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
-    "\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9d\U00020000-\U0003ffff"
-)
-"""Character class of ideographs and kana: written without spaces, so each is a word of its own."""
-
-_JOINERS = "\u200c\u200d"  # occur within words of Persian and Indic scripts
-_PLACES_OF_MARKS = (range(0x300, 0x20000), range(0xE0100, 0xE01F0))
-
-
-class Token(NamedTuple):
-    """A word and its position in a text, in characters; `end` is exclusive."""
-
-    text: str
-    start: int
-    end: int
-
-
 def tokens_of(text: str) -> list[Token]:
     """Splits a text into words and punctuation marks, without spaces.
 
@@ -345,14 +343,6 @@ def token_pattern() -> re.Pattern[str]:
     """Returns the pattern of `tokens_of`: a word or one punctuation mark."""
     ideograph, mark = f"[{IDEOGRAPHS}]", f"[{marks()}]"
     return re.compile(rf"{ideograph}{mark}*|(?:[^\W{IDEOGRAPHS}]|{mark})+|[^\w\s]")
-
-
-@functools.cache
-def marks() -> str:
-    """Returns the combining marks that are part of a word, for use in a character class."""
-    characters = map(chr, itertools.chain(*_PLACES_OF_MARKS))
-    found = (one for one in characters if unicodedata.category(one).startswith("M"))
-    return "".join(found) + _JOINERS
 
 
 class SpanQAProblem(WordProblem):

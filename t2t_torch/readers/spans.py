@@ -13,9 +13,11 @@ from t2t_torch.errors import DataError
 from t2t_torch.readers.jsonl import load_json
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile
 from t2t_torch.registry import register_reader
+from t2t_torch.text.tokenizer import tokenize, word_expression
 
-_UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # kana and Chinese characters
-_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+|[^\w\s]")
+TOKENIZER = "punctuation"
+"""Tokenizer of the texts, a name of `text/tokenizer.py`."""
+
 _TEXTS = ("text", "content", "sentence", "document", "data")
 _SPANS = ("spans", "entities", "label", "labels", "annotations")
 _STARTS = ("start", "start_offset", "begin")
@@ -52,10 +54,11 @@ def read_spans(
     `[text, {"entities": [[start, end, label], ...]}]`, in an array or one on each line.  Offsets
     count characters.  Texts that the annotator did not accept are skipped.
 
-    "words" are runs of letters and digits, single punctuation marks and single Chinese or Japanese
-    characters; "tags" are IOB2.  A span that ends within a word is extended to the whole word; of
-    overlapping spans the first is kept.  "spans" is the number of spans, "cut" that of extended or
-    dropped ones.  "label" is the choice for the whole text in Label Studio, or None.
+    "words" are those of `TOKENIZER`: runs of letters and digits, single punctuation marks and
+    single Chinese or Japanese characters; "tags" are IOB2.  A span that ends within a word is
+    extended to the whole word; of overlapping spans the first is kept.  "spans" is the number of
+    spans, "cut" that of extended or dropped ones.  "label" is the choice for the whole text in
+    Label Studio, or None.
 
     Args:
       path: the file, compressed or not.
@@ -170,7 +173,8 @@ def _span(value: Any) -> Span | None:
 
 def tagged(text: str, spans: Sequence[Span]) -> tuple[list[str], list[str], int]:
     """Returns the words of a text, their IOB2 tags, and the number of changed spans."""
-    places = [match.span() for match in _TOKEN.finditer(text)]
+    tokens = tokenize(text, word_expression(TOKENIZER))
+    places = [(token.start, token.end) for token in tokens]
     tags = ["O"] * len(places)
     cut = 0
     for start, end, label in spans:

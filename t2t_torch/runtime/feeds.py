@@ -22,7 +22,9 @@ from t2t_torch.runtime.prediction import (
     InputError,
     Prediction,
 )
+from t2t_torch.text.tokenizer import tokenize
 
+_WORDS_GIVEN = "_words_given"
 WEIGHTS = "_weights"
 """Suffix of the name of a gazetteer's labels in the name of their weights."""
 
@@ -32,6 +34,19 @@ _ENTRIES = 8  # entries per word (maximum of the input) that count as another wo
 _MOST_ENTRIES = 250_000  # per input, after padding every word to the maximum
 _LETTERS = 5  # characters of a text that count as one word, for batch sizes
 _NO_LABEL = "�"  # replaces a label that cannot be known because it contains a space
+
+
+def words_given_name(field: str) -> str:
+    """Returns the name of the input that disables the tokenizer of a field.
+
+    It is bool [B], false by default; true for a row that is words separated by spaces.
+    """
+    return f"{field}{_WORDS_GIVEN}"
+
+
+def offsets_name(field: str) -> str:
+    """Returns the name of the output with the words' start and end in characters.  [B, W, 2]."""
+    return f"{field}_offsets"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +91,9 @@ class Feeds:
         try:
             for field in self._fields:
                 values[field.name], count = _value(field, sample[field.name])
+                if field.tokenizer:
+                    given = not isinstance(sample[field.name], str)
+                    values[words_given_name(field.name)] = given
                 lengths.append(count * _room(field, values[field.name]))
                 if field.kind in ("words", *_OF_WORDS):
                     counts[field.name] = count
@@ -87,9 +105,11 @@ class Feeds:
     def _check_lengths(self, sample: Mapping[str, Any], counts: Mapping[str, int]) -> None:
         for field in self._fields:
             if field.kind in _OF_WORDS and counts[field.name] != counts[field.of]:
+                of = next(one for one in self._fields if one.name == field.of)
+                words = list(words_of(sample[field.of], of.tokenizer))
                 raise DataError(
                     f"{counts[field.of]} words and {counts[field.name]} {field.name}, where one "
-                    f"for each word was expected: {list(words_of(sample[field.of]))!r}, "
+                    f"for each word was expected: {words!r}, "
                     f"{reprlib.repr(sample[field.name])}."
                 )
         for field in self._fields:
@@ -98,6 +118,32 @@ class Feeds:
                     f"{field.name!r} has {counts[field.name]} ids, and this model was trained on "
                     f"{field.longest} at most. Cut the text."
                 )
+
+    def check_offsets(
+        self, numbers: Sequence[int], rows: Sequence[Row], outputs: Mapping[str, npt.NDArray[Any]]
+    ) -> None:
+        """Checks that the graph split texts into the same words as this Python.
+
+        Args:
+          numbers: index of the input of each row, for the error message.
+          rows: inputs of the graph.
+          outputs: outputs of the graph by name.
+
+        Raises:
+          InputError: a text has other words.
+        """
+        for field in (one for one in self._fields if one.tokenizer):
+            offsets = outputs[offsets_name(field.name)]
+            for number, row, given in zip(numbers, rows, offsets.tolist(), strict=True):
+                if row.values[words_given_name(field.name)]:
+                    continue
+                tokens = tokenize(row.values[field.name], field.tokenizer)
+                if given[: len(tokens)] != [[token.start, token.end] for token in tokens]:
+                    raise InputError(
+                        number,
+                        f"{reprlib.repr(row.values[field.name])} has other words in the graph than "
+                        "in this Python, whose Unicode tables differ. Give a list of words.",
+                    )
 
     def batch(self, rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
         """Returns the inputs of the graph, with the dtypes of `InputSpec.dtype`."""
@@ -111,6 +157,9 @@ class Feeds:
             else:
                 dtype = {"numbers": np.float32, "image": np.uint8}.get(field.kind, object)
                 arrays[field.name] = np.array(values, dtype=dtype)
+            if field.tokenizer:
+                given = words_given_name(field.name)
+                arrays[given] = np.array([row.values[given] for row in rows])
         return arrays
 
 
@@ -159,8 +208,10 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
             raise DataError(f"{value!r} is no text, where one was expected.")
         return value, len(value) // _LETTERS + 1
     if field.kind == "words":
-        words = words_of(value)
+        words = words_of(value, field.tokenizer)
         check_whole(words)
+        if field.tokenizer and isinstance(value, str):
+            return value, len(words)  # the graph splits it
         return " ".join(words), len(words)
     if field.kind == "word_numbers":
         rows = numbers_of_words(value, field.name, field.size)

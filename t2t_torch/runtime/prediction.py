@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.features.text import words_of
 from t2t_torch.text.tags import marks_spans, spans_of
+from t2t_torch.text.tokenizer import tokenize
 
 
 @dataclass(frozen=True)
@@ -252,18 +254,30 @@ def value_record(prediction: Prediction, target: str, best: int = BEST) -> dict[
 
 
 def words_record(
-    tags: Sequence[str], words: Sequence[str], labels: Sequence[str]
+    tags: Sequence[str], value: str | Sequence[str], labels: Sequence[str], tokenizer: str = ""
 ) -> dict[str, Any]:
     """Returns the additional fields of tags: their `words`, and the `spans` that they mark.
 
+    For a text that a tokenizer splits, `offsets` are the start and the end (exclusive) of each
+    word in characters of the text, and each span has a `start` and an `end`.
+
     Args:
       tags: predicted tags.
-      words: tagged words.
+      value: the tagged text or words.
       labels: all tags; the record has no `spans` if they do not mark spans.
+      tokenizer: expression of a word of the problem's tokenizer; "" if it has none.
     """
+    tokens = tokenize(value, tokenizer) if tokenizer and isinstance(value, str) else None
+    words = words_of(value) if tokens is None else [token.text for token in tokens]
     record: dict[str, Any] = {"words": list(words)}
+    if tokens is not None:
+        record["offsets"] = [[token.start, token.end] for token in tokens]
     if marks_spans(labels):
         record["spans"] = span_records(tags, words)
+        if tokens is not None:
+            for span in record["spans"]:
+                start, end = tokens[span["first"]].start, tokens[span["last"]].end
+                span |= {"text": value[start:end], "start": start, "end": end}
     return record
 
 

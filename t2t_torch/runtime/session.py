@@ -509,6 +509,7 @@ class Artifact:
                 raise InputError(numbers[0], _why(error)) from error
             one_by_one = zip(numbers, rows, strict=True)
             return [self._answers([number], [row], stop, wanted)[0] for number, row in one_by_one]
+        self._feeds.check_offsets(numbers, rows, outputs)
         if not self._writes:
             return answers_of(self.signature.targets, outputs, rows)
         (target,) = self.signature.targets

@@ -17,9 +17,10 @@ MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
-FORMAT = 3
-"""The version of `signature.json` written, and the newest one supported.  2 added alignments
-and kinds of fields and targets; 3 added the checksum of `signature.json` itself."""
+FORMAT = 4
+"""The newest supported version of `signature.json`.  2 added alignments and kinds of fields and
+targets; 3 added the checksum of `signature.json` itself; 4 added tokenizers.  Without a tokenizer
+it is written as 3, which older versions of the package read."""
 
 _SHA256 = "sha256"  # the key of that checksum
 _CHECKED_SINCE = 3
@@ -97,7 +98,12 @@ class Signature:
         """Returns the JSON; fields of trials only for trials, and shapes only for these and
         pictures.
         """
-        record = {"format_version": FORMAT, **dataclasses.asdict(self)}
+        has_tokenizer = any(field.tokenizer for field in self.fields)
+        version = FORMAT if has_tokenizer else _CHECKED_SINCE
+        record = {"format_version": version, **dataclasses.asdict(self)}
+        for one in record["fields"]:
+            if not one["tokenizer"]:
+                del one["tokenizer"]
         if not self.nesting:
             del record["nesting"]
             for one in (*record["fields"], *record["targets"]):
@@ -135,7 +141,7 @@ class Signature:
                 f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
                 "this version."
             )
-        is_checked = _SHA256 in record or version == _CHECKED_SINCE
+        is_checked = _SHA256 in record or version >= _CHECKED_SINCE
         if is_checked and record.get(_SHA256) != _checksum(record):
             raise ArtifactError(
                 f"{path} is not as it was exported: its content does not match the SHA-256 in it. "

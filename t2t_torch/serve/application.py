@@ -537,7 +537,12 @@ def _described(model: ServedModel) -> Mapping[str, Any]:
         "learner": model.architecture,
         "platform": model.platform,
         "fields": [
-            {"name": one.name, "kind": one.kind, "size": one.size} for one in model.json_fields
+            {
+                "name": one.name,
+                "kind": "text" if one.tokenizer else one.kind,
+                "size": one.size,
+            }
+            for one in model.json_fields
         ],
         "targets": [{"name": one.name, "kind": one.kind} for one in model.json_targets],
         "attention": model.attends,

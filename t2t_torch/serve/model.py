@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from t2t_torch.features import InputSpec, OutputSpec
-from t2t_torch.features.text import words_of
 from t2t_torch.runtime.prediction import (
     BEST,
     Prediction,
@@ -135,13 +134,19 @@ class ServedModel(ABC):
         """
         if prediction.hypotheses:
             return {self.targets[0].name: _text_record(prediction)}
-        return {target.name: _record(target, sample, prediction, best) for target in self.targets}
+        tokenizers = {field.name: field.tokenizer for field in self.fields}
+        return {
+            target.name: _record(target, sample, prediction, best, tokenizers.get(target.of, ""))
+            for target in self.targets
+        }
 
 
-def _record(target: OutputSpec, sample: Sample, output: Prediction, best: int) -> dict[str, Any]:
+def _record(
+    target: OutputSpec, sample: Sample, output: Prediction, best: int, tokenizer: str
+) -> dict[str, Any]:
     record = value_record(output, target.name, best)
     if target.kind == "tags":
-        record |= words_record(record["value"], words_of(sample[target.of]), target.labels)
+        record |= words_record(record["value"], sample[target.of], target.labels, tokenizer)
     return record
 
 

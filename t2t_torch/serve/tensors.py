@@ -56,14 +56,19 @@ def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
     return {}
 
 
-def counts_of(texts: Sequence[Any]) -> list[int]:
-    """Returns the number of words of each text; 0 for a value that is not a text."""
-    return [_count(text) for text in texts]
+def counts_of(texts: Sequence[Any], tokenizer: str = "") -> list[int]:
+    """Returns the number of words of each text; 0 for a value that is not a text.
+
+    Args:
+      texts: the texts.
+      tokenizer: see `InputSpec`.
+    """
+    return [_count(text, tokenizer) for text in texts]
 
 
-def _count(text: Any) -> int:
+def _count(text: Any, tokenizer: str) -> int:
     try:
-        return len(words_of(text))
+        return len(words_of(text, tokenizer))
     except DataError:
         return 0
 
@@ -361,11 +366,12 @@ def samples_of(
     }
     if len(set(sizes.values())) > 1:
         raise BadRequest(f"the inputs have different first dimensions: {sizes}.")
+    tokenizers = {field.name: field.tokenizer for field in model.fields}
     for field in of_words:
         parts = [by_name[name] for name in names_of_field[field.name]]
         texts = columns.get(field.of, [])
         check_lengths(texts, limits)
-        counts = counts_of(texts)
+        counts = counts_of(texts, tokenizers.get(field.of, ""))
         columns[field.name] = word_column_of(field, parts, counts)
     fields = [field.name for field in model.fields]
     rows = zip(*(columns[name] for name in fields), strict=True)

@@ -180,13 +180,13 @@ def _telling(part: Problem, split: Split) -> Iterator[None]:
 
 
 def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
-    """Checks that the texts in the data were split into words by the cutters used for inference.
+    """Checks that the data has the cutters and the tokenizer that are used for inference.
 
     Raises:
-      DataError: the data was generated with other cutters.
+      DataError: the data was generated with others.
     """
     stored, requested = (
-        {"cutters": settings.get("cutters", {})}
+        {"cutters": settings.get("cutters", {}), "tokenizer": settings.get("tokenizer", "")}
         for settings in (manifest.settings, json.loads(json.dumps(problem.settings())))
     )
     if faults := different_settings(stored, requested):

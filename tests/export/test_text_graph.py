@@ -46,6 +46,7 @@ from t2t_torch.text.encoder import (
 )
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
+from t2t_torch.text.tokenizer import TOKENIZERS, tokenize, word_expression
 from t2t_torch.text.tree import TransitionEncoder
 
 WORDS = (
@@ -116,8 +117,13 @@ class Both:
             kind = object if "string" in one.type else np.float32
             given[one.name] = np.array([sample[one.name] for sample in samples], kind)
         made = self.session.run(None, given)
-        names = [one.name.removesuffix(".made") for one in self.session.get_outputs()]
-        return dict(zip(names, made, strict=True))
+        names = [one.name for one in self.session.get_outputs()]
+        self.others = {n: v for n, v in zip(names, made, strict=True) if not n.endswith(".made")}
+        return {
+            name.removesuffix(".made"): value
+            for name, value in zip(names, made, strict=True)
+            if name not in self.others
+        }
 
     def check(self, samples):
         """Compares both on one batch."""
@@ -128,6 +134,15 @@ class Both:
         for name, tensor in expected.items():
             assert made[name].dtype == tensor.numpy().dtype, name
             np.testing.assert_array_equal(made[name], tensor.numpy(), name, strict=True)
+        if "inputs_offsets" in self.others:
+            tokenizer = self.predictor.specs["inputs"].tokenizer
+            self.check_offsets([sample["inputs"] for sample in samples], tokenizer)
+
+    def check_offsets(self, texts, tokenizer):
+        """Compares the positions of words."""
+        for text, row in zip(texts, self.others["inputs_offsets"].tolist(), strict=True):
+            places = [list(token[1:]) for token in tokenize(text, tokenizer)]
+            assert row == places + [[0, 0]] * (len(row) - len(places)), text
 
 
 def session_of(graph):
@@ -140,8 +155,8 @@ def session_of(graph):
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def of_words(encoder, *, add_eos=False):
-    words = Words(encoder, add_eos)
+def of_words(encoder, *, add_eos=False, tokenizer=""):
+    words = Words(encoder, add_eos, word_expression(tokenizer) if tokenizer else "")
     notes = {
         "starts": WordStarts("inputs", words),
         "shapes": WordShape("inputs"),
@@ -182,6 +197,10 @@ def subtokens():
 
 
 CASES = {
+    **{name: lambda name=name: Both(of_words(table(), tokenizer=name)) for name in TOKENIZERS},
+    "subwords of words by an expression, cut": lambda: Both(
+        of_words(subwords(), tokenizer=r"[^\W\d_]+|\d+"), 4
+    ),
     "words": lambda: Both(of_words(table())),
     "words in lower case, cut": lambda: Both(of_words(table(lower_case=True)), 4),
     "words and their end": lambda: Both(of_words(table(reverse=True), add_eos=True), 4),
