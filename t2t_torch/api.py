@@ -20,6 +20,7 @@ before it is needed.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import io
 import json
@@ -105,6 +106,8 @@ def hparams(hparams_set: str, **changes: Any) -> HParams:
       HParamsError: a name is unknown or a value is out of bounds.
       RegistryError: there is no such set.
     """
+    if not isinstance(hparams_set, str):
+        raise UsageError(f"hparams_set={hparams_set!r}: expected the name of a set.")
     made = registry.hparams(hparams_set)
     return made.replace(**changes) if changes else made
 
@@ -185,7 +188,7 @@ def train(
     data_dir: str | Path | None = None,
     output_dir: str | Path,
     train_steps: int | None = None,
-    hparams: Mapping[str, Any] | str | None = None,
+    hparams: Mapping[str, Any] | HParams | str | None = None,
     callbacks: Sequence[Hook] = (),
     **settings: Any,
 ) -> Predictor | LabelPredictor | TrialPredictor:
@@ -199,7 +202,7 @@ def train(
       data_dir: directory of the generated data; not needed to resume if it has not moved.
       output_dir: run directory.
       train_steps: optimizer steps at which the run ends, from its beginning.
-      hparams: changes to the set, by name.
+      hparams: changes to the set, by name; or hyperparameters, in place of a set.
       callbacks: hooks to call in addition to those of `hooks`, a list of names.
       **settings: any flag of `t2t-trainer`, for example `local_eval_frequency=500`.
 
@@ -213,7 +216,9 @@ def train(
     from t2t_torch.bin import trainer
     from t2t_torch.bin.flags import call
 
-    _check_types(model, hparams_set, callbacks)
+    _check_types(model, hparams_set, hparams, callbacks)
+    if not (hparams is None or isinstance(hparams, str | Mapping)):  # HParams, as a set
+        hparams_set, hparams = hparams, None
     if isinstance(problem, Mapping):
         if data_dir is None:
             raise UsageError("data_dir is needed: the directory for the data of the declaration.")
@@ -291,8 +296,9 @@ def export(
 
     chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
     print(call(exporter.FLAGS, exporter.export, chosen))
+    export_dir = Path(export_dir).expanduser()
     if form_of(export_dir) in (SAFETENSORS, CTRANSLATE2):
-        return Path(export_dir)
+        return export_dir
     return load(export_dir)  # type: ignore[return-value]  # an artifact, not a run
 
 
@@ -310,6 +316,7 @@ class Server:
         self._process = process
         self._log = threading.Thread(target=_copy_log, args=(process.stderr,), daemon=True)
         self._log.start()
+        atexit.register(self.close)
 
     def __repr__(self) -> str:
         state = "running" if self._process.poll() is None else "closed"
@@ -321,10 +328,15 @@ class Server:
         Raises:
           UsageError: the server refused the request, or cannot be reached.
         """
-        body = json.dumps({"inputs": list(inputs)}).encode()
+        if isinstance(inputs, str | bytes | Mapping):
+            raise UsageError("inputs should be a list: server.predict([text])")
+        try:
+            body = json.dumps({"inputs": list(inputs)}).encode()
+        except TypeError as error:
+            raise UsageError(f"inputs should be JSON values: {error}") from None
         request = urllib.request.Request(f"{self.url}/predict", body, _JSON)
         try:
-            with urllib.request.urlopen(request) as response:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
                 return list(json.load(response)["outputs"])
         except urllib.error.HTTPError as error:
             raise UsageError(f"{self.url}/predict: {error.read().decode()}") from None
@@ -337,6 +349,7 @@ class Server:
 
     def close(self) -> None:
         """Ends the server after the requests in progress; a second call does nothing."""
+        atexit.unregister(self.close)
         if self._process.poll() is None:
             self._process.terminate()
         self._process.wait()
@@ -366,23 +379,28 @@ def serve(
     from t2t_torch.bin import server
     from t2t_torch.bin.flags import arguments_of
 
+    path = Path(path).expanduser()
     place = "output_dir" if form_of(path) is None else "artifact"
     chosen = {place: path, "host": host, "port": port, **settings}
     command = [sys.executable, "-m", "t2t_torch.bin.server", *arguments_of(server.FLAGS, chosen)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines: list[str] = []
-    for line in process.stderr:
-        lines.append(line)
-        event = json.loads(line) if line.startswith("{") else {}
-        if event.get("event") == "listening":
-            return Server(event["url"].rstrip("/"), process)
+    try:
+        for line in process.stderr:
+            lines.append(line)
+            if '"event": "listening"' in line:
+                return Server(json.loads(line)["url"].rstrip("/"), process)
+    except BaseException:
+        process.terminate()
+        raise
     process.stderr.close()
     process.wait()
     raise UsageError("".join(lines).strip().removeprefix("error: "))
 
 
 _JSON = {"Content-Type": "application/json"}
+_TIMEOUT_SECONDS = 120  # of a request, which the server itself answers earlier
 
 
 def _copy_log(log: IO[str]) -> None:
@@ -398,6 +416,7 @@ def _copy_log(log: IO[str]) -> None:
 def _name_of(source: ProblemLike, data_dir: str | Path | None, *, overwrite: bool = False) -> str:
     """Returns the registered name of a problem; registers it if necessary."""
     if isinstance(source, str):
+        registry.add_declarations(data_dir)
         return source
     if isinstance(source, Mapping):
         if data_dir is None:
@@ -508,7 +527,7 @@ def _replace(path: Path, content: bytes) -> None:
             part.write_bytes(content)
 
 
-def _check_types(model: Any, hparams_set: Any, callbacks: Sequence[Any]) -> None:
+def _check_types(model: Any, hparams_set: Any, changes: Any, callbacks: Any) -> None:
     """Raises UsageError if an argument that is no flag has the wrong type."""
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
@@ -519,6 +538,13 @@ def _check_types(model: Any, hparams_set: Any, callbacks: Sequence[Any]) -> None
         raise UsageError(f"model={model!r}: expected a name or a subclass of T2TModel.")
     if not (hparams_set is None or isinstance(hparams_set, str | HParams)):
         raise UsageError(f"hparams_set={hparams_set!r}: expected a name or HParams.")
+    if isinstance(changes, HParams):
+        if hparams_set is not None:
+            raise UsageError("hparams: give a dict of changes to hparams_set, or HParams alone.")
+    elif not (changes is None or isinstance(changes, str | Mapping)):
+        raise UsageError(f"hparams={changes!r}: expected a dict of changes.")
+    if not isinstance(callbacks, list | tuple):
+        raise UsageError(f"callbacks={callbacks!r}: expected a list of hooks.")
     for hook in callbacks:
         if not isinstance(hook, Hook):
             raise UsageError(f"callbacks: {hook!r} is no t2t.Hook. Pass instances of a subclass.")

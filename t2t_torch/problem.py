@@ -302,9 +302,9 @@ class Problem(ABC):
         """
 
     @final
-    def features(self, directory: Path) -> Features:
+    def features(self, directory: str | Path) -> Features:
         """Returns the features as a model sees them: `stored_features` after `_rev` and `_copy`."""
-        features = self.stored_features(directory)
+        features = self.stored_features(Path(directory).expanduser())
         if self.was_reversed:
             features = features.reversed()
         features = features.copied() if self.was_copy else features

@@ -577,6 +577,10 @@ def add_folder(path: str | Path) -> None:
         raise
 
 
+DECLARATIONS = "declarations"
+"""Folder of a data directory with the declarations that were made in Python; see `api.generate`."""
+
+
 def import_usr_dir(directory: str | Path) -> None:
     """Adds a user's directory (`--t2t_usr_dir`) as a registry folder; no `__init__.py` needed.
 
@@ -588,11 +592,15 @@ def import_usr_dir(directory: str | Path) -> None:
         raise RegistryError(
             f"{folder} is a file; give its directory: --t2t_usr_dir={folder.parent}"
         )
+    if folder.name == DECLARATIONS:  # of one data directory at a time, if names are the same
+        names = {path.name for path in folder.glob("*.json")}
+        for other in [
+            root for root in _STATE.roots if root.name == DECLARATIONS and root != folder
+        ]:
+            if names & {path.name for path in other.glob("*.json")}:
+                _STATE.roots.remove(other)
+                _STATE.forget_index()
     add_folder(folder)
-
-
-DECLARATIONS = "declarations"
-"""Folder of a data directory with the declarations that were made in Python; see `api.generate`."""
 
 
 def add_declarations(data_dir: str | Path | None) -> None:
@@ -601,8 +609,10 @@ def add_declarations(data_dir: str | Path | None) -> None:
     Raises:
       RegistryError: a declaration has a name that is already taken.
     """
-    folder = Path(data_dir or "", DECLARATIONS).expanduser()
-    if data_dir and any(folder.glob("*.json")) and not has_python(folder):
+    if not (data_dir and isinstance(data_dir, str | Path)):
+        return  # a wrong type is reported where it is read
+    folder = Path(data_dir, DECLARATIONS).expanduser()
+    if any(folder.glob("*.json")) and not has_python(folder):
         import_usr_dir(folder)
 
 

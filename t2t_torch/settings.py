@@ -86,6 +86,8 @@ class Setting:
         expected: Any = (int, float) if self.kind is float else self.kind
         if not isinstance(value, expected) or (isinstance(value, bool) and self.kind is not bool):
             return f"should be {_NAMES.get(self.kind, self.kind.__name__)}"
+        if self.is_list and not all(isinstance(item, str) for item in value):
+            return f"should be {_NAMES[tuple]}"
         if self.choices and value not in self.choices:
             return f"should be {' or '.join(map(repr, self.choices))}"
         if isinstance(value, float) and not math.isfinite(value):

@@ -75,6 +75,8 @@ def test_an_exported_run_is_served(trained, tmp_path):
         assert prediction["targets"]["value"] == "good"
         with pytest.raises(t2t.UsageError, match="input 0"):
             server.predict([3])
+        with pytest.raises(t2t.UsageError, match="a list"):
+            server.predict("a fine book")
     assert "closed" in repr(server)
     with pytest.raises(t2t.UsageError, match="refused"):
         server.predict(["a fine book"])
@@ -237,6 +239,9 @@ def test_another_declaration_of_the_same_name_does_not_replace_data(tmp_path, ow
         ({"model": 3}, "model=3: expected a name"),
         ({"hparams_set": 3}, "hparams_set=3: expected a name"),
         ({"callbacks": ["checkpoint"]}, "is no t2t.Hook"),
+        ({"callbacks": None}, "expected a list of hooks"),
+        ({"hparams": [3]}, "expected a dict"),
+        ({"hooks": 5}, "should be a list of strings"),
         ({"hparams": {"batchsize": 3}}, "Did you mean 'batch_size'"),
         ({"hooks": ["nosuchhook"]}, "nosuchhook"),
         ({"problem": {"kind": "text2class"}}, '"problem": is missing'),
@@ -291,6 +296,28 @@ def test_modules_of_the_same_names_can_still_be_imported():
     assert t2t.hparams("fasttext_tiny").batch_size == hparams.fasttext.fasttext_tiny().batch_size
     assert callable(export) and callable(train)
     assert t2t.problem("translate_multi30k_ende").full_name == "translate_multi30k_ende"
+
+
+def test_two_data_directories_may_have_the_same_problem(tmp_path, own_registry):
+    for folder in ("one", "two"):
+        t2t.generate(declaration(), tmp_path / folder)
+        problem = t2t.problem("opinions", tmp_path / folder)
+        assert problem.features(str(tmp_path / folder)).targets.keys() == {"targets"}
+    assert len(t2t.Dataset("opinions", tmp_path / "one")) > 100
+
+
+def test_hyperparameters_may_be_given_in_place_of_a_set(tmp_path, own_registry):
+    hparams = t2t.hparams("fasttext_tiny", **SMALL)
+    data, run = tmp_path / "data", tmp_path / "run"
+    t2t.train(
+        declaration(),
+        "fasttext",
+        hparams=hparams,
+        data_dir=data,
+        output_dir=run,
+        train_steps=2,
+    )
+    assert json.loads((run / "hparams.json").read_text())["batch_size"] == 32
 
 
 def test_flags_are_reset_after_a_call(tmp_path, own_registry):

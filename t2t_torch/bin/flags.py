@@ -242,7 +242,7 @@ class CommandFlags(flags.FlagValues):
             if value is None:
                 continue
             if field.is_list:
-                items = [value] if isinstance(value, str | Path) else value
+                items = [value] if not isinstance(value, list | tuple) else value
                 value = tuple(str(one) if isinstance(one, Path) else one for one in items)
             elif isinstance(value, Path):
                 value = str(value)

@@ -67,6 +67,7 @@ def choose(directory: RunDirectory) -> list[str]:
     requested = [name for name in names if flag(name) == AUTO]
     if not requested:
         return []
+    requested += [name for name in names if not flag(name)]  # the other one follows
     if directory.exists:
         for name in requested:
             FLAGS[name].value = None  # the run's own

@@ -90,11 +90,30 @@ def _run() -> int:
     folder = Path(_flag("output_dir") or f"{name}_quick")
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
+    _check_source(file, folder)
     try:
         _Quick(file, folder).run()
     except _Failed as failed:
         return failed.code
     return 0
+
+
+def _check_source(file: Path, folder: Path) -> None:
+    """Records the file that a folder belongs to.
+
+    Raises:
+      UsageError: the folder belongs to another file, or cannot be written.
+    """
+    record, source = folder / "source.txt", str(file.resolve())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not record.exists():
+            record.write_text(f"{source}\n", encoding="utf-8")
+        known = record.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise UsageError(f"--output_dir={folder} cannot be written: {error.strerror}.") from None
+    if known != source:
+        raise UsageError(f"{folder} belongs to {known}: give another --output_dir.")
 
 
 class _Quick:
@@ -145,8 +164,10 @@ class _Quick:
         print(f"\n$ {line}", flush=True)
         code = _main_of(command)(arguments)
         if code:
-            again = shlex.join(["t2t-quick", *sys.argv[1:]])
-            print(f"t2t-quick: this command failed. To resume:  {again}", file=sys.stderr)
+            print(
+                "t2t-quick: this command failed. Mend it and run t2t-quick again, which resumes.",
+                file=sys.stderr,
+            )
             raise _Failed(code)
 
     def _declared(self) -> Path:
@@ -169,14 +190,18 @@ class _Quick:
     def _train(self, name: str, usr_dir: Path) -> None:
         from t2t_torch.train.recommendation import recommend
 
+        seconds = f"--train_seconds={max(1, round(60 * _flag('minutes')))}"
+        places = [f"--data_dir={self.data}", f"--output_dir={self.train}"]
+        if (self.train / "task.json").exists():  # the run knows the rest
+            self._call("t2t-trainer", *places, seconds)
+            return
         chosen = recommend(name, self.data)
         flags = dict(chosen.flags)
-        if not (self.train / "task.json").exists():
-            fitted = self._fitted(name, chosen)
-            if fitted < chosen.train_steps:
-                flags["train_steps"] = str(fitted)
-                each = chosen.evaluation_steps or fitted
-                flags["local_eval_frequency"] = str(max(1, min(each, fitted // 4)))
+        fitted = self._fitted(name, chosen)
+        if fitted < chosen.train_steps:
+            flags["train_steps"] = str(fitted)
+            each = chosen.evaluation_steps or fitted
+            flags["local_eval_frequency"] = str(max(1, min(each, fitted // 4)))
         if _flag("random_seed") is not None:
             flags["random_seed"] = str(_flag("random_seed"))
         named = {
@@ -184,14 +209,12 @@ class _Quick:
             "model": chosen.model,
             "hparams_set": chosen.hparams_set,
             **flags,
-            "train_seconds": str(max(1, round(60 * _flag("minutes")))),
             "keep_checkpoint_best": "1",
             "keep_checkpoint_max": "2",
-            "data_dir": str(self.data),
-            "output_dir": str(self.train),
             "t2t_usr_dir": str(usr_dir),
         }
-        self._call("t2t-trainer", *(f"--{key}={value}" for key, value in named.items()))
+        arguments = [f"--{key}={value}" for key, value in named.items()]
+        self._call("t2t-trainer", *arguments, seconds, *places)
 
     def _fitted(self, name: str, chosen: Recommendation) -> int:
         """Returns the steps that fit into the time, from the time of the first ones."""
@@ -266,14 +289,18 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     from t2t_torch.reports.page import Head, document
     from t2t_torch.reports.section import Note, Section, Table, number
     from t2t_torch.train.run_page import curves_of
+    from t2t_torch.train.stopping import short_names
 
     results = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())
-    metrics = {key.rpartition("/")[2]: v for key, v in results["metrics"].items() if v is not None}
-    metrics["loss"] = metrics.pop("loss")  # last
+    names = short_names(results["metrics"])
+    metrics = {names[key]: v for key, v in results["metrics"].items() if v is not None}
+    metrics = dict(sorted(metrics.items(), key=lambda item: item[0] == "loss"))  # last
     split = results["split"]
     rows = [[key, number(value)] for key, value in metrics.items()]
     baselines = read_baselines(registry.problem(name), quick.data)
-    rows += [[f"dev {one.metric}, {one.method}", number(one.value)] for one in baselines]
+    rows += [
+        [f"dev {one.target} {one.metric}, {one.method}", number(one.value)] for one in baselines
+    ]
     meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
     sections = [
         Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
@@ -315,6 +342,7 @@ def _confusions(results: dict[str, Any]) -> Iterator[Section]:
 def _samples(evaluation: Path) -> Iterator[Section]:
     from t2t_torch.reports.section import Section, Table
 
+    csv.field_size_limit(2**31 - 1)  # a text may be long
     for file in sorted(evaluation.glob("*.tsv")):
         with file.open(encoding="utf-8", newline="") as stream:
             rows = list(itertools.islice(csv.reader(stream, delimiter="\t"), 2000))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class MlflowHook(Hook):
         if self._client is None:
             return
         entities, step = self._mlflow.entities, estimator.state.step
-        now = self._mlflow.utils.time.get_current_time_millis()
+        now = int(time.time() * 1000)
         metrics = [
             entities.Metric(f"{split}/{short_name(name)}", float(value), now, step)
             for name, value in values.items()
@@ -68,9 +69,10 @@ class MlflowHook(Hook):
         self._client.log_batch(self._id, metrics=metrics)
 
     def end(self, estimator: Estimator) -> None:
-        """Marks the run as finished if the training is complete."""
-        if self._client is not None and estimator.is_done:
-            self._client.set_terminated(self._id)
+        """Marks the run as finished, or as killed if it was interrupted."""
+        if self._client is not None:
+            status = "FINISHED" if estimator.has_ended else "KILLED"
+            self._client.set_terminated(self._id, status)
 
     def state(self) -> dict[str, Any]:
         """Returns the id of the run."""

@@ -71,16 +71,24 @@ def fit_warm_up(hparams: HParams, train_steps: int, before: HParams | None = Non
     if hparams.provenance[name] not in sets:
         return hparams
     if before is not None:
-        fitted = [field for field in (name, rate) if before.provenance[field] == FITTED]
+        fields = (name, rate, "learning_rate")
+        fitted = [field for field in fields if before.provenance[field] == FITTED]
         kept = {field: getattr(before, field) for field in fitted}
         return hparams.replace(**kept).signed(FITTED) if kept else hparams
     is_long = not 0 < train_steps < _SHORT_RUN * hparams.learning_rate_warmup_steps
     if is_long or not _is_read(hparams, name):
         return hparams
-    changes: dict[str, Any] = {name: train_steps // _PARTS}
-    if "rsqrt_decay" in hparams.learning_rate_schedule and hparams.provenance[rate] in sets:
-        factor = math.sqrt(max(1, train_steps // _PARTS) / hparams.learning_rate_warmup_steps)
-        changes[rate] = float(f"{hparams.learning_rate_constant * factor:.2g}")
+    changes: dict[str, Any] = {name: max(1, train_steps // _PARTS)}
+    # These fall as 1 / sqrt(step) from the warm-up on: a shorter one would have a higher peak.
+    falls = "rsqrt_decay" in hparams.learning_rate_schedule
+    noam = (
+        "legacy" in hparams.learning_rate_schedule and "noam" in hparams.learning_rate_decay_scheme
+    )
+    if falls or noam:
+        field = rate if falls else "learning_rate"
+        if hparams.provenance[field] in sets:
+            factor = math.sqrt(changes[name] / hparams.learning_rate_warmup_steps)
+            changes[field] = float(f"{getattr(hparams, field) * factor:.3g}")
     return hparams.replace(**changes).signed(FITTED)
 
 

@@ -371,6 +371,7 @@ class Dataset(data.Dataset[dict[str, Any]]):
     def __init__(
         self, problem: Problem | str, data_dir: str | Path, split: Split | str = Split.TRAIN
     ) -> None:
+        data_dir = Path(data_dir).expanduser()
         registry.add_declarations(data_dir)
         self.problem = registry.problem(problem) if isinstance(problem, str) else problem
         if isinstance(split, str) and split not in {one.value for one in Split}:
@@ -378,7 +379,7 @@ class Dataset(data.Dataset[dict[str, Any]]):
             raise UsageError(f"there is no split {split!r}; splits are {names}.")
         self.split = Split(split)
         self._shards = Shards.open(data_dir, self.problem.dataset_name, self.split)
-        self.features = self.problem.features(Path(data_dir))
+        self.features = self.problem.features(data_dir)
         columns = self.features.columns
         self._columns = {
             name: Column(self._shards.column(columns.get(name, name)))

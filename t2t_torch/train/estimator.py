@@ -45,6 +45,7 @@ from t2t_torch.train.stopping import (
     Watched,
     after_evaluation,
     short_names,
+    stop_reason,
     with_mean,
 )
 from t2t_torch.train.summary import Progress, Summary, banner, warm_start_lines
@@ -744,6 +745,11 @@ class Estimator:
     def is_done(self) -> bool:
         """True if the step or time limit of the run is reached; known once training has started."""
         return self.state.step >= self.train_steps or self._out_of_time
+
+    @property
+    def has_ended(self) -> bool:
+        """True if the run is complete, or was stopped early by a rule."""
+        return self.is_done or bool(stop_reason(self.state, self.config))
 
     def _due(self, frequency: int) -> bool:
         return frequency > 0 and self.state.step % frequency == 0

@@ -7,12 +7,13 @@ ends, after `eval_timeout_mins` without a new checkpoint, or at a signal.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -386,9 +387,17 @@ class BaselineCheck(Hook):
                     better = min if baseline.less_is_better else max
                     self._best[baseline] = better(value, self._best.get(baseline, value))
 
+    def state(self) -> dict[str, Any]:
+        """Returns the best values so far, with their baselines."""
+        return {"best": [[dataclasses.asdict(one), value] for one, value in self._best.items()]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Takes the best values of the run that is resumed."""
+        self._best = {Baseline(**one): value for one, value in state.get("best", ())}
+
     def end(self, estimator: Estimator) -> None:
         """Prints a warning for each baseline that was not reached."""
-        if estimator.is_done:
+        if estimator.has_ended:
             for baseline, value in self._best.items():
                 if baseline.is_above(value):
                     estimator.say(

@@ -81,6 +81,17 @@ def test_steps_are_fitted_to_the_time(file, monkeypatch, capsys, tmp_path):
     out = capsys.readouterr().out
     assert "A step takes 0.5 s: 57 steps in 0.5 minutes." in out
     assert "--train_steps=57 --local_eval_frequency=14" in out
+    # A resumed run is the same run: it ends at the same step.
+    assert quick.main(["opinions.csv", "--minutes=0.5"]) == 0
+    captured = capsys.readouterr()
+    assert "changed since" not in captured.err
+    (command,) = [line for line in captured.out.splitlines() if line.startswith("$ t2t-trainer")]
+    assert "--train_steps" not in command
+    other = tmp_path / "elsewhere" / "opinions.csv"
+    other.parent.mkdir()
+    other.write_text(file.read_text())
+    assert quick.main([str(other)]) == 2
+    assert "opinions_quick belongs to" in capsys.readouterr().err
 
 
 def test_the_time_of_a_step_is_measured_without_a_trace(file, tmp_path, capsys):
@@ -101,7 +112,7 @@ def test_the_time_of_a_step_is_measured_without_a_trace(file, tmp_path, capsys):
         (["opinions.csv", "--output_dir=opinions.csv"], "is a file"),
         (["opinions.csv", "--minutes=0"], "minutes"),
         (["opinions.csv", "more.csv"], "unexpected argument 'more.csv'"),
-        (["broken.csv"], "To resume:"),
+        (["broken.csv"], "run t2t-quick again"),
     ],
 )
 def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):

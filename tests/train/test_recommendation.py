@@ -10,7 +10,7 @@ import pytest
 import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.bin import trainer
-from t2t_torch.optim.settings import FITTED, fit_warm_up
+from t2t_torch.optim.settings import FITTED, fit_warm_up, learning_rate
 from t2t_torch.reports.baseline import Baseline, baselines_of, path_of, read_baselines
 from t2t_torch.train.recommendation import _steps, recommend
 
@@ -48,6 +48,20 @@ def test_a_shorter_warm_up_reaches_the_same_learning_rate():
     assert changed.learning_rate_warmup_steps == 500
     assert changed.provenance["learning_rate_warmup_steps"] == FITTED
     assert peaks[1] == pytest.approx(peaks[0], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "name", ["transformer_base_v1", "transformer_base_v2", "transformer_tiny", "transformer_dates"]
+)
+def test_no_peak_of_the_learning_rate_rises(name):
+    hparams = registry.hparams(name)
+    fitted = fit_warm_up(hparams, 100)
+    before, after = (
+        max(map(learning_rate(one, steps), range(steps)))
+        for one, steps in ((hparams, 40_000), (fitted, 100))
+    )
+    assert fitted.learning_rate_warmup_steps == 33
+    assert after <= 1.02 * before
 
 
 def test_only_the_warm_up_of_a_set_is_shortened_and_only_in_a_short_run():
@@ -162,6 +176,15 @@ def test_a_run_below_a_baseline_is_warned_of(command, tmp_path):
     named = ["--model=fasttext", "--hparams_set=fasttext_tiny", "--train_steps=2"]
     printed = command(*named, "--hparams=learning_rate_constant=1e-6")
     assert "WARNING: accuracy of 'targets' is" in printed
+    assert "worse than 1 by naive Bayes" in printed
+
+
+def test_a_run_that_stops_early_below_a_baseline_is_warned_of_too(command):
+    named = ["--model=fasttext", "--hparams_set=fasttext_tiny", "--train_steps=400"]
+    rules = ["--eval_patience=2", "--eval_early_stopping_metric=accuracy"]
+    frozen = "--hparams=learning_rate_constant=1e-9"
+    printed = command(*named, *rules, "--local_eval_frequency=2", frozen)
+    assert "stopped early" in printed
     assert "worse than 1 by naive Bayes" in printed
 
 
