@@ -224,13 +224,12 @@ def train(
             raise UsageError("data_dir is needed: the directory for the data of the declaration.")
         problem = generate(problem, data_dir, settings.get("tmp_dir"))
     named, changes = _set_and_changes(hparams_set)
-    if isinstance(hparams, str) and changes:
-        raise UsageError("hparams: give a dict of changes if hparams_set is an HParams object.")
+    changed = hparams if isinstance(hparams, str) else {**changes, **(hparams or {})} or None
     chosen = {
         "problem": None if problem is None else _name_of(problem, data_dir),
         "model": model if model is None or isinstance(model, str) else _registered(model),
         "hparams_set": named,
-        "hparams": hparams if isinstance(hparams, str) else {**changes, **(hparams or {})} or None,
+        "hparams": changed,
         "data_dir": data_dir or _data_dir_of(output_dir),
         "output_dir": output_dir,
         "train_steps": train_steps,
@@ -541,6 +540,8 @@ def _check_types(model: Any, hparams_set: Any, changes: Any, callbacks: Any) -> 
     if isinstance(changes, HParams):
         if hparams_set is not None:
             raise UsageError("hparams: give a dict of changes to hparams_set, or HParams alone.")
+    elif isinstance(changes, str) and isinstance(hparams_set, HParams):
+        raise UsageError("hparams: give a dict of changes if hparams_set is an HParams object.")
     elif not (changes is None or isinstance(changes, str | Mapping)):
         raise UsageError(f"hparams={changes!r}: expected a dict of changes.")
     if not isinstance(callbacks, list | tuple):
