@@ -783,8 +783,8 @@ def _missing(kind: str, name: str) -> str:
         f"no {_TITLES[kind]} is named {name!r}."
         + (f" Did you mean {' or '.join(map(repr, near))}?" if near else "")
         + (f" ({name!r} is among the {' and '.join(other)}.)" if other else "")
-        + f"\nLooked in:\n{looked}\n"
-        + "List all:  t2t-trainer --registry_help  (with --t2t_usr_dir=... for your own)"
+        + " If it is your own, add --t2t_usr_dir=FOLDER."
+        + f"\nLooked in:\n{looked}\nList all:  t2t-trainer --registry_help"
     )
 
 

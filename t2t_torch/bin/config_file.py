@@ -154,7 +154,7 @@ class RunJson:
         for name, value in self._about.items():
             if value != here[name]:
                 print(
-                    f"WARNING: {self.path} is of {name} {value}, here it is {here[name]}: the "
+                    f"warning: {self.path} is of {name} {value}, here it is {here[name]}: the "
                     "result may be another one",
                     file=sys.stderr,
                 )

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def declare(path: Path, target: Path | None) -> int:
-    """Prints or writes a declaration; prints samples and uncertain guesses on stderr.
+    """Prints or writes a declaration; prints samples, doubts and notes on stderr.
 
     Raises:
       UsageError: `target` exists or cannot be written.
@@ -58,11 +58,12 @@ def declare(path: Path, target: Path | None) -> int:
     lines += [
         f"  {field}: {_shown(value)}" for row in drafted.samples for field, value in row.items()
     ]
-    lines += ["Not sure:", *(f"  - {doubt}" for doubt in drafted.doubts)] if drafted.doubts else []
+    for heading, sentences in (("Please check:", drafted.doubts), ("Notes:", drafted.notes)):
+        lines += [heading, *(f"  - {sentence}" for sentence in sentences)] if sentences else []
     if drafted.alternatives:
         lines.append("Alternatives, each a declaration in place of this one:")
-    for told, content in drafted.alternatives:
-        lines += [f"  * {told}:", f"    {json.dumps(content, ensure_ascii=False)}"]
+    for meaning, content in drafted.alternatives:
+        lines += [f"  * {meaning}:", f"    {json.dumps(content, ensure_ascii=False)}"]
     usr_dir = folder if target is None else target.parent
     command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
     if usr_dir.resolve() != folder.resolve():
@@ -215,8 +216,7 @@ def run() -> int:
         return 0
     if not _flag("problem"):
         print("\n".join(f"  * {name}" for name in names))
-        raise UsageError("choose one or more of these problems:  t2t-datagen --problem=NAME")
-    shared.require(FLAGS, "data_dir")
+    shared.require(FLAGS, "problem", "data_dir")
     _check_tasks()
     data_dir = Path(_flag("data_dir"))
     # tensor2tensor's default is /tmp/t2t_datagen.
@@ -234,7 +234,7 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
             _generate(component.full_name, data_dir, tmp_dir)
         print(f"\nNext, all of them together:\n{_next(name, data_dir)}")
         return
-    logging.info("Generating %s in %s, raw files in %s.", name, data_dir, tmp_dir)
+    logging.info("%s: generating in %s; raw files: %s", name, data_dir, tmp_dir)
     start = time.perf_counter()
     options: dict[str, Any] = {
         "seed": _flag("random_seed"),
@@ -318,7 +318,7 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
         print(f"\nSkipped: {skipped}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
     for key, entry in manifest.splits.items():
         for feature, count in entry.unknown.items():
-            print(f"\n{key}: {count:,} labels of {feature!r} are none of those that training has.")
+            print(f"\n{_unknown_line(key, feature, count, entry.unknown_labels.get(feature, ()))}")
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
         _warn_of_scales(name, data_dir)
@@ -327,6 +327,16 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
         print("\nA trained model should exceed, on dev:")
         print("\n".join(f"  {one}" for one in baselines))
     print(f"\nNext:\n{_next(name, data_dir)}")
+
+
+def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:
+    """Returns the message about labels of a split that training does not have."""
+    from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
+
+    verb = f"{feature!r} label never occurs" if count == 1 else f"{feature!r} labels never occur"
+    shown = ", ".join(labels)
+    more = ", ..." if len(labels) >= MAX_UNKNOWN_LABELS else ""
+    return f"{split}: {count:,} {verb} in training{f': {shown}{more}' if shown else ''}"
 
 
 def _next(name: str, data_dir: Path) -> str:
@@ -344,7 +354,7 @@ def _warn_of_scales(name: str, data_dir: Path) -> None:
     problem = registry.problem(name)
     shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
     for warning in scale_warnings(problem.stored_features(data_dir), shards):
-        print(f"\nWarning: {warning}")
+        print(f"\nwarning: {warning}")
 
 
 def summary(manifest: Manifest) -> str:

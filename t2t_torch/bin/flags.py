@@ -329,8 +329,20 @@ def require(values: flags.FlagValues, *names: str) -> None:
     """
     missing = [name for name in names if not values[name].value]
     if missing:
-        listed = "\n".join(f"  --{name}=...  {values[name].help}" for name in missing)
-        raise UsageError(f"missing flags:\n{listed}")
+        raise UsageError(missing_flags(values, missing))
+
+
+def missing_flags(values: flags.FlagValues, names: Iterable[str]) -> str:
+    """Returns the error message for missing flags, with the first example of `--help`."""
+    lines = ["missing flags:", *(f"  --{name}=...  {values[name].help}" for name in names)]
+    lines += ["Example:", example] if (example := values.__dict__.get("example")) else []
+    return "\n".join(lines)
+
+
+def _example(doc: str | None) -> str:
+    """Returns the first command of a command's documentation, with its continuation lines."""
+    match = re.search(r"^ +\S(?:.*\\\n)*.*$", doc or "", re.MULTILINE)
+    return match[0] if match else ""
 
 
 def take_data_dir_of_run(values: flags.FlagValues) -> None:
@@ -456,6 +468,7 @@ def run_main(
       The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    values.__dict__["example"] = _example(doc)
     try:
         if any(argument in _HELP for argument in arguments):
             print(_help(values, doc))
@@ -634,14 +647,19 @@ def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) ->
         for flag, _, value in (argument.lstrip("-").partition("=") for argument in arguments)
     }
     for flag, kind in (("hparams", "hyperparameter"), ("decode_hparams", "setting of decoding")):
-        if flag in values and (field := _field_of(flag, name, given.get("hparams_set", ""))):
+        if flag not in values:
+            continue
+        field = _field_of(flag, name, given.get("hparams_set", ""))
+        if field.startswith("--"):
+            return f" Did you mean {field}={given.get(name) or 'VALUE'}?"
+        if field:
             meant = f"{name!r} is" if field == name else f"Did you mean {field!r}? It is"
             return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
     return did_you_mean(name, values, cutoff=0.7, form="--{}")
 
 
 def _field_of(flag: str, name: str, hparams_set: str) -> str:
-    """Returns the field of --hparams or --decode_hparams that a name stands for, or ""."""
+    """Returns the field of --hparams or --decode_hparams, or the flag, that a name stands for."""
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.hparam import HParams
 
@@ -650,18 +668,29 @@ def _field_of(flag: str, name: str, hparams_set: str) -> str:
         with contextlib.suppress(T2TError):
             kind = type(registry.hparams(hparams_set))
     meant = name if name in kind.model_fields else kind.aliases.get(name, "")
-    return meant if meant in kind.model_fields else ""
+    return meant if meant in kind.model_fields or meant.startswith("--") else ""
 
 
 def _with_expected_values(values: flags.FlagValues, message: str) -> str:
-    """Adds the accepted values of the flag to an error message of absl."""
-    match = re.match(r"flag --(\w+)=", message)
-    if match is None or match[1] not in values or "should be one of" in message:
+    """Replaces the reason in an error message of absl by the accepted values of the flag."""
+    match = re.match(r"flag (--(\w+)=.*?): ", message, re.DOTALL)
+    if match is None or match[2] not in values:
         return message
-    flag: Any = values[match[1]]
-    bounds = getattr(flag.parser, "syntactic_help", "")
-    taken = f" Expected {bounds}." if bounds else ""
-    return f"{message}.{taken} --{match[1]}: {flag.help}"
+    flag: Any = values[match[2]]
+    if choices := getattr(flag.parser, "enum_values", ()):
+        return f"{match[1]}: expected {', '.join(choices[:-1])} or {choices[-1]}."
+    expected = "true or false" if flag.boolean else flag.parser.syntactic_help
+    return f"{match[1]}: expected {expected}. --{match[2]}: {flag.help}"
+
+
+class _PlainFormatter(python_logging.Formatter):
+    """Formats a message as the trainer's progress lines, without time and place."""
+
+    def format(self, record: python_logging.LogRecord) -> str:
+        """Returns the message, after "warning: " or "error: " if it is one."""
+        text = super().format(record)
+        levelled = record.levelno >= python_logging.WARNING
+        return f"{record.levelname.lower()}: {text}" if levelled else text
 
 
 def _start_logging(verbosity: int) -> None:
@@ -670,6 +699,10 @@ def _start_logging(verbosity: int) -> None:
         flags.FLAGS.mark_as_parsed()
     logging.use_absl_handler()
     logging.set_verbosity(verbosity)
+    detailed = verbosity > 0
+    logging.get_absl_handler().setFormatter(
+        logging.PythonFormatter() if detailed else _PlainFormatter()
+    )
     for library in _LIBRARIES:
         python_logging.getLogger(library).setLevel(python_logging.WARNING)
 

@@ -188,7 +188,7 @@ def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> No
         )
     elif 0 < train_steps <= steps:
         print(
-            f"WARNING: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
+            f"warning: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
             "(learning_rate_warmup_steps)",
             file=sys.stderr,
         )
@@ -283,6 +283,10 @@ def exit_code(estimator: Estimator) -> int:
 def _print_saved(estimator: Estimator) -> None:
     """Prints the newest checkpoint after a signal."""
     steps = [checkpoint.step for checkpoint in estimator.checkpoints.list()]
-    if steps:
-        done = "training has finished" if estimator.is_done else "run the same command to go on"
-        print(f"saved {estimator.directory.path}/ckpt-{max(steps)}; {done}", file=sys.stderr)
+    if not steps:
+        return
+    newest, folder = max(steps), estimator.directory.path
+    if estimator.is_done:
+        print(f"finished at step {newest:,}: {folder}/ckpt-{newest}", file=sys.stderr)
+    else:
+        print(f"saved {folder}/ckpt-{newest}; run the same command to resume", file=sys.stderr)

@@ -300,10 +300,14 @@ def requested_search(known_steps: Mapping[str, int]) -> RequestedSearch:
     return _of_problem()
 
 
+NEEDED = ("problem", "model", "hparams_set", "data_dir", "train_steps")
+"""Flags that a new search over a problem's hyperparameters must have."""
+
+
 def _of_problem() -> RequestedSearch:
     from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
 
-    shared.require(FLAGS, "problem", "model", "hparams_set", "data_dir", "train_steps")
+    shared.require(FLAGS, *NEEDED)
     if bool(flag("hparams_range")) == bool(flag("ranges")):
         known = ", ".join(registry.list_names("ranged_hparams"))
         raise UsageError(

@@ -102,7 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run() -> int:
     if bool(_flag("artifact")) == bool(_flag("output_dir")):
         raise UsageError(
-            "give --artifact=PATH, repeatedly for several models, or --output_dir=RUN."
+            "expected either --artifact=PATH, repeatable for several models, or --output_dir=RUN."
+            f"\nExample:\n{FLAGS.__dict__['example']}"
         )
     for name in ("checkpoint_path", "decode_hparams"):
         if _flag(name) and not _flag("output_dir"):

@@ -106,10 +106,11 @@ def _check_no_trial() -> None:
 def _prepare(early: EarlyExit | None, callbacks: Sequence[Hook]) -> int:
     from t2t_torch.train.run_directory import RunDirectory
 
-    if not flag("print_config"):
-        shared.require(FLAGS, "data_dir", "output_dir")
     # Without --output_dir nothing is there, as in a new one.
     directory = RunDirectory(flag("output_dir") or _nowhere())
+    if not flag("print_config"):
+        of_run = () if directory.exists or directory.has_checkpoints else shared.RUN_FLAGS
+        shared.require(FLAGS, *of_run, "data_dir", "output_dir")
     if AUTO in (flag("model"), flag("hparams_set")) and flag("generate_data"):
         _generate_data(flag("problem"))
     chosen_flags = named_run.choose(directory)
@@ -186,11 +187,9 @@ def _run_schedule(
 
 def _dry_run() -> int:
     """Prints what the same command would do without --dry_run."""
-    shared.require(FLAGS, "data_dir")
+    shared.require(FLAGS, *(() if flag("output_dir") else shared.RUN_FLAGS), "data_dir")
     if flag("generate_data"):
         raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
-    if not flag("output_dir"):
-        shared.require(FLAGS, "problem", "model", "hparams_set")
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.memory import dry_run_lines

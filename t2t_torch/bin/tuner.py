@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 
 
 _PAGE_SECONDS = 30.0
-"""From one writing of the page to the next, while the search goes on."""
+"""Interval at which the page is written during a search."""
+
+_STOPPING = "stopping: trials are being saved; run the same command to continue"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    shared.require(FLAGS, "output_dir")
+    shared.require(
+        FLAGS, *(() if flag("output_dir") or flag("trial") else search_flags.NEEDED), "output_dir"
+    )
     output_dir = Path(flag("output_dir")).absolute()
     known_steps = search_flags.recall(output_dir)
     for folder in flag("t2t_usr_dir"):
@@ -68,7 +72,7 @@ def _run() -> int:
         print(f"runs of another search are now in {old}", file=sys.stderr)
     search_flags.remember(output_dir, request.steps_of)
     with (
-        StopRequest() as stop,
+        StopRequest(_STOPPING) as stop,
         Heartbeat(output_dir, search.history, beats=bool(flag("storage"))) as heartbeat,
     ):
         result = _tune(output_dir, search, heartbeat, request.subject, request.max_restarts, stop)

@@ -176,7 +176,7 @@ class Ratings:
         try:
             before = self._read()
         except CheckpointError as error:
-            print(f"warning: {error}; begun anew", file=sys.stderr, flush=True)
+            print(f"warning: {error}; starting again", file=sys.stderr, flush=True)
             before = None
         values = {}
         if before is not None and before.is_of(metric, lower_is_better=lower_is_better):

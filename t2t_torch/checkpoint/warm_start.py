@@ -62,7 +62,7 @@ class WarmStartReport:
         if self.share >= _FEW:
             return ""
         return (
-            f"WARNING: the warm start from {self.source} loaded {self.share:.1%} of the model's "
+            f"warning: the warm start from {self.source} loaded {self.share:.1%} of the model's "
             "parameters; all others begin at random. If that is not what you want, look at the "
             "names and rename them with --warm_start_patterns='old->new'."
         )

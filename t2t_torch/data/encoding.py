@@ -26,6 +26,7 @@ from absl import logging
 from tqdm import tqdm
 
 from t2t_torch import registry
+from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
 from t2t_torch.data.raw_file import samples_of, seeded
 from t2t_torch.data.shards import Ragged, Rows, value_dtype
 from t2t_torch.data.shuffle import Shuffle
@@ -424,6 +425,7 @@ class ShareEntry(pydantic.BaseModel):
       unread: number of skipped records of raw files, of all slices.
       unread_listed: location and reason of the first of them.
       unknown: number of labels by feature that are not in the training data, if any.
+      unknown_labels: the first of these labels, by feature.
       unfit: number of samples of the slice that could not be encoded and were skipped.
       unfit_listed: index and reason of the first of them.
     """
@@ -435,6 +437,7 @@ class ShareEntry(pydantic.BaseModel):
     tokens: Mapping[str, int]
     max_length: Mapping[str, int]
     unknown: Mapping[str, int] = {}
+    unknown_labels: Mapping[str, Sequence[str]] = {}
     unread: int
     unread_listed: Sequence[str]
     unfit: int
@@ -450,6 +453,32 @@ class ShareEntry(pydantic.BaseModel):
         listed = [*self.unread_listed, *(why for _, why in self.unfit_listed)]
         more = self.skipped - len(listed)
         return [*listed, f"and {more} more"] if more else listed
+
+
+class _UnknownLabels:
+    """Collects the first labels of samples that the vocabularies of labels lack.
+
+    Attributes:
+      labels: by feature, the labels in the order of the samples.
+    """
+
+    def __init__(self, features: Features, names: Iterable[str]) -> None:
+        self.labels: dict[str, dict[str, None]] = {name: {} for name in names}
+        self._known: dict[str, tuple[str, frozenset[str]]] = {}
+        for name in self.labels:
+            feature: Any = features.all[name]
+            self._known[name] = features.sources[name], frozenset(feature.encoder.labels)
+
+    def watch(self, samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Yields the samples."""
+        for sample in samples:
+            for name, (source, known) in self._known.items():
+                value, found = sample.get(source), self.labels[name]
+                for label in value if isinstance(value, list | tuple) else [value]:
+                    text = str(label)
+                    if text not in known and len(found) < MAX_UNKNOWN_LABELS:
+                        found.setdefault(text)
+            yield sample
 
 
 def encode_share(
@@ -476,7 +505,9 @@ def encode_share(
     problem.bad_records = unread = BadRecords(request.on_bad_record)
     with seeded(request.seed, split.value), _bar(where, show=progress) as bar:
         samples = samples_of(problem, request.raw_folder, split)
-        limited = itertools.islice(samples, request.max_cases or None)
+        unknown_labels = _UnknownLabels(features, unknown)
+        watched = unknown_labels.watch(samples)
+        limited = itertools.islice(watched, request.max_cases or None)
         chunks = Chunks(limited, features.sources.values(), where, share)
         for encoded in encoder.encode(chunks):
             for name, column in encoded.rows.items():
@@ -495,6 +526,9 @@ def encode_share(
         tokens=tokens,
         max_length=longest,
         unknown={name: count for name, count in unknown.items() if count},
+        unknown_labels={
+            name: list(unknown_labels.labels[name]) for name in unknown if unknown[name]
+        },
         unread=unread.count,
         unread_listed=[message.removeprefix(prefix) for message in unread.listed],
         unfit=num_unfit,
@@ -526,6 +560,9 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
         tokens=functools.reduce(_added, (share.tokens for share in shares)),
         max_length=functools.reduce(_greater, (share.max_length for share in shares)),
         unknown=dict(sum((Counter(share.unknown) for share in shares), Counter())),
+        unknown_labels={
+            name: list(labels) for share in shares for name, labels in share.unknown_labels.items()
+        },
         unread=first.unread,
         unread_listed=first.unread_listed,
         unfit=sum(share.unfit for share in shares),

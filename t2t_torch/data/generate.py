@@ -342,7 +342,7 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
             for split, share, shuffle in encoded:
                 where = request.where(split)
                 entry = whole([share], where)
-                logging.info("%s: %d rows encoded, writing the shards.", where, entry.rows)
+                logging.info("%s: %s rows encoded; writing the shards", where, f"{entry.rows:,}")
                 publication.write(split, entry, shuffle.drain())
         Parts(request.folder, request.name).done.unlink(missing_ok=True)  # of data that goes now
         return publication.publish(made_from, vocab_folder)
@@ -484,7 +484,7 @@ class Tasks:
         self._parts = Parts(request.folder, request.name)
 
     def begin(
-        self, task: int | None = None, *, overwrite: bool = False, anew: bool = False
+        self, task: int | None = None, *, overwrite: bool = False, replace_all: bool = False
     ) -> tuple[Plan | None, Manifest | None]:
         """Creates the plan and the vocabulary, or returns the existing plan.
 
@@ -493,7 +493,7 @@ class Tasks:
           overwrite: True to replace data, and parts with other settings.  Parts with the same
             settings are kept, because all tasks of an array get the same flags; so is data that
             this array has published and this task has not reported yet.
-          anew: True to replace everything.
+          replace_all: True to replace everything.
 
         Returns:
           The plan, or the manifest if the data set is complete.
@@ -506,7 +506,7 @@ class Tasks:
         with request.lock():
             plan = self._parts.plan()
             manifest = None
-            if not anew and (not overwrite or self._only_records(plan, task)):
+            if not replace_all and (not overwrite or self._only_records(plan, task)):
                 manifest = self._complete(overwrite=overwrite)
             if manifest is not None:
                 if not overwrite:
@@ -518,7 +518,7 @@ class Tasks:
             faults = self._faults(plan) if plan else []
             if faults and not overwrite:
                 raise self._refusal(faults)
-            if plan is None or faults or anew:
+            if plan is None or faults or replace_all:
                 return self._make_plan(), None
         request.prepare()  # on this machine, if the folder of raw files is its own
         if changes := raw_file.changes(request.problem, request.raw_folder, plan.raw_files):
@@ -731,11 +731,11 @@ def generate_on_ray(
     with _cluster(ray):
         count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))
         tasks = Tasks(request, count)
-        plan, manifest = tasks.begin(overwrite=overwrite, anew=overwrite)
+        plan, manifest = tasks.begin(overwrite=overwrite, replace_all=overwrite)
         if manifest is not None:
             return manifest
         assert plan is not None
-        logging.info("%r: %d tasks on Ray.", request.name, count)
+        logging.info("%s: %d tasks on Ray", request.name, count)
         options |= {"num_tasks": count, "overwrite": overwrite, "num_processes": 1}
         _run_all(ray, (problem.full_name, usr_dirs, folder, raw_folder), options, progress=progress)
         outcome = tasks.finish(plan)

@@ -187,7 +187,7 @@ def declaration_of(source: Path, name: str) -> str:
         available = ", ".join(sorted(names)) or "nothing"
         raise DataError(
             f"The records of {name!r} in {source} hold {available}; only those with inputs of ids, "
-            "and 'targets' or 'label', can be imported. Make the data anew with t2t-datagen."
+            "and 'targets' or 'label', can be imported. Generate the data again with t2t-datagen."
         )
     targets = [example[key] for example in examples if key in example]
     has_inputs = any(
@@ -331,7 +331,7 @@ def refuse_pictures(path: Path) -> None:
         if pictures := [name for name in names if name.startswith(_PICTURES)]:
             raise DataError(
                 f"{records.place(0)}: it holds {', '.join(pictures)}, and pictures are not taken "
-                "over. Make the data anew with t2t-datagen."
+                "over. Generate the data again with t2t-datagen."
             )
         return
 
@@ -487,9 +487,9 @@ def _complete(request: Request, source: Path) -> Manifest | None:
     try:
         manifest.verify(folder, thorough=True)
     except DataError as error:
-        logging.warning("%s\nIt is taken over anew now.", str(error).rpartition("\n")[0])
+        logging.warning("%s\nIt is imported again now.", str(error).rpartition("\n")[0])
         return None
-    logging.info("%r in %s is complete (--overwrite takes it over anew).", name, folder)
+    logging.info("%s: complete in %s (--overwrite imports it again)", name, folder)
     return manifest
 
 
@@ -529,7 +529,7 @@ class _Import:
                     publication.add(split, self._write(split, files, features, rows, bar))
             if rows.ignored:
                 ignored = ", ".join(sorted(rows.ignored))
-                logging.info("Not taken over, as %r has none such: %s.", request.name, ignored)
+                logging.info("%s: features that were not imported: %s", request.name, ignored)
             made_from = {
                 file.name: RawFileEntry(bytes=file.stat().st_size, sha256=sha256_of(file))
                 for files in self._shards.values()

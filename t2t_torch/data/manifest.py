@@ -90,6 +90,9 @@ def _read(path: Path) -> Mapping[str, Any]:
 _BLOCK_BYTES = 1 << 20
 _CHECKSUM = "checksum"
 
+MAX_UNKNOWN_LABELS = 5
+"""Maximum labels of a split, by feature, that are named because training does not have them."""
+
 
 class _Entry(pydantic.BaseModel):
     """Base class of parts of a manifest: immutable, without unknown fields."""
@@ -132,7 +135,7 @@ class SplitEntry(_Entry):
     """A split: its shards in order; sum and maximum of the row lengths by feature.
 
     `skipped` is the number of bad records and invalid samples, `unknown` the number of labels by
-    feature that are not in the training data.
+    feature that are not in the training data, `unknown_labels` the first of them.
     """
 
     rows: int
@@ -141,6 +144,7 @@ class SplitEntry(_Entry):
     shards: Sequence[ShardEntry]
     skipped: int = 0
     unknown: Mapping[str, int] = {}
+    unknown_labels: Mapping[str, Sequence[str]] = {}
 
 
 class Manifest(_Entry):
@@ -192,12 +196,12 @@ class Manifest(_Entry):
         except ValueError as error:
             raise DataError(
                 f"{path} is not a manifest that this version can read: {_told(error)}. "
-                f"Make it anew:  {datagen_command(name, data_dir)} --overwrite"
+                f"Generate it again:  {datagen_command(name, data_dir)} --overwrite"
             ) from None
         if manifest.problem != name:
             raise DataError(
                 f"{path} is the manifest of {manifest.problem!r}, not of {name!r}. "
-                f"Make it anew:  {datagen_command(name, data_dir)} --overwrite"
+                f"Generate it again:  {datagen_command(name, data_dir)} --overwrite"
             )
         return manifest
 
@@ -217,6 +221,9 @@ class Manifest(_Entry):
     def save(self, data_dir: Path) -> None:
         """Writes the manifest and its checksum atomically."""
         content = self.model_dump(mode="json")
+        for entry in content["splits"].values():
+            if not entry["unknown_labels"]:  # as in manifests of earlier versions
+                del entry["unknown_labels"]
         text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2)
         with staged(self.path(data_dir, self.problem)) as temporary:
             temporary.write_text(text + "\n", encoding="utf-8")
@@ -268,7 +275,7 @@ class Manifest(_Entry):
             raise DataError(
                 f"The data of {self.problem!r} is damaged:\n  "
                 + "\n  ".join(faults)
-                + f"\nMake it anew:  {self.command(data_dir)}"
+                + f"\nGenerate it again:  {self.command(data_dir)}"
             )
         if hashed:
             remember(data_dir, self.problem, hashed)

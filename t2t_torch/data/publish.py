@@ -81,8 +81,8 @@ def publish(vocab_files: Mapping[str, str], staging: Path, folder: Path) -> None
             if sha256_of(path) == sha256:
                 continue
             logging.warning(
-                "%s is learnt anew and differs from what was there; other data that was made with "
-                "it has to be made anew too.",
+                "%s was learned again and differs from the previous file; generate other data "
+                "that uses it again, too.",
                 path,
             )
         (staging / file).replace(path)
@@ -248,13 +248,13 @@ class Request:
         try:
             manifest.verify(self.folder, thorough=thorough)
         except DataError as error:
-            logging.warning("%s\nIt is made anew now.", str(error).rpartition("\n")[0])
+            logging.warning("%s\nIt is generated again now.", str(error).rpartition("\n")[0])
             return None
         return manifest
 
     def log_complete(self) -> None:
         """Logs that the data set is complete."""
-        logging.info("%r in %s is complete (--overwrite makes it anew).", self.name, self.folder)
+        logging.info("%s: complete in %s (--overwrite generates it again)", self.name, self.folder)
 
     def _flags(self, settings: Mapping[str, Any]) -> str:
         """Returns the flags that match the existing data; "" if there are no such flags."""
@@ -352,6 +352,7 @@ class Publication:
             shards=shards,
             skipped=entry.skipped,
             unknown=entry.unknown,
+            unknown_labels=entry.unknown_labels,
         )
         self.add(split, added)
 

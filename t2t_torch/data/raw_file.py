@@ -121,7 +121,6 @@ def fetch(
                 return path
             except (OSError, http.client.HTTPException, ValueError, DataError) as error:
                 failures.append(f"{url}: {_reason(error)}")
-                logging.warning("No %s from %s", name, failures[-1])
     raise DataError(
         f"{name} could not be downloaded:\n  "
         + "\n  ".join(failures)

@@ -336,14 +336,14 @@ def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list
     except (OSError, pa.ArrowException) as error:
         raise DataError(
             f"{path} is missing or not an Arrow file: {error}. "
-            f"Make it anew:  {manifest.command(data_dir)}"
+            f"Generate it again:  {manifest.command(data_dir)}"
         ) from None
     rows = sum(batch.num_rows for batch in batches)
     if rows != shard.rows or set(reader.schema.names) != set(manifest.features):
         raise DataError(
             f"{path} holds {rows} rows of {', '.join(reader.schema.names)}; the manifest says "
             f"{shard.rows} rows of {', '.join(manifest.features)}. "
-            f"Make it anew:  {manifest.command(data_dir)}"
+            f"Generate it again:  {manifest.command(data_dir)}"
         )
     return batches
 

@@ -176,7 +176,7 @@ def _excel(path: Path) -> Sniffed:
     options: dict[str, Any] = {"sheet": name}
     if not header or not all(_NAMES.fullmatch(str(value).strip()) for value in filled):
         options["header"] = False
-        doubts.append("the first row is taken for data, not for names of columns.")
+        doubts.append("the first row is read as data, not as column names.")
     return Sniffed("excel", options, doubts)
 
 
@@ -380,7 +380,7 @@ def _labelled(full: Sequence[str]) -> Sniffed | None:
     many = sum(first in kinds for first in firsts) >= _SURE * len(full)
     if not many or not 2 <= len(kinds) <= _MAX_LABELS or len(kinds) * 2 > len(full):
         return None
-    return Sniffed("labelled", doubts=["the first word of each line is taken for its label."])
+    return Sniffed("labelled", doubts=["the first word of each line is used as its label."])
 
 
 def _json(path: Path, full: Sequence[str], encoding: str) -> Sniffed:
@@ -480,7 +480,7 @@ def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
             options["quoting"] = True
         elif any('"' in line for line in lines):
             options["quoting"] = False
-            doubts.append("quotes are taken for characters like others: some have no end.")
+            doubts.append("quotes are read as ordinary characters, because some are not closed.")
     rows = _rows(path, format_name, {**options, "header": False, "encoding": encoding})
     if not rows:
         raise DataError(f"{path} has no row that can be read as {format_name}.")
@@ -494,7 +494,7 @@ def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
     header, why = _header(rows)
     if not header:
         options["header"] = False
-        doubts.append(f"the first row is taken for data, not for names of columns: {why}.")
+        doubts.append(f"the first row is read as data, not as column names: {why}.")
     elif not any(map(_is_usual, rows[0])):
         told = ", ".join(rows[0])
         doubts.append(
@@ -722,7 +722,7 @@ def _beside(path: Path, there: list[Path]) -> Neighbours:
     if partners:
         second = partners[0].name
         files["train"] = {"inputs": path.name, "targets": second}
-        doubts.append(f"{second} is taken for what is to be written for the lines of {path.name}.")
+        doubts.append(f"{second} is used as the texts to generate from the lines of {path.name}.")
         if partners[1:]:
             names = " or ".join(one.name for one in partners[1:])
             doubts.append(f'"targets" could also be {names}: a declaration is of two of them.')
@@ -742,7 +742,7 @@ def _beside(path: Path, there: list[Path]) -> Neighbours:
                 files[split] = {"inputs": other.name, "targets": found.name}
             if len(matching) > 1:
                 names = ", ".join(one.name for one in matching if one is not other)
-                doubts.append(f'{other.name} is taken for "{split}"; there is {names} too.')
+                doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
     return Neighbours(path.parent, files, _name(path), doubts)
 
 

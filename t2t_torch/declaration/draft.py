@@ -38,7 +38,7 @@ _WRITTEN_NAMES = (
 _SOURCE_NAMES = "instruction input inputs prompt question source document article context text"
 _TEXT_NAMES = "text body sentence content message utterance review question inputs input"
 _HEADING_NAMES = "title subject headline heading summary name"
-_TOLD = 5  # maximum column names listed in a message
+_MAX_LISTED = 5  # maximum column names listed in a message
 _ALTERNATIVES = 3  # maximum alternatives that are printed
 _MAX_REPEATED = 0.6  # maximum fraction of distinct values of a query column, as queries repeat
 
@@ -51,6 +51,7 @@ class Guess:
       kind: kind of problem.
       fields: by field of a sample, its column in JSON form.
       doubts: warnings about uncertain results, as sentences.
+      notes: facts about the columns, as sentences.
       more: other keys.
       alternatives: other inferences that are possible, with what they would learn.
     """
@@ -60,6 +61,7 @@ class Guess:
     doubts: list[str] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
     alternatives: list[tuple[str, Guess]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def columns(self) -> set[str]:
@@ -99,14 +101,14 @@ def guess(format_name: str, table: Table) -> Guess:
     if format_name in by_format:
         return by_format[format_name]()
     made = _of_columns(table)
-    made.doubts += _left_out(table, made)
+    made.notes += _unused(table, made)
     return made
 
 
 def _bio(table: Table) -> Guess:
     if "label" in table.columns:
         return Guess("intentslot")
-    doubt = "there is no file of intents (label), so only the tags are learnt."
+    doubt = "there is no file of intents (label), so only the tags are predicted."
     return Guess("text2tags", {"inputs": "words", "targets": "tags"}, [doubt])
 
 
@@ -136,7 +138,7 @@ def _conll(table: Table) -> Guess:
     if len(columns) > 2:
         doubts.append(
             f"the words are in column {columns[0]} and the tags in column {columns[-1]}, the last; "
-            f"{', '.join(columns[1:-1])} is left out."
+            f"{', '.join(columns[1:-1])} is not used."
         )
     return Guess("text2tags", {"inputs": columns[0], "targets": columns[-1]}, doubts)
 
@@ -206,7 +208,7 @@ def _of_columns(table: Table) -> Guess:
     if not texts:
         raise DataError(
             f"There is no column of texts among its columns ({_some(list(table.columns))}), so "
-            "there is no guess. Write the declaration by hand: see docs/tutorials/own_data.md."
+            "no declaration is drafted. Write it by hand: see docs/tutorials/own_data.md."
         )
     return _texts(rest, texts, labels)
 
@@ -230,11 +232,14 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
     if labels:
         return _classified(body, labels, numbers, doubts)
     if numbers:
-        number = _chosen(numbers, _NUMBER_NAMES, doubts, "the number to be learnt")
+        number = _chosen(numbers, _NUMBER_NAMES, doubts, "the number to predict")
         made = Guess("text2real", {"inputs": body, "targets": number.name}, doubts)
         made.alternatives = _numbers(body, [one for one in numbers if one is not number])
         return made
-    doubts.append("there is neither a label nor a number, so texts of this sort are learnt.")
+    doubts.append(
+        'no label column was found, so the declaration is of a language model ("text2self"); if '
+        'a column is the label, set "kind": "text2class" and name the column as "targets".'
+    )
     return Guess("text2self", {"targets": body}, doubts)
 
 
@@ -242,17 +247,17 @@ def _classified(body: Any, labels: list[Look], numbers: list[Look], doubts: list
     """Returns the classification of texts, with other labels and numbers as alternatives."""
     label = _chosen(labels, LABEL_NAMES, doubts, "the label")
     if numbers:
-        told = _some([repr(one.name) for one in numbers], " or ")
-        doubts.append(f'"kind": "text2real" could learn {told} instead.')
+        others = _some([repr(one.name) for one in numbers], " or ")
+        doubts.append(f'"kind": "text2real" could learn {others} instead.')
     doubts += _of_labels(label)
     made = Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
     if label.is_number and label.distinct > 2:
         doubts.append(
-            f"{label.name!r} has {label.distinct} whole numbers, which are taken for labels; as a "
-            "number to be learnt, they keep their order."
+            f"{label.name!r} has {label.distinct} whole numbers, which are used as labels; as a "
+            "number to predict, they keep their order."
         )
         made.alternatives += _numbers(body, [label])
-    for other in [one for one in labels if one is not label][:_TOLD]:
+    for other in [one for one in labels if one is not label][:_MAX_LISTED]:
         fields = {"inputs": body, "targets": other.name}
         made.alternatives.append((f"the label {other.name!r}", Guess("text2class", fields)))
     made.alternatives += _numbers(body, numbers)
@@ -265,28 +270,30 @@ def _numbers(body: Any, numbers: Sequence[Look]) -> list[tuple[str, Guess]]:
             f"the number {one.name!r}, by regression",
             Guess("text2real", {"inputs": body, "targets": one.name}),
         )
-        for one in numbers[:_TOLD]
+        for one in numbers[:_MAX_LISTED]
     ]
 
 
 def _of_labels(label: Look) -> list[str]:
     """Returns warnings about the values of a label."""
-    told = []
+    messages = []
     if label.distinct == 1:
-        told.append(f"{label.name!r} has only one label, {label.values[0]!r}: there is no choice.")
+        messages.append(
+            f"{label.name!r} has only one label, {label.values[0]!r}: there is no choice."
+        )
     elif label.distinct * 2 > len(label.values):
-        told.append(
-            f"{label.name!r} is taken for the label by its name: it has {label.distinct} labels in "
-            f"{len(label.values)} rows, too few rows to learn them."
+        messages.append(
+            f"{label.name!r} is used as the label because of its name: it has {label.distinct} "
+            f"labels in {len(label.values)} rows, too few rows to learn them."
         )
     by_form: dict[str, list[str]] = {}
     for value in label.counts:
         by_form.setdefault(" ".join(value.lower().split()), []).append(value)
     alike = [values for values in by_form.values() if len(values) > 1]
     if alike:
-        shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_TOLD])
-        told.append(f"labels that differ only by case or spaces are different labels: {shown}.")
-    return told
+        shown = "; ".join(", ".join(map(repr, values)) for values in alike[:_MAX_LISTED])
+        messages.append(f"labels that differ only by case or spaces are different labels: {shown}.")
+    return messages
 
 
 def _written(texts: list[Look], target: Look) -> Guess:
@@ -294,8 +301,8 @@ def _written(texts: list[Look], target: Look) -> Guess:
     named = [one for one in sources if one.is_named(_SOURCE_NAMES)] or sources
     names = [one.name for one in named]
     inputs = names if len(names) > 1 else names[0]
-    told = f"{target.name!r} is taken for what is to be written, for {', '.join(map(repr, names))}."
-    made = Guess("text2text", {"inputs": inputs, "targets": target.name}, [told])
+    message = f"{target.name!r} is used as the text to generate from {', '.join(map(repr, names))}."
+    made = Guess("text2text", {"inputs": inputs, "targets": target.name}, [message])
     if len(names) == 1:
         other = Guess("text2text", {"inputs": target.name, "targets": inputs})
         made.alternatives.append(("the other direction", other))
@@ -330,9 +337,9 @@ def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Gue
         return Guess("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
     mark = separated[0].parts()
     how = "as a list" if mark == WRITTEN_LIST else f"with {mark!r} between them"
-    told = f"{separated[0].name!r} is taken for several labels, {how}."
+    message = f"{separated[0].name!r} is read as several labels, {how}."
     column = {"column": separated[0].name, "split": mark}
-    return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, told])
+    return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, message])
 
 
 def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
@@ -345,7 +352,7 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
         repeated = first.distinct <= _MAX_REPEATED * len(first.values)
         if label.distinct == 2 and label.is_number and repeated:
             doubts.append(
-                f'{first.name!r} is often the same, so it is taken for a query; else it is "kind": '
+                f'{first.name!r} often repeats, so it is used as a query; otherwise it is "kind": '
                 '"textpair2class" with "first" and "second".'
             )
             fields = {"query": first.name, "document": second.name, "targets": label.name}
@@ -357,7 +364,7 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
             fields = {**pair, "targets": one.name}
             others.append((f"the number {one.name!r}", Guess("textpair2real", fields)))
         doubts.append(
-            "the two texts are taken for a pair; if they are parts of one text, it is "
+            "the two texts are used as a pair; if they are parts of one text, it is "
             f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
             f'"targets": "{label.name}"}}.'
         )
@@ -366,19 +373,19 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
     if numbers:
         number = _chosen(numbers, "score similarity relatedness", doubts, "the number")
         return Guess("textpair2real", {**pair, "targets": number.name}, doubts)
-    told = f"{first.name!r} is taken for the input and {second.name!r} for what is to be written."
+    message = f"{first.name!r} is used as the input and {second.name!r} as the text to generate."
     other = Guess("text2text", {"inputs": second.name, "targets": first.name})
     return Guess(
         "text2text",
         {"inputs": first.name, "targets": second.name},
-        [told],
+        [message],
         alternatives=[("the other direction", other)],
     )
 
 
 def _turns(rest: Sequence[Look], labels: list[Look]) -> Guess:
     turns = next(one for one in rest if one.is_list)
-    doubts = [f"{turns.name!r} is taken for the utterances of a dialogue, one after another."]
+    doubts = [f"{turns.name!r} is used as the utterances of a dialogue, in order."]
     label = _chosen(labels, LABEL_NAMES, doubts, "the label")
     return Guess("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
 
@@ -413,7 +420,7 @@ def _tree(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None
     trees = [one for one in columns.values() if one.is_tree]
     if not trees:
         return None
-    doubt = f"{trees[-1].name!r} is taken for the trees; the words are those of the trees."
+    doubt = f"{trees[-1].name!r} is used as the trees; the words are those of the trees."
     name: str = trees[-1].name
     places = list(columns)
     if name.isdecimal() and name == places[-1]:
@@ -456,8 +463,8 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
     named = [one for one in texts if one.is_named(_TEXT_NAMES)] or texts
     longest = max(named, key=lambda one: one.mean_words)
     others = _some([repr(one.name) for one in texts if one is not longest])
-    told = f"{longest.name!r} is taken for the text; {others} could be joined to it with a list."
-    return longest.name, [told]
+    message = f"{longest.name!r} is used as the text; {others} could be joined to it with a list."
+    return longest.name, [message]
 
 
 def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
@@ -467,58 +474,55 @@ def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> 
     others = [repr(one.name) for one in found if one is not chosen]
     if others:
         doubts.append(
-            f"{chosen.name!r} is taken for {what}; it could also be {_some(others, ' or ')}."
+            f"{chosen.name!r} is used as {what}; it could also be {_some(others, ' or ')}."
         )
     return chosen
 
 
 def _some(names: Sequence[str], between: str = ", ") -> str:
     """Returns the first names, and how many others there are."""
-    if len(names) <= _TOLD + 1:
+    if len(names) <= _MAX_LISTED + 1:
         return between.join(names)
-    return f"{', '.join(names[:_TOLD])} and {len(names) - _TOLD} others"
+    return f"{', '.join(names[:_MAX_LISTED])} and {len(names) - _MAX_LISTED} others"
 
 
-def _left_out(table: Table, made: Guess) -> Iterable[str]:
-    """Yields the reasons why columns are unused, combining columns with the same reason."""
+def _unused(table: Table, made: Guess) -> Iterable[str]:
+    """Yields notes on empty values of the used columns, and one on the unused columns."""
     used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
-    by_reason: dict[str, list[str]] = {}
+    unused = []
     for name, one in table.columns.items():
         if name in used:
             if one.empty:
                 yield f"column {name!r} is empty in {one.empty:,} of {table.rows:,} rows."
         elif not any(isinstance(value, Mapping) for value in one.values):  # its keys are columns
-            by_reason.setdefault(_why_not(one), []).append(name)
-    for why, names in by_reason.items():
-        if len(names) > _TOLD:
-            yield f"columns {_some([repr(name) for name in names])} are left out: {why}."
-        else:
-            for name in names:
-                yield f"column {name!r} is left out: {why.replace('NAME', name)}."
+            why = _why_not(one).replace("NAME", name)
+            unused.append(f"{name!r} ({why})" if why else repr(name))
+    if unused:
+        yield f"unused columns: {_some(unused)}."
 
 
 def _why_not(one: Look) -> str:
-    """Returns the reason why a column is unused; NAME is a placeholder for its name."""
+    """Returns why a column is unused, "" if only its kind is; NAME stands for its name."""
     if not one.values:
-        return "it is empty"
+        return "empty"
     if one.is_date:
-        return "its values are dates"
+        return "dates"
     if one.is_money:
-        return f"its values, such as {one.values[0]!r}, are not plain numbers; write 1234.5"
+        return f"not plain numbers, such as {one.values[0]!r}; write 1234.5"
     if one.is_identity and one.distinct == len(one.values):
-        why = "its values are all different"
+        why = "all values differ"
         if one.is_number and not one.is_named("unnamed id uuid guid index key"):
-            why += '; if they are what is to be learnt, "targets": "NAME" of "text2real"'
+            why += '; to predict it: "targets": "NAME" of "text2real"'
         return why
     if one.is_identity:
-        return "its name says that it tells rows apart"
+        return "an identifier, by its name"
     if one.is_plain and one.distinct == 1:
-        return f"it says {one.values[0]!r} in every row"
+        return f"{one.values[0]!r} in every row"
     if one.is_text and one.is_about_rows:
-        return "its name says that it is about the row, no text of it"
+        return "metadata of the row, by its name"
     if one.is_plain and one.is_number and not one.is_label:
-        return 'its values are numbers; "features": {"dense": ["NAME"]} makes them inputs'
-    return "it is not needed for this kind"
+        return 'numbers; "features": {"dense": ["NAME"]} makes them inputs'
+    return ""
 
 
 _SAMPLES = 2
@@ -536,6 +540,7 @@ class Draft:
       path: suggested path; the file does not exist.
       samples: the first samples it yields.
       doubts: warnings about uncertain results, as sentences.
+      notes: facts about the data, as sentences.
       alternatives: other declarations, with what they learn.
       has_bad_rows: some rows cannot be read or lack required values.
     """
@@ -544,6 +549,7 @@ class Draft:
     path: Path
     samples: list[dict[str, Any]]
     doubts: list[str]
+    notes: list[str]
     alternatives: list[tuple[str, Mapping[str, Any]]]
     has_bad_rows: bool
 
@@ -575,12 +581,13 @@ def draft(path: Path) -> Draft:
     made = Guess("text2text") if parallel else guess(sniffed.format, table)
     fitting, unfit = (found, []) if parallel else _fitting(found, sniffed, made)
     content = _content(fitting, sniffed, made, table, parallel=parallel)
-    doubts = [*unpacking, *found.doubts, *unfit, *sniffed.doubts, *made.doubts, *_of_rows(table)]
+    doubts = [*found.doubts, *sniffed.doubts, *made.doubts]
+    notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
         part = content["files"]["eval"]
-        doubts.append(
-            f"no file for evaluation was found: {part:.0%} of the training rows are held out, by "
-            "their content."
+        notes.append(
+            f"no evaluation file was found: {part:.0%} of the training rows are held out, chosen "
+            "by a hash of their content."
         )
     beside = _absent(found.folder, content["problem"])
     problem: Any = problem_of(content, beside)
@@ -592,15 +599,15 @@ def draft(path: Path) -> Draft:
         pass  # its report of bad rows is used below
     bad = table.bad.count or problem.bad_records.count or made.lacks(table)
     others: list[tuple[str, Mapping[str, Any]]] = [
-        (told, _content(fitting, sniffed, other, table, parallel=parallel))
-        for told, other in made.alternatives[:_ALTERNATIVES]
+        (meaning, _content(fitting, sniffed, other, table, parallel=parallel))
+        for meaning, other in made.alternatives[:_ALTERNATIVES]
     ]
-    return Draft(content, beside, first, doubts, others, bool(bad))
+    return Draft(content, beside, first, doubts, notes, others, bool(bad))
 
 
 def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbours, list[str]]:
     """Leaves out splits without the used columns, such as a test set without labels."""
-    files, told = dict(found.files), []
+    files, messages = dict(found.files), []
     for split in ("eval", "test"):
         name = files.get(split)
         if not isinstance(name, str) or not made.fields:
@@ -613,9 +620,11 @@ def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbou
         numbered = {column for column in made.columns if column.lstrip("-").isdecimal()}
         missing = sorted(made.columns - numbered - set(first.values if first else ()))
         if missing:
-            told.append(f"{name} is left out: it has no column {', '.join(map(repr, missing))}.")
+            messages.append(
+                f"{name} is not used: it has no column {', '.join(map(repr, missing))}."
+            )
             del files[split]
-    return replace(found, files=files), told
+    return replace(found, files=files), messages
 
 
 def _first(found: Neighbours) -> Path:
@@ -671,16 +680,16 @@ def _absent(folder: Path, name: str) -> Path:
 
 
 def _of_rows(table: Table) -> list[str]:
-    told = []
+    messages = []
     if table.bad.count:
-        told.append(
+        messages.append(
             f"rows that cannot be read: {table.bad.count:,}, the first: "
-            f"{table.bad.listed[0].rstrip('.')}. Mend them, or leave them out with "
+            f"{table.bad.listed[0].rstrip('.')}. Correct them, or skip them with "
             "--on_bad_record=skip."
         )
     if table.rows == MAX_ROWS:
-        told.append(f"the first {MAX_ROWS:,} rows were looked at, no more.")
-    return told
+        messages.append(f"only the first {MAX_ROWS:,} rows were inspected.")
+    return messages
 
 
 def _json(value: Any) -> str:

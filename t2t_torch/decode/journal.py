@@ -100,7 +100,7 @@ class Journal:
                 f"{self.path} is {differences}. Give the settings that the parts were decoded "
                 "with, or remove it, and that part is decoded again."
             )
-        _say(f"{self.path} is {differences}: all is decoded anew")
+        _say(f"{self.path} is {differences}: all inputs are decoded again")
 
     def _write(self, content: Any, before: bytes = b"") -> None:
         if self._file is None:

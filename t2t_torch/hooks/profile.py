@@ -81,7 +81,7 @@ class Profile(Hook):
             table = _table(profiler, recorded, estimator.world.device.type)
             (folder / f"{estimator.state.step}.txt").write_text(table + "\n", encoding="utf-8")
         except OSError as error:
-            estimator.say(f"WARNING: --profile: {folder} cannot be written: {error}")
+            estimator.say(f"warning: --profile: {folder} cannot be written: {error}")
             return
         estimator.say(f"{table}\nThe trace of these steps, for https://ui.perfetto.dev: {path}")
 

@@ -150,7 +150,7 @@ def id_counts(ids: np.ndarray, size: int) -> np.ndarray:
 def _outgrown(actual: str, expected: str) -> DataError:
     return DataError(
         f"The data has {actual}, its vocabulary or labels {expected}: the problem has changed "
-        "since the data was made. Make it anew:  t2t-datagen --overwrite ..."
+        "since the data was made. Generate it again:  t2t-datagen --overwrite ..."
     )
 
 

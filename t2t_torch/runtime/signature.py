@@ -138,8 +138,8 @@ class Signature:
         if isinstance(version, int) and version > FORMAT:
             raise ArtifactError(
                 f"'{folder}' has the format {version}, and this version of t2t_torch reads up to "
-                f"{FORMAT}. Update it (pip install -U t2t_torch), or export the run again with "
-                "this version."
+                f"{FORMAT}. Install a newer version from its source (pip install --upgrade .), or "
+                "export the run again with this version."
             )
         is_checked = _SHA256 in record or version >= _CHECKED_SINCE
         if is_checked and record.get(_SHA256) != _checksum(record):

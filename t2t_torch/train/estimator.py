@@ -388,7 +388,7 @@ def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
         + " ".join(f"{name} {list(t.shape)}" for name, t in run.task.batches.tensors(batch).items())
         for number, batch in batches
     )
-    print(f"WARNING: {message} ({shapes})", file=sys.stderr, flush=True)
+    print(f"warning: {message} ({shapes})", file=sys.stderr, flush=True)
 
 
 def _others_wait(error: BaseException) -> T2TError:

@@ -401,7 +401,7 @@ class BaselineCheck(Hook):
             for baseline, value in self._best.items():
                 if baseline.is_above(value):
                     estimator.say(
-                        f"WARNING: {baseline.metric} of {baseline.target!r} is {value:.4g} on dev, "
+                        f"warning: {baseline.metric} of {baseline.target!r} is {value:.4g} on dev, "
                         f"worse than {baseline.value:.4g} by {baseline.method}: train longer, or "
                         "try --model=auto --hparams_set=auto"
                     )

@@ -135,7 +135,7 @@ class ProblemData:
             if batches.cut and rank == 0 and split not in self._warned:
                 are = "is" if batches.cut == 1 else "are"
                 print(
-                    f"WARNING: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "
+                    f"warning: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "
                     f"split {split.value}, {are} longer than {batching.bound} tokens and {are} cut "
                     "to that. More is kept with a larger --hparams=max_length=N.",
                     file=sys.stderr,
@@ -192,9 +192,10 @@ def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
     if faults := different_settings(stored, requested):
         raise DataError(
             f"the texts of {problem.dataset_name!r} in {data_dir} were cut into words in another "
-            "way than those of whoever asks the model would be:\n  "
+            "way than the inputs of a trained model are:\n  "
             + "\n  ".join(faults)
-            + f"\nMake the data anew:  {datagen_command(manifest.problem, data_dir)} --overwrite"
+            + "\nGenerate the data again:  "
+            + f"{datagen_command(manifest.problem, data_dir)} --overwrite"
         )
 
 
@@ -233,7 +234,7 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
             raise DataError(
                 f"the ids of {name} mean other things than those of {first}: their vocabulary "
                 f"files in {data_dir} differ. Let one use the other's (its class attribute "
-                "use_vocab_from_other_problem), and generate it anew with t2t-datagen."
+                "use_vocab_from_other_problem), and generate it again with t2t-datagen."
                 + (
                     " Numbers of each are standardized by its own statistics: set raw_targets=True "
                     "in all, so that they stay as they are."

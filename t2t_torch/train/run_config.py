@@ -440,7 +440,7 @@ def _why_another(version: str, streams: bool) -> str:
         else "batch_size, max_length, the buckets' hparams, --random_seed, or the problems or "
         "the mixing_schedule of a mixture changed"
     )
-    return f"The shards in --data_dir were generated anew with another result, or {settings}."
+    return f"The shards in --data_dir were generated again with another result, or {settings}."
 
 
 def new_position(

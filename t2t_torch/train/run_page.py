@@ -199,7 +199,7 @@ def run_page(directory: Path) -> str:
         heading=f"The trial {trial}" if trial else f"{task['problem']} learnt by {task['model']}",
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
-        note=f"As of {_time_text(time.time())}.  Written anew while the run goes on.",
+        note=f"As of {_time_text(time.time())}.  Updated during the run.",
         findings=tuple(_warnings(reports)),
         writer="t2t-trainer",
     )
@@ -503,6 +503,6 @@ class RunReport(Hook):
         message = f"{type(error).__name__}: {error}"
         if message not in self._reported:
             print(
-                f"WARNING: {directory / REPORT_NAME} cannot be written: {message}", file=sys.stderr
+                f"warning: {directory / REPORT_NAME} cannot be written: {message}", file=sys.stderr
             )
         self._reported.add(message)

@@ -105,7 +105,7 @@ class Saver:
         self._directory.give_up()
         self._join()
         for error in self._failures if warn else ():
-            print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+            print(f"warning: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
         self._failures.clear()
 
     def _join(self) -> None:
@@ -288,4 +288,4 @@ class Saving:
 
     @staticmethod
     def _warn(error: SaveError | None) -> None:
-        print(f"WARNING: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+        print(f"warning: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)

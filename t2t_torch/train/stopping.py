@@ -209,12 +209,18 @@ class StopRequest:
     main thread, where Python allows no handlers, it does nothing.  The handler only sets a flag,
     which the training loops poll between batches; a second signal has the system's default effect.
 
+    Args:
+      action: the command's reaction to the first signal, for the message.
+
     Attributes:
       signal: number of the signal, 0 if there was none.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, action: str = "stopping after this batch; a second signal stops at once"
+    ) -> None:
         self.signal = 0
+        self._action = action
         self._previous: dict[int, object] = {}
 
     def __bool__(self) -> bool:
@@ -228,7 +234,7 @@ class StopRequest:
         name = signal.Signals(number).name
         # Not print: the interrupted code may be using its buffer.
         with contextlib.suppress(OSError):
-            os.write(2, f"\n{name}: stopping after this batch; again to stop at once\n".encode())
+            os.write(2, f"\n{name}: {self._action}\n".encode())
 
     def __enter__(self) -> StopRequest:
         if threading.current_thread() is not threading.main_thread():

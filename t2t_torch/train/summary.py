@@ -173,7 +173,7 @@ class Summary:
             yield
         except OSError as error:
             if not self._has_warned:
-                warning = f"WARNING: {what} in {self._directory} cannot be written: {error}."
+                warning = f"warning: {what} in {self._directory} cannot be written: {error}."
                 print(f"{warning} Training goes on; reports are missing.", file=sys.stderr)
             self._has_warned = True
 
@@ -322,7 +322,7 @@ def _early_end(hparams: HParams, config: RunConfig) -> Iterator[str]:
     names = [name for name in factor_names(hparams) if reads_train_steps(name)]
     if names and config.train_steps == RunConfig().train_steps:
         yield (
-            f"WARNING: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
+            f"warning: {', '.join(names)} reaches its end at --train_steps={config.train_steps}, "
             f"the default, and --train_seconds={config.train_seconds} may end the run long before; "
             "give --train_steps, too: about as many as there will be"
         )
@@ -341,14 +341,14 @@ def _never_reached(run: TrainState, last: int) -> Iterator[str]:
         reached, peak = run.learning_rate(last - 1), run.learning_rate(steps)
         if reached < peak:
             yield (
-                f"WARNING: the run ends at step {last:,}, before the learning rate has risen to "
+                f"warning: the run ends at step {last:,}, before the learning rate has risen to "
                 f"its peak at step {steps:,} ({name}={steps}): it reaches {reached:.3g} of "
                 f"{peak:.3g}, and the model learns little. Give more --train_steps, or "
                 f"--hparams={name}={fitting}"
             )
     if hparams.swa_start_step > last:
         yield (
-            f"WARNING: the run ends at step {last:,}, and swa_start_step={hparams.swa_start_step} "
+            f"warning: the run ends at step {last:,}, and swa_start_step={hparams.swa_start_step} "
             f"begins the mean of the weights after it: there will be none. Give more "
             f"--train_steps, or --hparams=swa_start_step={last - fitting}"
         )

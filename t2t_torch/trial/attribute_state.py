@@ -421,11 +421,11 @@ class AttributeState:
         elif own in vars(owner):
             delattr(owner, own)
 
-    def _read(self, *, anew: bool = False) -> Capture:
+    def _read(self, *, replace_all: bool = False) -> Capture:
         """Returns the values of all attributes.
 
         Args:
-          anew: whether to treat the current objects as those created on startup.
+          replace_all: whether to treat the current objects as those created on startup.
 
         Raises:
           TrialError: a value cannot be stored, and a resumed run would differ.
@@ -441,7 +441,7 @@ class AttributeState:
                 )
                 if tensor is not None and name not in module._non_persistent_buffers_set
             }
-        reader = Reader(known, self._device, None if anew else self._made)
+        reader = Reader(known, self._device, None if replace_all else self._made)
         try:
             reader.read(MODEL, self.model)
             for name, value in self._attributes().items():
@@ -579,7 +579,7 @@ class AttributeState:
 
     def remember(self) -> Callable[[], None]:
         """Returns a function that restores the current values of all attributes."""
-        before = self._read(anew=True)
+        before = self._read(replace_all=True)
         tensors = {p: t.clone() for own in before.tensors.values() for p, t in own.items()}
 
         def undo() -> None:

@@ -371,7 +371,7 @@ def _nothing(loader: Loader, epoch: int) -> str:
     if epoch:
         return (
             f"the training loader ({type(loader).__name__}) yields nothing in epoch {epoch + 1}: "
-            "it can be read only once. Its __iter__ has to begin anew."
+            "it can be read only once. Its __iter__ has to start again."
         )
     return (
         f"the training loader ({type(loader).__name__}) yields no batch. make_data_loaders should "

@@ -299,7 +299,7 @@ class EpochOrders:
         if not len(order) and self._starts[-1]:  # earlier epochs had batches
             raise TrialError(
                 "the sampler of the loader yields nothing the second time: it can be read only "
-                "once. Give the loader an object whose __iter__ begins anew, or a list."
+                "once. Give the loader an object whose __iter__ starts again, or a list."
             )
         if epoch == len(self._starts) - 1:
             self._starts.append(self._starts[-1] + len(order))

@@ -294,7 +294,7 @@ class Schedule:
                 continue
             logging.warning(
                 "%s: the checkpoint has the scheduler self.%s, which is not there now: it begins "
-                "anew. Make it in optimizer or create_lr_scheduler.",
+                "again. Make it in optimizer or create_lr_scheduler.",
                 self._what,
                 name,
             )

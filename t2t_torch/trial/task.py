@@ -457,6 +457,6 @@ def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
     if "kept" in state:
         raise TrialError(
             "the checkpoint stores the trial's attributes in a form that this version does not "
-            "read: a version before 0.1.0 wrote it. Use that version, or train anew."
+            "read: a version before 0.1.0 wrote it. Use that version, or train again."
         )
     return dict(state.get(_ATTRIBUTES, {}))

@@ -110,7 +110,7 @@ class SharedSearch:
             self.last = float(entry.get("time", self.last))
             if self._searcher is None and entry.get("do") != "begin":
                 raise DataError("the trial history does not start with the start of the search.")
-            if self._searcher is None or self._begins_anew(entry):
+            if self._searcher is None or self._restarts(entry):
                 self.began, self.target = self.last, dict(entry["subject"])
                 self.id = str(entry.get("id", ""))
                 plan, space = SearchPlan.from_dict(entry["plan"]), Space.from_list(entry["space"])
@@ -120,7 +120,7 @@ class SharedSearch:
                 taken.append((entry, self._searcher.apply(entry)))
         return taken
 
-    def _begins_anew(self, entry: Mapping[str, Any]) -> bool:
+    def _restarts(self, entry: Mapping[str, Any]) -> bool:
         """Returns True if an entry starts another search and no results are lost.
 
         An entry that starts the same search again is void: if two tuners start it at the same time,

@@ -363,5 +363,5 @@ def test_a_signal_at_the_last_step_does_not_ask_for_the_command_again(capsys, tm
         named_run._print_saved(run)
         return capsys.readouterr().err
 
-    assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to go on\n"
-    assert told(is_done=True) == f"saved {tmp_path}/ckpt-160; training has finished\n"
+    assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to resume\n"
+    assert told(is_done=True) == f"finished at step 160: {tmp_path}/ckpt-160\n"

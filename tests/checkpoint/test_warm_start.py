@@ -115,7 +115,7 @@ def test_less_than_half_of_the_parameters_is_warned_of(source, tied):
     assert report.share == 12 / 24
     assert report.warning == ""
     report = warm_start(tied(), source, patterns=["weight", "!embedding"])
-    assert report.warning.startswith(f"WARNING: the warm start from {source} loaded 37.5% of")
+    assert report.warning.startswith(f"warning: the warm start from {source} loaded 37.5% of")
 
 
 def test_numbers_of_another_kind_do_not_fit(tmp_path, tied):

@@ -331,7 +331,7 @@ def test_pictures_are_refused_by_name(tmp_path, usr_dir, capsys):
     assert "holds image/class/label, image/encoded, and pictures are not taken over" in told
     write(source, "unknown", [picture])
     assert take_over(source, usr_dir, "unknown") == 2
-    assert "Make the data anew" in capsys.readouterr().err
+    assert "Generate the data again" in capsys.readouterr().err
 
 
 @pytest.mark.sample(1)

@@ -248,7 +248,7 @@ def test_a_task_cut_off_before_it_told_tells_what_its_array_has_made(tmp_path, m
     made: list[int] = []
     assert run(noted(made), tmp_path, 0, 2, overwrite=True).manifest is not None
     assert made == []
-    assert "--overwrite makes it anew" not in caplog.text
+    assert "--overwrite generates it again" not in caplog.text
     assert run(noted(made), tmp_path, 0, 2, overwrite=True) == Outcome(missing=[1])
     assert made, "it has told so before: this is another array"
 

@@ -47,5 +47,10 @@ def test_the_summary_tells_them(tmp_path, monkeypatch, capsys, own_registry):
     monkeypatch.setattr(datagen, "_next", lambda *_: "t2t-trainer")
     datagen._report(manifest, "kinds", tmp_path / "data", 0.0)
     told = capsys.readouterr().out
-    assert "dev: 4 labels of 'targets' are none of those that training has." in told
+    assert "dev: 4 'targets' labels never occur in training: a fifth\n" in told
     assert "train: " not in told
+
+
+def test_a_single_unknown_label_is_named_in_the_singular():
+    line = datagen._unknown_line("dev", "intent", 1, ["day_name"])
+    assert line == "dev: 1 'intent' label never occurs in training: day_name"

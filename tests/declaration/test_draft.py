@@ -247,10 +247,10 @@ def test_it_says_what_was_parsed_and_what_it_is_not_sure_of(tmp_path: Path, caps
     parsed = re.findall(r"inputs: '(.*)'", said)
     assert len(parsed) == 2
     assert set(parsed) <= set(texts(1))
-    assert "column 'id' is left out: its values are all different" in said
-    assert "column 'source' is left out: it says 'x' in every row" in said
-    assert "column 'price' is left out: its values are numbers" in said
-    assert "no file for evaluation was found" in said
+    assert "'id' (all values differ)" in said
+    assert "'source' ('x' in every row)" in said
+    assert "'price' (numbers; " in said
+    assert "no evaluation file was found" in said
     assert f"t2t-datagen --t2t_usr_dir={tmp_path} --problem=tickets --data_dir=data" in said
 
 
@@ -275,10 +275,10 @@ def test_a_split_without_the_other_language_is_left_out(tmp_path: Path, capsys):
 @pytest.mark.parametrize(
     ("name", "values", "told"),
     [
-        ("url", [f"https://example.org/{n}" for n in range(400)], "left out"),
-        ("author", [f"Ann{n} Smith" for n in range(400)], "its name says that it is about the row"),
-        ("paid", [f"$ {n % 90 + 1},{n % 1000:03}" for n in range(400)], "are not plain numbers"),
-        ("when", [f"{n % 28 + 1} Mar 20{n % 20:02}" for n in range(400)], "its values are dates"),
+        ("url", [f"https://example.org/{n}" for n in range(400)], "unused columns: 'url'"),
+        ("author", [f"Ann{n} Smith" for n in range(400)], "metadata of the row, by its name"),
+        ("paid", [f"$ {n % 90 + 1},{n % 1000:03}" for n in range(400)], "not plain numbers"),
+        ("when", [f"{n % 28 + 1} Mar 20{n % 20:02}" for n in range(400)], "(dates)"),
         ("price", [9000 + 7 * n % 400 for n in range(400)], '"text2real" could learn'),
         ("stock", [9000 + 7 * n % 400 for n in range(400)], '"targets": "stock" of "text2real"'),
     ],

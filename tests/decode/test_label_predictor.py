@@ -380,6 +380,6 @@ def test_labels_of_other_weights_or_inputs_are_found_anew(
     capsys.readouterr()
     label_file(made, source, str(target))
     assert len(begun) - 3 == (1 if change == "nothing" else 3)
-    told = f"of other {change}: all is decoded anew" in capsys.readouterr().err
+    told = f"of other {change}: all inputs are decoded again" in capsys.readouterr().err
     assert told == (change != "nothing")
     assert target.read_text().count("\n") == 3

@@ -123,11 +123,11 @@ def test_other_weights_begin_anew(
         assert decode_file(predictor, source, target, hparams).before == 0
     finally:
         weight.data.copy_(before)
-    assert "out.part is of other weights: all is decoded anew" in capsys.readouterr().err
+    assert "out.part is of other weights: all inputs are decoded again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("change", ["problem", "hparams"])
-def test_another_model_of_the_same_weights_begins_anew(
+def test_another_model_of_the_same_weights_restarts(
     predictor: Predictor, source: Path, tmp_path: Path, monkeypatch, capsys, change: str
 ) -> None:
     target, hparams = tmp_path / "out", parse_decode_hparams(SMALL)

@@ -56,7 +56,7 @@ def empty_epoch(patch: Patch) -> None:
 
 
 def position_not_loaded(patch: Patch) -> None:
-    """2: the stream is made before the position is loaded, and begins anew."""
+    """2: the stream is made before the position is loaded, and starts again."""
     _starting_at(patch, lambda plan, start, size: 0)
 
 
@@ -122,7 +122,7 @@ def epoch_not_restored(patch: Patch) -> None:
 
 
 def from_scratch_over_a_broken_run(patch: Patch) -> None:
-    """7: if the newest checkpoint is broken, the run silently begins anew."""
+    """7: if the newest checkpoint is broken, the run silently starts again."""
 
     def newest(self: CheckpointDirectory, *, repair: bool = False) -> Any:
         found = self.list()

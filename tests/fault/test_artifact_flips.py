@@ -43,7 +43,7 @@ def make(own_registry: None, tmp_path: Path) -> Callable[[str], Path]:
 
 
 def answer_of(folder: Path, form: str) -> Any:
-    """What it answers, when it is loaded anew."""
+    """What it answers, when it is loaded again."""
     return t2t_torch.load(folder, device="cpu").predict([ASKED[form]])
 
 

@@ -36,7 +36,7 @@ def test_other_shards_are_refused(make_estimator, tmp_path, monkeypatch):
     fewer = tmp_path / "fewer"
     fewer.mkdir()
     other = make_estimator(task=numbered.make_task(numbered.generate(fewer)))
-    with pytest.raises(CheckpointError, match=r"order(.|\n)*generated anew(.|\n)*--resume_data"):
+    with pytest.raises(CheckpointError, match=r"order(.|\n)*generated again(.|\n)*--resume_data"):
         other.train(3)
 
 

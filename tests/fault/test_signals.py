@@ -213,7 +213,7 @@ def test_a_second_signal_ends_the_process_at_once_and_touches_no_checkpoint(
     child = processes.start(tmp_path / "err", processes.train, told)
     child.wait_until(lambda: "hanging" in child.said)
     os.kill(child.pid, number)
-    child.wait_until(lambda: "again to stop at once" in child.said)
+    child.wait_until(lambda: "a second signal stops at once" in child.said)
     directory = CheckpointDirectory(tmp_path / "run")
     before = newest_of(directory)
     os.kill(child.pid, number)
@@ -271,7 +271,7 @@ def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, cap
     before = [signal.getsignal(number) for number in SIGNALS]
     assert trainer.main(flags()) == 128 + signal.SIGTERM
     newest = CheckpointDirectory(tmp_path / "run").newest()
-    assert f"saved {newest.path}; run the same command to go on" in capsys.readouterr().err
+    assert f"saved {newest.path}; run the same command to resume" in capsys.readouterr().err
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 

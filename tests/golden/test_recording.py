@@ -11,7 +11,7 @@ TOLERANCE = 2e-3
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory):
-    """The recorded problems, generated anew."""
+    """The recorded problems, generated again."""
     return recording.Workspace(tmp_path_factory.mktemp("before") / "workspace")
 
 

@@ -23,7 +23,7 @@ def test_a_report_of_the_same_step_and_split_gives_way_to_the_newer_one(tmp_path
     file.add("train", 1, {"loss": 1.0})
     file.add("dev", 1, {"loss": 2.0})
     file.add("train", 2, {"loss": 3.0})
-    MetricsFile(tmp_path).add("dev", 1, {"loss": 4.0})  # a process that begins anew
+    MetricsFile(tmp_path).add("dev", 1, {"loss": 4.0})  # a process that starts again
     file.add("train", 3, {"loss": 5.0})
     file.add("train", 3, {"loss": 6.0})
     assert written(tmp_path) == [

@@ -58,7 +58,7 @@ WARM = "learning_rate_warmup_steps"
 def test_a_run_that_ends_inside_its_warm_up_is_warned_of(make_estimator, capsys, schedule, told):
     make_estimator(train_steps=300, hparams=f"learning_rate_schedule={schedule}").begin()
     content = capsys.readouterr().err
-    assert ("WARNING: the run ends at step 300" in content) == bool(told)
+    assert ("warning: the run ends at step 300" in content) == bool(told)
     assert told in content
     if WARM in told:
         assert "peak at step 4,000" in content

@@ -101,7 +101,7 @@ def test_a_run_that_ends_within_the_chosen_warm_up_is_warned_of(command):
     named = ["--model=text_cnn", "--hparams_set=text_cnn_tiny", "--train_steps=9"]
     changes = "learning_rate_warmup_steps=10,learning_rate_schedule=constant*linear_warmup"
     printed = command(*named, f"--hparams={changes}")
-    assert "WARNING: the run ends at step 9, within its warm-up of 10 steps" in printed
+    assert "warning: the run ends at step 9, within its warm-up of 10 steps" in printed
 
 
 def test_auto_takes_the_recommendation_and_resumes(command, tmp_path):
@@ -175,7 +175,7 @@ def test_baselines_of_tags_numbers_and_texts(tmp_path, own_registry):
 def test_a_run_below_a_baseline_is_warned_of(command, tmp_path):
     named = ["--model=fasttext", "--hparams_set=fasttext_tiny", "--train_steps=2"]
     printed = command(*named, "--hparams=learning_rate_constant=1e-6")
-    assert "WARNING: accuracy of 'targets' is" in printed
+    assert "warning: accuracy of 'targets' is" in printed
     assert "worse than 1 by naive Bayes" in printed
 
 

@@ -197,5 +197,5 @@ for step in range(2, 40):
 summary.close()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr.startswith("WARNING: ") and "File too large" in done.stderr
+    assert done.stderr.startswith("warning: ") and "File too large" in done.stderr
     assert done.stderr.count("\n") == 1

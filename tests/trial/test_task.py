@@ -384,7 +384,7 @@ def test_schedulers_that_stand_on_the_trial_go_on_where_they_stood(made, write):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-def test_a_scheduler_made_later_than_the_optimizer_begins_anew_and_that_is_said(
+def test_a_scheduler_made_later_than_the_optimizer_restarts_and_that_is_said(
     made, write, monkeypatch
 ):
     code = OWN_SCHEDULER.replace(

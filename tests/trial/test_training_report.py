@@ -37,7 +37,7 @@ def test_what_has_other_shapes_in_other_batches_is_told_by_its_mean():
     assert report.read(ONE_PROCESS) == ({"each": pytest.approx((1.5 + 3 + 1) / 3)}, {})
 
 
-def test_a_report_begins_anew_when_it_was_read():
+def test_a_report_restarts_when_it_was_read():
     report = reported({"loss": 1.0})
     report.read(ONE_PROCESS)
     assert report.read(ONE_PROCESS)[0] == {}
