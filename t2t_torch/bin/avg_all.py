@@ -31,13 +31,18 @@ class AveragingOptions(Settings):
 
     model_dir: str | None = hp(None, "Run directory of t2t-trainer.", path=True)
     output_dir: str | None = hp(
-        None, "Where the averages are written; not the run's own.", path=True
+        None, "Directory of the averaged checkpoints; must differ from the run's.", path=True
     )
-    n: int = hp(8, "Checkpoints of an average: each and those before it.", low=1)
-    best: int = hp(0, "One average of so many best checkpoints, as evaluations found.", low=0)
+    n: int = hp(8, "Number of checkpoints per average: each one and its predecessors.", low=1)
+    best: int = hp(
+        0,
+        "Number of best checkpoints, by evaluation, in a single average; 0: one average per "
+        "checkpoint.",
+        low=0,
+    )
     steps: tuple[str, ...] = hp((), "One average of the checkpoints of these steps.")
-    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.", low=0)
-    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.", low=0)
+    min_steps: int = hp(0, "Least step of a checkpoint; earlier ones are skipped.", low=0)
+    wait_minutes: int = hp(0, "Minutes to wait for another checkpoint; 0: no wait.", low=0)
 
 
 FLAGS = shared.CommandFlags(

@@ -28,18 +28,20 @@ if TYPE_CHECKING:
 class BleuOptions(Settings):
     """Flags of `t2t-bleu`."""
 
-    translation: str | None = hp(None, "File of outputs, one a line; gzip or not.", path=True)
+    translation: str | None = hp(None, "File of outputs, one per line; may be gzipped.", path=True)
     translations_dir: str | None = hp(
         None,
-        "Folder of such files, named <anything>-<step>, as t2t-translate-all writes them.",
+        "Directory of translations named <anything>-<step>, as written by t2t-translate-all.",
         path=True,
     )
-    reference: str | None = hp(None, "File of right outputs, as many lines.", path=True)
+    reference: str | None = hp(
+        None, "File of reference outputs, with the same number of lines.", path=True
+    )
     event_dir: str | None = hp(
-        None, "Where TensorBoard's events are written; --translations_dir, if not.", path=True
+        None, "Directory of the TensorBoard events; default: --translations_dir.", path=True
     )
     bleu_variant: Literal["both", "cased", "uncased"] = hp(
-        "both", "Whether upper and lower case differ, without --scores."
+        "both", "Cased BLEU, uncased BLEU or both, if --scores is not given."
     )
     bleu_tokenize: str = hp(
         "intl", "How sacreBLEU cuts lines into words: 13a, intl, char, zh, flores200, none."
@@ -49,14 +51,14 @@ class BleuOptions(Settings):
         "What to print instead: bleu, bleu_uncased, t2t_bleu, t2t_bleu_uncased, chrf, ter, "
         "rouge_1, rouge_2, rouge_l, word_error_rate, exact_match.",
     )
-    tag_suffix: str = hp("", "What the events' tags end in, as _beam1 for BLEU_cased_beam1.")
+    tag_suffix: str = hp("", "Suffix of the event tags, such as _beam1 for BLEU_cased_beam1.")
     min_steps: int = hp(
         -1,
         "Files of fewer steps are left out; -1: those up to last_evaluated_step.txt in "
         "--event_dir.",
         low=-1,
     )
-    wait_minutes: int = hp(0, "How long to wait for another file; 0: do not.", low=0)
+    wait_minutes: int = hp(0, "Minutes to wait for another file; 0: no wait.", low=0)
     report_zero: bool | None = hp(
         None,
         "A score of 0 at step 0, at the time of the folder's oldest file, where training began; "

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 class DataOptions(Settings):
     """Flags of `t2t-data`."""
 
-    hparams_set: str | None = hp(None, "Shows the batches that training with this set would make.")
-    num_samples: int = hp(3, "Rows of each split that are shown.", low=0)
-    report: str | None = hp(None, "Writes a page too: one HTML file, with plots.", path=True)
-    json_: str | None = hp(None, "Writes the figures too, for programs.", path=True)
+    hparams_set: str | None = hp(None, "Hparams set whose training batches are shown.")
+    num_samples: int = hp(3, "Number of rows shown per split.", low=0)
+    report: str | None = hp(None, "HTML file of the report, with plots.", path=True)
+    json_: str | None = hp(None, "JSON file of the statistics.", path=True)
 
 
 FLAGS = shared.CommandFlags(

@@ -129,57 +129,61 @@ class DatagenOptions(Settings):
     """Flags of `t2t-datagen`."""
 
     problem: str | None = hp(
-        None, "What to generate: a name, several with commas, or a pattern: algorithmic*."
+        None,
+        "Problems to generate: a name, names separated by commas, or a pattern such as "
+        "algorithmic*.",
     )
-    random_seed: int | None = hp(None, "Seed of the examples' order; the problem's own by default.")
-    exclude_problems: tuple[str, ...] = hp((), "Problems to leave out, names or patterns.")
+    random_seed: int | None = hp(
+        None, "Random seed of the order of examples; default: the problem's own."
+    )
+    exclude_problems: tuple[str, ...] = hp((), "Problems to skip: names or patterns.")
     num_concurrent_processes: int | None = hp(
         None,
-        "Processes that encode, with the same result for any number; by default all CPUs if it "
-        "pays.",
+        "Number of encoding processes, which does not change the result; default: all CPUs "
+        "for large data.",
         low=1,
         high=1024,
     )
-    max_cases: int = hp(0, "At most so many examples of each split; 0: all.", low=0)
+    max_cases: int = hp(0, "Maximum number of examples per split; 0: all.", low=0)
     overwrite: bool = hp(
-        False, "Generates also what is there, its vocabulary too, and replaces it."
+        False, "Generates existing data and vocabularies again, and replaces them."
     )
     on_bad_record: Literal["fail", "skip"] = hp(
         "fail",
-        "What becomes of records that cannot be read or encoded: skip leaves out, "
-        "counts and lists them.",
+        "Policy for records that cannot be read or encoded; skip: they are skipped, counted "
+        "and listed.",
     )
     num_tasks: int | None = hp(
         None,
-        "Generates in so many tasks, each a command of its own, or one of Ray's.",
+        "Number of tasks that share the work; each is one command, or one task of Ray.",
         low=1,
         high=100000,
     )
     task_id: int | None = hp(
         None,
-        "Which of --num_tasks this command is, from 0; the last to end puts the data together.",
+        "Index of this command's task, from 0 to --num_tasks - 1; the last to finish combines"
+        " the data.",
         low=0,
     )
     runner: Literal["local", "ray"] = hp(
         "local",
-        "Where it runs: in this process and its workers, or on the Ray cluster of RAY_ADDRESS.",
+        "Executor: local processes, or the Ray cluster at RAY_ADDRESS.",
     )
     import_tfrecords: str | None = hp(
         None,
-        "A directory of tensor2tensor's: takes its data of --problem over, ids and vocabulary as "
-        "they are.",
+        "Directory of tensor2tensor whose data of --problem is imported, with the same ids "
+        "and vocabulary.",
         path=True,
     )
-    only_list: bool = hp(False, "Lists the chosen problems, and exits.")
+    only_list: bool = hp(False, "Lists the selected problems and exits.")
     declare: str | None = hp(
         None,
-        "A file or folder of your own data: inspects it, prints a declaration in JSON, and exits.",
+        "File or folder of your own data to inspect; prints a declaration in JSON and exits.",
         path=True,
     )
     declare_to: str | None = hp(
         None,
-        "With --declare: the file to write the declaration to, instead of stdout. It must not "
-        "exist.",
+        "With --declare: file of the declaration; must not exist. Default: standard output.",
         path=True,
     )
 

@@ -43,33 +43,33 @@ class DecoderOptions(Settings):
 
     output_dir: str | None = hp(
         None,
-        "Run directory of t2t-trainer: all that is needed to decode.  Several with commas answer "
-        "as one, with the mean of their probabilities; of texts, of their log-probabilities.",
+        "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
+        "averages probabilities, or log-probabilities for texts.",
         path=True,
     )
     data_dir: str | None = hp(
-        None, "Directory of the generated data; only to decode a data set.", path=True
+        None, "Directory of the generated data; only needed to decode a data set.", path=True
     )
     problem: str | None = hp(
-        None, "Of a run of several problems, which one is asked; else the run's own."
+        None, "Problem to decode, of a run of several problems; default: the run's own."
     )
-    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
-    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    model: str | None = hp(None, "Checked against the run if given; not needed.")
+    hparams_set: str | None = hp(None, "Checked against the run if given; not needed.")
     checkpoint_path: str | None = hp(
         None,
-        "A ckpt-<step> folder, a step, 'best' or 'latest'; by default the best of those evaluated, "
-        "or the latest if none was.",
+        "Checkpoint: a ckpt-<step> folder, a step, 'best' or 'latest'; default: the best "
+        "evaluated one, or the latest if none was evaluated.",
         path=True,
     )
     decode_from_file: str | None = hp(None, "File of inputs, one per line.", path=True)
     decode_to_file: str | None = hp(
         None,
-        "File of outputs, one per input, in the same order.  By default beside the inputs.",
+        "File of outputs, one per input, in the same order; default: next to the inputs.",
         path=True,
     )
     decode_reference: str | None = hp(
         None,
-        "File of right outputs: BLEU and chrF are printed with sacreBLEU's signatures.",
+        "File of reference outputs, for BLEU and chrF with the signatures of sacreBLEU.",
         path=True,
     )
     score_file: str | None = hp(
@@ -78,7 +78,7 @@ class DecoderOptions(Settings):
         "(nats) of each line, to --decode_to_file or beside it.",
         path=True,
     )
-    decode_hparams: str = hp("", 'How to decode: "beam_size=4,alpha=0.6".')
+    decode_hparams: str = hp("", 'Decoding settings: "beam_size=4,alpha=0.6".')
     decode_shards: int = hp(
         1,
         "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it "
@@ -86,9 +86,11 @@ class DecoderOptions(Settings):
         low=1,
         high=100000,
     )
-    decode_interactive: bool = hp(False, "Decodes what you type.")
-    eval_use_test_set: bool = hp(False, "A data set's test split, not its dev split.")
-    help_decode_hparams: bool = hp(False, "Lists what --decode_hparams sets, and exits.")
+    decode_interactive: bool = hp(False, "Decodes lines typed in the terminal.")
+    eval_use_test_set: bool = hp(
+        False, "Decodes the test split of a data set instead of the dev split."
+    )
+    help_decode_hparams: bool = hp(False, "Lists the settings of --decode_hparams and exits.")
 
 
 FLAGS = shared.CommandFlags(

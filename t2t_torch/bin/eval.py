@@ -46,35 +46,36 @@ class EvaluationOptions(Settings):
 
     output_dir: str | None = hp(
         None,
-        "Run directory of t2t-trainer; several with commas are evaluated as one, by the mean of "
-        "their probabilities.",
+        "Run directory of t2t-trainer; several, separated by commas, are evaluated as an "
+        "ensemble that averages probabilities.",
         path=True,
     )
     problem: str | None = hp(
         None,
-        "Need not be given; if it is, the run must be of it.  Of several runs of several "
-        "problems, the one that is evaluated.",
+        "Problem to evaluate, of runs of several problems; otherwise checked against the run.",
     )
-    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
-    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
-    hparams: str = hp("", "Changes to the run's, of those that may change: batch_size may not.")
+    model: str | None = hp(None, "Checked against the run if given; not needed.")
+    hparams_set: str | None = hp(None, "Checked against the run if given; not needed.")
+    hparams: str = hp(
+        "", "Changes to hyperparameters that may differ from training; batch_size may not."
+    )
     checkpoint_path: str | None = hp(
         None,
-        "A ckpt-<step> folder, a step, 'best' or 'latest'; by default the best of those evaluated, "
-        "or the latest if none was.",
+        "Checkpoint: a ckpt-<step> folder, a step, 'best' or 'latest'; default: the best "
+        "evaluated one, or the latest if none was evaluated.",
         path=True,
     )
-    eval_use_test_set: bool = hp(False, "The test split, not the dev split.")
-    eval_steps: int = hp(0, "Batches; 0: the whole split.", low=0)
-    worker_gpu: int = hp(1, "1: a GPU, if there is one; 0: the CPU.", low=0, high=1)
-    output_json: str | None = hp(None, "File that the results are written to; - prints.", path=True)
+    eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
+    eval_steps: int = hp(0, "Number of batches; 0: the whole split.", low=0)
+    worker_gpu: int = hp(1, "Device: 1: a GPU if available; 0: the CPU.", low=0, high=1)
+    output_json: str | None = hp(None, "JSON file of the results; -: standard output.", path=True)
     output: str | None = hp(
         None,
-        "Folder, or file .tsv or .json: the results, and every row of the split with what is "
-        "right and what is found, probabilities beside.",
+        "Folder, or file ending in .tsv or .json, of the results and of each row with target,"
+        " prediction and probabilities.",
         path=True,
     )
-    decode_hparams: str = hp("", "--output: how texts are decoded, as in t2t-decoder.")
+    decode_hparams: str = hp("", "Decoding settings for --output, as in t2t-decoder.")
 
 
 FLAGS = shared.CommandFlags(

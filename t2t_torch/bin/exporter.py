@@ -33,45 +33,49 @@ class ExporterOptions(Settings):
 
     output_dir: str | None = hp(
         None,
-        "Run directory of t2t-trainer; or several, with commas between, whose models answer as "
-        "one: the mean of their probabilities.",
+        "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
+        "averages probabilities.",
         path=True,
     )
     data_dir: str | None = hp(
         None,
-        "Directory of the generated data, on whose dev split it is verified; by default the run's.",
+        "Directory of the generated data; its dev split verifies the artifact. Default: that "
+        "of the run.",
         path=True,
     )
     problem: str | None = hp(
-        None, "Of a run of several problems, the one that is exported; else its own."
+        None, "Problem to export, of a run of several problems; default: the run's own."
     )
     export_dir: str | None = hp(
-        None, "The artifact: a folder that is not there yet, or empty.", path=True
+        None,
+        "Directory of the artifact; must not exist or be empty. Created with its parent folders.",
+        path=True,
     )
     checkpoint: str | None = hp(
         None,
-        "best as evaluations found it, latest, a step, or average:8, the mean of the weights of "
-        "the newest eight; by default the best, or the latest if none was evaluated.",
+        "Checkpoint: best, latest, a step, or average:8 (the mean weights of the newest "
+        "eight); default: the best evaluated one, or the latest if none was evaluated.",
     )
     checkpoint_path: str | None = hp(
         None, "A ckpt-<step> folder, a step, or 'best', as in t2t-decoder.", path=True
     )
     format: str = hp(
         "onnx",
-        "onnx: a graph from text to answers; torch: the network as a program of torch.export; "
-        "safetensors: the weights; ctranslate2: a transformer for CTranslate2.",
+        "Format: onnx: a graph from raw inputs to predictions; torch: a program of "
+        "torch.export; safetensors: the weights; ctranslate2: a transformer for CTranslate2.",
     )
     quantize: str = hp(
         "",
-        "int8: weights of eight bits, if metrics lose no more than half a point and it is faster;"
-        " of ctranslate2 also its others.",
+        "Quantization; int8: 8-bit weights, if metrics lose at most half a point and it is "
+        "faster. ctranslate2 has further values.",
     )
     decode_hparams: str = hp(
         "",
-        'How texts are searched for: "beam_size=4,alpha=0.6"; t2t-decoder --help_decode_hparams.',
+        'Decoding settings of the graph: "beam_size=4,alpha=0.6"; listed by t2t-decoder '
+        "--help_decode_hparams.",
     )
-    verify_rows: int = hp(200, "Rows of the dev split that are compared, at most.", low=0)
-    overwrite: bool = hp(False, "Replaces an artifact that is there.")
+    verify_rows: int = hp(200, "Maximum number of dev rows to compare.", low=0)
+    overwrite: bool = hp(False, "Replaces an existing artifact.")
 
 
 FLAGS = shared.CommandFlags(

@@ -36,32 +36,32 @@ if TYPE_CHECKING:
 class LatencyOptions(Settings):
     """Flags of `t2t-latency`."""
 
-    artifact: str | None = hp(None, "What t2t-exporter has written.", path=True)
+    artifact: str | None = hp(None, "Artifact of t2t-exporter.", path=True)
     other_artifact: str | None = hp(
         None, "One more, such as the quantized one, to be compared.", path=True
     )
     output_dir: str | None = hp(
-        None, "The run, whose model answers by PyTorch in float32; none by default.", path=True
+        None, "Run directory to compare, executed by PyTorch in float32; default: none.", path=True
     )
     data_dir: str | None = hp(
         None,
-        "Directory of the generated data, whose test split (else dev split) gives the inputs; by "
-        "default that of --output_dir.",
+        "Directory of the generated data; its test split, or dev split, is the input. "
+        "Default: that of --output_dir.",
         path=True,
     )
-    problem: str | None = hp(None, "Of a run of several problems, the one that is asked.")
+    problem: str | None = hp(None, "Problem to measure, of a run of several problems.")
     inputs: str | None = hp(
         None,
-        "A file of inputs, in place of the data: a text a line, or of .jsonl a JSON value a line."
-        " Without both the artifact's own examples are asked.",
+        "File of inputs that replaces the data: one text per line, or one JSON value per line"
+        " (.jsonl). Without data and file: the examples of the artifact.",
         path=True,
     )
-    rows: int = hp(1000, "Inputs that are asked, at most.", low=1)
-    threads: int = hp(1, "Of each computation.", low=1, high=1024)
-    batch_size: int = hp(1, "Inputs in a request.", low=1)
-    warm_up: int = hp(200, "Requests that are not measured.", low=0)
-    passes: int = hp(3, "Over all inputs.", low=1)
-    json_: str | None = hp(None, "A file for the figures.", path=True)
+    rows: int = hp(1000, "Maximum number of inputs.", low=1)
+    threads: int = hp(1, "Number of threads per computation.", low=1, high=1024)
+    batch_size: int = hp(1, "Number of inputs per request.", low=1)
+    warm_up: int = hp(200, "Number of unmeasured requests at the start.", low=0)
+    passes: int = hp(3, "Number of passes over the inputs.", low=1)
+    json_: str | None = hp(None, "JSON file of the measurements.", path=True)
 
 
 FLAGS = shared.CommandFlags(

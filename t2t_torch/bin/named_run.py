@@ -142,7 +142,7 @@ def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
         registry.model(names["model"])
     except RegistryError as error:
         raise UsageError(
-            f"the run was begun with --t2t_usr_dir={missing[0]}, which is not there any more: "
+            f"the run was started with --t2t_usr_dir={missing[0]}, which is not there any more: "
             f"{error} Say where it is now with --t2t_usr_dir."
         ) from error
     instead = f"; {', '.join(new)} is used" if new else " and is not needed"
@@ -162,7 +162,7 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
         # The set's class: the model's would have to be imported. They are checked to fit.
         known = registry.hparams(named.hparams_set)
         before = directory.hparams(type(known)) if directory.exists and own else None
-    else:  # a run that was begun in Python
+    else:  # a run that was started in Python
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
     if not trains():
@@ -263,7 +263,7 @@ def check_warm_start(directory: RunDirectory) -> None:
     recorded = config_file.remembered(directory.path, [name], FLAGS).get(name, "")
     if Path(requested).absolute() != Path(recorded or "/").absolute():
         raise CheckpointError(
-            f"'{directory.path}' has checkpoints, and was begun "
+            f"'{directory.path}' has checkpoints, and was started "
             + (f"with --warm_start_from={recorded}" if recorded else "without --warm_start_from")
             + f", not with {requested}: weights are taken over at the beginning alone. Leave it "
             "out to go on, or train in another --output_dir."

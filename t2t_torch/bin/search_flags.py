@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 NAME = "tuner.json"
-"""In the search's folder: the flags that it was begun with."""
+"""In the search's folder: the flags that it was started with."""
 
 _STEPS_OF = "steps_of"
 """There, beside the flags: what loaders have said of a length."""
@@ -38,76 +38,80 @@ _STEPS_OF = "steps_of"
 class SearchOptions(Settings):
     """Flags of `t2t-tuner`."""
 
-    hparams: str = hp("", 'Changes to the set that all trials have: "hidden_size=64".')
+    hparams: str = hp("", 'Changes to the set, in all trials: "hidden_size=64".')
     output_dir: str | None = hp(
-        None, "Directory of the search: trials, ledger, page and findings.", path=True
+        None, "Directory of the search: trials, trial history, page and findings.", path=True
     )
-    hparams_range: str | None = hp(None, "Named ranges that are searched.  Names: --registry_help.")
+    hparams_range: str | None = hp(None, "Named search space.  Names: --registry_help.")
     ranges: str | None = hp(
         None,
-        "A YAML file of ranges in their place, each {type: int|double|log|categorical, ...}.",
+        "YAML file of the search space, instead of --hparams_range: {type: "
+        "int|double|log|categorical, ...} per name.",
         path=True,
     )
     trial: str | None = hp(
         None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]", path=True
     )
-    config: str | None = hp(None, "Its experiment's YAML, whose ranges are searched.", path=True)
+    config: str | None = hp(
+        None, "YAML file of the trial's experiment, with the search space.", path=True
+    )
     searcher: str | None = hp(
         None,
-        "How: adaptive_asha stops at rungs what is behind; random; grid; tpe tries more where it "
-        "was good; single.  adaptive_asha if nothing says otherwise.",
+        "Search method; adaptive_asha (default): stops trials that fall behind at rungs; "
+        "random; grid; tpe: samples more where results were good; single.",
         choices=SEARCHERS,
     )
-    metric: str | None = hp(None, "By which trials are ranked, as evaluations print it.")
+    metric: str | None = hp(None, "Metric that ranks trials, as named by evaluations.")
     metric_minimize: bool | None = hp(
-        None, "Less of it is better; by default as the metric, or the experiment, says itself."
+        None, "Lower values are better; default: as declared by the metric or the experiment."
     )
     max_trials: int | None = hp(
-        None, "Trials in all, the unchanged set counted; 16 if nothing says it.", low=1
+        None, "Number of trials, including the unchanged set; default: 16.", low=1
     )
-    train_steps: int | None = hp(None, "Optimizer steps of a whole training.", low=1)
-    max_rungs: int | None = hp(None, "Rungs of ASHA, at most; 5 if nothing says otherwise.", low=1)
+    train_steps: int | None = hp(None, "Optimizer steps of a complete training.", low=1)
+    max_rungs: int | None = hp(None, "Maximum number of rungs of ASHA; default: 5.", low=1)
     seed: int | None = hp(
-        None, "Of the search and of its trainings; 1 if nothing says otherwise.", low=0
+        None, "Random seed of the search and of its trainings; default: 1.", low=0
     )
     eval_steps: int | None = hp(
-        None, "Batches of an evaluation; 0: the whole split, as by default.", low=0
+        None, "Number of batches per evaluation; 0, the default: the whole split.", low=0
     )
     local_eval_frequency: int | None = hp(
         None,
-        "Steps between evaluations besides those at the rungs; a tenth of --train_steps.",
+        "Steps between evaluations in addition to those at rungs; default: a tenth of "
+        "--train_steps.",
         low=1,
     )
     max_restarts: int | None = hp(
         None,
-        "How often a training that breaks is begun again from its checkpoint; 5 if nothing says "
-        "otherwise.",
+        "Maximum number of restarts of a failed training from its checkpoint; default: 5.",
         low=0,
     )
     worker_gpu: int | None = hp(
         None, "1: a GPU for each training, if there are any; 0: the CPU.", low=0
     )
-    parallel: int = hp(1, "Trainings at once.", low=1, high=1024)
-    divisor: float | None = hp(None, "At each rung one trial of so many goes on; 4.")
+    parallel: int = hp(1, "Number of concurrent trainings.", low=1, high=1024)
+    divisor: float | None = hp(
+        None, "Reduction factor: one of this many trials continues at each rung; default: 4."
+    )
     mode: str | None = hp(
         None,
-        "aggressive: trials begin at the lowest rung; conservative: some at each; standard: "
-        "between them.",
+        "Allocation of trials to rungs; aggressive: all start at the lowest rung; "
+        "conservative: some start at each rung; standard: between them.",
         choices=MODES,
     )
-    bracket_rungs: tuple[str, ...] = hp((), "Rungs of each bracket, in place of --mode.")
+    bracket_rungs: tuple[str, ...] = hp((), "Number of rungs of each bracket, instead of --mode.")
     default_first: bool = hp(
         True, "The first trial is the unchanged set, and is trained to the end for comparison."
     )
     storage: str | None = hp(
         None,
-        "URL of a database, through which machines share a search; by default a file of "
-        "--output_dir.",
+        "URL of a database through which machines share a search; default: a file in --output_dir.",
     )
     study_name: str | None = hp(
         None, "Of the search in the storage; by default the name of --output_dir."
     )
-    report_only: bool = hp(False, "Trains nothing; writes the page and the findings.")
+    report_only: bool = hp(False, "Writes the page and the findings without training.")
 
 
 FLAGS = shared.CommandFlags(

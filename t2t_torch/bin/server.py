@@ -34,34 +34,36 @@ class ServerOptions(Settings):
 
     artifact: tuple[str, ...] = hp(
         (),
-        "What t2t-exporter has written, or a folder of versions 1, 2 ...; NAME=PATH names it, "
-        "else the folder does. May be given repeatedly.",
+        "Artifact of t2t-exporter, or a folder of versions 1, 2 ...; NAME=PATH sets the "
+        "model's name, by default that of the folder. Repeatable.",
         repeated=True,
     )
     output_dir: str | None = hp(
-        None, "In place of artifacts: a run directory, to try its checkpoint.", path=True
-    )
-    checkpoint_path: str | None = hp(
-        None, "Of --output_dir: a step, 'best', or a ckpt-<step> folder.", path=True
-    )
-    decode_hparams: str = hp("", "Of --output_dir: how texts are decoded.")
-    host: str = hp("127.0.0.1", "Where it listens; 0.0.0.0 is everywhere.")
-    port: int = hp(8080, "0 is any that is free.", low=0, high=65535)
-    threads: int = hp(1, "Of a batch; 0: as many as there are cores.", low=0, high=1024)
-    api_key_file: str | None = hp(
         None,
-        "A file of keys, one a line, any of which requests have to show; or T2T_API_KEY in the "
-        "environment.",
+        "Run directory whose checkpoint is served for trying it out, instead of artifacts.",
         path=True,
     )
-    max_body_bytes: int = hp(1048576, "Bytes of a request's body.", low=1)
-    max_inputs: int = hp(64, "Inputs of a request.", low=1)
-    max_characters: int = hp(10000, "Characters of an input.", low=1)
+    checkpoint_path: str | None = hp(
+        None, "Checkpoint of --output_dir: a step, 'best', or a ckpt-<step> folder.", path=True
+    )
+    decode_hparams: str = hp("", "Decoding settings, for --output_dir.")
+    host: str = hp("127.0.0.1", "Address to listen on; 0.0.0.0: all interfaces.")
+    port: int = hp(8080, "Port to listen on; 0: any free port.", low=0, high=65535)
+    threads: int = hp(1, "Number of threads per batch; 0: the number of cores.", low=0, high=1024)
+    api_key_file: str | None = hp(
+        None,
+        "File of API keys, one per line; requests must send one of them. Also read from "
+        "T2T_API_KEY.",
+        path=True,
+    )
+    max_body_bytes: int = hp(1048576, "Maximum size of a request body in bytes.", low=1)
+    max_inputs: int = hp(64, "Maximum number of inputs per request.", low=1)
+    max_characters: int = hp(10000, "Maximum length of an input in characters.", low=1)
     max_queue: int = hp(
         256, "Requests that wait for a model; further ones are answered with 503.", low=1
     )
-    max_batch_inputs: int = hp(64, "Inputs that a model is asked at once.", low=1)
-    max_batch_tokens: int = hp(1024, "Words of a batch, about.", low=1)
+    max_batch_inputs: int = hp(64, "Maximum number of inputs per batch.", low=1)
+    max_batch_tokens: int = hp(1024, "Approximate maximum number of words per batch.", low=1)
     max_batches: int = hp(
         2,
         "Batches that an artifact computes at once; of --threads they share all but one each.",
@@ -79,11 +81,13 @@ class ServerOptions(Settings):
     reload_seconds: float = hp(
         5.0, "How often changed artifacts are looked for; 0: never.", low=0.0
     )
-    drain_seconds: float = hp(30.0, "Seconds that begun requests have after SIGTERM.", low=0.0)
+    drain_seconds: float = hp(
+        30.0, "Seconds until running requests are cut off after SIGTERM.", low=0.0
+    )
     drain_delay: float = hp(
         0.0, "Seconds after SIGTERM that requests are still taken, but not ready.", low=0.0
     )
-    log_texts: bool = hp(False, "Writes inputs into the log.")
+    log_texts: bool = hp(False, "Includes inputs in the log.")
 
 
 FLAGS = shared.CommandFlags(

@@ -26,18 +26,22 @@ class TrainerOptions(Settings):
     )
     teacher: tuple[str, ...] = hp(
         (),
-        "Run whose probabilities are imitated: the same as --hp_distill_from; several with commas"
-        " are one teacher, their mean; of several problems each teaches its own.",
+        "Teacher run whose probabilities are imitated, as --hp_distill_from; several, "
+        "separated by commas, are averaged, or teach one problem each.",
     )
-    eval_use_test_set: bool = hp(False, "Evaluates on the test split, not on dev.")
-    generate_data: bool = hp(False, "Runs t2t-datagen first; does nothing if done.")
-    worker_gpu: int = hp(1, "1: a GPU for each process, if there are any; 0: the CPU.", low=0)
+    eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
+    generate_data: bool = hp(False, "Runs t2t-datagen first if the data does not exist.")
+    worker_gpu: int = hp(1, "Device: 1: a GPU per process if available; 0: the CPU.", low=0)
     loader_workers: int = hp(
-        1, "Threads that make batches; 0: each is made when it is needed.", low=0, high=256
+        1,
+        "Number of threads that prepare batches; 0: batches are prepared when needed.",
+        low=0,
+        high=256,
     )
     signal_exit_code: int = hp(
         0,
-        "Exit code after a signal; 0: 128 + its number; 75 tells some schedulers to start again.",
+        "Exit code after a signal; 0: 128 + its number. With 75 some schedulers start the job"
+        " again.",
         low=0,
         high=255,
     )
@@ -50,52 +54,61 @@ class TrainerOptions(Settings):
         " the experiment.",
         path=True,
     )
-    print_config: bool = hp(False, "Prints the JSON that reproduces this command, and exits.")
-    help_hparams: bool = hp(False, "Prints the hparams, who set each, and exits.")
+    print_config: bool = hp(False, "Prints the JSON that reproduces this command and exits.")
+    help_hparams: bool = hp(False, "Prints the hyperparameters with their sources and exits.")
     dry_run: bool = hp(
         False,
-        "Prints examples, buckets, steps, parameters and memory, and exits; trains and writes "
-        "nothing.",
+        "Prints examples, buckets, steps, parameters and memory and exits, without training "
+        "or writing.",
     )
     trial: str | None = hp(
         None,
-        "In place of a problem, a PyTorchTrial: its folder, file or module, and :Class where "
-        "there are several.  See docs/how_to/trials.md.",
+        "PyTorchTrial to train instead of a problem: its folder, file or module, with :Class "
+        "if there are several.  See docs/how_to/trials.md.",
     )
     test_mode: bool = hp(
-        False, "Of a trial: one batch through everything, and its shapes; nothing is kept."
+        False,
+        "Smoke check of a trial: runs one batch through all methods and prints the shapes; "
+        "keeps nothing.",
     )
     global_batch_size: int = hp(
         0,
-        "Of a trial: records of an optimizer step, of all processes, made of as many of the "
-        "loader's batches as it takes; 0: as the configuration says.",
+        "Number of records per optimizer step of a trial, over all processes; 0: that of the "
+        "configuration.",
         low=0,
     )
     max_restarts: int | None = hp(
         None,
-        "Of a trial: how often its failure begins again from the newest checkpoint; by default as"
-        " the configuration says.",
+        "Maximum number of restarts of a failed trial from its newest checkpoint; default: "
+        "that of the configuration.",
         low=0,
     )
     download_timeout: float = hp(
         7200.0,
-        "Of a trial: seconds that the other processes of a machine wait for its download_data.",
+        "Seconds that the other processes of a machine wait for download_data of a trial.",
         low=0.0,
     )
     hparams_range: str | None = hp(
-        None, "Searches these named ranges, as t2t-tuner does, in place of one training."
+        None, "Named search space; starts a search as t2t-tuner does, instead of one training."
     )
-    autotune_objective: str | None = hp(None, "Of a search: the metric that ranks runs.")
+    autotune_objective: str | None = hp(None, "Metric that ranks the runs of a search.")
     autotune_maximize: bool | None = hp(
-        None, "Of a search: more of it is better; by default as the metric says itself."
+        None,
+        "Higher values of the metric of a search are better; default: as declared by the metric.",
     )
-    autotune_max_trials: int = hp(10, "Of a search: runs in all.", low=1, high=10000)
-    autotune_parallel_trials: int = hp(1, "Of a search: runs at once.", low=1, high=10000)
-    decode_hparams: str = hp("", "How the schedules decode.")
-    decode_from_file: str | None = hp(None, "What they decode; else the dev split.", path=True)
-    decode_to_file: str | None = hp(None, "Where they write to.", path=True)
-    decode_reference: str | None = hp(None, "What they compare with.", path=True)
-    decode_problem: str | None = hp(None, "Of several problems, the one that they decode.")
+    autotune_max_trials: int = hp(10, "Number of runs of a search.", low=1, high=10000)
+    autotune_parallel_trials: int = hp(
+        1, "Number of concurrent runs of a search.", low=1, high=10000
+    )
+    decode_hparams: str = hp("", "Decoding settings of schedules that decode.")
+    decode_from_file: str | None = hp(
+        None, "File of inputs of schedules that decode; default: the dev split.", path=True
+    )
+    decode_to_file: str | None = hp(None, "File of outputs of schedules that decode.", path=True)
+    decode_reference: str | None = hp(
+        None, "File of reference outputs of schedules that decode.", path=True
+    )
+    decode_problem: str | None = hp(None, "Problem of a run of several problems that is decoded.")
 
 
 FLAGS = shared.CommandFlags(

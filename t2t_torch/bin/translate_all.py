@@ -37,18 +37,18 @@ class TranslationOptions(Settings):
     """Flags of `t2t-translate-all`."""
 
     problem: str | None = hp(
-        None, "Of a run of several problems, which one is asked; else the run's own."
+        None, "Problem to decode, of a run of several problems; default: the run's own."
     )
-    model: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
-    hparams_set: str | None = hp(None, "Need not be given; if it is, the run must be of it.")
+    model: str | None = hp(None, "Checked against the run if given; not needed.")
+    hparams_set: str | None = hp(None, "Checked against the run if given; not needed.")
     model_dir: str | None = hp(None, "Run directory of t2t-trainer, or of t2t-avg-all.", path=True)
-    source: str | None = hp(None, "File of inputs, one a line.", path=True)
-    translations_dir: str = hp("translations", "Where the files of outputs are written.", path=True)
+    source: str | None = hp(None, "File of inputs, one per line.", path=True)
+    translations_dir: str = hp("translations", "Directory of the output files.", path=True)
     beam_size: int = hp(4, "Hypotheses kept per input.")
     alpha: float = hp(0.6, "Exponent of the length penalty.")
-    decode_hparams: str = hp("", 'How else to decode: "extra_length=50".')
-    min_steps: int = hp(0, "Checkpoints of fewer steps are left out.", low=0)
-    wait_minutes: int = hp(0, "How long to wait for another checkpoint; 0: do not.", low=0)
+    decode_hparams: str = hp("", 'Further decoding settings: "extra_length=50".')
+    min_steps: int = hp(0, "Least step of a checkpoint; earlier ones are skipped.", low=0)
+    wait_minutes: int = hp(0, "Minutes to wait for another checkpoint; 0: no wait.", low=0)
 
 
 FLAGS = shared.CommandFlags(

@@ -496,9 +496,10 @@ def _unused(table: Table, made: Guess) -> Iterable[str]:
                 yield f"column {name!r} is empty in {one.empty:,} of {table.rows:,} rows."
         elif not any(isinstance(value, Mapping) for value in one.values):  # its keys are columns
             why = _why_not(one).replace("NAME", name)
-            unused.append(f"{name!r} ({why})" if why else repr(name))
+            unused.append((repr(name), f" ({why})" if why else ""))
     if unused:
-        yield f"unused columns: {_some(unused)}."
+        few = len(unused) <= _MAX_LISTED + 1
+        yield f"unused columns: {_some([name + why * few for name, why in unused])}."
 
 
 def _why_not(one: Look) -> str:

@@ -286,7 +286,7 @@ def check_program(path: Path) -> None:
         raise ArtifactError(f"{path} is damaged, or has a pickle in it: {error}") from error
     if why:
         raise ArtifactError(
-            f"{path} is refused: {why}, so loading it might execute code of whoever wrote it. "
+            f"{path} is refused: {why}, so loading it might execute code of its author. "
             "t2t-exporter --format=torch writes no such file: export the run again."
         )
 

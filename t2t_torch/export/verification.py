@@ -280,7 +280,7 @@ class Verified(NamedTuple):
         rows = len(self.rows)
         own = sum(row.number >= 0 for row in self.rows)
         lines = [
-            f"  verified  {rows} rows ({own} of the dev split, {rows - own} made up), each alone "
+            f"  verified  {rows} rows ({own} of the dev split, {rows - own} synthetic), each alone "
             f"and with the others: the same values, scores within {self.difference:.1e}"
         ]
         if self.ties:

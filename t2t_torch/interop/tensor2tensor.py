@@ -182,18 +182,18 @@ def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
 def _weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables as weights by our names."""
     parts: dict[str, dict[int, Array]] = {}
-    strangers = []
+    unknown = []
     for name, value in variables.items():
         place = _place(name)
         if place is None:
-            strangers.append(name)
+            unknown.append(name)
             continue
         for ours in place[0]:
             parts.setdefault(ours, {})[place[1]] = _as_ours(name, value)
-    strangers = [name for name in strangers if not is_training_state(name)]
-    if strangers:
+    unknown = [name for name in unknown if not is_training_state(name)]
+    if unknown:
         raise CheckpointError(
-            "not variables of a Transformer that we know: " + ", ".join(strangers[:10])
+            "not variables of a Transformer that we know: " + ", ".join(unknown[:10])
         )
     return {
         name: torch.from_numpy(np.concatenate([pieces[i] for i in sorted(pieces)]))
@@ -332,7 +332,7 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
     """
     tables: dict[str, dict[int, Array]] = {}
     weights: dict[str, Array] = {}
-    strangers = []
+    unknown = []
     for name, value in variables.items():
         if match := re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name):
             for ours in _LSTM_TABLES.get(match[1], ()):
@@ -341,10 +341,10 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
         found = dict(_lstm_weights(name, value, variables))
         weights |= found
         if not found and not is_training_state(name):
-            strangers.append(name)
-    if strangers:
+            unknown.append(name)
+    if unknown:
         raise CheckpointError(
-            "not variables of an LSTM model that we know: " + ", ".join(strangers[:10])
+            "not variables of an LSTM model that we know: " + ", ".join(unknown[:10])
         )
     for ours, pieces in tables.items():
         weights[ours] = np.concatenate([pieces[number] for number in sorted(pieces)])

@@ -141,74 +141,73 @@ class RunConfig(Settings):
     """
 
     train_steps: int = hp(
-        250000, "Optimizer steps at which the run ends, from its beginning.", low=1
+        250000, "Optimizer steps at which the run ends, counted from its start.", low=1
     )
     train_epochs: int = hp(
         0,
-        "Passes over the data after which it ends, in place of --train_steps; 0: by steps.",
+        "Number of epochs after which the run ends, instead of --train_steps; 0: use "
+        "--train_steps.",
         low=0,
     )
     train_seconds: int = hp(
         0,
-        "Seconds of training, evaluations not counted, after which it ends, resumes counted; 0: no "
-        "limit.",
+        "Seconds of training after which the run ends, without evaluations, over all resumes;"
+        " 0: no limit.",
         low=0,
     )
     pause_at_step: int = hp(
         0,
-        "Step at which this command saves, evaluates and ends; the run goes on from there when it "
-        "is run again.  0: none.",
+        "Step at which this command saves, evaluates and exits; the next command resumes "
+        "there.  0: none.",
         low=0,
     )
     eval_steps: int = hp(
-        100, "Batches of an evaluation, of all processes; 0: the whole split.", low=0
+        100, "Number of batches per evaluation, over all processes; 0: the whole split.", low=0
     )
     local_eval_frequency: int = hp(
-        1000, "Steps between checkpoints and evaluations; 0: the end only.", low=0
+        1000, "Steps between evaluations, each with a checkpoint; 0: only at the end.", low=0
     )
     save_checkpoints_steps: int = hp(
-        0, "Steps between checkpoints, besides; 0: at evaluations alone.", low=0
+        0, "Steps between additional checkpoints; 0: only at evaluations.", low=0
     )
-    save_checkpoints_secs: int = hp(
-        0, "Seconds between checkpoints, besides; 0: by steps alone.", low=0
-    )
-    keep_checkpoint_max: int = hp(20, "Newest checkpoints to keep; 0: all.", low=0)
+    save_checkpoints_secs: int = hp(0, "Seconds between additional checkpoints; 0: none.", low=0)
+    keep_checkpoint_max: int = hp(20, "Number of newest checkpoints to keep; 0: all.", low=0)
     keep_checkpoint_best: int = hp(
-        0, "Checkpoints of the best evaluations to keep besides; 0: none.", low=0
+        0, "Number of checkpoints to keep additionally, by the watched metric; 0: none.", low=0
     )
     keep_checkpoint_every: int = hp(
-        0, "Checkpoints of multiples of so many steps are kept; 0: none.", low=0
+        0, "Steps between checkpoints that are always kept; 0: none.", low=0
     )
     keep_checkpoint_every_n_hours: float = hp(
-        0.0, "A checkpoint of every so many hours is kept; 0: none.", low=0.0
+        0.0, "Hours between checkpoints that are always kept; 0: none.", low=0.0
     )
-    async_save: bool = hp(True, "A thread writes checkpoints while training goes on.")
+    async_save: bool = hp(True, "Writes checkpoints in a thread while training continues.")
     on_save_error: Literal["continue", "fail"] = hp(
         "continue",
-        "What to do when a checkpoint cannot be written: continue (and warn), or fail.",
+        "Policy if a checkpoint cannot be written: continue with a warning, or fail.",
     )
-    log_step_count_steps: int = hp(100, "Steps between reports.", low=1)
+    log_step_count_steps: int = hp(100, "Steps between progress lines.", low=1)
     random_seed: int | None = hp(
         None,
         "Random seed of initialization, dropout and order; by default the run's, of a new run "
         f"{DEFAULT_SEED}.",
     )
-    eval_split: Split = hp(Split.EVAL, "The split that is evaluated.")
+    eval_split: Split = hp(Split.EVAL, "Split to evaluate.")
     eval_timeout_mins: int = hp(
         240, "Minutes that the continuous_ schedules wait for a checkpoint.", low=0
     )
     eval_early_stopping_metric: str = hp(
         "loss",
-        "The watched metric, as evaluations print it or as summaries name it: it says which "
-        "checkpoint is best, when to stop early and when to reduce the learning rate.",
+        "Watched metric, as named by evaluations or summaries; decides the best checkpoint, "
+        "early stopping and reductions of the learning rate.",
     )
     eval_early_stopping_metric_minimize: bool | None = hp(
-        None, "Less of the watched metric is better; by default as the metric says itself."
+        None, "Lower values of the watched metric are better; default: as declared by the metric."
     )
     eval_early_stopping_metric_delta: float | None = hp(
         None,
-        "Least improvement of the watched metric that counts; by default 0.1 for the loss, as in "
-        "tensor2tensor, and 0 for other metrics.",
+        "Least improvement of the watched metric that counts; default: 0.1 for the loss, as "
+        "in tensor2tensor, and 0 for other metrics.",
         low=0.0,
     )
     eval_early_stopping_steps: int = hp(
@@ -223,39 +222,39 @@ class RunConfig(Settings):
     )
     reduce_lr_on_plateau_factor: float = hp(
         1.0,
-        "What the learning rate is multiplied by at a plateau of the watched metric; 1: never.",
+        "Factor of the learning rate at a plateau of the watched metric; 1: no reduction.",
         low=0.0,
         high=1.0,
     )
     reduce_lr_on_plateau_patience: int = hp(
         5,
-        "Evaluations in a row without improvement after which the learning rate falls.",
+        "Consecutive evaluations without improvement that make a plateau.",
         low=1,
     )
     reduce_lr_on_plateau_threshold: float = hp(
-        0.0001, "What the watched metric must improve by to count, for the learning rate.", low=0.0
+        0.0001, "Least improvement of the watched metric that counts, for plateaus.", low=0.0
     )
     max_consecutive_nonfinite: int = hp(
         10,
-        "Steps in a row whose loss or gradient is not finite that are left out before the run "
-        "ends.",
+        "Consecutive steps with a non-finite loss or gradient that are skipped before the run"
+        " ends.",
         low=1,
     )
     resume_data: Literal["exact", "restart", "approx"] = hp(
         "exact",
-        "How to go on when the data changed: exact refuses, restart begins an epoch, approx goes "
-        "on after as many batches.",
+        "Policy for changed data on resuming; exact: an error; restart: from the start of an "
+        "epoch; approx: from the same fraction of the epoch.",
     )
     warm_start_from: str = hp(
         "",
-        "A run, a checkpoint or a safetensors file whose weights a new run begins with.",
+        "Run, checkpoint or safetensors file of the initial weights of a new run.",
         path=True,
     )
     warm_start_patterns: tuple[str, ...] = hp(
         (),
-        "What to take from there: regular expressions of names; old->new renames, ! leaves out.",
+        "Parameters to load from it: regular expressions of names; old->new renames, ! excludes.",
     )
-    hooks: tuple[str, ...] = hp((), "Registered hooks that watch the run.  Names: --registry_help.")
+    hooks: tuple[str, ...] = hp((), "Registered hooks of the run.  Names: --registry_help.")
     profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
 
     def reports_at(self, step: int) -> bool:
@@ -355,7 +354,7 @@ def changed_fields(
         go_on = f"Go on with --hparams={restored}, or train in another --output_dir."
         leave = f"Leave {', '.join(refused)} as trained (--hparams={restored}, or nothing)."
         raise CheckpointError(
-            f"this output_dir was begun with other hparams: {listed}. {go_on if trains else leave}"
+            f"this output_dir was started with other hparams: {listed}. {go_on if trains else leave}"
         )
     return [f"{name}: {old} -> {new}" for name, (old, new) in sorted(changes.items())]
 

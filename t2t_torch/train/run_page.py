@@ -259,7 +259,7 @@ def _curves(plots: Mapping[str, str], resumed: Sequence[int], unit: str) -> Sect
         "the steps since the report before."
     )
     if resumed:
-        meaning += "  Dotted lines: where training was gone on with."
+        meaning += "  Dotted lines: where training was resumed."
     titles = {name: short.replace("_", " ") for name, short in short_names(plots).items()}
     titles["tokens_per_second"] = f"{unit} per second"
     blocks: list[Block] = [Plot(name, titles[name]) for name in plots]
@@ -372,7 +372,16 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
          one["precision"], one["torch"], one["t2t_torch"], one["host"]]
         for one in starts[-_MOST_STARTS:]
     ]  # fmt: skip
-    head = ("begun", "from step", "processes", "device", "precision", "torch", "t2t_torch", "host")
+    head = (
+        "started",
+        "from step",
+        "processes",
+        "device",
+        "precision",
+        "torch",
+        "t2t_torch",
+        "host",
+    )
     blocks: list[Block] = [Table(head, rows, frozenset({0, 3, 4, 5, 6, 7}))] if rows else []
     if starts:
         last = starts[-1]
@@ -381,7 +390,7 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
         blocks.append(Note(f"Last environment: {environment} a process."))
     if len(starts) > _MOST_STARTS:
         blocks.append(Note(f"{len(starts) - _MOST_STARTS} earlier ones are in starts.jsonl."))
-    return Section("starts", "Starts", "Each time that training was begun or gone on with.", blocks)
+    return Section("starts", "Starts", "Starts and resumes of the training.", blocks)
 
 
 def _tiles(

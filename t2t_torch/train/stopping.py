@@ -305,7 +305,10 @@ class EarlyExit:
             if number in SIGNALS:
                 name = signal.Signals(number).name
                 with contextlib.suppress(OSError):
-                    os.write(2, f"\n{name}: nothing had begun, nothing is to be saved\n".encode())
+                    os.write(
+                        2,
+                        f"\n{name}: training had not started; there is nothing to save\n".encode(),
+                    )
                 os._exit(self._code or 128 + number)
 
     def __enter__(self) -> EarlyExit:

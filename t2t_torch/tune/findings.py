@@ -320,7 +320,7 @@ def _wrapped(record: SearchRecord, width: int) -> list[str]:
     """Returns the evidence as lines of a docstring or a comment."""
     date = time.strftime("%Y-%m-%d", time.gmtime(record.began))
     over = "" if record.over else "  The search was not over."
-    how = f"{record.name}: {record.searcher}, seed {record.seed}, begun {date}; "
+    how = f"{record.name}: {record.searcher}, seed {record.seed}, started {date}; "
     lines = [*summary(record), f"{how}{trial_counts(record)}.{over}"]
     if record.command:
         lines.append(f"Command: {record.command}")

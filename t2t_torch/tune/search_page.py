@@ -315,7 +315,7 @@ def _search(record: SearchRecord) -> Section:
     rows = [[axis.name, axis.kind, _searched(axis)] for axis in record.space]
     sentences = [
         f"Searched by {record.searcher}, seed {record.seed}, for the "
-        f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; begun "
+        f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; started "
         f"{_time_text(record.began)}."
     ]
     if record.hparams_changes:

@@ -23,7 +23,7 @@ from t2t_torch.tune.searcher import Searcher, Task, TrialState, axes_of
 from t2t_torch.tune.study import Heartbeat, TrialHistory, optuna_module, whereabouts
 
 NO_SEARCH = (
-    "no search was begun here. Begin one: t2t-tuner --problem=... --model=... --hparams_set=... "
+    "no search was started here. Start one: t2t-tuner --problem=... --model=... --hparams_set=... "
     "--hparams_range=... --data_dir=... --output_dir=..."
 )
 

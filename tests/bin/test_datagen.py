@@ -332,7 +332,7 @@ def test_without_a_problem_all_are_listed(capsys):
     assert datagen.main([]) == 2
     out, err = capsys.readouterr()
     assert "* translate_multi30k_ende\n" in out
-    assert "--problem=NAME" in err
+    assert "missing flags:\n  --problem=..." in err
 
 
 @pytest.mark.sample(5)

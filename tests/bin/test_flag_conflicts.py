@@ -99,4 +99,4 @@ def test_a_flag_wins_over_the_other_end_of_a_file(arguments, tmp_path, capsys):
 def test_a_value_that_does_not_fit_is_told_with_what_the_flag_takes(arguments, capsys, value):
     assert trainer.main(arguments(signal_exit_code=value)) == 2
     printed = capsys.readouterr().err
-    assert "Expected an integer in the range [0, 255]. --signal_exit_code: Exit code" in printed
+    assert "expected an integer in the range [0, 255]. --signal_exit_code: Exit code" in printed

@@ -295,7 +295,7 @@ def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, ca
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     other = {**warm, "warm_start_from": tmp_path / "second"}
     assert trainer.main(arguments(train_steps=3, hparams=zero, **other)) == 2
-    assert "and was begun with --warm_start_from=" in capsys.readouterr().err
+    assert "and was started with --warm_start_from=" in capsys.readouterr().err
 
 
 def test_labels_cannot_be_decoded_from_data(arguments, tmp_path, capsys, monkeypatch):

@@ -258,10 +258,10 @@ def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None
     pytest.importorskip("optuna")
     assert "is not there" in refused([f"--output_dir={tmp_path}/no", "--report_only"], capsys)
     flags = [f"--output_dir={tmp_path}", "--report_only"]
-    assert "no search was begun here" in refused(flags, capsys)
+    assert "no search was started here" in refused(flags, capsys)
     assert not list(tmp_path.iterdir())
     open_storage(tmp_path, "")
-    assert "no search was begun here" in refused([*flags, "--study_name=other"], capsys)
+    assert "no search was started here" in refused([*flags, "--study_name=other"], capsys)
 
 
 def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp_path) -> None:

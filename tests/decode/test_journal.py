@@ -104,8 +104,8 @@ def test_a_file_that_is_no_journal_is_left_as_it_is(target: Path, content: bytes
 def test_another_decoding_is_told_and_nothing_of_it_is_taken(target: Path, capsys) -> None:
     end_after(target, [(0, "first")])
     assert found_in(target, {"beam_size": 2, "inputs": "sha256:11", "alpha": 1.0}) == {}
-    told = "is of beam_size=4 (now 2), other inputs, alpha=None (now 1.0): all inputs are decoded again\n"
-    assert capsys.readouterr().err == f"{journal_path(target)} {told}"
+    told = "is of beam_size=4 (now 2), other inputs, alpha=None (now 1.0): all inputs are decoded "
+    assert capsys.readouterr().err == f"{journal_path(target)} {told}again\n"
 
 
 def test_a_part_that_was_decoded_otherwise_is_refused(target: Path) -> None:

@@ -262,7 +262,7 @@ def test_a_signal_before_anything_has_begun_ends_it_at_once_with_the_same_code(
         child.send_signal(number)
         _, told = child.communicate(timeout=600)
     assert child.returncode == (code or 128 + number)
-    assert "nothing had begun, nothing is to be saved" in told
+    assert "training had not started; there is nothing to save" in told
     assert list(tmp_path.iterdir()) == []
 
 

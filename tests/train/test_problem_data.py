@@ -24,7 +24,7 @@ def test_that_examples_of_evaluation_are_cut_is_said_once(make_task, capsys):
     widest = max(batch["inputs"].size(1) for batch in batches)
     printed = capsys.readouterr().err
     assert widest == 8  # the larger of the two
-    assert printed.count("WARNING") == 1
+    assert printed.count("warning: ") == 1
     assert "split dev, are longer than 8 tokens and are cut to that" in printed
 
 

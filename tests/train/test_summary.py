@@ -163,7 +163,7 @@ def test_a_disk_that_fails_is_told_of_once_and_ends_nothing(tmp_path, capsys, mo
         summary.write("train", 1, REPORT)
         summary.write("train", 2, REPORT)
     printed = capsys.readouterr().err
-    assert printed.count("WARNING") == 1
+    assert printed.count("warning: ") == 1
     assert "No space left on device" in printed
     summary.write("train", 3, REPORT)
     summary.close()
