@@ -203,17 +203,17 @@ def check_alike(first: T2TModel, other: T2TModel) -> None:
       HParamsError: they differ.
     """
 
-    def told(model: T2TModel) -> str:
+    def described(model: T2TModel) -> str:
         targets = model.features.targets.items()
         return ", ".join(
             f"{name} ({_kind(model.modality(name))}, {feature.vocab_size:,} ids)"
             for name, feature in targets
         )
 
-    if told(first) != told(other):
+    if described(first) != described(other):
         raise HParamsError(
             "an ensemble is of models with the same targets, found in the same way, but one has "
-            f"{told(first)} and another {told(other)}. Leave one out."
+            f"{described(first)} and another {described(other)}. Leave one out."
         )
 
 

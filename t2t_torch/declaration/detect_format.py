@@ -152,11 +152,11 @@ def _encoding(path: Path) -> tuple[str, list[str]]:
         )
     shown = next(line for line in text.splitlines() if not line.isascii())
     at = next(place for place, one in enumerate(shown) if not one.isascii())
-    told = (
+    message = (
         f"{path.name} is not UTF-8. It is read as cp1252 (Windows Latin-1), where it says "
         f'{shown[max(0, at - 20) : at + 20]!r}; if that is wrong, change "encoding".'
     )
-    return "cp1252", [told]
+    return "cp1252", [message]
 
 
 def _is_utf8(line: bytes) -> bool:
@@ -231,7 +231,7 @@ def check_unpacked(path: Path) -> None:
         return
     start = _start(path)
     what, command = next(
-        (told for mark, told in _PACKED.items() if start.startswith(mark)), ("", "")
+        (message for mark, message in _PACKED.items() if start.startswith(mark)), ("", "")
     )
     if start[_TAR_MARK] == b"ustar":
         what, command = "a tar archive", "tar xf"
@@ -400,12 +400,12 @@ def _json(path: Path, full: Sequence[str], encoding: str) -> Sniffed:
     records, rows = _array_in(loaded)
     if rows:
         options = {"records": records} if records else {}
-        told = [f"the rows are the array at the key {records!r}."] if records else []
+        message = [f"the rows are the array at the key {records!r}."] if records else []
         made = _annotated(path, options, encoding)
         if made is None and all(isinstance(row, dict) for row in rows[:_LINES]):
             made = Sniffed("json", options)
         if made is not None:
-            return Sniffed(made.format, made.options, [*told, *made.doubts])
+            return Sniffed(made.format, made.options, [*message, *made.doubts])
     values = list(loaded.values()) if isinstance(loaded, dict) else [{}]
     if len(full) == 1 and not all(isinstance(value, dict) for value in values):
         return Sniffed("jsonl")  # one row
@@ -442,8 +442,8 @@ def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> Sniffed
     if len(made) < _SURE * len(rows) or not any(one.spans or one.choices for one in made):
         return None
     left_out = sum(not one.accepted for one in made)
-    told = f"{left_out} of {len(made)} texts are left out: their answer is not 'accept'."
-    return Sniffed("spans", options, [told] if left_out else [])
+    message = f"{left_out} of {len(made)} texts are left out: their answer is not 'accept'."
+    return Sniffed("spans", options, [message] if left_out else [])
 
 
 def _conll(lines: Sequence[str]) -> Sniffed:
@@ -496,9 +496,9 @@ def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
         options["header"] = False
         doubts.append(f"the first row is read as data, not as column names: {why}.")
     elif not any(map(_is_usual, rows[0])):
-        told = ", ".join(rows[0])
+        names = ", ".join(rows[0])
         doubts.append(
-            f"the first row is taken for the names of the columns ({told}); if it is data, write "
+            f"the first row is read as the column names ({names}); if it is data, write "
             '"options": {"header": false}.'
         )
     number = _decimal_comma(rows)
@@ -668,8 +668,8 @@ def neighbours(path: Path) -> Neighbours:
     if without_packing(path.name) in FILES.values() and _is_data_set(path.resolve().parent):
         made = neighbours(path.resolve().parent)
         names = ", ".join(one.name for one in _visible(path.resolve().parent))
-        told = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
-        return replace(made, doubts=[told, *made.doubts])
+        message = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
+        return replace(made, doubts=[message, *made.doubts])
     if path.is_dir() and not _is_data_set(path):
         return _inside(path)
     return _beside(path, list(_visible(path.parent)))
@@ -690,8 +690,8 @@ def _inside(folder: Path) -> Neighbours:
         return _beside(chosen[0], there)
     if chosen and len(endings) == 1 and not train:
         pattern = f"*{next(iter(endings))}"
-        told = f"all {len(chosen)} files are read: {pattern}."
-        return Neighbours(folder, {"train": pattern}, _name(folder / "part"), [told])
+        message = f"all {len(chosen)} files are read: {pattern}."
+        return Neighbours(folder, {"train": pattern}, _name(folder / "part"), [message])
     names = ", ".join(one.name for one in there[:10]) or "nothing"
     raise DataError(
         f"{folder} holds {names}; it is not clear what is to be learnt from. Give the file of the "

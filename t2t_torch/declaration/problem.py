@@ -431,18 +431,18 @@ class DeclaredProblem(FromJson):
             pass  # a bad row: reported when all rows are read
 
     def _nothing(self, split: Split, part: float, elsewhere: int) -> DataError:
-        told = f"{self.name!r} ({self.declared_in}): there is no row for {split.name.lower()!r}"
+        place = f"{self.name!r} ({self.declared_in}): there is no row for {split.name.lower()!r}"
         skipped = self.bad_records.listed[:1]
         if elsewhere and not part:
-            return DataError(f"{told}: all rows are held out. Give more rows, or smaller parts.")
+            return DataError(f"{place}: all rows are held out. Give more rows, or smaller parts.")
         if elsewhere:
             return DataError(
-                f"{told}: no training row falls into the {part:.1%} that are held out. Give more "
+                f"{place}: no training row falls into the {part:.1%} that are held out. Give more "
                 "rows, a larger part, or a file of its own: "
                 f'"files": {{"{split.name.lower()}": ...}}.'
             )
         why = f"; bad rows were left out, the first: {skipped[0]}" if skipped else ""
-        return DataError(f"{told} in its files{why}. Mend the files, or name others.")
+        return DataError(f"{place} in its files{why}. Correct the files, or name others.")
 
 
 class _Places:
@@ -497,7 +497,7 @@ def _class_of(content: str, path: Path) -> type[FromJson]:
     said = json.loads(content)
     declaration = Declaration.parse(said, path)
     common = {
-        "__doc__": _told(declaration) or f"Declared in {path}.",
+        "__doc__": _docstring(declaration) or f"Declared in {path}.",
         "__module__": __name__,
         "name": declaration.problem,
         "declaration": declaration,
@@ -520,10 +520,10 @@ def _class_of(content: str, path: Path) -> type[FromJson]:
     return cast("type[FromJson]", type(name, (DeclaredProblem, family), attributes))
 
 
-def _told(declaration: Declaration) -> str:
+def _docstring(declaration: Declaration) -> str:
     """Returns the description shown to users."""
-    told = {"Source": declaration.source, "Licence": declaration.licence}
-    lines = [declaration.description, *(f"{key}: {said}" for key, said in told.items() if said)]
+    fields = {"Source": declaration.source, "Licence": declaration.licence}
+    lines = [declaration.description, *(f"{key}: {said}" for key, said in fields.items() if said)]
     return "\n".join(line for line in lines if line)
 
 

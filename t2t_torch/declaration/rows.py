@@ -71,10 +71,10 @@ class RowFiles:
         named = {split: self.paths(split) for split in self.splits()}
         missing = [path for paths in named.values() for path in paths if not path.exists()]
         if missing:
-            told = "\n  ".join(dict.fromkeys(str(path) for path in missing))
+            listed = "\n  ".join(dict.fromkeys(str(path) for path in missing))
             raise DataError(
                 f"{self._declaration.problem!r} ({self._path}) reads files that are not there:\n"
-                f"  {told}\nPut them into the folder of raw files (--tmp_dir), or beside the "
+                f"  {listed}\nPut them into the folder of raw files (--tmp_dir), or beside the "
                 'declaration, or mend its "files".'
             )
         seen: dict[Path, Split] = {}
@@ -139,8 +139,10 @@ class RowFiles:
         found = {field: self._found(name, split) for field, name in named.items()}
         counts = {field: len(paths) for field, paths in found.items()}
         if len(set(counts.values())) > 1:
-            told = ", ".join(f"{n} for {field!r} ({named[field]})" for field, n in counts.items())
-            what = f"as many files for each field were expected, not {told}."
+            counted = ", ".join(
+                f"{n} for {field!r} ({named[field]})" for field, n in counts.items()
+            )
+            what = f"as many files for each field were expected, not {counted}."
             raise mistake(self._path, f"files.{self._owner(split)}", what)
         together = zip(*found.values(), strict=True)
         return [dict(zip(found, paths, strict=True)) for paths in together]
@@ -526,8 +528,8 @@ def _whole(value: Any, what: str) -> int:
 
 
 def _short(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 80 else told[:77] + "..."
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
 # Conversion of rows to samples.
@@ -617,8 +619,8 @@ class SampleMaker:
             raise
         except UnfitError as error:
             names = ", ".join(map(repr, column.column))
-            told = str(error).rstrip(".")
-            raise UnfitError(f"column {names} ({field!r}): {told}.") from None
+            message = str(error).rstrip(".")
+            raise UnfitError(f"column {names} ({field!r}): {message}.") from None
 
     def _check(self, field: str, value: Value, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value contradicts the declaration or the other fields."""

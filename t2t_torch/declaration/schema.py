@@ -253,7 +253,7 @@ class Declaration(_Part):
         try:
             return cls.model_validate(content)
         except pydantic.ValidationError as error:
-            raise RegistryError(_told(path, error)) from None
+            raise RegistryError(_format_error(path, error)) from None
 
 
 def content_of(path: Path) -> dict[str, Any]:
@@ -290,7 +290,7 @@ def mistake(path: Path, key: str, what: str) -> RegistryError:
     return RegistryError(f'{place(path, key.split(".")[-1])}: "{key}": {what}')
 
 
-def _told(path: Path, error: pydantic.ValidationError) -> str:
+def _format_error(path: Path, error: pydantic.ValidationError) -> str:
     lines = []
     for fault in error.errors():
         key = ".".join(str(part) for part in fault["loc"])
@@ -568,8 +568,8 @@ def _check_circle(names: tuple[str, ...], path: Path, within: tuple[str, ...]) -
     for name in names:
         base = _base_name(name, "problems", path)
         if base in within:
-            told = " -> ".join([*within[within.index(base) :], base])
-            raise mistake(path, "problems", f"a mixture cannot mix itself: {told}.")
+            cycle = " -> ".join([*within[within.index(base) :], base])
+            raise mistake(path, "problems", f"a mixture cannot mix itself: {cycle}.")
         if base in places and places[base].suffix == ".json":
             inner = content_of(places[base])
             if inner.get("kind") == MIXTURE:

@@ -196,11 +196,11 @@ class Probe:
 
     def __str__(self) -> str:
         """Returns a description of the measurement."""
-        told = ", ".join(
+        described = ", ".join(
             f"{name} {self.milliseconds[name]:.2f} ms ({self.gflops[name]:,.0f} GFLOP/s)"
             for name in self.milliseconds
         )
-        return f"activation_dtype=auto: a layer takes {told}: {self.choice}"
+        return f"activation_dtype=auto: a layer takes {described}: {self.choice}"
 
     @classmethod
     def of(cls, hparams: HParams, device: torch.device) -> Probe:

@@ -174,9 +174,9 @@ def metric_of(name: str, feature: Feature) -> Metric:
     found = metric(name)
     kinds = getattr(found, "of", WITH_IDS)
     if not isinstance(feature, kinds):
-        told = " or ".join(kind.__name__ for kind in kinds)
+        expected = " or ".join(kind.__name__ for kind in kinds)
         raise UsageError(
-            f"the metric {name!r} is of a target that is a {told}, and this one is a "
+            f"the metric {name!r} is of a target that is a {expected}, and this one is a "
             f"{type(feature).__name__}. Take it out of the problem's `metrics`."
         )
     if isinstance(found, type) and issubclass(found, Metric):

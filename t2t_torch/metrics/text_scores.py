@@ -129,8 +129,8 @@ def score(
         known = ", ".join(SCORES)
         raise UsageError(f"there is no score {', '.join(map(repr, unknown))}; scores are {known}.")
     if tokenize not in TOKENIZERS:
-        told = ", ".join(TOKENIZERS)
-        raise UsageError(f"BLEU has no tokenizer {tokenize!r}; there are {told}.")
+        known = ", ".join(TOKENIZERS)
+        raise UsageError(f"BLEU has no tokenizer {tokenize!r}; there are {known}.")
     return {name: SCORES[name](outputs, references, tokenize) for name in names}
 
 

@@ -83,14 +83,14 @@ class BadRecords:
 
     def report(self, place: Place, why: str) -> None:
         """Skips a record; under "fail", raises DataError with the place."""
-        told = f"{place}: {why}"
+        message = f"{place}: {why}"
         if self.policy == "fail":
             raise DataError(
-                f"{told.rstrip('.')}. Mend it, or leave bad records out:  --on_bad_record=skip"
+                f"{message.rstrip('.')}. Mend it, or leave bad records out:  --on_bad_record=skip"
             )
         self.count += 1
         if len(self.listed) < MAX_LISTED:
-            self.listed.append(told)
+            self.listed.append(message)
 
 
 Numbered = tuple[int, str | None]

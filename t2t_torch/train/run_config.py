@@ -354,7 +354,8 @@ def changed_fields(
         go_on = f"Go on with --hparams={restored}, or train in another --output_dir."
         leave = f"Leave {', '.join(refused)} as trained (--hparams={restored}, or nothing)."
         raise CheckpointError(
-            f"this output_dir was started with other hparams: {listed}. {go_on if trains else leave}"
+            f"this output_dir was started with other hparams: {listed}. "
+            + (go_on if trains else leave)
         )
     return [f"{name}: {old} -> {new}" for name, (old, new) in sorted(changes.items())]
 

@@ -523,9 +523,9 @@ class RunDirectory:
             source, copy = Path(data_dir) / name, self.path / name
             if copy.exists() and copy.read_bytes() != source.read_bytes():
                 raise CheckpointError(
-                    f"the vocabulary {source} differs from {copy}, with which this run started: its "
-                    "ids mean other words now. Train in another --output_dir, or point --data_dir "
-                    "to the data that this run began with."
+                    f"the vocabulary {source} differs from {copy}, with which this run started: "
+                    "its ids mean other words now. Train in another --output_dir, or point "
+                    "--data_dir to the data that this run began with."
                 )
 
     def lock(self) -> None:

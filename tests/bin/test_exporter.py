@@ -69,7 +69,9 @@ def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == f"{tmp_path / 'artifact'}: text_cnn of topics, step 7"
     assert "4.0 MiB, of these model.onnx 3.0" in printed[1]
-    assert "3 rows (2 of the dev split, 1 made up)" in printed[2] and "within 2.5e-07" in printed[2]
+    assert (
+        "3 rows (2 of the dev split, 1 synthetic)" in printed[2] and "within 2.5e-07" in printed[2]
+    )
     assert "accuracy 0.9000 -> 0.8990" in printed[3]
     assert "2.00 -> 1.00 ms an input" in printed[4]
     assert "onnxruntime-extensions" in printed[5]
