@@ -1,4 +1,4 @@
-"""The rules of the house: floors, the torch line, sizes, names, roots and docstrings."""
+"""Rules of form: layers, the torch line, sizes, names, roots and docstrings."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from t2t_torch.params import Params
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "t2t_torch"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-SHELVES = ("problems", "models", "hparams", "hooks", "schedules")
+REGISTRY_FOLDERS = ("problems", "models", "hparams", "hooks", "schedules")
 COMMANDS = sorted(
     path.stem for path in PACKAGE.glob("bin/*.py") if "\ndef main(" in path.read_text("utf-8")
 )
 
-# A room or file of the package -> its floor.  Imports run to the same floor or down.
-FLOORS = {
+# A subpackage or file of the package -> its layer.  Imports run to the same layer or down.
+LAYERS = {
     "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
     "search_space": 0, "settings": 0,
     "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
@@ -40,7 +40,7 @@ FLOORS = {
     "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6, "api": 6,
 }  # fmt: skip
 TORCH_LINE = 2
-"""The last floor above which nothing imports torch."""
+"""The last layer above which nothing imports torch."""
 
 TORCH = ("torch", "torchdata", "torchmetrics")
 HEAVY = {*TORCH, *"numpy pyarrow pydantic sentencepiece sacrebleu tensorboard yaml".split()}
@@ -114,7 +114,7 @@ def _imports(module: str) -> list[tuple[str, int, bool]]:
     return found
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     """`t2t_torch.data.shards` -> `data`; the package itself -> ``."""
     return [*module.split("."), ""][1]
 
@@ -124,7 +124,7 @@ def ours(module: str) -> bool:
 
 
 def test_every_room_has_a_floor() -> None:
-    assert {room(module) for module in TREES} - {""} <= FLOORS.keys()
+    assert {package_of(module) for module in TREES} - {""} <= LAYERS.keys()
 
 
 @pytest.mark.quick
@@ -132,10 +132,12 @@ def test_imports_run_to_the_same_floor_or_down() -> None:
     upward = [
         f"{module}:{line} imports {target}"
         for module in TREES
-        if room(module)
-        # Types may say what a room is handed from above; that import never happens.
+        if package_of(module)
+        # Types may say what a package is handed from above; that import never happens.
         for target, line in imports(module, of_types=False)
-        if ours(target) and room(target) and FLOORS[room(target)] > FLOORS[room(module)]
+        if ours(target)
+        and package_of(target)
+        and LAYERS[package_of(target)] > LAYERS[package_of(module)]
     ]
     assert not upward
 
@@ -152,7 +154,7 @@ def test_no_imports_run_in_a_circle() -> None:
     graph = {
         module: {target for target, _ in imports(module, of_types=False) if target in TREES}
         for module in TREES
-        if room(module)
+        if package_of(module)
     }
     done: set[str] = set()
 
@@ -171,9 +173,14 @@ def test_only_the_registry_reaches_a_shelf() -> None:
     reached = []
     for module in TREES:
         for target, line in imports(module):
-            shelf = room(target)
+            folder = package_of(target)
             own_hparams = module.replace(".models.", ".hparams.") == target
-            if ours(target) and shelf in SHELVES and shelf != room(module) and not own_hparams:
+            if (
+                ours(target)
+                and folder in REGISTRY_FOLDERS
+                and folder != package_of(module)
+                and not own_hparams
+            ):
                 reached.append(f"{module}:{line} imports {target}; look it up in the registry")
     assert not reached
 
@@ -183,7 +190,7 @@ def test_nothing_above_the_torch_line_imports_torch() -> None:
     assert not [
         f"{module}:{line}"
         for module in TREES
-        if FLOORS.get(room(module), 0) <= TORCH_LINE
+        if LAYERS.get(package_of(module), 0) <= TORCH_LINE
         for target, line in imports(module)
         if target.split(".")[0] in TORCH
     ]
@@ -198,7 +205,7 @@ def python(script: str, *arguments: str) -> str:
 
 
 def test_everything_above_the_torch_line_works_without_torch() -> None:
-    above = [module for module in TREES if FLOORS.get(room(module), 0) <= TORCH_LINE]
+    above = [module for module in TREES if LAYERS.get(package_of(module), 0) <= TORCH_LINE]
     script = (
         f"import importlib, sys\nfor name in {TORCH}: sys.modules[name] = None\n"
         f"for name in {above}: importlib.import_module(name)\nprint('imported')"
@@ -250,12 +257,12 @@ def test_a_file_has_one_subject() -> None:
     assert not long
 
 
-@pytest.mark.parametrize("room", ["t2t_torch", "tests", "benchmarks", "examples"])
-def test_no_line_has_more_than_100_characters(room: str) -> None:
+@pytest.mark.parametrize("package", ["t2t_torch", "tests", "benchmarks", "examples"])
+def test_no_line_has_more_than_100_characters(package: str) -> None:
     # ruff lets those be that end in a URL or in "# type: ignore".
     assert not [
         f"{path.relative_to(ROOT)}:{number} has {len(line)} characters"
-        for path in sorted((ROOT / room).rglob("*.py"))
+        for path in sorted((ROOT / package).rglob("*.py"))
         for number, line in enumerate(path.read_text("utf-8").split("\n"), 1)
         if len(line) > 100
     ]
@@ -301,7 +308,7 @@ def import_everything() -> None:
         importlib.import_module(module)
 
 
-def test_the_listing_of_the_shelves_is_what_importing_them_registers() -> None:
+def test_the_listing_of_the_registry_folders_is_what_importing_them_registers() -> None:
     import_everything()
     for kind in registry.KINDS:
         listed = {
@@ -327,7 +334,10 @@ def test_every_listed_name_is_found(kind: str) -> None:
 
 def test_a_shelf_holds_nothing_but_what_is_registered() -> None:
     for module, tree in TREES.items():
-        if room(module) not in SHELVES or module == f"t2t_torch.{room(module)}":
+        if (
+            package_of(module) not in REGISTRY_FOLDERS
+            or module == f"t2t_torch.{package_of(module)}"
+        ):
             continue
         things = [node for node in public(tree) if node in tree.body]
         unregistered = [
@@ -343,8 +353,11 @@ def test_a_shelf_holds_nothing_but_what_is_registered() -> None:
             # A model's layers and state stand in its file, a set's fields beside the set, and what
             # several problems of a file share in an abstract one.
             assert (
-                room(module) == "models"
-                or (room(module) == "hparams" and any(base.endswith("HParams") for base in bases))
+                package_of(module) == "models"
+                or (
+                    package_of(module) == "hparams"
+                    and any(base.endswith("HParams") for base in bases)
+                )
                 or "abstractmethod" in ast.unparse(node)
             ), told
 
@@ -360,7 +373,7 @@ def test_every_hyperparameter_has_a_meaning() -> None:
 
 
 def test_no_room_is_empty() -> None:
-    rooms = [path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"]
-    held = {path: [p for p in path.glob("*.py") if p.stem != "__init__"] for path in rooms}
-    empty = [path for path in rooms if not held[path]]
+    packages = [path for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    held = {path: [p for p in path.glob("*.py") if p.stem != "__init__"] for path in packages}
+    empty = [path for path in packages if not held[path]]
     assert not empty, f"{empty} hold nothing; make one when something is to stand in it"

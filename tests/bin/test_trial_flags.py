@@ -126,7 +126,7 @@ def test_weights_to_begin_with_are_refused_by_a_run_that_was_begun(run, tmp_path
     assert run(pause_at_step=2)[0] == 0
     done, content = run(warm_start_from=tmp_path / "other")
     assert done == 2
-    assert "was begun without --warm_start_from" in content
+    assert "was started without --warm_start_from" in content
     searcher = {**CONFIG["searcher"], "source_checkpoint": str(tmp_path / "other")}
     done, content = run(config={"searcher": searcher})
     assert done == 2
