@@ -7,13 +7,14 @@ import re
 import pytest
 
 import t2t_torch as t2t
+from t2t_torch import registry
 from t2t_torch.bin import compare
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Two short runs with different rates, on two problems with the same metrics."""
-    folder = tmp_path_factory.mktemp("compared")
+    folder, roots = tmp_path_factory.mktemp("compared"), registry._STATE.roots[:]
     rows = [
         {"text": f"{word} {n}", "label": word[0]} for word in ("good", "bad") for n in range(20)
     ]
@@ -34,7 +35,9 @@ def runs(tmp_path_factory):
             local_eval_frequency=2,
             hparams={"learning_rate_constant": rate, "batch_size": 64},
         )
-    return folder / "first", folder / "second"
+    yield folder / "first", folder / "second"
+    registry._STATE.roots[:] = roots
+    registry._STATE.forget_index()
 
 
 def test_settings_and_metrics_stand_side_by_side(runs, tmp_path, capsys):
