@@ -567,7 +567,7 @@ CASES: dict[str, Case] = {
     ),
     "all_distinct.csv": Case(
         table(text=TEXTS, label=[f"label{n}x" for n in IDS]), "text2self", {"targets": "text"},
-        "all different",
+        "all values differ",
     ),
     "constant.csv": Case(
         table(text=TEXTS, label=FEELINGS, source=["web"] * 240, lang=["en"] * 240), "text2class",
