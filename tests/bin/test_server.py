@@ -78,8 +78,8 @@ def test_models_have_the_names_of_their_folders_or_those_that_are_given(
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "either --artifact=PATH"),
-        (["--artifact=a", "--output_dir=run"], "either --artifact=PATH"),
+        ([], "t2t-server --artifact=artifact"),
+        (["--artifact=a", "--output_dir=run"], "t2t-server --artifact=artifact"),
         (["--artifact=a", "--checkpoint_path=3"], "--checkpoint_path is for --output_dir"),
         (["--artifact=a", "--decode_hparams=beam_size=2"], "--decode_hparams is for --output_dir"),
         (["--artifact=x/a", "--artifact=y/a"], "two models are called 'a'"),
