@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,12 @@ from t2t_torch.declaration.detect_format import (
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, located
 from t2t_torch.errors import DataError
+from t2t_torch.features.text import words_of
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.spans import TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.text.tokenizer import tokenize, word_expression
 
 # Inference of the problem kind from the columns of a file.
 
@@ -526,9 +529,35 @@ def _why_not(one: Look) -> str:
     return ""
 
 
+_WORDS = 20_000  # words from which a tokenizer is chosen
+_WHOLE = 0.95  # minimum fraction of them that it must not split
+
+
+def _of_words(made: Guess, words: Sequence[Sequence[str]], format_name: str) -> dict[str, Any]:
+    """Returns the features of words, and the tokenizer for texts in place of words."""
+    if made.kind not in _TAGGED:
+        return {}
+    tokenizer = TOKENIZER if format_name == "spans" else _tokenizer(words)
+    settings = {"settings": {"tokenizer": tokenizer}} if tokenizer else {}
+    # The model then reads unknown words, and words that occur once, by their characters.
+    return {"features": {"characters": 12, "shape": True}, **settings}
+
+
+def _tokenizer(words: Sequence[Sequence[str]]) -> str:
+    """Returns the tokenizer that splits the fewest words; "" if it splits too many."""
+    some = list(itertools.islice(itertools.chain.from_iterable(words), _WORDS))
+    whole = {
+        name: sum(len(tokenize(word, word_expression(name))) == 1 for word in some)
+        for name in ("words", "clitics", "punctuation")
+    }
+    best = max(whole, key=whole.__getitem__)
+    return best if some and whole[best] >= _WHOLE * len(some) else ""
+
+
 _SAMPLES = 2
 _FEW_ROWS = 500
 _VOCAB_SIZE = 8000
+_TAGGED = ("intentslot", "text2tags")
 _WITHOUT_VOCAB_SIZE = ("intentslot", "text2tags", "text2tree", "spanqa", "image2class")
 
 
@@ -582,6 +611,8 @@ def draft(path: Path) -> Draft:
     made = Guess("text2text") if parallel else guess(sniffed.format, table)
     fitting, unfit = (found, []) if parallel else _fitting(found, sniffed, made)
     content = _content(fitting, sniffed, made, table, parallel=parallel)
+    beside = _absent(found.folder, content["problem"])
+    content |= _of_words(made, _words_of(content, beside, found.folder), sniffed.format)
     doubts = [*found.doubts, *sniffed.doubts, *made.doubts]
     notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
@@ -590,11 +621,7 @@ def draft(path: Path) -> Draft:
             f"no evaluation file was found: {part:.0%} of the training rows are held out, chosen "
             "by a hash of their content."
         )
-    beside = _absent(found.folder, content["problem"])
-    problem: Any = problem_of(content, beside)
-    problem.bad_records = BadRecords("skip")
-    problem.prepare(found.folder)
-    samples = problem.generate_samples(found.folder, Split.TRAIN)
+    problem, samples = _samples(content, beside, found.folder)
     first = list(itertools.islice(samples, _SAMPLES))
     for _ in itertools.islice(samples, _FEW_ROWS):
         pass  # its report of bad rows is used below
@@ -604,6 +631,24 @@ def draft(path: Path) -> Draft:
         for meaning, other in made.alternatives[:_ALTERNATIVES]
     ]
     return Draft(content, beside, first, doubts, notes, others, bool(bad))
+
+
+def _samples(
+    content: Mapping[str, Any], path: Path, folder: Path
+) -> tuple[Any, Iterator[dict[str, Any]]]:
+    """Returns the problem of a declaration, and its training samples without bad rows."""
+    problem: Any = problem_of(content, path)
+    problem.bad_records = BadRecords("skip")
+    problem.prepare(folder)
+    return problem, problem.generate_samples(folder, Split.TRAIN)
+
+
+def _words_of(content: Mapping[str, Any], path: Path, folder: Path) -> list[Sequence[str]]:
+    """Returns the words of the first samples of a problem of tags; none of others."""
+    if content["kind"] not in _TAGGED:
+        return []
+    _, samples = _samples(content, path, folder)
+    return [words_of(one["inputs"]) for one in itertools.islice(samples, _FEW_ROWS)]
 
 
 def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbours, list[str]]:

@@ -584,3 +584,32 @@ def test_tags_are_counted_in_their_own_rows():
     odd = {"words": Look("words", [*words, None]), "tags": Look("tags", [None, *tags])}
     with pytest.raises(DataError, match="no column of texts"):
         guess("jsonl", Table(odd, 4, BadRecords(), {}))
+
+
+@pytest.mark.parametrize(
+    ("words", "tokenizer"),
+    [
+        ("Mr state-of-the-art don't , 3.5 .", "words"),
+        ("I do n't like Germany 's car .", None),  # "n't" is split by all
+        ("Germany 's car , Rome 's car .", "clitics"),
+        ("don ' t , state - of .", "words"),
+        ("I saw New York.", None),
+    ],
+)
+def test_tags_have_characters_and_the_tokenizer_of_their_words(
+    words: str, tokenizer: str | None, tmp_path: Path
+):
+    lines = [f"{word} {'XY'[n % 2]}" for n, word in enumerate(words.split())]
+    sentences = ("\n".join([*lines, f"{n} X"]) for n in range(40))
+    (tmp_path / "tags.conll").write_text("\n\n".join(sentences), "utf-8")
+    content = draft(tmp_path / "tags.conll").content
+    assert content["features"] == {"characters": 12, "shape": True}
+    assert content.get("settings", {}).get("tokenizer") == tokenizer
+
+
+def test_texts_with_spans_have_the_tokenizer_of_their_reader(tmp_path: Path):
+    row = {"text": "I saw New York-based Ann.", "spans": [{"start": 6, "end": 14, "label": "city"}]}
+    rows = [json.dumps({**row, "text": f"{row['text']} {n}"}) for n in range(40)]
+    (tmp_path / "spans.jsonl").write_text("\n".join(rows), "utf-8")
+    content = draft(tmp_path / "spans.jsonl").content
+    assert content["settings"] == {"tokenizer": "punctuation"}
