@@ -152,7 +152,7 @@ def test_an_average_is_decoded_and_evaluated_but_not_trained_on(run, data_dir, t
         (["--steps=3"], "no checkpoint of step 3. It has: [2, 4, 6, 8]"),
         (["--steps=last"], "expected numbers of steps"),
         (["--steps=2", "--best=1"], "give one of them"),
-        (["--n=0"], "--n=0: 0 is not a positive integer"),
+        (["--n=0"], "--n=0: expected a positive integer"),
     ],
 )
 def test_what_cannot_be_averaged_is_refused(run, tmp_path, capsys, flags, message):

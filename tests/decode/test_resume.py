@@ -142,7 +142,7 @@ def test_another_model_of_the_same_weights_restarts(
         monkeypatch.setattr(predictor.model, "features", features)
     assert decode_file(predictor, source, target, hparams).before == 0
     told = {"problem": "problem=tiny_algo (now dates_to_iso)", "hparams": "other hparams"}
-    assert f"out.part is of {told[change]}: all is decoded" in capsys.readouterr().err
+    assert f"out.part is of {told[change]}: all inputs are decoded again" in capsys.readouterr().err
 
 
 def test_other_wishes_of_the_same_inputs_begin_anew(
