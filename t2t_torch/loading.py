@@ -114,9 +114,19 @@ def _load_of_run(
 
 def trial_of(path: str | Path) -> str:
     """Returns the name of the trial of a run or of exported weights; empty if there is none."""
+    return _recorded(path, "trial")
+
+
+def decode_defaults(path: str | Path | None) -> str:
+    """Returns the decoding settings of a run, such as those of the library it comes from."""
+    return _recorded(path, "decode_hparams") if path else ""
+
+
+def _recorded(path: str | Path, field: str) -> str:
+    """Returns a field of the task of a run; empty if there is none."""
     try:
-        record = json.loads((Path(path) / _TASK).read_bytes())
-        return str(record.get("trial", ""))
+        record = json.loads((Path(path).expanduser() / _TASK).read_bytes())
+        return str(record.get(field, ""))
     except (OSError, ValueError, AttributeError):
         return ""  # the reader of the file reports the error
 

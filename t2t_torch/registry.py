@@ -28,7 +28,7 @@ import json
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
@@ -616,6 +616,15 @@ def add_declarations(data_dir: str | Path | None) -> None:
         import_usr_dir(folder)
 
 
+def add_declaration(declaration: Mapping[str, Any]) -> None:
+    """Registers the declaration that a run carries; does nothing if there is none.
+
+    A problem of this name in a registry folder takes precedence: the user may have written one.
+    """
+    if declaration:
+        _STATE.carried[str(declaration["problem"])] = dict(declaration)
+
+
 def usr_dirs() -> list[str]:
     """Lists the absolute paths of the users' directories, in the order of addition."""
     return [str(root) for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
@@ -653,6 +662,7 @@ class _State:
         # Sets and ranges of hyperparameters share a registry folder.
         self.roots = [PACKAGE / root for root in dict.fromkeys(_BUILT_IN_FOLDERS.values())]
         self.objects: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
+        self.carried: dict[str, dict[str, Any]] = {}  # declarations of runs, by problem
         self._index: dict[str, dict[str, Entry]] | None = None
 
     def index(self) -> dict[str, dict[str, Entry]]:
@@ -761,6 +771,9 @@ def _find(kind: str, name: str) -> Any:
             for source in [Path(declared.path)] if declared else unread:
                 if source.is_relative_to(root) and source.suffix == ".py":
                     import_source(source, root, f"{_TITLES[kind]} {name!r}")
+    if name not in _STATE.objects[kind] and kind == "problem" and name in _STATE.carried:
+        maker = importlib.import_module("t2t_torch.declaration.problem")
+        return type(maker.problem_of(_STATE.carried[name], Path(f"{name}.json")))
     if name not in _STATE.objects[kind]:
         raise RegistryError(_missing(kind, name))
     obj, place = _STATE.objects[kind][name]
@@ -852,7 +865,8 @@ def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
                 f", or name its folder yourself: --t2t_usr_dir={folder} (in Python "
                 f"t2t_torch.registry.import_usr_dir({folder!r}))"
             )
-            check_code(run, folder, alternative=given)
+            if has_python(Path(folder)):
+                check_code(run, folder, alternative=given)
             import_usr_dir(folder)
         else:
             missing.append(folder)

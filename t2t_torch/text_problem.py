@@ -69,6 +69,9 @@ class TextProblem(Problem):
       splits_words: True to split texts into words at spaces, for a word vocabulary; False if they
         are lists of words.
       use_vocab_from_other_problem: name of the problem whose vocabulary is shared.
+      vocabularies: by text field, the user's vocabulary file in the data folder.  Fields may have
+        the same file, or files of their own; the suffix is that of a vocabulary type.  Takes the
+        place of `vocab_type` and `approx_vocab_size`.
       class_labels: class labels; if empty, those of the training samples.
       dense_size: size of the additional input "dense", a list of numbers; 0 for none.
       row_weight: True if the field "weight" is the weight of a sample in the loss.
@@ -82,6 +85,7 @@ class TextProblem(Problem):
     lower_case_words: ClassVar[bool] = False
     oov_token: ClassVar[str | None] = None
     use_vocab_from_other_problem: ClassVar[str | None] = None
+    vocabularies: ClassVar[Mapping[str, str]] = {}
     class_labels: ClassVar[tuple[str, ...]] = ()
     dense_size: ClassVar[int] = 0
     row_weight: ClassVar[bool] = False
@@ -92,6 +96,7 @@ class TextProblem(Problem):
         "oov_token",
     )
     optional_setting_names: ClassVar[tuple[str, ...]] = (
+        "vocabularies",
         "min_word_count",
         "lower_case_words",
         "class_labels",
@@ -101,7 +106,10 @@ class TextProblem(Problem):
 
     @property
     def vocab_filename(self) -> str | None:
-        """Name of the vocabulary file in the data folder; None if there is none."""
+        """Name of the vocabulary file in the data folder; None if there is none, or several."""
+        if self.vocabularies:
+            files = set(self.vocabularies.values())
+            return files.pop() if len(files) == 1 else None
         if self.use_vocab_from_other_problem is not None:
             return self._vocab_owner().vocab_filename
         if self.vocab_type is VocabType.CHARACTER:
@@ -112,12 +120,15 @@ class TextProblem(Problem):
     @property
     def vocab_files(self) -> tuple[str, ...]:
         """Files of the vocabulary, if there is one, of labels and of moments."""
-        own = (self.vocab_filename,) if self.vocab_filename is not None else ()
+        shared = self.vocab_filename
+        own = tuple(self.vocabularies.values()) or ((shared,) if shared is not None else ())
         return tuple(dict.fromkeys((*own, *super().vocab_files)))
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
-        """The vocabulary file, if it belongs to another problem or is the user's word list."""
+        """The vocabulary files that belong to another problem or are the user's."""
+        if self.vocabularies:
+            return tuple(dict.fromkeys(self.vocabularies.values()))
         borrowed = self.use_vocab_from_other_problem is not None
         is_given = borrowed or self.vocab_type is VocabType.TOKEN
         return (self.vocab_filename,) if is_given and self.vocab_filename is not None else ()
@@ -131,7 +142,7 @@ class TextProblem(Problem):
     def learners(self) -> Sequence[VocabularyBuilder]:
         """Builders of the vocabulary, unless it is shared, and of the moments of "dense"."""
         learners: list[VocabularyBuilder] = []
-        file = self.vocab_filename
+        file = self.vocab_filename  # None also if each field has its own
         if file is not None and file not in self.kept_vocab_files:
             size = self.approx_vocab_size
             if self.vocab_type is VocabType.SUBWORD:
@@ -157,6 +168,13 @@ class TextProblem(Problem):
             if file is not None and not (data_dir / file).exists():
                 owner.prepare(tmp_dir)
                 owner.build_vocab(data_dir, tmp_dir)
+        elif missing := [f for f in self.vocabularies.values() if not (data_dir / f).exists()]:
+            raise DataError(
+                f"{self.name!r} has the vocabularies {', '.join(dict.fromkeys(missing))}, which "
+                f"are not in {data_dir}. Copy them there, for example from the run directory."
+            )
+        elif self.vocabularies:
+            pass
         elif self.vocab_type is VocabType.TOKEN and not (data_dir / self._file).exists():
             raise DataError(
                 f"{self.name!r} has a vocabulary of whole words, {self._file}, which is not there. "
@@ -173,9 +191,25 @@ class TextProblem(Problem):
         Raises:
           DataError: the vocabulary is missing or malformed.
         """
+        if self.vocabularies:
+            return self.encoder_of(self.text_fields[0], directory)
         if self.vocab_filename is None:
             return ByteEncoder()
-        path = self._there(directory, self._file)
+        return self._encoder_in(self._there(directory, self._file))
+
+    def encoder_of(self, field: str, directory: Path) -> TextEncoder:
+        """Returns the text encoder of a field; see `encoder`."""
+        if not self.vocabularies:
+            return self.encoder(directory)
+        if field not in self.vocabularies:
+            raise DataError(
+                f"`vocabularies` of {self.name!r} names no file for {field!r}. It names files for "
+                f"{', '.join(self.vocabularies)}: add that field."
+            )
+        return self._encoder_in(self._there(directory, self.vocabularies[field]))
+
+    def _encoder_in(self, path: Path) -> TextEncoder:
+        """Returns the encoder of a vocabulary file."""
         if path.suffix == ".tokens":
             return TokenEncoder.load(path, replace_oov=self.oov_token)
         if path.suffix == ".words":
@@ -184,6 +218,17 @@ class TextProblem(Problem):
         if path.suffix == ".symbols":
             return CharacterEncoder.load(path)
         return load_subwords(path)
+
+    def text_features(self, fields: Iterable[str], directory: Path) -> dict[str, Text]:
+        """Returns the features of text fields; those of one vocabulary share an encoder."""
+        made: dict[str | None, Text] = {}
+        features = {}
+        for field in fields:
+            file = self.vocabularies.get(field) if self.vocabularies else self.vocab_filename
+            if file not in made:
+                made[file] = Text(self.encoder_of(field, directory))
+            features[field] = made[file]
+        return features
 
     def dense(self, directory: Path) -> dict[str, Feature]:
         """Returns the feature "dense", if there is one."""
@@ -226,7 +271,8 @@ class TextProblem(Problem):
 
     def _there(self, directory: Path, file: str) -> Path:
         if not (directory / file).exists():
-            kind = "vocabulary" if file == self.vocab_filename else "learnt file"
+            texts = (self.vocab_filename, *self.vocabularies.values())
+            kind = "vocabulary" if file in texts else "learnt file"
             raise DataError(
                 f"The {kind} of {self.name!r}, {directory / file}, is not there. "
                 f"Make it:  {datagen_command(self.name, directory)}"
@@ -263,8 +309,9 @@ class TextProblem(Problem):
 class Text2TextProblem(TextProblem):
     """Text-to-text problem: `generate_samples` yields {"inputs": str, "targets": str}.
 
-    Inputs and targets share a vocabulary.  A subword vocabulary is built from both sides of the
-    training samples; a token vocabulary is the user's file in the data folder.
+    Inputs and targets share a vocabulary, unless `vocabularies` names two.  A subword vocabulary is
+    built from both sides of the training samples; a token vocabulary is the user's file in the data
+    folder.
 
     Attributes:
       has_inputs: False for a language model, whose samples are {"targets": str}.
@@ -274,11 +321,12 @@ class Text2TextProblem(TextProblem):
     has_inputs: ClassVar[bool] = True
 
     def stored_features(self, directory: Path) -> Features:
-        """Returns the text features, which share an encoder."""
-        text = Text(self.encoder(directory))
-        inputs = {"inputs": text} if self.has_inputs else {}
+        """Returns the text features."""
+        fields = ("inputs", "targets") if self.has_inputs else ("targets",)
+        texts: dict[str, Feature] = {**self.text_features(fields, directory)}
+        targets = {"targets": texts.pop("targets")}
         dense = self.dense(directory) if self.has_inputs else {}
-        return Features({**inputs, **dense}, {"targets": text}, notes=self.weights())
+        return Features({**texts, **dense}, targets, notes=self.weights())
 
 
 class Text2SelfProblem(Text2TextProblem):

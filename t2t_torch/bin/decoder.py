@@ -110,7 +110,7 @@ def _run() -> int:
     from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.loading import trial_of
 
-    hparams = parse_decode_hparams(_settings())
+    hparams = parse_decode_hparams(_settings(), defaults=_defaults())
     if _flag("help_decode_hparams"):
         print(hparams.describe(), end="")
         return 0
@@ -136,6 +136,16 @@ def _settings() -> str:
     if any(item.partition("=")[0].strip() == "shards" for item in settings.split(",")):
         raise UsageError("--decode_shards and --decode_hparams=shards=...: give one of them.")
     return f"shards={_flag('decode_shards')},{settings}".removesuffix(",")
+
+
+def _defaults() -> str:
+    """Returns the decoding settings of the run; none for scores, which read no search."""
+    from t2t_torch.loading import decode_defaults
+
+    run, checkpoint = _flag("output_dir"), _flag("checkpoint_path")
+    if not run and checkpoint:
+        run = str(Path(checkpoint).resolve().parent)
+    return "" if _flag("score_file") or not run else decode_defaults(run.split(",")[0])
 
 
 def _check_flags(hparams: DecodeHParams) -> None:

@@ -10,6 +10,7 @@ from t2t_torch.bin.trainer_flags import eval_split, flag
 from t2t_torch.decode.checkpoints import CheckpointDecoder, Decodes, score_names
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
+from t2t_torch.loading import decode_defaults
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.train.experiment import DeletedError
 from t2t_torch.train.run_page import choose_samples, show_samples
@@ -58,7 +59,8 @@ class DecodingSchedule:
             Path(flag(name)) if flag(name) else None
             for name in ("decode_from_file", "decode_to_file", "decode_reference")
         )
-        hparams = parse_decode_hparams(flag("decode_hparams"))
+        defaults = decode_defaults(directory.path)
+        hparams = parse_decode_hparams(flag("decode_hparams"), defaults=defaults)
         hparams.check_of_checkpoints("t2t-trainer")
         of_data = flag("schedule").endswith("_data")
         if source is not None and not of_data:

@@ -230,8 +230,10 @@ def _files() -> tuple[Files | None, DecodeHParams]:
     from t2t_torch.decode.evaluation import Files
     from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.files import check_target
+    from t2t_torch.loading import decode_defaults
 
-    hparams = parse_decode_hparams(_flag("decode_hparams"))
+    defaults = decode_defaults((_flag("output_dir") or "").split(",")[0])
+    hparams = parse_decode_hparams(_flag("decode_hparams"), defaults=defaults)
     if not _flag("output"):
         if _flag("decode_hparams"):
             raise UsageError("--decode_hparams: texts are decoded for --output alone. Give it.")

@@ -105,7 +105,7 @@ def _run() -> int:
 
 def export() -> str:
     """Exports the run of the flags; returns a summary."""
-    from t2t_torch.loading import trial_of
+    from t2t_torch.loading import decode_defaults, trial_of
 
     shared.require(FLAGS, "output_dir", "export_dir")
     if _flag("checkpoint") and _flag("checkpoint_path"):
@@ -130,7 +130,11 @@ def export() -> str:
         overwrite=_flag("overwrite"),
         form=_flag("format"),
         others=tuple(others),
-        decode_hparams=parse_decode_hparams(_flag("decode_hparams"), to_write=False),
+        decode_hparams=parse_decode_hparams(
+            _flag("decode_hparams"),
+            defaults=decode_defaults(first) if _flag("format") == "onnx" else "",
+            to_write=False,
+        ),
     )
     request.check()
     return str(_exporter(request, is_trial=is_trial).export(request))

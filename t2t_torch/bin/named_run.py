@@ -100,10 +100,11 @@ def record(directory: RunDirectory) -> TaskRecord:
     from t2t_torch.train.run_directory import TaskRecord
 
     names = {name: flag(name) for name in ("problem", "model", "hparams_set")}
-    steps = 0
+    steps, carried = 0, {}
     if directory.exists or directory.has_checkpoints:
         known = directory.task()
         steps = known.train_steps
+        carried = known.model_dump(include={"declaration", "decode_hparams"})
         names = {name: requested or getattr(known, name) for name, requested in names.items()}
         open_usr_dirs(known, names)
     else:
@@ -118,6 +119,7 @@ def record(directory: RunDirectory) -> TaskRecord:
         usr_dirs=tuple(registry.usr_dirs()),
         train_steps=steps,
         version=t2t_torch.__version__,
+        **carried,
     )
     if directory.exists:
         directory.check_is_of(named)
@@ -130,6 +132,7 @@ def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
     Raises:
       UsageError: a folder no longer exists, and the given ones do not declare its names.
     """
+    registry.add_declaration(known.declaration)
     missing = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
     new = [folder for folder in registry.usr_dirs() if folder not in known.usr_dirs]
     for folder in known.usr_dirs:

@@ -189,11 +189,12 @@ def _sources() -> list[Source]:
 
 def _run_source(folder: Path) -> Source:
     from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.loading import decode_defaults
     from t2t_torch.serve.model import ServedModel
     from t2t_torch.serve.repository import Source
     from t2t_torch.serve.run_model import run_model
 
-    hparams = parse_decode_hparams(_flag("decode_hparams"))
+    hparams = parse_decode_hparams(_flag("decode_hparams"), defaults=decode_defaults(folder))
 
     def load(name: str, version: str, path: Path) -> ServedModel:
         checkpoint, threads = _flag("checkpoint_path"), _flag("threads")

@@ -114,16 +114,18 @@ def _hparams() -> DecodeHParams:
       UsageError: a setting is given twice, or does not apply to this command.
     """
     from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.loading import decode_defaults
 
     settings: list[str] = [_flag("decode_hparams")] if _flag("decode_hparams") else []
     named = [item.partition("=")[0].strip() for item in _flag("decode_hparams").split(",")]
     for name in _OF_SEARCH:
-        if _flag(name) == FLAGS[name].default:
+        if _flag(name) == FLAGS[name].default and not FLAGS[name].present:
             continue
         if name in named:
             raise UsageError(f"--{name} and --decode_hparams={name}=...: give one of them.")
         settings.append(f"{name}={_flag(name)}")
-    hparams = parse_decode_hparams(",".join(settings))
+    defaults = decode_defaults(_flag("model_dir"))
+    hparams = parse_decode_hparams(",".join(settings), defaults=defaults)
     hparams.check_of_checkpoints("t2t-translate-all")
     hparams.check_of_files("--source")
     return hparams

@@ -35,7 +35,7 @@ from t2t_torch.readers.formats import FORMATS, format_of
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.subword import SmallVocabularyError
 from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
-from t2t_torch.text_problem import TextProblem, VocabType
+from t2t_torch.text_problem import Text2TextProblem, TextProblem, VocabType
 
 # Conversion of a declaration to class attributes.
 
@@ -180,7 +180,32 @@ def _vocabulary(declaration: Declaration) -> dict[str, Any]:
         attributes["approx_vocab_size"] = declaration.vocab_size
     if declaration.use_vocab_from_other_problem is not None:
         attributes["use_vocab_from_other_problem"] = declaration.use_vocab_from_other_problem
+    if declaration.vocabularies:
+        attributes["vocabularies"] = dict(declaration.vocabularies)
     return attributes
+
+
+def _check_vocabularies(declaration: Declaration, path: Path, family: type[Problem]) -> None:
+    """Raises RegistryError if "vocabularies" does not name a file for each text field."""
+    given, key = declaration.vocabularies, "vocabularies"
+    if not given:
+        return
+    fields = family.text_fields if issubclass(family, TextProblem) else ()
+    for field in given:
+        if field not in fields:
+            what = f"kind {declaration.kind!r} has no such text.{nearest(field, fields)}"
+            raise mistake(path, f"{key}.{field}", what)
+    if missing := [field for field in fields if field not in given]:
+        raise mistake(path, key, f"names no file for {', '.join(missing)}; each text needs one.")
+    if len(set(given.values())) > 1 and not issubclass(family, Text2TextProblem):
+        raise mistake(path, key, f"the texts of kind {declaration.kind!r} have one vocabulary.")
+    for field, file in given.items():
+        if Path(file).name != file or not file.startswith("vocab."):
+            what = f"expected the name of a file, vocab.NAME.SUFFIX, not {file!r}."
+            raise mistake(path, f"{key}.{field}", what)
+    others = ("vocab_type", "vocab_size", "use_vocab_from_other_problem")
+    if both := [name for name in others if getattr(declaration, name) is not None]:
+        raise mistake(path, both[0], f'"{key}" names the files. Give one of them.')
 
 
 def _beside(declaration: Declaration) -> dict[str, Any]:
@@ -227,6 +252,7 @@ def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: typ
         for key in ("vocab_type", "vocab_size", "use_vocab_from_other_problem"):
             if getattr(declaration, key) is not None:
                 raise mistake(path, key, f"kind {name!r} has no vocabulary.")
+    _check_vocabularies(declaration, path, family)
     labelled = [value for value in kind.fields.values() if value in _LABELLED]
     if declaration.labels and len(labelled) != 1:
         raise mistake(path, "labels", f"kind {name!r} has none that could be given.")

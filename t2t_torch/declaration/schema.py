@@ -202,6 +202,7 @@ class Declaration(_Part):
       vocab_type: units of the vocabulary, such as words or subwords.
       vocab_size: target number of ids of a learned vocabulary.
       use_vocab_from_other_problem: the problem whose vocabulary is shared.
+      vocabularies: by text field, the user's vocabulary file in the data folder.
       labels: the labels; if empty, those of the training rows.
       features: additional features of a row or its words.
       settings: settings of the kind, such as {"size": 3} for "text2real".
@@ -227,6 +228,7 @@ class Declaration(_Part):
     vocab_type: Literal["subword", "word", "character", "symbol", "token"] | None = None
     vocab_size: Annotated[pydantic.StrictInt, pydantic.Field(ge=4, le=LARGEST)] | None = None
     use_vocab_from_other_problem: str | None = None
+    vocabularies: Mapping[str, str] = {}
     labels: tuple[str, ...] = ()
     features: Beside = Beside()
     settings: Mapping[str, Any] = {}

@@ -550,14 +550,38 @@ class DecodeHParams(SearchHParams):
         return self.delimiter.replace(r"\n", "\n").replace(r"\t", "\t")
 
 
+def with_defaults(text: str, defaults: str) -> str:
+    """Returns settings, preceded by those defaults that they leave open.
+
+    Settings of the beam do not precede other searches: greedy search and sampling.
+
+    Args:
+      text: names and values, "beam_size=1".
+      defaults: names and values of a run, `TaskRecord.decode_hparams`.
+    """
+    given = dict(_items(text))
+    unread = set(given)
+    if given.get("sampling_method", "argmax") != "argmax" or given.get("beam_size") == "1":
+        unread |= {"return_beams", *OF_SEARCH}
+    kept = [f"{name}={value}" for name, value in _items(defaults) if name not in unread]
+    return ",".join([*kept, *([text] if text else [])])
+
+
+def _items(text: str) -> list[tuple[str, str]]:
+    """Returns the names and values of "beam_size=4,alpha=0.6"."""
+    parts = [item.partition("=") for item in text.split(",") if item.strip()]
+    return [(name.strip(), value.strip()) for name, _, value in parts]
+
+
 def parse_decode_hparams(
-    text: str, source: str = "--decode_hparams", *, to_write: bool = True
+    text: str, source: str = "--decode_hparams", *, defaults: str = "", to_write: bool = True
 ) -> DecodeHParams:
     """Parses "beam_size=4,alpha=0.6".
 
     Args:
       text: names and values.
       source: source of the text, for messages.
+      defaults: values of a run for names that `text` leaves open.
       to_write: True if outputs are written in the format `output_format`; False for a graph, which
         returns them itself.
 
@@ -571,7 +595,7 @@ def parse_decode_hparams(
                 f"{source}: nothing here reads tensor2tensor's {name!r}: {REFUSED[name]}. "
                 "Leave it out."
             )
-    hparams = DecodeHParams().parse(text, source)
+    hparams = DecodeHParams().parse(with_defaults(text, defaults), source)
     if hparams.write_beam_scores and not hparams.writes_several:
         raise HParamsError(
             f"{source}: write_beam_scores=true does nothing alone (nor in tensor2tensor). Expected "

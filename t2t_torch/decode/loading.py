@@ -14,7 +14,7 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.tensors import load_weights
-from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
 from t2t_torch.decode.tree_predictor import TreePredictor
@@ -71,7 +71,7 @@ def load(
         folder, which may be relative to `run_dir`.  Default: the newest complete checkpoint.  If
         the run keeps averaged weights, those are loaded.
       problem: the problem to load from a run of several problems.
-      hparams: decoding settings.
+      hparams: decoding settings; default: those of the run.
       device: default: a GPU if there is one, else the CPU.
 
     Raises:
@@ -86,6 +86,8 @@ def load(
         loaded = load_run(run_dir, checkpoint, problem)
     else:
         loaded = as_one([load_member(path, checkpoint, problem) for path in run_dir])
+    if hparams is None:
+        hparams = parse_decode_hparams("", defaults=loaded.info.task.decode_hparams)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     arguments = loaded.model.to(device), loaded.problem, loaded.features
@@ -345,6 +347,7 @@ def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TMo
       UsageError: a folder comes with the run, and the run is not trusted.
     """
     missing = import_usr_dirs(run.path, task.usr_dirs)
+    registry.add_declaration(task.declaration)
     try:
         return registry.problem(task.problem), registry.model(task.model)
     except RegistryError as error:

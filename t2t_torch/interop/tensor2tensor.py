@@ -21,36 +21,7 @@ from torch import Tensor, nn
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.hparam import HParams
-
-# Loading of weights from variables of another library.
-
-
-def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Loads weights by their names in this library.
-
-    Args:
-      model: model to load into.
-      weights: all weights of the model by name.
-
-    Raises:
-      CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
-        ten are named.
-    """
-    own = model.state_dict()
-    faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
-    for name, here in own.items():
-        if name not in weights:
-            faults.append(f"there is no variable for {name}")
-        elif weights[name].shape != here.shape:
-            shapes = [list(weights[name].shape), list(here.shape)]
-            faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
-    if faults:
-        raise CheckpointError(
-            "the variables do not fit the model:\n  "
-            + "\n  ".join(faults[:10])
-            + "\nMake the model from the run's own hparams.json and vocabularies."
-        )
-    model.load_state_dict(weights)
+from t2t_torch.interop.importer import load_all
 
 
 def is_training_state(name: str) -> bool:

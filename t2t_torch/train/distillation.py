@@ -95,6 +95,7 @@ class _Run(NamedTuple):
         run = RunDirectory(folder.resolve().parent if match else folder)
         task = run.task()
         import_usr_dirs(run.path, task.usr_dirs)
+        registry.add_declaration(task.declaration)
         problem, model_class = registry.problem(task.problem), registry.model(task.model)
         several = isinstance(problem, MultiProblem)
         parts = problem.components if several else [problem]

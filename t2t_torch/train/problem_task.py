@@ -434,6 +434,7 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
 def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
     task = run.task()
     import_usr_dirs(run.path, task.usr_dirs)
+    registry.add_declaration(task.declaration)
     return task, registry.problem(task.problem)
 
 

@@ -497,12 +497,12 @@ def open_data(
     here = (task.hparams.optimizer_multistep_accumulate_steps or 1) * world.size
     epoch = 0 if source.report.mixed_tokens else source.report.batches
     fault = ""
-    if newest is not None:
-        plan = source.plan_fingerprint
+    is_imported = not (state.plan_fingerprint or state.batches_consumed)  # it has read no data
+    if newest is not None and not is_imported:
         fault = same_position(
             state,
             newest.path,
-            fingerprint=plan,
+            fingerprint=source.plan_fingerprint,
             batches_per_step=here,
             processes=world.size,
             accumulate=task.accumulate_flag,

@@ -230,6 +230,9 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
       trial: name of the trial's class; empty for a problem.
       usr_dirs: `--t2t_usr_dir`, absolute paths.
       train_steps: last requested step to end at; 0 if unknown.
+      declaration: declaration of a problem that is registered nowhere, as of an imported run.
+      decode_hparams: decoding settings of the run, in the syntax of `--decode_hparams`; "" for the
+        defaults.
       version: version of t2t_torch.
     """
 
@@ -239,6 +242,8 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
     trial: str = ""
     usr_dirs: tuple[str, ...] = ()
     train_steps: int = 0
+    declaration: dict[str, Any] = {}
+    decode_hparams: str = ""
     version: str = ""
 
 

@@ -1,0 +1,512 @@
+"""Import of trained models of other libraries as run directories.
+
+A *source* is a module that reads the runs of one library; `SOURCES` lists them by name.  It has
+
+    def detect(source: Path) -> bool                                # are these files of mine?
+    def read(source: Path, options: ImportOptions) -> ImportedRun   # writes nothing
+
+`detect` looks at names of files, and at most at their first bytes.  `read` refuses by name, with
+an `HParamsError`, `DataError` or `CheckpointError`, what this library does not compute.
+`import_run` then builds the model, checks that every weight has its place, verifies the outputs,
+and only then gives the run directory its name.
+
+Conventions of an `ImportedRun`:
+
+- **Ids** are this library's: `PAD` is 0, `EOS` is 1.  A source whose library numbers otherwise
+  writes its dictionary in our order and permutes the rows of the embeddings.
+- **Vocabularies** are one file per encoder, `vocab.NAME.SUFFIX`, named in the declaration by
+  `"vocabularies": {"inputs": FILE, "targets": FILE}` (the same file if they are shared).  The
+  suffix chooses the encoder in `TextProblem._encoder_in`: `.subwords` (sentencepiece model of
+  `text/subword.py`, or tensor2tensor's), `.tokens`, `.words`, `.symbols`.  A new kind of encoder
+  is a new suffix there, with everything that it needs in the one file; then training, decoding,
+  averaging, export and serving find it.  For strings in an exported graph see
+  `export/encoders.py`.
+- **Problem**: a declaration in JSON, as users write it; it is stored in `task.json`, so that no
+  other file is needed.  Its `files` name the data to train on, which need not exist.
+- **Decoding**: `decode_hparams` become the defaults of t2t-decoder, t2t-exporter, t2t-server,
+  t2t-eval and `t2t.load` for this run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+import t2t_torch
+from t2t_torch import registry
+from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
+from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.checkpoint.tensors import first_names
+from t2t_torch.declaration.problem import problem_of
+from t2t_torch.decode.files import form_of, input_of, read_inputs
+from t2t_torch.decode.hparam import parse_decode_hparams
+from t2t_torch.decode.loading import load
+from t2t_torch.decode.outputs import one_line
+from t2t_torch.decode.predictor import Predictor
+from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.files import staged_folder, sync
+from t2t_torch.hparam import HParams
+from t2t_torch.loss import total_loss
+from t2t_torch.model import T2TModel
+from t2t_torch.optim.parameter_groups import parameter_groups
+from t2t_torch.params import value_text
+from t2t_torch.problem import Problem
+from t2t_torch.testing import random_batch
+from t2t_torch.train.run_config import DEFAULT_SEED
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+
+SOURCES: Mapping[str, str] = {}
+"""By name of a library, the module that reads its runs."""
+
+_SHOWN = 10  # names in an error
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of an import; a source refuses those that it cannot use.
+
+    Attributes:
+      problem: name of the problem; "": that of the source.
+      model: name of the source's model, where its files do not tell; "": as they do.
+      hparams_set: name of the source's set of hyperparameters, likewise.
+      hparams: changes to it, in the source's syntax, likewise.
+      data_dir: folder of the source's vocabularies; None: the source itself, or where it says.
+      checkpoint: name or step of the checkpoint; "": the newest.
+      decode_hparams: settings that replace those of the source, "beam_size=4,alpha=0.6".
+    """
+
+    problem: str = ""
+    model: str = ""
+    hparams_set: str = ""
+    hparams: str = ""
+    data_dir: Path | None = None
+    checkpoint: str = ""
+    decode_hparams: str = ""
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """A trained model of another library, in the terms of this one.
+
+    Attributes:
+      library: name of the library, for messages; the source of the hyperparameters.
+      problem: name of the problem, with `_rev` and `_copy`.
+      model: registered name of the model.
+      hparams: its hyperparameters.
+      weights: by names of the model's `state_dict`; of a weight with several names any will do.
+      declaration: declaration of the problem; None if it is registered.
+      vocabularies: contents of the vocabulary files, by name.
+      step: optimizer steps done.
+      train_steps: requested number of them; 0 if unknown.
+      slots: optimizer state by weight and slot, such as {"w": {"step", "exp_avg", "exp_avg_sq"}};
+        None: training starts with a fresh optimizer.
+      decode_hparams: decoding settings by name, only those that differ from the defaults here.
+      ignored: parts of the source that were not imported, for the report.
+    """
+
+    library: str
+    problem: str
+    model: str
+    hparams: HParams
+    weights: Mapping[str, Tensor]
+    declaration: Mapping[str, Any] | None = None
+    vocabularies: Mapping[str, bytes] = field(default_factory=dict)
+    step: int = 0
+    train_steps: int = 0
+    slots: Mapping[str, Mapping[str, Tensor | int | float]] | None = None
+    decode_hparams: Mapping[str, Any] = field(default_factory=dict)
+    ignored: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Verification:
+    """Inputs and the outputs that the other library has given for them, line by line.
+
+    Attributes:
+      inputs: file of inputs.
+      expected: file of outputs.  Text after a tab, such as a score, is not compared, unless
+        several outputs per line are decoded.
+      allowed_differences: number of lines that may differ.
+    """
+
+    inputs: Path
+    expected: Path
+    allowed_differences: int = 0
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """Result of an import.
+
+    Attributes:
+      path: the run directory.
+      lines: report for the user, one statement each.
+    """
+
+    path: Path
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join([str(self.path), *(f"  {line}" for line in self.lines)])
+
+
+class Source(Protocol):
+    """A module that reads the runs of a library."""
+
+    def detect(self, source: Path) -> bool:
+        """Returns True if the files are of this library."""
+
+    def read(self, source: Path, options: ImportOptions) -> ImportedRun:
+        """Returns a run; raises a T2TError for one that cannot be imported."""
+
+
+def source_named(name: str) -> Source:
+    """Returns the source of a library.
+
+    Raises:
+      UsageError: there is none of this name.
+    """
+    if name not in SOURCES:
+        raise UsageError(f"--from={name}: expected one of {', '.join(SOURCES)}.")
+    module: Any = importlib.import_module(SOURCES[name])
+    return module  # type: ignore[no-any-return]  # a module is checked where it is called
+
+
+def detect_source(folder: Path) -> str:
+    """Returns the name of the library whose files a folder holds.
+
+    Raises:
+      UsageError: the folder does not exist, or holds files of none or of several libraries.
+    """
+    if not folder.exists():
+        raise UsageError(f"--source={folder} does not exist. Give the folder of the old run.")
+    found = [name for name in SOURCES if source_named(name).detect(folder)]
+    if len(found) == 1:
+        return found[0]
+    names = sorted(path.name for path in folder.iterdir())[:_SHOWN] if folder.is_dir() else []
+    fault = "are files of several libraries" if found else "is no run of a library known here"
+    raise UsageError(
+        f"--source={folder}: this {fault} ({', '.join(names) or 'it is empty'}). Say which: "
+        f"--from={'|'.join(found or SOURCES)}."
+    )
+
+
+def import_run(
+    source: str | Path,
+    output_dir: str | Path,
+    *,
+    library: str = "",
+    options: ImportOptions | None = None,
+    verification: Verification | None = None,
+) -> ImportReport:
+    """Imports a run of another library as a run directory.
+
+    Args:
+      source: folder of the run.
+      output_dir: new run directory.
+      library: name of the library, one of `SOURCES`; default: detected from the files.
+      options: options of the source.
+      verification: outputs to verify the import with; default: it computes a finite loss.
+
+    Raises:
+      T2TError: the run cannot be imported, or its outputs differ.  Nothing is written.
+    """
+    folder, target = Path(source).expanduser(), Path(output_dir).expanduser()
+    check_is_free(target)
+    if verification is not None:
+        _check_lines(verification)
+    if not folder.exists():
+        raise UsageError(f"--source={folder} does not exist. Give the folder of the old run.")
+    reader = source_named(library or detect_source(folder))
+    options = options or ImportOptions()
+    imported = reader.read(folder, options)
+    return write_run(imported, target, options=options, verification=verification)
+
+
+def write_run(
+    imported: ImportedRun,
+    output_dir: Path,
+    *,
+    options: ImportOptions | None = None,
+    verification: Verification | None = None,
+) -> ImportReport:
+    """Writes an imported run as a run directory, after its verification.
+
+    Args:
+      imported: the run.
+      output_dir: new run directory; an empty folder may exist.
+      options: their `decode_hparams` replace those of the run.
+      verification: outputs to verify the run with; default: it computes a finite loss.
+
+    Raises:
+      CheckpointError: weights are missing, unknown, of another shape or not finite.
+      DataError: the outputs differ from the expected ones.
+      T2TError: hyperparameters, vocabularies or decoding settings are invalid.
+    """
+    check_is_free(output_dir)
+    problem = _problem_of(imported)
+    asked = parse_decode_hparams((options or ImportOptions()).decode_hparams)
+    settings = {**imported.decode_hparams}
+    settings |= {name: getattr(asked, name) for name in asked.model_fields_set}
+    decoding = ",".join(f"{name}={value_text(value)}" for name, value in settings.items())
+    parse_decode_hparams(decoding, f"decoding settings of {imported.library}")
+    output_dir.parent.mkdir(parents=True, exist_ok=True)
+    with staged_folder(output_dir) as folder:
+        for name, content in imported.vocabularies.items():
+            (folder / name).write_bytes(content)
+        task = TaskRecord(
+            problem=problem.full_name,
+            model=imported.model,
+            usr_dirs=tuple(registry.usr_dirs()),
+            train_steps=imported.train_steps,
+            declaration=dict(imported.declaration or {}),
+            decode_hparams=decoding,
+            version=t2t_torch.__version__,
+        )
+        model = _built(imported, problem, folder)
+        lines = _write(folder, imported, task, model)
+        if verification is None:
+            lines.append(_self_check(model))
+        else:
+            lines.append(_compared(folder, verification))
+        for path in (*folder.rglob("*"), folder):
+            sync(path)
+    return ImportReport(output_dir, tuple(lines))
+
+
+def check_is_free(output_dir: Path) -> None:
+    """Checks that a run directory does not exist yet, or is empty.
+
+    Raises:
+      UsageError: it has files.
+    """
+    try:
+        taken = output_dir.exists() and any(output_dir.iterdir())
+    except OSError as error:
+        raise UsageError(f"--output_dir={output_dir}: {error.strerror}. Name another.") from None
+    if taken:
+        raise UsageError(f"--output_dir={output_dir} has files. Name a new folder.")
+
+
+def _problem_of(imported: ImportedRun) -> Problem:
+    if imported.declaration is None:
+        return registry.problem(imported.problem)
+    base = registry.parse_problem_name(imported.problem)
+    if base.base_name in registry.list_names("problem"):
+        raise UsageError(
+            f"there is a problem {base.base_name!r} here already, with other texts or vocabularies "
+            f"than those of {imported.library}. Name the imported one: --problem=NAME."
+        )
+    problem = problem_of(imported.declaration, Path(f"{base.base_name}.json"))
+    return type(problem)(reverse=base.was_reversed, copy=base.was_copy)
+
+
+# The model and its optimizer.
+
+
+def _built(imported: ImportedRun, problem: Problem, folder: Path) -> T2TModel:
+    """Returns the model with the imported weights."""
+    features = problem.features(folder)
+    model = registry.model(imported.model)(imported.hparams, features)
+    load_all(model, _with_shared(model, imported.weights))
+    bad = [name for name, tensor in imported.weights.items() if not bool(tensor.isfinite().all())]
+    if bad:
+        raise CheckpointError(
+            f"the weights of {imported.library} hold values that are not finite: "
+            f"{', '.join(bad[:_SHOWN])}. The training had failed; import an earlier checkpoint."
+        )
+    return model
+
+
+def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Loads weights by their names in this library.
+
+    Args:
+      model: model to load into.
+      weights: all weights of the model by name.
+
+    Raises:
+      CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
+        ten are named.
+    """
+    own = model.state_dict()
+    faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
+    for name, here in own.items():
+        if name not in weights:
+            faults.append(f"there is no variable for {name}")
+        elif weights[name].shape != here.shape:
+            shapes = [list(weights[name].shape), list(here.shape)]
+            faults.append(f"{name} is {shapes[0]}, the model's is {shapes[1]}")
+    if faults:
+        raise CheckpointError(
+            "the variables do not fit the model:\n  "
+            + "\n  ".join(faults[:_SHOWN])
+            + "\nMake the model from the run's own hyperparameters and vocabularies."
+        )
+    model.load_state_dict(weights)
+
+
+def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns weights under all of their names.
+
+    Raises:
+      CheckpointError: a weight that the model shares has several values.
+    """
+    complete = dict(weights)
+    by_tensor: dict[str, list[str]] = {}
+    for name, first in first_names(model).items():
+        by_tensor.setdefault(first, []).append(name)
+    for names in by_tensor.values():
+        given = [name for name in names if name in weights]
+        for one, other in itertools.pairwise(given):
+            if not torch.equal(weights[one], weights[other]):
+                raise CheckpointError(
+                    f"{one} and {other} are one weight of the model, and the checkpoint has two. "
+                    "Its hyperparameters share a table that the checkpoint does not."
+                )
+        complete |= {name: weights[given[0]] for name in names if given}
+    return complete
+
+
+def _optimizer(model: T2TModel, imported: ImportedRun) -> torch.optim.Optimizer:
+    """Returns the optimizer of the hyperparameters, with the imported state if there is one.
+
+    Raises:
+      CheckpointError: the state is of other weights.
+    """
+    hparams = imported.hparams
+    make = registry.optimizer(hparams.optimizer)
+    optimizer: torch.optim.Optimizer = make(parameter_groups(model, hparams), hparams)
+    if imported.slots is None:
+        return optimizer
+    slots, faults = dict(imported.slots), []
+    aliases: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(parameter), []).append(name)
+    trained = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in trained:
+        names = [name for name in aliases[id(parameter)] if name in slots]
+        if not names:
+            faults.append(f"there is no state of {aliases[id(parameter)][0]}")
+            continue
+        own, *_ = [slots.pop(name) for name in names]
+        for slot, value in own.items():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
+                faults.append(f"{slot} of {names[0]} is {list(value.shape)}")
+        optimizer.state[parameter] = dict(own)
+    faults += [f"the model has no {name}" for name in slots]
+    if faults:
+        raise CheckpointError(
+            f"the optimizer's state of {imported.library} does not fit the model:\n  "
+            + "\n  ".join(faults[:_SHOWN])
+        )
+    return optimizer
+
+
+# The run directory.
+
+
+def _write(folder: Path, imported: ImportedRun, task: TaskRecord, model: T2TModel) -> list[str]:
+    """Writes the files of a run; returns lines for the report."""
+    run = RunDirectory(folder)
+    run.claim_for(task, imported.hparams, vocabularies=(), vocab_dir=folder)
+    run.commit()
+    if task.declaration:  # for t2t-datagen --t2t_usr_dir, with which one makes data to train on
+        declarations = folder / registry.DECLARATIONS
+        declarations.mkdir()
+        text = json.dumps(task.declaration, indent=2, ensure_ascii=False) + "\n"
+        (declarations / f"{task.declaration['problem']}.json").write_text(text, encoding="utf-8")
+    state = TrainerState(step=imported.step, seed=DEFAULT_SEED, version=t2t_torch.__version__)
+    optimizer = _optimizer(model, imported)
+    CheckpointDirectory(folder).save(Snapshot.take(model, optimizer, state))
+    count = sum(parameter.numel() for parameter in model.parameters())
+    lines = [
+        f"problem {task.problem}, model {task.model}, step {imported.step:,} of {imported.library}",
+        f"{len(imported.weights):,} weights, {count:,} parameters",
+        "optimizer: fresh" if imported.slots is None else "optimizer: its state was taken over",
+    ]
+    if task.decode_hparams:
+        lines.append(f"decoding: {task.decode_hparams}")
+    lines += [f"not imported: {part}" for part in imported.ignored]
+    return lines
+
+
+# Verification.
+
+
+def _self_check(model: T2TModel) -> str:
+    """Computes the loss of random inputs, which must be finite; returns a line for the report."""
+    model.eval()
+    with torch.no_grad():
+        loss = total_loss(model(random_batch(model.features)))
+    value = float(loss.sum / loss.weight)
+    if not math.isfinite(value):
+        raise CheckpointError(
+            "the imported model computes a loss that is not finite. Import an earlier checkpoint."
+        )
+    return (
+        f"self-check: loss {value:.4f} on random inputs; compare with the old outputs by "
+        "--verify=INPUTS --expect=OUTPUTS"
+    )
+
+
+def _check_lines(verification: Verification) -> tuple[list[str], list[str]]:
+    """Returns the inputs and the expected outputs.
+
+    Raises:
+      DataError: a file is missing, or they have different numbers of lines.
+    """
+    inputs = read_inputs(verification.inputs)
+    expected = read_inputs(verification.expected)
+    if len(inputs) != len(expected) or not inputs:
+        raise DataError(
+            f"--verify={verification.inputs} has {len(inputs):,} lines and "
+            f"--expect={verification.expected} {len(expected):,}. Line n of one is the output for "
+            "line n of the other: give such files."
+        )
+    return inputs, expected
+
+
+def _compared(folder: Path, verification: Verification) -> str:
+    """Decodes the inputs with a run and compares the outputs; returns a line for the report.
+
+    Raises:
+      DataError: too many outputs differ; the message has the first.
+    """
+    inputs, expected = _check_lines(verification)
+    predictor = load(folder)
+    if isinstance(predictor, Predictor):
+        hparams = predictor.hparams
+        outputs = [one_line(one, hparams) for one in predictor.predict(inputs)]
+        if not hparams.writes_several:
+            expected = [line.partition("\t")[0] for line in expected]
+    else:
+        written = form_of(predictor)
+        read = [input_of(predictor, line, str(verification.inputs)) for line in inputs]
+        outputs = [written(one.value) for one in predictor.predict(read)]
+    pairs = list(zip(outputs, expected, strict=True))
+    wrong = [k for k, (output, line) in enumerate(pairs) if output.strip() != line.strip()]
+    summary = f"{len(pairs) - len(wrong):,} of {len(pairs):,} lines are equal"
+    if wrong:
+        first = wrong[0]
+        summary += (
+            f"; the first that differs is line {first + 1} of {verification.inputs}:\n"
+            f"    input:    {inputs[first]}\n    expected: {expected[first]}\n"
+            f"    output:   {outputs[first]}"
+        )
+    if len(wrong) > verification.allowed_differences:
+        raise DataError(
+            f"the imported model gives other outputs than the old one: {summary}\nGive the "
+            "settings of the old decoding with --decode_hparams, or allow some lines to differ "
+            "with --allow_differences=N. Nothing was written."
+        )
+    return f"verified: {summary}"
