@@ -865,7 +865,7 @@ def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
                 f", or name its folder yourself: --t2t_usr_dir={folder} (in Python "
                 f"t2t_torch.registry.import_usr_dir({folder!r}))"
             )
-            if has_python(Path(folder)):
+            if Path(folder).name != DECLARATIONS or has_python(Path(folder)):
                 check_code(run, folder, alternative=given)
             import_usr_dir(folder)
         else:
