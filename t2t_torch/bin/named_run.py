@@ -172,27 +172,71 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
         return resolved
     from t2t_torch.optim.settings import check_settings, fit_warm_up
 
-    recorded = directory.hparams(type(resolved)) if directory.exists else None
-    fitted = fit_warm_up(resolved, named.train_steps, recorded)
+    recorded = directory.hparams(type(resolved)) if directory.has_checkpoints else None
+    if recorded is None:
+        resolved = _unfitted(resolved, named)
+    steps = named.train_steps or _estimated_steps(named, resolved)
+    fitted = fit_warm_up(resolved, steps, recorded)
     check_settings(fitted, before)
-    if recorded is None and os.environ.get("RANK", "0") == "0":
-        _report_warm_up(resolved, fitted, named.train_steps)
+    if os.environ.get("RANK", "0") == "0":
+        if recorded is None:
+            _report_warm_up(resolved, fitted, steps)
+        elif steps > (length := directory.task().train_steps) > 0:
+            _report_kept_warm_up(fitted, length)
     return fitted
+
+
+def _unfitted(resolved: HParams, named: TaskRecord) -> HParams:
+    """Returns the warm-up of the set instead of one that was fitted to another length."""
+    from t2t_torch.optim.settings import FITTED
+
+    fitted = [name for name, source in resolved.provenance.items() if source == FITTED]
+    if not fitted or not named.hparams_set:
+        return resolved
+    declared = registry.hparams(named.hparams_set)
+    values = {name: getattr(declared, name) for name in fitted}
+    return resolved.replace(**values).signed(named.hparams_set)
+
+
+def _estimated_steps(named: TaskRecord, resolved: HParams) -> int:
+    """Returns the approximate number of steps of `--train_epochs`; 0: unknown."""
+    from t2t_torch.train.recommendation import batches_of_epoch
+
+    problem = registry.problem(named.problem)
+    if not flag("train_epochs") or not flag("data_dir") or problem.mixing_schedule is not None:
+        return 0
+    batches = batches_of_epoch(problem, Path(flag("data_dir")), resolved)
+    accumulated = resolved.optimizer_multistep_accumulate_steps or 1
+    return max(1, round(flag("train_epochs") * batches / (accumulated * processes())))
 
 
 def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> None:
     """Prints that the warm-up was shortened, or that the run ends within it."""
     steps = fitted.learning_rate_warmup_steps
     if requested.learning_rate_warmup_steps != steps:
+        length = "train_epochs" if flag("train_epochs") else "train_steps"
+        value = flag("train_epochs") or train_steps
         print(
             f"warm-up shortened from {requested.learning_rate_warmup_steps:,} to {steps:,} steps, "
-            f"for --train_steps={train_steps}",
+            f"for --{length}={value}",
             file=sys.stderr,
         )
     elif 0 < train_steps <= steps:
         print(
             f"warning: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
             "(learning_rate_warmup_steps)",
+            file=sys.stderr,
+        )
+
+
+def _report_kept_warm_up(fitted: HParams, length: int) -> None:
+    """Prints that a longer run keeps the warm-up fitted to its former length."""
+    from t2t_torch.optim.settings import FITTED
+
+    name = "learning_rate_warmup_steps"
+    if fitted.provenance[name] == FITTED:
+        print(
+            f"warm-up: still {getattr(fitted, name):,} steps, as fitted to --train_steps={length}",
             file=sys.stderr,
         )
 

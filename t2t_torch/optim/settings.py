@@ -138,9 +138,9 @@ def check_end(name: str, hparams: HParams, train_steps: int) -> None:
     if train_steps <= hparams.learning_rate_warmup_steps:
         raise HParamsError(
             f"{name} decays from learning_rate_warmup_steps="
-            f"{hparams.learning_rate_warmup_steps} to --train_steps={train_steps}, which must be "
-            f"more. Set --hparams=learning_rate_warmup_steps={train_steps // 10}, or give more "
-            "--train_steps."
+            f"{hparams.learning_rate_warmup_steps} to the last step of the run, {train_steps}, "
+            f"which must be greater. Set --hparams=learning_rate_warmup_steps={train_steps // 10}, "
+            "or increase --train_steps or --train_epochs."
         )
 
 

@@ -132,8 +132,7 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     if not {"--train_steps", "--hparams"} & flags.keys():
         named = _set_of_size(named, rows, length)
         made, hparams = dataclasses.replace(made, hparams_set=named), registry.hparams(named)
-    by_tokens = problem.batch_size_means_tokens
-    rows_of_batch = max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
+    rows_of_batch = _rows_of_batch(problem, hparams, length)
     rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
     steps = made.train_steps
     if not steps:
@@ -153,6 +152,23 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         epochs=steps * rows_of_step / max(1, rows),
         seconds=steps * (_STEP_SECONDS + operations / _speed()),
     )
+
+
+def batches_of_epoch(problem: Problem, data_dir: Path, hparams: HParams) -> float:
+    """Returns the approximate number of training batches of an epoch, padding not counted.
+
+    Raises:
+      DataError: the data was not generated.
+    """
+    manifests = _manifests(problem, data_dir)
+    rows = sum(one.splits["train"].rows for one in manifests)
+    length = max(1.0, _positions(manifests) / max(1, rows))
+    return max(1.0, rows / _rows_of_batch(problem, hparams, length))
+
+
+def _rows_of_batch(problem: Problem, hparams: HParams, length: float) -> float:
+    by_tokens = problem.batch_size_means_tokens
+    return max(1.0, hparams.batch_size / length if by_tokens else hparams.batch_size)
 
 
 _FEW_ROWS = 100_000

@@ -124,7 +124,7 @@ def test_what_training_would_refuse_is_refused(make_task, hparams, message):
 
 def test_steps_of_epochs_are_found(make_task):
     task = make_task("learning_rate_schedule=single_cycle_cos_decay,learning_rate_warmup_steps=500")
-    with pytest.raises(HParamsError, match=r"--train_steps=\d+, which must be more"):
+    with pytest.raises(HParamsError, match=r"last step of the run, \d+, which must be greater"):
         list(dry_run_lines(task, ONE_PROCESS, config=RunConfig(train_epochs=1)))
 
 

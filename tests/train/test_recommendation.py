@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 
 import pytest
 
@@ -91,10 +93,30 @@ def test_a_short_run_of_any_set_works_and_resumes_with_its_warm_up(command, tmp_
     named = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
     printed = command(*named, "--train_steps=30")
     assert "warm-up shortened from 200 to 10 steps, for --train_steps=30" in printed
-    printed = command(*named, "--train_steps=40")
-    assert "warm-up" not in printed
-    hparams = json.loads((tmp_path / "run" / "hparams.json").read_text())
-    assert hparams["learning_rate_warmup_steps"] == 10
+    printed = command("--train_steps=40")
+    assert "warm-up: still 10 steps, as fitted to --train_steps=30" in printed
+    assert _warm_up(tmp_path) == 10
+
+
+def _warm_up(folder):
+    return json.loads((folder / "run" / "hparams.json").read_text())["learning_rate_warmup_steps"]
+
+
+def test_a_run_without_a_checkpoint_gets_the_warm_up_of_its_new_length(command, tmp_path):
+    named = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
+    command(*named, "--train_steps=30")
+    for checkpoint in (tmp_path / "run").glob("ckpt-*"):
+        shutil.rmtree(checkpoint)
+    assert "warm-up shortened from 200 to 15 steps" in command("--train_steps=45")
+    assert _warm_up(tmp_path) == 15
+
+
+def test_the_warm_up_fits_a_number_of_epochs(command, tmp_path):
+    named = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
+    printed = command(*named, "--train_epochs=12", "--hparams=batch_size=128")
+    assert "for --train_epochs=12" in printed
+    steps = int(re.findall(r"step (\d+)/", printed)[-1])
+    assert steps / 6 < _warm_up(tmp_path) < steps / 2
 
 
 def test_a_run_that_ends_within_the_chosen_warm_up_is_warned_of(command):
