@@ -14,8 +14,9 @@
         print(server.url)
 
 `generate`, `train`, `evaluate`, `export` and `serve` take every flag of their command as a keyword,
-and the command calls the same functions.  They raise `T2TError`s.  Nothing here imports torch
-before it is needed.
+and the command calls the same functions.  They raise `T2TError`s, and print progress and metrics as
+the command does; with `verbosity=-1` they print nothing.  Nothing here imports torch before it is
+needed.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ def train(
       The trained model, as `load(output_dir)` returns it.
 
     Raises:
-      KeyboardInterrupt: the run was interrupted; it has been saved and can be resumed.
+      KeyboardInterrupt: SIGINT (Ctrl-C) ended the run; it has been saved and can be resumed.
+      SystemExit: SIGTERM or SIGUSR1 ended the run; it has been saved and can be resumed.
       T2TError: as `t2t-trainer`.
     """
     from t2t_torch.bin import trainer
@@ -294,7 +296,7 @@ def export(
     from t2t_torch.runtime.signature import CTRANSLATE2, SAFETENSORS
 
     chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
-    print(call(exporter.FLAGS, exporter.export, chosen))
+    call(exporter.FLAGS, lambda: print(exporter.export()), chosen)
     export_dir = Path(export_dir).expanduser()
     if form_of(export_dir) in (SAFETENSORS, CTRANSLATE2):
         return export_dir

@@ -320,6 +320,45 @@ def test_hyperparameters_may_be_given_in_place_of_a_set(tmp_path, own_registry):
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 32
 
 
+def test_a_callback_may_train_another_run(trained, tmp_path):
+    class Nested(t2t.Hook):
+        def after_step(self, estimator):
+            if estimator.state.step == 62:
+                t2t.train(
+                    "opinions",
+                    "fasttext",
+                    "fasttext_tiny",
+                    data_dir=tmp_path / "data",
+                    output_dir=tmp_path / "inner",
+                    train_steps=4,
+                    hparams=SMALL,
+                )
+
+    t2t.train(output_dir=trained, train_steps=65, callbacks=[Nested()])
+    steps = [
+        json.loads((run / "latest.json").read_text())["step"]
+        for run in (trained, tmp_path / "inner")
+    ]
+    assert steps == [65, 4]
+    assert json.loads((trained / "config.json").read_text())["train_steps"] == 65
+
+
+def test_the_library_prints_no_advice_for_the_shell_and_nothing_with_verbosity_of_minus_one(
+    tmp_path, own_registry, capfd
+):
+    t2t.generate(declaration(), tmp_path / "data")
+    printed = capfd.readouterr().out
+    assert "A trained model should exceed" in printed
+    assert "t2t-trainer" not in printed
+    known = {"data_dir": tmp_path / "data", "verbosity": -1}
+    run = tmp_path / "run"
+    small = {"output_dir": run, "train_steps": 5, "hparams": SMALL}
+    t2t.train("opinions", "fasttext", "fasttext_tiny", **small, **known)
+    t2t.evaluate(run, **known)
+    t2t.export(run, tmp_path / "artifact", **known)
+    assert capfd.readouterr() == ("", "")
+
+
 def test_flags_are_reset_after_a_call(tmp_path, own_registry):
     from t2t_torch.bin.datagen import FLAGS
 

@@ -330,7 +330,8 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     if baselines:
         print("\nA trained model should exceed, on dev:")
         print("\n".join(f"  {one}" for one in baselines))
-    print(f"\nNext:\n{_next(name, data_dir)}")
+    if not shared.is_called_from_python():
+        print(f"\nNext:\n{_next(name, data_dir)}")
 
 
 def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:

@@ -505,21 +505,42 @@ def arguments_of(values: CommandFlags, settings: Mapping[str, Any]) -> list[str]
     Raises:
       UsageError: as `CommandFlags.set`.
     """
-    with _IN_PYTHON:
+    with _set_in_python(values, settings):
+        given = [name for name in values if values[name].present]
+        return [config_file.argument(values, name, values[name].value) for name in given]
+
+
+_LOCK = threading.RLock()
+"""Held by a function of a command that is called from Python: the flags are global."""
+
+_in_python = 0  # Number of calls in progress, one inside the other.
+
+
+def is_called_from_python() -> bool:
+    """Returns True inside a function of the library, which prints no advice for the shell."""
+    return _in_python > 0
+
+
+@contextlib.contextmanager
+def _set_in_python(values: CommandFlags, settings: Mapping[str, Any]) -> Iterator[None]:
+    """Sets flags from Python; restores those of the call around this one at the end."""
+    global _in_python
+    with _LOCK:
+        before = {name: (values[name].value, values[name].present) for name in values}
+        _in_python += 1
         try:
             values.set(settings)
-            given = [name for name in values if values[name].present]
-            return [config_file.argument(values, name, values[name].value) for name in given]
+            yield
         finally:
-            values.reset()
-
-
-_IN_PYTHON = threading.RLock()
-"""Held by a function of a command that is called from Python: the flags are global."""
+            _in_python -= 1
+            for name, (value, present) in before.items():
+                values[name].value, values[name].present = value, present
 
 
 def call(values: CommandFlags, main: Callable[[], _R], settings: Mapping[str, Any]) -> _R:
     """Calls a function of a command with the flags set from Python.
+
+    With `verbosity=-1` it prints nothing.
 
     Args:
       values: flags of the command.
@@ -532,17 +553,19 @@ def call(values: CommandFlags, main: Callable[[], _R], settings: Mapping[str, An
     Raises:
       T2TError: as the command; it is not printed.
       KeyboardInterrupt: SIGINT ended the command, after it had saved.
+      SystemExit: another signal ended it, after it had saved.
     """
-    with _IN_PYTHON:
+    with _set_in_python(values, settings), contextlib.ExitStack() as streams:
+        if (values["verbosity"].value or 0) < 0:
+            nowhere = streams.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+            streams.enter_context(contextlib.redirect_stdout(nowhere))
+            streams.enter_context(contextlib.redirect_stderr(nowhere))
         try:
-            values.set(settings)
             return _within(main, values)
         except SystemExit as stop:
             if stop.code == INTERRUPTED:
                 raise KeyboardInterrupt from None
             raise
-        finally:
-            values.reset()
 
 
 def _write_error_file(message: str) -> None:

@@ -207,7 +207,8 @@ def _estimated_steps(named: TaskRecord, resolved: HParams) -> int:
         return 0
     batches = batches_of_epoch(problem, Path(flag("data_dir")), resolved)
     accumulated = resolved.optimizer_multistep_accumulate_steps or 1
-    return max(1, round(flag("train_epochs") * batches / (accumulated * processes())))
+    epochs: int = flag("train_epochs")
+    return max(1, round(epochs * batches / (accumulated * processes())))
 
 
 def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> None:

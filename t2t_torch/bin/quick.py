@@ -91,10 +91,15 @@ def _run() -> int:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
     _check_source(file, folder)
+    from t2t_torch.train.run_directory import Lock
+
+    lock = Lock(folder / "quick.lock")
     try:
         _Quick(file, folder).run()
     except _Failed as failed:
         return failed.code
+    finally:
+        lock.release()
     return 0
 
 
@@ -165,7 +170,7 @@ class _Quick:
         code = _main_of(command)(arguments)
         if code:
             print(
-                "t2t-quick: this command failed. Mend it and run t2t-quick again, which resumes.",
+                "t2t-quick: this command failed. Fix it and run t2t-quick again, which resumes.",
                 file=sys.stderr,
             )
             raise _Failed(code)

@@ -10,6 +10,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch.bin import quick
+from t2t_torch.train.run_directory import Lock
 
 ROWS = [
     f'"the {thing} was {mood}, {number}",{label}'
@@ -120,3 +121,15 @@ def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):
     assert quick.main(arguments) != 0
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("*_quick/data"))
+
+
+def test_a_second_command_in_the_same_folder_is_refused(file, tmp_path, capsys):
+    folder = tmp_path / "opinions_quick"
+    folder.mkdir()
+    lock = Lock(folder / "quick.lock")
+    try:
+        assert quick.main(["opinions.csv", "--minutes=1"]) != 0
+    finally:
+        lock.release()
+    assert "another process trains in" in capsys.readouterr().err
+    assert sorted(path.name for path in folder.iterdir()) == ["quick.lock", "source.txt"]

@@ -49,7 +49,9 @@ def test_polynomial_decay_ends_at_train_steps():
 
 
 def test_polynomial_decay_needs_steps_after_the_warm_up():
-    told = r"polynomial_decay .*--train_steps=50.*Set --hparams=learning_rate_warmup_steps=5,"
+    told = (
+        r"polynomial_decay .*last step of the run, 50.*Set --hparams=learning_rate_warmup_steps=5,"
+    )
     with pytest.raises(HParamsError, match=told):
         rates("polynomial_decay", [0], "learning_rate_warmup_steps=50", train_steps=50)
 
