@@ -40,6 +40,8 @@ def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
         "hparams_set": "transformer_test",
         "trial": "",
         "train_steps": 2,
+        "declaration": {},
+        "decode_hparams": "",
     }
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 256
     assert json.loads((run / "latest.json").read_text()) == {"checkpoint": "ckpt-2", "step": 2}
