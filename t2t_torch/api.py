@@ -237,10 +237,8 @@ def train(
         "train_steps": train_steps,
     }
     code = call(trainer.FLAGS, lambda: trainer.run(lambda: None, callbacks), {**chosen, **settings})
-    if code == 128 + signal.SIGINT:
-        raise KeyboardInterrupt
     if code:
-        raise SystemExit(code)
+        raise KeyboardInterrupt if code == 128 + signal.SIGINT else SystemExit(code)
     return load(output_dir)  # type: ignore[return-value]  # a run, not an artifact
 
 

@@ -109,10 +109,11 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
       OSError, SafetensorError: a trainer has deleted a checkpoint.
     """
     from t2t_torch.checkpoint.checkpoint import MANIFEST
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.checkpoint.directory import CheckpointDirectory, time_of
+    from t2t_torch.checkpoint.storage import set_time
     from t2t_torch.checkpoint.warm_start import average_checkpoints
 
-    time = shared.time_of(max(group))
+    time = time_of(max(group))
     copied = _copy_run(run, target, group[-1]) if is_first else []
     try:
         averaged = average_checkpoints(group, CheckpointDirectory(target))
@@ -120,7 +121,7 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
         for file in copied:  # a run directory without a checkpoint is none
             file.unlink(missing_ok=True)
         raise
-    shared.set_time(averaged.path / MANIFEST, time)
+    set_time(averaged.path / MANIFEST, time)
     steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
     print(f"{averaged.path}: the mean of steps {steps}", flush=True)
 
@@ -131,6 +132,8 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
     Raises:
       CheckpointError: a requested checkpoint is missing or corrupt, or none was evaluated.
     """
+    from t2t_torch.checkpoint.directory import follow_checkpoints
+
     if _flag("steps"):
         yield [source.at(int(step)) for step in dict.fromkeys(_flag("steps"))]
     elif _flag("best"):
@@ -144,9 +147,7 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
         yield best
     else:
         last: list[Checkpoint] = []
-        for checkpoint in shared.follow_checkpoints(
-            source, _flag("min_steps"), _flag("wait_minutes")
-        ):
+        for checkpoint in follow_checkpoints(source, _flag("min_steps"), _flag("wait_minutes")):
             last = [*last, checkpoint][-_flag("n") :]
             # A trainer beside this may have deleted some since.
             last = [one for one in last if one.path.is_dir()]

@@ -120,6 +120,7 @@ def _score_folder(folder: Path) -> int:
       DataError: a file and the reference have different numbers of lines.
       UsageError: the folder does not exist after `--wait_minutes`.
     """
+    from t2t_torch.checkpoint.storage import follow
     from t2t_torch.metrics.text_scores import ScoreEvents, score, translations_in
 
     references = _lines(Path(_flag("reference")))
@@ -131,7 +132,7 @@ def _score_folder(folder: Path) -> int:
         first = last + 1 if last is not None else max(0, _flag("min_steps"))
         zero = _flag("report_zero") if _flag("report_zero") is not None else first == 0
         scored = 0
-        for one in shared.follow(lambda: translations_in(folder, first), _flag("wait_minutes")):
+        for one in follow(lambda: translations_in(folder, first), _flag("wait_minutes")):
             if zero and not scored:
                 _report_zero(events, folder)
             _score(one, references, events)
@@ -145,6 +146,8 @@ def _score_folder(folder: Path) -> int:
 
 
 def _wait_for(folder: Path) -> None:
+    from t2t_torch.checkpoint.storage import POLL_SECONDS
+
     end = time.monotonic() + _flag("wait_minutes") * 60
     while not folder.is_dir():
         if time.monotonic() >= end:
@@ -152,7 +155,7 @@ def _wait_for(folder: Path) -> None:
                 f"there is no folder '{folder}'. t2t-translate-all makes one; --wait_minutes says "
                 "how long to wait for it."
             )
-        time.sleep(shared.POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _report_zero(events: ScoreEvents, folder: Path) -> None:

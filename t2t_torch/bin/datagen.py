@@ -73,10 +73,10 @@ def declare(path: Path, target: Path | None) -> int:
     if target is None:
         again = ["t2t-datagen", f"--declare={path}", f"--declare_to={drafted.path}"]
         lines += ["", f"Save it:  {shlex.join(again)}"]
-        lines += ["Look it over, and run:", f"  {shlex.join(command)}"]
+        lines += ["Check it, and run:", f"  {shlex.join(command)}"]
         lines += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
     else:
-        lines += ["", f"Wrote {target}. Look it over, and run:", f"  {shlex.join(command)}", ""]
+        lines += ["", f"Wrote {target}. Check it, and run:", f"  {shlex.join(command)}", ""]
     print("\n".join(lines), file=sys.stderr)
     if target is None:
         print(drafted.text)

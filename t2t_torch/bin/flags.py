@@ -31,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 from absl import flags, logging
 
@@ -39,7 +39,6 @@ from t2t_torch import registry
 from t2t_torch.bin import config_file
 from t2t_torch.errors import (
     EXIT_CODE,
-    CheckpointError,
     DataError,
     RegistryError,
     T2TError,
@@ -51,8 +50,6 @@ from t2t_torch.registry import trusting
 from t2t_torch.settings import Setting, Settings, hp
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
     from t2t_torch.mode import Split
     from t2t_torch.params import Params
     from t2t_torch.problem import Problem
@@ -833,89 +830,3 @@ def check_is_of_trial(values: CommandFlags, of_problems: tuple[str, ...]) -> Non
             f"{', '.join(named)} {are} for a run of a problem, and '{values['output_dir'].value}' "
             f"is one of a trial: leave {'them' if are == 'are' else 'it'} out."
         )
-
-
-# What comes one after another, as a trainer or a decoder writes it.
-
-
-POLL_SECONDS = 10.0
-
-
-class OfAStep(Protocol):
-    """An object that belongs to a training step, such as a checkpoint."""
-
-    @property
-    def step(self) -> int:
-        """Number of completed optimizer steps."""
-
-
-S = TypeVar("S", bound=OfAStep)
-
-
-def follow(
-    list_now: Callable[[], Iterable[S]],
-    wait_minutes: float,
-    *,
-    clock: Callable[[], float] | None = None,
-    pause: Callable[[float], None] | None = None,
-) -> Iterator[S]:
-    """Yields objects in the order of their steps, also new ones, until no more appear.
-
-    Args:
-      list_now: returns the existing objects; one per step is yielded.
-      wait_minutes: time to wait for another one; 0: do not wait.
-      clock: returns seconds.
-      pause: waits for seconds.
-    """
-    clock, pause = clock or time.monotonic, pause or time.sleep
-    done: set[int] = set()
-    came_at = clock()
-    while True:
-        for one in sorted(list_now(), key=lambda one: one.step):
-            if one.step in done:
-                continue
-            done.add(one.step)
-            yield one
-            came_at = clock()  # what was done with it takes its time, too
-        left = wait_minutes * 60 - (clock() - came_at)
-        if left <= 0:
-            return
-        pause(min(POLL_SECONDS, left))
-
-
-def follow_checkpoints(
-    directory: CheckpointDirectory, min_steps: int, wait_minutes: float
-) -> Iterator[Checkpoint]:
-    """Yields complete checkpoints, also new ones, until none appears for some minutes.
-
-    Corrupt checkpoints are skipped with a warning; deleted ones are skipped.
-
-    Args:
-      directory: checkpoints of a run, which may be training.
-      min_steps: checkpoints with fewer steps are skipped.
-      wait_minutes: time to wait for another one; 0: do not wait.
-    """
-
-    def list_now() -> list[Checkpoint]:
-        return [one for one in directory.list() if one.step >= min_steps]
-
-    for checkpoint in follow(list_now, wait_minutes):
-        try:
-            checkpoint.verify()
-        except CheckpointError as fault:
-            if checkpoint.path.is_dir():
-                print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
-            continue
-        yield checkpoint
-
-
-def time_of(checkpoint: Checkpoint) -> int:
-    """Returns the time at which a checkpoint was written, in nanoseconds."""
-    from t2t_torch.checkpoint.checkpoint import MANIFEST
-
-    return (checkpoint.path / MANIFEST).stat().st_mtime_ns
-
-
-def set_time(file: Path, written: int) -> None:
-    """Sets the time of a file made from a checkpoint, in nanoseconds, for curves over time."""
-    os.utime(file, ns=(written, written))

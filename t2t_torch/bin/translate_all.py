@@ -68,7 +68,7 @@ def _run() -> int:
     shared.require(FLAGS, "model_dir", "source")
     hparams = _hparams()
 
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.checkpoint.directory import CheckpointDirectory, follow_checkpoints
     from t2t_torch.decode.checkpoints import CheckpointDecoder
     from t2t_torch.train.run_directory import RunDirectory
 
@@ -90,9 +90,7 @@ def _run() -> int:
     )
     decoder.check()
     directory, decoded = CheckpointDirectory(run.path), 0
-    for checkpoint in shared.follow_checkpoints(
-        directory, _flag("min_steps"), _flag("wait_minutes")
-    ):
+    for checkpoint in follow_checkpoints(directory, _flag("min_steps"), _flag("wait_minutes")):
         if not decoded:
             _describe(description, made_of, run.path)
         _decode(decoder, directory, checkpoint, folder / f"{name}-{checkpoint.step}")
@@ -190,6 +188,8 @@ def _decode(
     decoder: CheckpointDecoder, directory: CheckpointDirectory, checkpoint: Checkpoint, out: Path
 ) -> None:
     """Decodes with a checkpoint unless its file exists; prints the result."""
+    from t2t_torch.checkpoint.directory import time_of
+    from t2t_torch.checkpoint.storage import set_time
     from t2t_torch.files import sync
 
     if out.exists():
@@ -198,7 +198,7 @@ def _decode(
 
     def decode(one: Checkpoint) -> None:
         target = decoder(one).target
-        shared.set_time(target, shared.time_of(one))
+        set_time(target, time_of(one))
         target.replace(out)
         sync(out.parent)
 

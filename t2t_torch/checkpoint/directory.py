@@ -28,20 +28,21 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Collection, MutableSequence, Sequence
+from collections.abc import Callable, Collection, Iterator, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any
 
 import pydantic
 import safetensors
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, kinds_of
+from t2t_torch.checkpoint.checkpoint import MANIFEST, Checkpoint, Snapshot, kinds_of
 from t2t_torch.checkpoint.storage import (
     Explanations,
     ProcessGroup,
     RetryPolicy,
     checkpoint_folders,
     folders_set_aside,
+    follow,
     free_name,
     make_folder,
     remove_folder,
@@ -705,3 +706,37 @@ class _VanishedError(Exception):
 
 def _warn(message: str) -> None:
     print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
+# Checkpoints of a run that may be training.
+
+
+def follow_checkpoints(
+    directory: CheckpointDirectory, min_steps: int, wait_minutes: float
+) -> Iterator[Checkpoint]:
+    """Yields complete checkpoints, also new ones, until none appears for some minutes.
+
+    Corrupt checkpoints are skipped with a warning; deleted ones are skipped.
+
+    Args:
+      directory: checkpoints of a run, which may be training.
+      min_steps: checkpoints with fewer steps are skipped.
+      wait_minutes: time to wait for another one; 0: do not wait.
+    """
+
+    def list_now() -> list[Checkpoint]:
+        return [one for one in directory.list() if one.step >= min_steps]
+
+    for checkpoint in follow(list_now, wait_minutes):
+        try:
+            checkpoint.verify()
+        except CheckpointError as fault:
+            if checkpoint.path.is_dir():
+                print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
+            continue
+        yield checkpoint
+
+
+def time_of(checkpoint: Checkpoint) -> int:
+    """Returns the time at which a checkpoint was written, in nanoseconds."""
+    return (checkpoint.path / MANIFEST).stat().st_mtime_ns

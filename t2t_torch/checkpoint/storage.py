@@ -1,4 +1,4 @@
-"""Storage of checkpoints: system calls, retries, joint saves of processes, file names.
+"""Storage of checkpoints: system calls, retries, joint saves of processes, file names, waiting.
 
 A file is flushed to disk before anything refers to it, so the guarantees of `directory.py` also
 hold after a power failure.
@@ -13,9 +13,9 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
@@ -284,3 +284,56 @@ def together(peers: ProcessGroup, work: Callable[[], Any]) -> list[Any]:
         if "error" in other:
             raise CheckpointError(f"process {rank}: {other['error']}")
     return [other["result"] for other in answers]
+
+
+# Folders in which another process writes one file or checkpoint after another.
+
+
+POLL_SECONDS = 10.0
+
+
+class OfAStep(Protocol):
+    """An object that belongs to a training step, such as a checkpoint."""
+
+    @property
+    def step(self) -> int:
+        """Number of completed optimizer steps."""
+
+
+S = TypeVar("S", bound=OfAStep)
+
+
+def follow(
+    list_now: Callable[[], Iterable[S]],
+    wait_minutes: float,
+    *,
+    clock: Callable[[], float] | None = None,
+    pause: Callable[[float], None] | None = None,
+) -> Iterator[S]:
+    """Yields objects in the order of their steps, also new ones, until no more appear.
+
+    Args:
+      list_now: returns the existing objects; one per step is yielded.
+      wait_minutes: time to wait for another one; 0: do not wait.
+      clock: returns seconds.
+      pause: waits for seconds.
+    """
+    clock, pause = clock or time.monotonic, pause or time.sleep
+    done: set[int] = set()
+    came_at = clock()
+    while True:
+        for one in sorted(list_now(), key=lambda one: one.step):
+            if one.step in done:
+                continue
+            done.add(one.step)
+            yield one
+            came_at = clock()  # what was done with it takes its time, too
+        left = wait_minutes * 60 - (clock() - came_at)
+        if left <= 0:
+            return
+        pause(min(POLL_SECONDS, left))
+
+
+def set_time(file: Path, written: int) -> None:
+    """Sets the time of a file made from a checkpoint, in nanoseconds, for curves over time."""
+    os.utime(file, ns=(written, written))

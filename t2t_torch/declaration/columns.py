@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from t2t_torch.declaration.detect_format import Sniffed
+from t2t_torch.declaration.detect_format import DetectedFormat
 from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, number_of, pieces
 from t2t_torch.errors import DataError
 from t2t_torch.readers.formats import open_records
@@ -48,7 +48,7 @@ _PARSED = 50  # values parsed to detect trees
 
 
 @dataclass(frozen=True)
-class Look:
+class Inspected:
     """An inspected column.
 
     Attributes:
@@ -224,34 +224,36 @@ class Table:
       first: the first row's values.
     """
 
-    columns: Mapping[str, Look]
+    columns: Mapping[str, Inspected]
     rows: int
     bad: BadRecords
     first: Mapping[str, Any]
 
 
-def look(path: Path, sniffed: Sniffed) -> Table:
+def inspect(path: Path, detected: DetectedFormat) -> Table:
     """Inspects the first `MAX_ROWS` rows of a file.
 
     Raises:
       DataError: the file cannot be read, or has no rows.
     """
     bad = BadRecords("skip")
-    records = open_records(path, format=sniffed.format, bad=bad, options=sniffed.options)
+    records = open_records(path, format=detected.format, bad=bad, options=detected.options)
     rows = [record.values for record in itertools.islice(records, MAX_ROWS)]
     if not rows:
         raise DataError(f"{path} has no row that can be read{_why(bad)}.")
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {name: _look(name, [row.get(name) for row in rows]) for name in names}
+    columns = {name: _inspect(name, [row.get(name) for row in rows]) for name in names}
     return Table(columns, len(rows), bad, rows[0])
 
 
-def _look(name: str, values: Sequence[Any]) -> Look:
+def _inspect(name: str, values: Sequence[Any]) -> Inspected:
     lists = [value for value in values if isinstance(value, list)]
     if lists and all(len(one) == 1 and isinstance(one[0], str) for one in lists):
-        named = Look(name, []).is_named(LABEL_NAMES)  # a list of one label, as Doccano writes it
+        named = Inspected(name, []).is_named(
+            LABEL_NAMES
+        )  # a list of one label, as Doccano writes it
         values = [one[0] if named and isinstance(one, list) else one for one in values]
-    return Look(name, [None if _is_empty(value) else value for value in values])
+    return Inspected(name, [None if _is_empty(value) else value for value in values])
 
 
 def _is_empty(value: Any) -> bool:

@@ -21,7 +21,7 @@ from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, 
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.idx import class_names, files_of, kind_of
-from t2t_torch.readers.jsonl import load_json
+from t2t_torch.readers.jsonl import load_json, rows_of_table
 from t2t_torch.readers.spans import annotated, raw_rows
 from t2t_torch.readers.tables import COMMA_NUMBER, CONVERT_RETURNS, UNNAMED, picture_of, sheet_of
 from t2t_torch.readers.text_file import BadRecords, TextFile, split_at_blanks, without_end
@@ -59,7 +59,7 @@ _SURE = 0.9  # minimum fraction of the inspected values that must agree
 
 
 @dataclass(frozen=True)
-class Sniffed:
+class DetectedFormat:
     """Detected format of a file.
 
     Attributes:
@@ -73,7 +73,7 @@ class Sniffed:
     doubts: Sequence[str] = ()
 
 
-def sniff(path: Path) -> Sniffed:
+def detect_format(path: Path) -> DetectedFormat:
     """Detects the format of a file or folder.
 
     Raises:
@@ -85,8 +85,9 @@ def sniff(path: Path) -> Sniffed:
     by_ending = _by_ending(path)
     if by_ending == "excel":
         return _excel(path)
-    encoding, doubts = _encoding(path) if path.is_file() else ("", [])
-    made = _sniff(path, by_ending, encoding)
+    text = path / _in(path, FILES["words"]) if by_ending == "bio" else path
+    encoding, doubts = _encoding(text) if text.is_file() else ("", [])
+    made = _detect(path, by_ending, encoding)
     if not encoding:
         return made
     if "encoding" not in FORMATS[made.format].options:
@@ -95,21 +96,23 @@ def sniff(path: Path) -> Sniffed:
             f"Convert it:  iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
         )
     options = {**made.options, "encoding": encoding}
-    return Sniffed(made.format, options, [*doubts, *made.doubts])
+    return DetectedFormat(made.format, options, [*doubts, *made.doubts])
 
 
-def _sniff(path: Path, by_ending: str, encoding: str) -> Sniffed:
+def _detect(path: Path, by_ending: str, encoding: str) -> DetectedFormat:
     if by_ending in ("csv", "tsv"):
         return _table(path, _DELIMITERS if by_ending == "csv" else ("\t",), encoding)
     if by_ending == "conll":
         return _conll(_first_lines(path, encoding))
     if by_ending == "jsonl":
-        return _annotated(path, {}, encoding) or Sniffed("jsonl")
+        return _annotated(path, {}, encoding) or DetectedFormat("jsonl")
     if by_ending in ("lines", "squad", "") and path.is_file():
         return _by_content(path, by_ending, encoding)
     if by_ending == "bio" and not any((path / f"{FILES['label']}{end}").exists() for end in _GZ):
-        return Sniffed("bio", {"files": {role: _in(path, FILES[role]) for role in _WITHOUT_INTENT}})
-    return Sniffed(by_ending)
+        return DetectedFormat(
+            "bio", {"files": {role: _in(path, FILES[role]) for role in _WITHOUT_INTENT}}
+        )
+    return DetectedFormat(by_ending)
 
 
 _ENCODED = 1 << 24  # bytes read to infer the encoding
@@ -167,7 +170,7 @@ def _is_utf8(line: bytes) -> bool:
     return True
 
 
-def _excel(path: Path) -> Sniffed:
+def _excel(path: Path) -> DetectedFormat:
     name, rows = sheet_of(path)
     first = next(row for row in rows if any(value not in (None, "") for value in row))
     filled = [value for value in first if value not in (None, "")]
@@ -177,7 +180,7 @@ def _excel(path: Path) -> Sniffed:
     if not header or not all(_NAMES.fullmatch(str(value).strip()) for value in filled):
         options["header"] = False
         doubts.append("the first row is read as data, not as column names.")
-    return Sniffed("excel", options, doubts)
+    return DetectedFormat("excel", options, doubts)
 
 
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unknown")
@@ -185,7 +188,7 @@ _INSPECTED_FILES = 50
 _MAX_PIXELS = 64  # longest side of a picture that is not scaled
 
 
-def _class_folders(path: Path) -> Sniffed:
+def _class_folders(path: Path) -> DetectedFormat:
     names = class_names(path)
     kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
     if kinds == {"audio"}:
@@ -211,7 +214,7 @@ def _class_folders(path: Path) -> Sniffed:
             side = min(_MAX_PIXELS, max(height, width))
             options["size"] = f"{side}x{side}"
             doubts.append(f'the pictures are scaled to {side}x{side} pixels; "size" sets another.')
-    return Sniffed("class_folders", options, doubts)
+    return DetectedFormat("class_folders", options, doubts)
 
 
 def _in(folder: Path, name: str) -> str:
@@ -251,6 +254,7 @@ def _start(path: Path) -> bytes:
 
 
 _UNPACKED = "_unpacked"
+_ZIPPED_DOCUMENTS = frozenset(".docx .pptx .odt .ods .odp .epub .jar .npz .pt .pth .apk".split())
 _MAX_RATIO = 500  # greatest compression ratio of an archive
 _ALWAYS_ALLOWED = 1 << 32  # bytes of an archive's files
 
@@ -269,6 +273,11 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
     is_zip, is_tar = start.startswith(b"PK\x03\x04"), start[_TAR_MARK] == b"ustar"
     if not is_zip and not is_tar:
         return path, []
+    if path.suffix.lower() in _ZIPPED_DOCUMENTS:
+        raise DataError(
+            f"{path} is not data that can be read: {path.suffix} files are documents or programs. "
+            "Save its text or table as CSV, JSON or .txt."
+        )
     stem = re.sub(r"\.(zip|tar|tgz|tbz2|txz)$", "", without_packing(path.name), flags=re.IGNORECASE)
     folder = path.with_name(f"{stem}{_UNPACKED}")
     done = [f"{path.name} was unpacked to {folder.name}, which the declaration reads."]
@@ -323,7 +332,7 @@ def _check_size(path: Path, size: int) -> None:
 
 def _by_ending(path: Path) -> str:
     if not path.exists():
-        raise DataError(f"There is no {path} to look at.")
+        raise DataError(f"There is no {path}.")
     try:
         return format_of(path)
     except DataError:
@@ -343,18 +352,18 @@ def _first_lines(path: Path, encoding: str = "") -> list[str]:
     return lines
 
 
-def _by_content(path: Path, by_ending: str, encoding: str) -> Sniffed:
+def _by_content(path: Path, by_ending: str, encoding: str) -> DetectedFormat:
     lines = _first_lines(path, encoding)
     full = [line for line in lines if line.strip()]
     if not full:
-        raise DataError(f"{path} is empty, or is no text; there is nothing to look at.")
+        raise DataError(f"{path} is empty, or is no text; there is nothing to inspect.")
     if full[0].lstrip().startswith(("{", "[")) and not _TREE.match(full[0]):
         return _json(path, full, encoding)
     if _TREE.match(full[0]):
-        return Sniffed("trees")
+        return DetectedFormat("trees")
     words = [line for line in full if not line.startswith("#")]
     if words and all(line.count("\t") == _CONLLU_COLUMNS - 1 for line in words):
-        return Sniffed("conllu")
+        return DetectedFormat("conllu")
     widths = {len(split_at_blanks(line)) for line in full}
     if len(full) < len(lines) and len(widths) == 1 and min(widths) > 1:
         return _conll(lines)
@@ -367,35 +376,35 @@ def _by_content(path: Path, by_ending: str, encoding: str) -> Sniffed:
         if _is_table(path, full, mark, encoding):
             return _table(path, (mark,), encoding)
     doubt = f"{path.name} is taken for plain text, one text on each line."
-    return Sniffed("lines", doubts=() if by_ending == "lines" else (doubt,))
+    return DetectedFormat("lines", doubts=() if by_ending == "lines" else (doubt,))
 
 
-def _labelled(full: Sequence[str]) -> Sniffed | None:
+def _labelled(full: Sequence[str]) -> DetectedFormat | None:
     """Detects lines that begin with labels: fastText's, TREC's LABEL:fine, or small integers."""
     words = [line.split(None, 1) for line in full]
     firsts = [first for first, *rest in words if rest]
     if sum(first.startswith(_FASTTEXT) for first in firsts) >= _SURE * len(full):
-        return Sniffed("labelled", {"prefix": _FASTTEXT})
+        return DetectedFormat("labelled", {"prefix": _FASTTEXT})
     kinds = {first for first in firsts if _LABEL.fullmatch(first)}
     many = sum(first in kinds for first in firsts) >= _SURE * len(full)
     if not many or not 2 <= len(kinds) <= _MAX_LABELS or len(kinds) * 2 > len(full):
         return None
-    return Sniffed("labelled", doubts=["the first word of each line is used as its label."])
+    return DetectedFormat("labelled", doubts=["the first word of each line is used as its label."])
 
 
-def _json(path: Path, full: Sequence[str], encoding: str) -> Sniffed:
+def _json(path: Path, full: Sequence[str], encoding: str) -> DetectedFormat:
     try:
         first = json.loads(full[0])
     except ValueError:
         first = None
     if isinstance(first, dict) and (len(full) > 1 or annotated(first) is not None):
-        return _annotated(path, {}, encoding) or Sniffed("jsonl")
+        return _annotated(path, {}, encoding) or DetectedFormat("jsonl")
     if isinstance(first, list) and len(full) > 1:  # a list on each line
         lines = _annotated(path, {}, encoding)
         if lines is not None:
             return lines
     if '"paragraphs"' in "".join(full[:_LINES]):
-        return Sniffed("squad")
+        return DetectedFormat("squad")
     loaded = load_json(path, encoding)
     records, rows = _array_in(loaded)
     if rows:
@@ -403,12 +412,14 @@ def _json(path: Path, full: Sequence[str], encoding: str) -> Sniffed:
         message = [f"the rows are the array at the key {records!r}."] if records else []
         made = _annotated(path, options, encoding)
         if made is None and all(isinstance(row, dict) for row in rows[:_LINES]):
-            made = Sniffed("json", options)
+            made = DetectedFormat("json", options)
         if made is not None:
-            return Sniffed(made.format, made.options, [*message, *made.doubts])
+            return DetectedFormat(made.format, made.options, [*message, *made.doubts])
+    if rows_of_table(loaded):
+        return DetectedFormat("json", doubts=["the file is read as a table, not as an array."])
     values = list(loaded.values()) if isinstance(loaded, dict) else [{}]
     if len(full) == 1 and not all(isinstance(value, dict) for value in values):
-        return Sniffed("jsonl")  # one row
+        return DetectedFormat("jsonl")  # one row
     raise DataError(
         f"{path} is JSON, but neither of SQuAD's form, nor an array of objects, nor one object on "
         "each line. Write one object on each line, as data frames do:  "
@@ -433,7 +444,7 @@ def _array_in(loaded: Any, depth: int = 0) -> tuple[str, list[Any]]:
     return best
 
 
-def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> Sniffed | None:
+def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> DetectedFormat | None:
     """Detects texts with spans, or with choices of Label Studio."""
     bad = BadRecords("skip")
     records = options.get("records", "")
@@ -443,12 +454,12 @@ def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> Sniffed
         return None
     left_out = sum(not one.accepted for one in made)
     message = f"{left_out} of {len(made)} texts are left out: their answer is not 'accept'."
-    return Sniffed("spans", options, [message] if left_out else [])
+    return DetectedFormat("spans", options, [message] if left_out else [])
 
 
-def _conll(lines: Sequence[str]) -> Sniffed:
+def _conll(lines: Sequence[str]) -> DetectedFormat:
     starts = any(line.startswith(DOCUMENT_START) for line in lines)
-    return Sniffed("conll", {"skip_docstart": True} if starts else {})
+    return DetectedFormat("conll", {"skip_docstart": True} if starts else {})
 
 
 def _steady(lines: Sequence[str], delimiter: str) -> bool:
@@ -458,10 +469,10 @@ def _steady(lines: Sequence[str], delimiter: str) -> bool:
     return usual > 0 and counts.count(usual) >= _SURE * len(counts)
 
 
-def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
+def _table(path: Path, delimiters: Sequence[str], encoding: str) -> DetectedFormat:
     lines = _first_lines(path, encoding)
     if not any(line.strip() for line in lines):
-        raise DataError(f"{path} is empty; there is nothing to look at.")
+        raise DataError(f"{path} is empty; there is nothing to inspect.")
     if "\r" in next(filter(str.strip, lines)):
         raise DataError(f"{path}: the header holds carriage returns; {CONVERT_RETURNS}")
     if _FOR_SPREADSHEETS.fullmatch(lines[0]):
@@ -505,7 +516,7 @@ def _table(path: Path, delimiters: Sequence[str], encoding: str) -> Sniffed:
     if number:
         options["decimal"] = ","
         doubts.append(f'numbers such as {number!r} are read with a decimal comma ("decimal").')
-    return Sniffed(format_name, options, doubts)
+    return DetectedFormat(format_name, options, doubts)
 
 
 def _repeated(rows: list[list[str]]) -> list[str]:
@@ -633,7 +644,7 @@ _PARALLEL_ENDING = re.compile(r"\.[a-z]{2,3}(?:[-_][A-Za-z]{2,4})?")
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class DetectedFiles:
     """Files of a data set.
 
     Attributes:
@@ -656,17 +667,17 @@ class Neighbours:
         return self.folder / (train if isinstance(train, str) else next(iter(train.values())))
 
 
-def neighbours(path: Path) -> Neighbours:
+def detect_files(path: Path) -> DetectedFiles:
     """Detects the files of a data set from one of its files or its folder.
 
     Raises:
       DataError: there is no file, or a folder has several files but none for training.
     """
     if not path.exists():
-        raise DataError(f"There is no {path} to look at.")
+        raise DataError(f"There is no {path}.")
     path = path if path.name else path.resolve()
     if without_packing(path.name) in FILES.values() and _is_data_set(path.resolve().parent):
-        made = neighbours(path.resolve().parent)
+        made = detect_files(path.resolve().parent)
         names = ", ".join(one.name for one in _visible(path.resolve().parent))
         message = f"{path.name} is one file of a data set, so the whole folder is read: {names}."
         return replace(made, doubts=[message, *made.doubts])
@@ -675,11 +686,11 @@ def neighbours(path: Path) -> Neighbours:
     return _beside(path, list(_visible(path.parent)))
 
 
-def _inside(folder: Path) -> Neighbours:
+def _inside(folder: Path) -> DetectedFiles:
     there = list(_visible(folder))
     shards = _parquet_shards(folder)
     if shards:
-        return Neighbours(folder, shards, _name(folder / "part"))
+        return DetectedFiles(folder, shards, _name(folder / "part"))
     known = [one for one in there if one.is_file() or _is_data_set(one)]
     train = [one for one in known if _split_of(one.name) == "train"]
     chosen = train or known
@@ -691,7 +702,7 @@ def _inside(folder: Path) -> Neighbours:
     if chosen and len(endings) == 1 and not train:
         pattern = f"*{next(iter(endings))}"
         message = f"all {len(chosen)} files are read: {pattern}."
-        return Neighbours(folder, {"train": pattern}, _name(folder / "part"), [message])
+        return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
     names = ", ".join(one.name for one in there[:10]) or "nothing"
     raise DataError(
         f"{folder} holds {names}; it is not clear what is to be learnt from. Give the file of the "
@@ -716,7 +727,7 @@ def _parquet_shards(folder: Path) -> dict[str, str | dict[str, str]]:
     return {}
 
 
-def _beside(path: Path, there: list[Path]) -> Neighbours:
+def _beside(path: Path, there: list[Path]) -> DetectedFiles:
     files: dict[str, str | dict[str, str]] = {"train": path.name}
     partners, doubts = _partners(path, there)
     if partners:
@@ -743,7 +754,7 @@ def _beside(path: Path, there: list[Path]) -> Neighbours:
             if len(matching) > 1:
                 names = ", ".join(one.name for one in matching if one is not other)
                 doubts.append(f'{other.name} is used as "{split}"; {names} exists, too.')
-    return Neighbours(path.parent, files, _name(path), doubts)
+    return DetectedFiles(path.parent, files, _name(path), doubts)
 
 
 def _partners(path: Path, there: list[Path]) -> tuple[list[Path], list[str]]:

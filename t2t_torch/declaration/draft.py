@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
-from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, Look, Table, look
+from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, Inspected, Table, inspect
 from t2t_torch.declaration.detect_format import (
-    Neighbours,
-    Sniffed,
+    DetectedFiles,
+    DetectedFormat,
     check_unpacked,
-    neighbours,
-    sniff,
+    detect_files,
+    detect_format,
     unpacked,
 )
 from t2t_torch.declaration.problem import problem_of
@@ -47,7 +47,7 @@ _MAX_REPEATED = 0.6  # maximum fraction of distinct values of a query column, as
 
 
 @dataclass
-class Guess:
+class Inferred:
     """Inferred content of a declaration.
 
     Attributes:
@@ -63,7 +63,7 @@ class Guess:
     fields: dict[str, Any] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)
     more: dict[str, Any] = field(default_factory=dict)
-    alternatives: list[tuple[str, Guess]] = field(default_factory=list)
+    alternatives: list[tuple[str, Inferred]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -81,19 +81,19 @@ class Guess:
         return any(table.columns[name].empty for name in alone if name in table.columns)
 
 
-def guess(format_name: str, table: Table) -> Guess:
+def infer_problem(format_name: str, table: Table) -> Inferred:
     """Infers the kind of problem of a table.
 
     Raises:
       DataError: the table has no text.
     """
-    by_format: Mapping[str, Callable[[], Guess]] = {
+    by_format: Mapping[str, Callable[[], Inferred]] = {
         "bio": lambda: _bio(table),
         "labelled": lambda: _labelled(table),
-        "squad": lambda: Guess("spanqa"),
-        "trees": lambda: Guess("text2tree"),
-        "lines": lambda: Guess("text2self"),
-        "parallel": lambda: Guess("text2text"),
+        "squad": lambda: Inferred("spanqa"),
+        "trees": lambda: Inferred("text2tree"),
+        "lines": lambda: Inferred("text2self"),
+        "parallel": lambda: Inferred("text2text"),
         "conllu": _conllu,
         "conll": lambda: _conll(table),
         "idx": lambda: _pictures(table),
@@ -108,16 +108,16 @@ def guess(format_name: str, table: Table) -> Guess:
     return made
 
 
-def _bio(table: Table) -> Guess:
+def _bio(table: Table) -> Inferred:
     if "label" in table.columns:
-        return Guess("intentslot")
+        return Inferred("intentslot")
     doubt = "there is no file of intents (label), so only the tags are predicted."
-    return Guess("text2tags", {"inputs": "words", "targets": "tags"}, [doubt])
+    return Inferred("text2tags", {"inputs": "words", "targets": "tags"}, [doubt])
 
 
-def _labelled(table: Table) -> Guess:
+def _labelled(table: Table) -> Inferred:
     if any(isinstance(one, list) and len(one) > 1 for one in table.columns["labels"].values):
-        return Guess("text2multilabel", {"inputs": "text", "targets": "labels"})
+        return Inferred("text2multilabel", {"inputs": "text", "targets": "labels"})
     label, coarse = table.columns["label"], table.columns["coarse"]
     doubts = []
     if 1 < coarse.distinct < label.distinct:
@@ -125,15 +125,15 @@ def _labelled(table: Table) -> Guess:
             f"'label' has {label.distinct} labels, such as {label.values[0]!r}; 'coarse' has the "
             f"{coarse.distinct} that stand before the colon, and could be the target instead."
         )
-    return Guess("text2class", {"inputs": "text", "targets": "label"}, doubts)
+    return Inferred("text2class", {"inputs": "text", "targets": "label"}, doubts)
 
 
-def _conllu() -> Guess:
+def _conllu() -> Inferred:
     doubt = 'the tags are the universal ones ("upos"); "xpos" has the language\'s own.'
-    return Guess("text2tags", {"inputs": "form", "targets": "upos"}, [doubt])
+    return Inferred("text2tags", {"inputs": "form", "targets": "upos"}, [doubt])
 
 
-def _conll(table: Table) -> Guess:
+def _conll(table: Table) -> Inferred:
     columns = list(table.columns)
     if len(columns) < 2:
         raise DataError("There is one column, where words and tags were expected.")
@@ -143,29 +143,29 @@ def _conll(table: Table) -> Guess:
             f"the words are in column {columns[0]} and the tags in column {columns[-1]}, the last; "
             f"{', '.join(columns[1:-1])} is not used."
         )
-    return Guess("text2tags", {"inputs": columns[0], "targets": columns[-1]}, doubts)
+    return Inferred("text2tags", {"inputs": columns[0], "targets": columns[-1]}, doubts)
 
 
-def _pictures(table: Table) -> Guess:
+def _pictures(table: Table) -> Inferred:
     labels = sorted(table.columns["label"].counts, key=int)
     doubt = f"the labels are the numbers that are there, {labels[0]} to {labels[-1]}."
-    return Guess("image2class", {}, [doubt], {"labels": labels, "settings": _size(table)})
+    return Inferred("image2class", {}, [doubt], {"labels": labels, "settings": _size(table)})
 
 
 def _size(table: Table) -> dict[str, int]:
     return dict(zip(("height", "width", "channels"), table.first["image"].shape, strict=True))
 
 
-def _class_folders(table: Table) -> Guess:
+def _class_folders(table: Table) -> Inferred:
     if "image" not in table.columns:
-        return Guess("text2class", {"inputs": "text", "targets": "label"})
+        return Inferred("text2class", {"inputs": "text", "targets": "label"})
     more = {"labels": sorted(table.columns["label"].counts), "settings": _size(table)}
-    return Guess("image2class", {"inputs": "image", "targets": "label"}, [], more)
+    return Inferred("image2class", {"inputs": "image", "targets": "label"}, [], more)
 
 
-def _spans(table: Table) -> Guess:
+def _spans(table: Table) -> Inferred:
     spans, cut = (sum(table.columns[name].rows) for name in ("spans", "cut"))
-    by_text = Guess("text2class", {"inputs": "text", "targets": "label"})
+    by_text = Inferred("text2class", {"inputs": "text", "targets": "label"})
     if not spans:
         return by_text
     doubts = ["words are runs of letters and digits, and single other characters."]
@@ -174,13 +174,13 @@ def _spans(table: Table) -> Guess:
             f"{cut} of {spans} spans end within a word, and are extended to it, or overlap an "
             "earlier one, and are left out."
         )
-    made = Guess("text2tags", {"inputs": "words", "targets": "tags"}, doubts)
+    made = Inferred("text2tags", {"inputs": "words", "targets": "tags"}, doubts)
     if table.columns["label"].values:
         made.alternatives.append(("the choice for each text", by_text))
     return made
 
 
-def _of_columns(table: Table) -> Guess:
+def _of_columns(table: Table) -> Inferred:
     columns = {name: one for name, one in table.columns.items() if one.values}
     named = {name.lower(): name for name in columns}
     _check_no_word_rows(columns)
@@ -216,7 +216,7 @@ def _of_columns(table: Table) -> Guess:
     return _texts(rest, texts, labels)
 
 
-def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess:
+def _texts(rest: Sequence[Inspected], texts: list[Inspected], labels: list[Inspected]) -> Inferred:
     """Infers the target of texts: labels, a number, another text, or none."""
     separated = [one for one in rest if one not in texts and one.parts()]
     lists = [one for one in rest if one.is_list]
@@ -236,24 +236,26 @@ def _texts(rest: Sequence[Look], texts: list[Look], labels: list[Look]) -> Guess
         return _classified(body, labels, numbers, doubts)
     if numbers:
         number = _chosen(numbers, _NUMBER_NAMES, doubts, "the number to predict")
-        made = Guess("text2real", {"inputs": body, "targets": number.name}, doubts)
+        made = Inferred("text2real", {"inputs": body, "targets": number.name}, doubts)
         made.alternatives = _numbers(body, [one for one in numbers if one is not number])
         return made
     doubts.append(
         'no label column was found, so the declaration is of a language model ("text2self"); if '
         'a column is the label, set "kind": "text2class" and name the column as "targets".'
     )
-    return Guess("text2self", {"targets": body}, doubts)
+    return Inferred("text2self", {"targets": body}, doubts)
 
 
-def _classified(body: Any, labels: list[Look], numbers: list[Look], doubts: list[str]) -> Guess:
+def _classified(
+    body: Any, labels: list[Inspected], numbers: list[Inspected], doubts: list[str]
+) -> Inferred:
     """Returns the classification of texts, with other labels and numbers as alternatives."""
     label = _chosen(labels, LABEL_NAMES, doubts, "the label")
     if numbers:
         others = _some([repr(one.name) for one in numbers], " or ")
         doubts.append(f'"kind": "text2real" could learn {others} instead.')
     doubts += _of_labels(label)
-    made = Guess("text2class", {"inputs": body, "targets": label.name}, doubts)
+    made = Inferred("text2class", {"inputs": body, "targets": label.name}, doubts)
     if label.is_number and label.distinct > 2:
         doubts.append(
             f"{label.name!r} has {label.distinct} whole numbers, which are used as labels; as a "
@@ -262,22 +264,22 @@ def _classified(body: Any, labels: list[Look], numbers: list[Look], doubts: list
         made.alternatives += _numbers(body, [label])
     for other in [one for one in labels if one is not label][:_MAX_LISTED]:
         fields = {"inputs": body, "targets": other.name}
-        made.alternatives.append((f"the label {other.name!r}", Guess("text2class", fields)))
+        made.alternatives.append((f"the label {other.name!r}", Inferred("text2class", fields)))
     made.alternatives += _numbers(body, numbers)
     return made
 
 
-def _numbers(body: Any, numbers: Sequence[Look]) -> list[tuple[str, Guess]]:
+def _numbers(body: Any, numbers: Sequence[Inspected]) -> list[tuple[str, Inferred]]:
     return [
         (
             f"the number {one.name!r}, by regression",
-            Guess("text2real", {"inputs": body, "targets": one.name}),
+            Inferred("text2real", {"inputs": body, "targets": one.name}),
         )
         for one in numbers[:_MAX_LISTED]
     ]
 
 
-def _of_labels(label: Look) -> list[str]:
+def _of_labels(label: Inspected) -> list[str]:
     """Returns warnings about the values of a label."""
     messages = []
     if label.distinct == 1:
@@ -299,15 +301,15 @@ def _of_labels(label: Look) -> list[str]:
     return messages
 
 
-def _written(texts: list[Look], target: Look) -> Guess:
+def _written(texts: list[Inspected], target: Inspected) -> Inferred:
     sources = [one for one in texts if one is not target]
     named = [one for one in sources if one.is_named(_SOURCE_NAMES)] or sources
     names = [one.name for one in named]
     inputs = names if len(names) > 1 else names[0]
     message = f"{target.name!r} is used as the text to generate from {', '.join(map(repr, names))}."
-    made = Guess("text2text", {"inputs": inputs, "targets": target.name}, [message])
+    made = Inferred("text2text", {"inputs": inputs, "targets": target.name}, [message])
     if len(names) == 1:
-        other = Guess("text2text", {"inputs": target.name, "targets": inputs})
+        other = Inferred("text2text", {"inputs": target.name, "targets": inputs})
         made.alternatives.append(("the other direction", other))
     return made
 
@@ -316,7 +318,7 @@ _WORD_NAMES = "word words token tokens"
 _TAG_NAMES = "tag tags ner pos label iob bio"
 
 
-def _check_no_word_rows(columns: Mapping[str, Look]) -> None:
+def _check_no_word_rows(columns: Mapping[str, Inspected]) -> None:
     """Raises DataError if each row is a word and its tag, without sentences."""
     plain = [one for one in columns.values() if one.is_plain]
     words = [one for one in plain if one.is_named(_WORD_NAMES) and one.mean_words < 1.2]
@@ -334,18 +336,20 @@ def _check_no_word_rows(columns: Mapping[str, Look]) -> None:
     )
 
 
-def _several(texts: list[Look], lists: list[Look], separated: list[Look]) -> Guess:
+def _several(
+    texts: list[Inspected], lists: list[Inspected], separated: list[Inspected]
+) -> Inferred:
     body, doubts = _body(texts, [])
     if lists:
-        return Guess("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
+        return Inferred("text2multilabel", {"inputs": body, "targets": lists[0].name}, doubts)
     mark = separated[0].parts()
     how = "as a list" if mark == WRITTEN_LIST else f"with {mark!r} between them"
     message = f"{separated[0].name!r} is read as several labels, {how}."
     column = {"column": separated[0].name, "split": mark}
-    return Guess("text2multilabel", {"inputs": body, "targets": column}, [*doubts, message])
+    return Inferred("text2multilabel", {"inputs": body, "targets": column}, [*doubts, message])
 
 
-def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
+def _pair(texts: list[Inspected], labels: list[Inspected], numbers: list[Inspected]) -> Inferred:
     """Infers the target of two texts: a label, a number, or the second text."""
     first, second = texts
     pair = {"first": first.name, "second": second.name}
@@ -359,26 +363,26 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
                 '"textpair2class" with "first" and "second".'
             )
             fields = {"query": first.name, "document": second.name, "targets": label.name}
-            return Guess("queryrelevance", fields, doubts)
+            return Inferred("queryrelevance", fields, doubts)
         joined = {"inputs": [first.name, second.name], "targets": label.name}
-        others = [("one text of two parts", Guess("text2class", joined))]
+        others = [("one text of two parts", Inferred("text2class", joined))]
         for one in numbers[-1:] or ([label] if label.is_number and label.distinct > 2 else []):
             doubts.append(f'"kind": "textpair2real" could learn {one.name!r} instead.')
             fields = {**pair, "targets": one.name}
-            others.append((f"the number {one.name!r}", Guess("textpair2real", fields)))
+            others.append((f"the number {one.name!r}", Inferred("textpair2real", fields)))
         doubts.append(
             "the two texts are used as a pair; if they are parts of one text, it is "
             f'"kind": "text2class", "fields": {{"inputs": ["{first.name}", "{second.name}"], '
             f'"targets": "{label.name}"}}.'
         )
         fields = {**pair, "targets": label.name}
-        return Guess("textpair2class", fields, doubts, alternatives=others)
+        return Inferred("textpair2class", fields, doubts, alternatives=others)
     if numbers:
         number = _chosen(numbers, "score similarity relatedness", doubts, "the number")
-        return Guess("textpair2real", {**pair, "targets": number.name}, doubts)
+        return Inferred("textpair2real", {**pair, "targets": number.name}, doubts)
     message = f"{first.name!r} is used as the input and {second.name!r} as the text to generate."
-    other = Guess("text2text", {"inputs": second.name, "targets": first.name})
-    return Guess(
+    other = Inferred("text2text", {"inputs": second.name, "targets": first.name})
+    return Inferred(
         "text2text",
         {"inputs": first.name, "targets": second.name},
         [message],
@@ -386,14 +390,14 @@ def _pair(texts: list[Look], labels: list[Look], numbers: list[Look]) -> Guess:
     )
 
 
-def _turns(rest: Sequence[Look], labels: list[Look]) -> Guess:
+def _turns(rest: Sequence[Inspected], labels: list[Inspected]) -> Inferred:
     turns = next(one for one in rest if one.is_list)
     doubts = [f"{turns.name!r} is used as the utterances of a dialogue, in order."]
     label = _chosen(labels, LABEL_NAMES, doubts, "the label")
-    return Guess("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
+    return Inferred("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
 
 
-def _question(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+def _question(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
     question, context = named.get("question"), named.get("context") or named.get("passage")
     answer = named.get("answers") or named.get("answer")
     if not (question and context and answer):
@@ -407,19 +411,19 @@ def _question(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | 
     except (UnfitError, TypeError):
         of_context = True
     if of_context:
-        return Guess("spanqa", fields)
+        return Inferred("spanqa", fields)
     fields = {"inputs": question, "context": context, "targets": answer}
-    return Guess("questioncontext2text", fields, ["the answers are no parts of the contexts."])
+    return Inferred("questioncontext2text", fields, ["the answers are no parts of the contexts."])
 
 
-def _ranking(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+def _ranking(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
     wanted = ("query", "positive", "negative")
     if all(name in named for name in wanted):
-        return Guess("pairranking", {name: named[name] for name in wanted})
+        return Inferred("pairranking", {name: named[name] for name in wanted})
     return None
 
 
-def _tree(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+def _tree(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
     trees = [one for one in columns.values() if one.is_tree]
     if not trees:
         return None
@@ -428,10 +432,10 @@ def _tree(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None
     places = list(columns)
     if name.isdecimal() and name == places[-1]:
         name = "-1"  # the last, also in files with other columns before it
-    return Guess("text2tree", {"targets": name}, [doubt])
+    return Inferred("text2tree", {"targets": name}, [doubt])
 
 
-def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | None:
+def _tagged(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
     lists = [one for one in columns.values() if one.is_list]
     for words in lists:
         for tags in lists:
@@ -442,20 +446,20 @@ def _tagged(columns: Mapping[str, Look], named: Mapping[str, str]) -> Guess | No
                 fields = {"inputs": words.name, "targets": tags.name}
                 intents = [one for one in columns.values() if one.is_label]
                 if not intents:
-                    return Guess("text2tags", fields)
+                    return Inferred("text2tags", fields)
                 doubts: list[str] = []
                 intent = _chosen(intents, "intent label", doubts, "the intent")
                 fields = {"inputs": words.name, "intent": intent.name, "slots": tags.name}
-                return Guess("intentslot", fields, doubts)
+                return Inferred("intentslot", fields, doubts)
     return None
 
 
-def _lengths(column: Look) -> list[int]:
+def _lengths(column: Inspected) -> list[int]:
     """Returns the list length in each row, except for empty lists."""
     return [len(value or ()) for value in column.rows]
 
 
-def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
+def _body(texts: list[Inspected], heading: Sequence[Inspected]) -> tuple[Any, list[str]]:
     """Returns the column or columns of the text, and warnings."""
     if len(texts) == 1:
         return texts[0].name, []
@@ -470,7 +474,7 @@ def _body(texts: list[Look], heading: Sequence[Look]) -> tuple[Any, list[str]]:
     return longest.name, [message]
 
 
-def _chosen(found: Sequence[Look], names: str, doubts: list[str], what: str) -> Look:
+def _chosen(found: Sequence[Inspected], names: str, doubts: list[str], what: str) -> Inspected:
     named = [one for one in found if one.is_named(names)]
     named = named or [one for one in found if one.is_named(_NUMBER_NAMES)]
     chosen = (named or list(found))[-1 if not named else 0]
@@ -489,7 +493,7 @@ def _some(names: Sequence[str], between: str = ", ") -> str:
     return f"{', '.join(names[:_MAX_LISTED])} and {len(names) - _MAX_LISTED} others"
 
 
-def _unused(table: Table, made: Guess) -> Iterable[str]:
+def _unused(table: Table, made: Inferred) -> Iterable[str]:
     """Yields notes on empty values of the used columns, and one on the unused columns."""
     used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
     unused = []
@@ -505,7 +509,7 @@ def _unused(table: Table, made: Guess) -> Iterable[str]:
         yield f"unused columns: {_some([name + why * few for name, why in unused])}."
 
 
-def _why_not(one: Look) -> str:
+def _why_not(one: Inspected) -> str:
     """Returns why a column is unused, "" if only its kind is; NAME stands for its name."""
     if not one.values:
         return "empty"
@@ -533,7 +537,7 @@ _WORDS = 20_000  # words from which a tokenizer is chosen
 _WHOLE = 0.95  # minimum fraction of them that it must not split
 
 
-def _of_words(made: Guess, words: Sequence[Sequence[str]], format_name: str) -> dict[str, Any]:
+def _of_words(made: Inferred, words: Sequence[Sequence[str]], format_name: str) -> dict[str, Any]:
     """Returns the features of words, and the tokenizer for texts in place of words."""
     if made.kind not in _TAGGED:
         return {}
@@ -603,17 +607,17 @@ def draft(path: Path) -> Draft:
     """
     path, unpacking = unpacked(path)
     check_unpacked(path)
-    found = neighbours(path)
+    found = detect_files(path)
     parallel = not isinstance(found.files["train"], str)
-    looked_at = _first(found)
-    sniffed = Sniffed("lines") if parallel else sniff(looked_at)
-    table = look(looked_at, sniffed)
-    made = Guess("text2text") if parallel else guess(sniffed.format, table)
-    fitting, unfit = (found, []) if parallel else _fitting(found, sniffed, made)
-    content = _content(fitting, sniffed, made, table, parallel=parallel)
+    inspected = _first(found)
+    detected = DetectedFormat("lines") if parallel else detect_format(inspected)
+    table = inspect(inspected, detected)
+    made = Inferred("text2text") if parallel else infer_problem(detected.format, table)
+    fitting, unfit = (found, []) if parallel else _fitting(found, detected, made)
+    content = _content(fitting, detected, made, table, parallel=parallel)
     beside = _absent(found.folder, content["problem"])
-    content |= _of_words(made, _words_of(content, beside, found.folder), sniffed.format)
-    doubts = [*found.doubts, *sniffed.doubts, *made.doubts]
+    content |= _of_words(made, _words_of(content, beside, found.folder), detected.format)
+    doubts = [*found.doubts, *detected.doubts, *made.doubts]
     notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
         part = content["files"]["eval"]
@@ -627,7 +631,7 @@ def draft(path: Path) -> Draft:
         pass  # its report of bad rows is used below
     bad = table.bad.count or problem.bad_records.count or made.lacks(table)
     others: list[tuple[str, Mapping[str, Any]]] = [
-        (meaning, _content(fitting, sniffed, other, table, parallel=parallel))
+        (meaning, _content(fitting, detected, other, table, parallel=parallel))
         for meaning, other in made.alternatives[:_ALTERNATIVES]
     ]
     return Draft(content, beside, first, doubts, notes, others, bool(bad))
@@ -651,7 +655,9 @@ def _words_of(content: Mapping[str, Any], path: Path, folder: Path) -> list[Sequ
     return [words_of(one["inputs"]) for one in itertools.islice(samples, _FEW_ROWS)]
 
 
-def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbours, list[str]]:
+def _fitting(
+    found: DetectedFiles, detected: DetectedFormat, made: Inferred
+) -> tuple[DetectedFiles, list[str]]:
     """Leaves out splits without the used columns, such as a test set without labels."""
     files, messages = dict(found.files), []
     for split in ("eval", "test"):
@@ -660,7 +666,7 @@ def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbou
             continue
         one = next(iter(sorted(found.folder.glob(name))), found.folder / name)
         records = open_records(
-            one, format=sniffed.format, bad=BadRecords("skip"), options=sniffed.options
+            one, format=detected.format, bad=BadRecords("skip"), options=detected.options
         )
         first = next(records, None)
         numbered = {column for column in made.columns if column.lstrip("-").isdecimal()}
@@ -673,14 +679,19 @@ def _fitting(found: Neighbours, sniffed: Sniffed, made: Guess) -> tuple[Neighbou
     return replace(found, files=files), messages
 
 
-def _first(found: Neighbours) -> Path:
+def _first(found: DetectedFiles) -> Path:
     """Returns the file to inspect, the first match of a pattern."""
     train = found.train
     return train if train.exists() else next(iter(sorted(found.folder.glob(train.name))))
 
 
 def _content(
-    found: Neighbours, sniffed: Sniffed, made: Guess, table: Table, *, parallel: bool
+    found: DetectedFiles,
+    detected: DetectedFormat,
+    made: Inferred,
+    table: Table,
+    *,
+    parallel: bool,
 ) -> dict[str, Any]:
     files: dict[str, Any] = dict(found.files)
     if "eval" not in files:
@@ -690,10 +701,10 @@ def _content(
         "kind": made.kind,
         "files": {split: files[split] for split in ("train", "eval", "test") if split in files},
     }
-    if not parallel and _must_be_named(_first(found), sniffed):
-        content["format"] = sniffed.format
-    if sniffed.options:
-        content["options"] = dict(sniffed.options)
+    if not parallel and _must_be_named(_first(found), detected):
+        content["format"] = detected.format
+    if detected.options:
+        content["options"] = dict(detected.options)
     if made.fields:
         content["fields"] = made.fields
     if made.kind not in _WITHOUT_VOCAB_SIZE:
@@ -701,10 +712,10 @@ def _content(
     return {**content, **made.more}
 
 
-def _must_be_named(path: Path, sniffed: Sniffed) -> bool:
+def _must_be_named(path: Path, detected: DetectedFormat) -> bool:
     """Returns whether the format must be named, because the extension does not determine it."""
     try:
-        return format_of(path) != sniffed.format
+        return format_of(path) != detected.format
     except DataError:
         return True
 

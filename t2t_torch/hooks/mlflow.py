@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,11 +25,14 @@ _LONGEST = 500  # characters of a parameter, MLflow's limit
 class MlflowHook(Hook):
     """Logs hyperparameters and all reports to MLflow; resumes its run with the run.
 
+    If the server fails during the training, a warning is printed and the training continues without
+    MLflow.
+
     Read from the environment: MLFLOW_TRACKING_URI (default: `mlruns` in the working directory) and
     MLFLOW_EXPERIMENT_NAME (default: the problem).
 
     Raises:
-      UsageError: mlflow is not installed.
+      UsageError: mlflow is not installed, or the run cannot be started.
     """
 
     def __init__(self) -> None:
@@ -45,15 +50,16 @@ class MlflowHook(Hook):
         """Starts or resumes the run in the leading process."""
         if not estimator.world.leads or self._client is not None:
             return
-        self._client = self._mlflow.MlflowClient()
-        if not self._id:
-            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", estimator.task.name)
-            known = self._client.get_experiment_by_name(name)
-            experiment = known.experiment_id if known else self._client.create_experiment(name)
-            created = self._client.create_run(experiment, run_name=estimator.directory.path.name)
-            self._id = str(created.info.run_id)
-            for key, value in reported_hparams(estimator.task).items():
-                self._client.log_param(self._id, key, str(value)[:_LONGEST])
+        client = self._mlflow.MlflowClient()
+        try:
+            if not self._id:
+                self._id = _created_run(client, estimator)
+        except self._mlflow.MlflowException as error:
+            raise UsageError(
+                f"--hooks=mlflow cannot start its run: {error}. Check MLFLOW_TRACKING_URI="
+                f"{os.environ.get('MLFLOW_TRACKING_URI', '')}"
+            ) from None
+        self._client = client
 
     def after_report(self, estimator: Estimator, split: str, values: Mapping[str, float]) -> None:
         """Logs the finite numbers under the split, at the step."""
@@ -66,13 +72,21 @@ class MlflowHook(Hook):
             for name, value in values.items()
             if math.isfinite(value)
         ]
-        self._client.log_batch(self._id, metrics=metrics)
+        try:
+            self._client.log_batch(self._id, metrics=metrics)
+        except self._mlflow.MlflowException as error:
+            self._client = None
+            print(
+                f"warning: --hooks=mlflow cannot log step {step}, and ends: {error}",
+                file=sys.stderr,
+            )
 
     def end(self, estimator: Estimator) -> None:
         """Marks the run as finished, or as killed if it was interrupted."""
         if self._client is not None:
             status = "FINISHED" if estimator.has_ended else "KILLED"
-            self._client.set_terminated(self._id, status)
+            with contextlib.suppress(self._mlflow.MlflowException):
+                self._client.set_terminated(self._id, status)
 
     def state(self) -> dict[str, Any]:
         """Returns the id of the run."""
@@ -81,3 +95,14 @@ class MlflowHook(Hook):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Takes the id of the run to resume."""
         self._id = str(state.get("id", ""))
+
+
+def _created_run(client: Any, estimator: Estimator) -> str:
+    """Creates the run, and its experiment if there is none; returns the run's id."""
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", estimator.task.name)
+    known = client.get_experiment_by_name(name)
+    experiment = known.experiment_id if known else client.create_experiment(name)
+    created = client.create_run(experiment, run_name=estimator.directory.path.name)
+    for key, value in reported_hparams(estimator.task).items():
+        client.log_param(created.info.run_id, key, str(value)[:_LONGEST])
+    return str(created.info.run_id)

@@ -23,7 +23,7 @@ class WandbHook(Hook):
     with WANDB_MODE=offline files are written into the run directory, for `wandb sync`.
 
     Raises:
-      UsageError: wandb is not installed.
+      UsageError: wandb is not installed, or the run cannot be started.
     """
 
     def __init__(self) -> None:
@@ -42,15 +42,21 @@ class WandbHook(Hook):
         if not estimator.world.leads or self._run is not None:
             return
         path = estimator.directory.path
-        self._run = self._wandb.init(
-            project=os.environ.get("WANDB_PROJECT", estimator.task.name),
-            name=path.name,
-            dir=str(path),
-            id=self._id or None,
-            resume="allow",
-            config=dict(reported_hparams(estimator.task)),
-            settings=self._wandb.Settings(silent=True),
-        )
+        try:
+            self._run = self._wandb.init(
+                project=os.environ.get("WANDB_PROJECT", estimator.task.name),
+                name=path.name,
+                dir=str(path),
+                id=self._id or None,
+                resume="allow",
+                config=dict(reported_hparams(estimator.task)),
+                settings=self._wandb.Settings(silent=True),
+            )
+        except self._wandb.Error as error:
+            raise UsageError(
+                f"--hooks=wandb cannot start its run: {error}. Run `wandb login`, or set "
+                "WANDB_MODE=offline."
+            ) from None
         self._id = str(self._run.id)
 
     def after_report(self, estimator: Estimator, split: str, values: Mapping[str, float]) -> None:

@@ -250,6 +250,12 @@ def transformer_multi30k() -> TransformerHParams:
 
 
 @register_hparams
+def transformer_low_resource() -> TransformerHParams:
+    """`transformer_multi30k` for less than 500,000 pairs of texts, on any machine."""
+    return transformer_multi30k().replace(activation_dtype="auto")
+
+
+@register_hparams
 def transformer_dates() -> TransformerHParams:
     """Two layers of 128 that learn `dates_to_iso` in one or two minutes on two cores."""
     return transformer_tiny().replace(

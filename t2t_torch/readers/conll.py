@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ def read_conll(
     columns: Sequence[str] = (),
     delimiter: str = "",
     skip_docstart: bool = False,
+    encoding: str = "",
 ) -> Iterator[Record]:
     """Yields sentences as one list of strings per column.
 
@@ -48,6 +50,7 @@ def read_conll(
       delimiter: one character between columns, such as a tab if words contain spaces; "" means any
         spaces and tabs.
       skip_docstart: skip lines that begin with `DOCUMENT_START`.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read.
@@ -57,13 +60,15 @@ def read_conll(
         raise UsageError(f"{delimiter!r} cannot delimit columns; one character can.")
     if len(set(columns)) != len(columns) or "" in columns:
         raise UsageError(f"The columns {', '.join(columns)} need a name each, none of them twice.")
-    return _sentences(path, bad, tuple(columns), delimiter, skip_docstart=skip_docstart)
+    lines = TextFile(path, bad, encoding)
+    return _sentences(lines, bad, tuple(columns), delimiter, skip_docstart=skip_docstart)
 
 
 def _sentences(
-    path: Path, bad: BadRecords, names: tuple[str, ...], delimiter: str, *, skip_docstart: bool
+    lines: TextFile, bad: BadRecords, names: tuple[str, ...], delimiter: str, *, skip_docstart: bool
 ) -> Iterator[Record]:
-    for rows in _blocks(path, bad, delimiter, skip_docstart=skip_docstart):
+    path = lines.path
+    for rows in _blocks(lines, delimiter, skip_docstart=skip_docstart):
         names = names or tuple(map(str, range(len(rows[0][1]))))
         width = len(names)
         uneven = next((row for row in rows if len(row[1]) != width), None)
@@ -79,13 +84,11 @@ def _sentences(
         bad.report(Place(path, number, column), why)
 
 
-def _blocks(
-    path: Path, bad: BadRecords, delimiter: str, *, skip_docstart: bool
-) -> Iterator[list[Row]]:
+def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator[list[Row]]:
     """Yields the lines between blank ones; blocks with an undecodable line are skipped."""
     rows: list[Row] = []
     spoilt = False
-    for number, line in TextFile(path, bad):
+    for number, line in lines:
         if line is None:
             spoilt = True
         elif line.strip(" \t\r\n"):
@@ -113,7 +116,7 @@ _RANGE_OR_EMPTY = re.compile(r"[0-9]+[-.][0-9]+")
 
 
 @register_reader("conllu", endings=(".conllu",))
-def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
+def read_conllu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     """Yields sentences as one list of strings per entry of `COLUMNS`.
 
     Comments, multiword token ranges (3-4) and empty nodes (8.1) are skipped.  A space in a form or
@@ -125,13 +128,14 @@ def read_conllu(path: Path, bad: BadRecords) -> Iterator[Record]:
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for bad sentences.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read.
     """
     words: list[list[str]] = []
     start, spoilt = 0, False
-    for number, line in TextFile(path, bad):
+    for number, line in TextFile(path, bad, encoding):
         if line is None:
             spoilt = True
         elif not line.strip(" \t\r\n"):
@@ -182,7 +186,9 @@ FILES = {"words": "seq.in", "tags": "seq.out", "label": "label"}
 
 
 @register_reader("bio")
-def read_bio(path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}) -> Iterator[Record]:
+def read_bio(
+    path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}, encoding: str = ""
+) -> Iterator[Record]:
     """Yields {"words": list, "tags": list, "label": str} for each line of the files.
 
     Words and tags are separated by spaces or tabs; other whitespace is part of them.  A line is bad
@@ -194,6 +200,7 @@ def read_bio(path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}) -> I
       bad: policy for bad lines.
       files: by the names in `FILES`, other paths, relative to the folder; "label" may be omitted,
         and records then have none.
+      encoding: the files', empty for UTF-8.
 
     Raises:
       DataError: a file cannot be read, or the numbers of lines differ.
@@ -209,7 +216,7 @@ def read_bio(path: Path, bad: BadRecords, *, files: Mapping[str, str] = {}) -> I
     else:
         paths = {role: _found(folder, name) for role, name in FILES.items()}
     roles = [role for role in FILES if role in paths]
-    return _rows({role: paths[role] for role in roles}, bad)
+    return _rows({role: paths[role] for role in roles}, bad, encoding)
 
 
 def _found(folder: Path, name: str) -> Path:
@@ -217,8 +224,9 @@ def _found(folder: Path, name: str) -> Path:
     return packed if packed.exists() and not (folder / name).exists() else folder / name
 
 
-def _rows(paths: Mapping[str, Path], bad: BadRecords) -> Iterator[Record]:
-    for number, lines in aligned(list(paths.values()), bad):
+def _rows(paths: Mapping[str, Path], bad: BadRecords, encoding: str) -> Iterator[Record]:
+    read = functools.partial(TextFile, encoding=encoding)
+    for number, lines in aligned(list(paths.values()), bad, read):
         words, tags = split_at_blanks(lines[0]), split_at_blanks(lines[1])
         if not words and not tags:
             bad.report(Place(paths["words"], number), "no words")

@@ -65,7 +65,10 @@ def read_jsonl(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
 def read_json(
     path: Path, bad: BadRecords, *, records: str = "", encoding: str = ""
 ) -> Iterator[Record]:
-    """Yields the objects of a JSON array, which is loaded into memory.
+    """Yields the objects of a JSON array, or the rows of a JSON table; loads the file into memory.
+
+    A table has the form of pandas' `to_json` (orient "columns", "index" or "split") or is an object
+    of lists of one length, as `to_dict` of a Hugging Face dataset.
 
     Keys and values are those of `read_jsonl`, except that NaN is an empty value.  A place holds the
     number of the object, from 1.  Elements that are not objects, and objects with a lone surrogate,
@@ -78,9 +81,11 @@ def read_json(
       encoding: the file's, empty for UTF-8.
 
     Raises:
-      DataError: the file cannot be read, or is not a JSON array.
+      DataError: the file cannot be read, or is neither a JSON array nor a table.
     """
     loaded = load_json(path, encoding)
+    if not records:
+        loaded = rows_of_table(loaded) or loaded
     for key in records.split(".") if records else ():
         loaded = loaded.get(key) if isinstance(loaded, dict) else None
     if not isinstance(loaded, list):
@@ -103,6 +108,32 @@ def read_json(
             bad.report(place, SURROGATE)
         else:
             yield Record(place, with_dotted(values))
+
+
+def rows_of_table(loaded: Any) -> list[dict[str, Any]]:
+    """Returns the rows of a table by columns, by index or as lists; empty if it is none.
+
+    Args:
+      loaded: content of a JSON file.
+    """
+    if not isinstance(loaded, dict) or not loaded:
+        return []
+    if {"columns", "data"} <= loaded.keys() <= {"columns", "data", "index", "schema"}:
+        names, rows = loaded["columns"], loaded["data"]
+        is_table = isinstance(names, list) and isinstance(rows, list)
+        if is_table and all(isinstance(row, list) and len(row) == len(names) for row in rows):
+            return [dict(zip(map(str, names), row, strict=True)) for row in rows]
+        return []
+    columns = list(loaded.values())
+    if all(isinstance(one, list) and len(one) == len(columns[0]) > 1 for one in columns):
+        is_array = any(isinstance(value, dict) for one in columns for value in one)
+        rows = zip(*columns, strict=True)
+        return [] if is_array else [dict(zip(loaded, row, strict=True)) for row in rows]
+    if not all(isinstance(one, dict) and one.keys() == columns[0].keys() for one in columns):
+        return []
+    if len(columns[0]) > 1 and all(map(str.isdecimal, columns[0])):
+        return [{name: column[row] for name, column in loaded.items()} for row in columns[0]]
+    return columns if all(map(str.isdecimal, loaded)) else []
 
 
 def load_json(path: Path, encoding: str = "") -> Any:
@@ -161,7 +192,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 @register_reader("squad", endings=(".json",))
-def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
+def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     """Yields the questions of a file of version 1.1 or 2.0, which is loaded into memory.
 
     A record has "id", "title", "question", "context", "is_impossible" (version 2.0; else False) and
@@ -173,12 +204,13 @@ def read_squad(path: Path, bad: BadRecords) -> Iterator[Record]:
     Args:
       path: the file, gzip-compressed or not.
       bad: policy for bad questions.
+      encoding: the file's, empty for UTF-8.
 
     Raises:
       DataError: the file cannot be read, is not JSON, or not in SQuAD's format down to paragraphs.
     """
     number = 0
-    for article in _articles(path):
+    for article in _articles(path, encoding):
         for paragraph in article["paragraphs"]:
             for question in paragraph["qas"]:
                 number += 1
@@ -199,8 +231,8 @@ class _Fault(Exception):
     """A question is invalid."""
 
 
-def _articles(path: Path) -> list[dict[str, Any]]:
-    loaded = load_json(path)
+def _articles(path: Path, encoding: str) -> list[dict[str, Any]]:
+    loaded = load_json(path, encoding)
     articles = loaded.get("data") if isinstance(loaded, dict) else None
     if not isinstance(articles, list):
         raise DataError(

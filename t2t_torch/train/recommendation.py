@@ -26,6 +26,7 @@ AUTO = "auto"
 """Value of `--model` and `--hparams_set` that takes the recommendation."""
 
 _EPOCHS = 20
+_EPOCHS_OF_LINEAR_MODELS = 2  # with many rows: more overfit, docs/reference/results.md
 _FEWEST_STEPS, _MOST_STEPS = 300, 50_000
 _FEWEST_STEPS_OF_TEXTS = 2000
 _PATIENCE = 3  # evaluations
@@ -130,13 +131,22 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     rows = sum(one.splits["train"].rows for one in manifests)
     length = max(1.0, _positions(manifests) / max(1, rows))
     if not {"--train_steps", "--hparams"} & flags.keys():
-        named = _set_of_size(named, rows, length)
-        made, hparams = dataclasses.replace(made, hparams_set=named), registry.hparams(named)
+        writes = "inputs" in manifests[0].features and _writes_texts(problem, data_dir)
+        named = _set_of_size(named, rows, length, translates=writes)
+        teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
+        changes = "singleton_dropout=0.5" if teaches else ""
+        made = dataclasses.replace(made, hparams_set=named, hparams=changes)
+        hparams = registry.hparams(named)
     rows_of_batch = _rows_of_batch(problem, hparams, length)
     rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
     steps = made.train_steps
     if not steps:
-        steps = _steps(rows / rows_of_batch, writes_texts=_writes_texts(problem, data_dir))
+        is_linear = named == "fasttext_base" and rows >= _MANY_ROWS_OF_LINEAR_MODELS
+        steps = _steps(
+            rows / rows_of_batch,
+            _EPOCHS_OF_LINEAR_MODELS if is_linear else _EPOCHS,
+            writes_texts=_writes_texts(problem, data_dir),
+        )
         each = math.ceil(max(rows / rows_of_step, steps / _EVALUATIONS))
         each = max(_FEWEST_STEPS_OF_AN_EVALUATION, min(each, _MOST_STEPS_OF_AN_EVALUATION))
         made = dataclasses.replace(
@@ -172,17 +182,23 @@ def _rows_of_batch(problem: Problem, hparams: HParams, length: float) -> float:
 
 
 _FEW_ROWS = 100_000
+_FEW_PAIRS = 500_000  # of texts that are generated from texts
+_MANY_ROWS_OF_LINEAR_MODELS = 10_000
 _LONG_TEXTS = 100  # tokens of a row, on average
+_SETS_OF_WORDS = ("bilstm_tagger_small", "bilstm_tagger_base", "joint_bilstm_small")
 
 
-def _set_of_size(named: str, rows: int, length: float) -> str:
+def _set_of_size(named: str, rows: int, length: float, *, translates: bool) -> str:
     """Returns the set for data of this size in place of the one for its kind.
 
     Args:
       named: set of the kind.
       rows: training rows.
       length: mean tokens of a row.
+      translates: True if texts are generated from texts.
     """
+    if named == "transformer_small" and translates and rows < _FEW_PAIRS:
+        return "transformer_low_resource"
     if named == "fasttext_base" and length > _LONG_TEXTS:
         return "fasttext_long"
     if named == "pair_classifier_base" and rows < _FEW_ROWS:
@@ -235,10 +251,18 @@ def _writes_texts(problem: Problem, data_dir: Path) -> bool:
     return any(target.generates for target in targets)
 
 
-def _steps(batches: float, *, writes_texts: bool) -> int:
+def _has_unknown_word(problem: Problem, data_dir: Path) -> bool:
+    """Returns whether an input has a vocabulary of words, one of which is the unknown word."""
+    from t2t_torch.features.text import Words
+
+    inputs = problem.features(data_dir).inputs.values()
+    return any(len(one.encoder.unknown_ids) == 1 for one in inputs if isinstance(one, Words))
+
+
+def _steps(batches: float, epochs: int, *, writes_texts: bool) -> int:
     """Returns the steps of several epochs, within bounds, rounded up to two digits."""
     least = _FEWEST_STEPS_OF_TEXTS if writes_texts else _FEWEST_STEPS
-    return _rounded(min(max(_EPOCHS * batches, least), _MOST_STEPS))
+    return _rounded(min(max(epochs * batches, least), _MOST_STEPS))
 
 
 def _rounded(steps: float) -> int:

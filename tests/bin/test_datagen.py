@@ -243,8 +243,9 @@ def test_a_run_killed_at_any_step_of_writing_leaves_nothing_that_looks_finished(
 ):
     (tmp_path / "raw").mkdir()
     # 3 shards synced, staging synced, 3 renamed, folder synced; then of the notes on what is
-    # verified, and of the manifest: synced, renamed, folder synced.
-    completed = 3 + 1 + 3 + 1 + 3 + 3 + 1
+    # verified, and of the manifest: synced, renamed, folder synced; then of the notes on the two
+    # splits that are read for the baselines, and of the baselines.
+    completed = 3 + 1 + 3 + 1 + 3 + 3 + (2 * 3 + 3) + 1
     steps = [*range(1, completed, stride), completed]
     for step in steps:
         command = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5"]

@@ -12,7 +12,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin import avg_all, bleu, decoder, translate_all
-from t2t_torch.bin import flags as following
+from t2t_torch.checkpoint import storage
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.checkpoints import CheckpointDecoder
@@ -118,8 +118,8 @@ def test_checkpoints_that_come_are_decoded_and_those_that_go_are_let_go(
             save(run, coming.pop(0))
             shutil.rmtree(run / "ckpt-3", ignore_errors=True)
 
-    monkeypatch.setattr(following.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(following.time, "sleep", pause)
+    monkeypatch.setattr(storage.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(storage.time, "sleep", pause)
     assert translate_all.main([*flags, "--wait_minutes=1", "--min_steps=4"]) == 0
     made = [name for name in names(tmp_path / "translations") if not name.endswith("json")]
     assert made == ["dates_to_iso-11", "dates_to_iso-7", "dates_to_iso-9"]

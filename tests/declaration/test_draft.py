@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from t2t_torch import registry
 from t2t_torch.bin import datagen
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.declaration.columns import Look, Table
-from t2t_torch.declaration.draft import draft, guess
+from t2t_torch.declaration.columns import Inspected, Table
+from t2t_torch.declaration.draft import draft, infer_problem
 from t2t_torch.errors import DataError, T2TError
 from t2t_torch.readers.text_file import BadRecords
 
@@ -458,7 +458,7 @@ def test_a_table_whose_ending_is_that_of_text_is_a_table(delimiter, tmp_path: Pa
 
 def test_records_in_one_object_are_no_row(tmp_path: Path, capsys):
     path = tmp_path / "x.json"
-    held = {str(n): {"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts(1))}
+    held = {f"r{n}": {"text": text, "label": "ab"[n % 2]} for n, text in enumerate(texts(1))}
     path.write_text(json.dumps(held), "utf-8")
     assert datagen.main([f"--declare={path}"]) == 2
     assert "one object on each line" in capsys.readouterr().err
@@ -475,7 +475,7 @@ PIECES = (
     ending=st.sampled_from(["csv", "tsv", "txt", "jsonl", "json", "conll", "mrg", "conllu", "xyz"]),
 )
 @settings(max_examples=300, deadline=None)
-def test_whatever_a_file_holds_it_is_looked_at_without_a_crash(
+def test_whatever_a_file_holds_it_is_first_without_a_crash(
     tmp_path_factory, pieces: list[bytes], ending: str
 ):
     path = tmp_path_factory.mktemp("any") / f"any.{ending}"
@@ -548,6 +548,23 @@ def test_an_archive_writes_nothing_outside_of_its_folder(member: str, tmp_path: 
     assert not (tmp_path / "outside.csv").exists() and not Path(member).is_file()
 
 
+@pytest.mark.parametrize("name", ["notes.docx", "weights.npz"])
+def test_a_document_or_program_is_no_archive(name: str, tmp_path: Path, capsys):
+    (tmp_path / name).write_bytes(_zip("word/document.xml", b"<w:t>text</w:t>"))
+    assert datagen.main([f"--declare={tmp_path / name}"]) == 2
+    assert f"{Path(name).suffix} files are documents or programs" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_tagged_words_of_windows_are_declared_with_their_encoding(tmp_path: Path, capsys):
+    words, tags = "zum café in köln\n" * 60, "O O O B-CITY\n" * 60
+    for name, text in (("seq.in", words), ("seq.out", tags), ("label", "travel\n" * 60)):
+        (tmp_path / name).write_bytes(text.encode("cp1252"))
+    content, said = declare(tmp_path, capsys)
+    assert content["options"] == {"encoding": "cp1252"}
+    assert "seq.in is not UTF-8" in said
+
+
 def test_a_workbook_that_is_damaged_is_named(tmp_path: Path, capsys):
     pytest.importorskip("openpyxl")
     (tmp_path / "table.xlsx").write_bytes(_zip("a.xml", b"text"))
@@ -579,11 +596,14 @@ def test_answers_are_looked_for_in_the_context_of_their_own_row(tmp_path):
 
 def test_tags_are_counted_in_their_own_rows():
     words, tags = [["a", "b"], ["c"], ["d"]], [["B", "O"], ["B"], ["O"]]
-    even = {"words": Look("words", words), "tags": Look("tags", tags)}
-    assert guess("jsonl", Table(even, 3, BadRecords(), {})).kind == "text2tags"
-    odd = {"words": Look("words", [*words, None]), "tags": Look("tags", [None, *tags])}
+    even = {"words": Inspected("words", words), "tags": Inspected("tags", tags)}
+    assert infer_problem("jsonl", Table(even, 3, BadRecords(), {})).kind == "text2tags"
+    odd = {
+        "words": Inspected("words", [*words, None]),
+        "tags": Inspected("tags", [None, *tags]),
+    }
     with pytest.raises(DataError, match="no column of texts"):
-        guess("jsonl", Table(odd, 4, BadRecords(), {}))
+        infer_problem("jsonl", Table(odd, 4, BadRecords(), {}))
 
 
 @pytest.mark.parametrize(

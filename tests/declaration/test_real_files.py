@@ -443,6 +443,23 @@ CASES: dict[str, Case] = {
         json.dumps({"version": "1.0", "data": rows(text=TEXTS, label=FEELINGS)}, indent=1),
         "text2class", LABELLED, options={"records": "data"},
     ),
+    "pandas_columns.json": Case(
+        json.dumps({"text": dict(zip(map(str, IDS), TEXTS, strict=True)),
+                    "label": dict(zip(map(str, IDS), FEELINGS, strict=True))}),
+        "text2class", LABELLED,
+    ),
+    "pandas_index.json": Case(
+        json.dumps({str(n): row for n, row in enumerate(rows(text=TEXTS, label=FEELINGS))}),
+        "text2class", LABELLED,
+    ),
+    "pandas_split.json": Case(
+        json.dumps({"columns": ["text", "label"], "index": list(IDS),
+                    "data": [list(row) for row in zip(TEXTS, FEELINGS, strict=True)]}, indent=1),
+        "text2class", LABELLED,
+    ),
+    "to_dict.json": Case(
+        json.dumps({"text": list(TEXTS), "label": list(FEELINGS)}), "text2class", LABELLED
+    ),
     "rasa.json": Case(
         json.dumps({"rasa_nlu_data": {"common_examples": rows(text=TEXTS, intent=FEELINGS)}}),
         "text2class", {"inputs": "text", "targets": "intent"},

@@ -50,9 +50,16 @@ def test_mlflow_has_the_parameters_and_every_report_of_a_resumed_run(
 
 
 def test_wandb_writes_an_offline_run_and_resumes_it(make_run, tmp_path, monkeypatch):
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_PROJECT", "tried")
+    logged, log = {}, wandb.Run.log
+
+    def record(self, values, *, step):
+        logged.update({(name, step): value for name, value in values.items()})
+        log(self, values, step=step)
+
+    monkeypatch.setattr(wandb.Run, "log", record)
     path = train(make_run, "wandb")
     first = sorted((path / "wandb").glob("offline-run-*"))
     assert len(first) == 1 and list(first[0].glob("*.wandb"))
@@ -60,6 +67,36 @@ def test_wandb_writes_an_offline_run_and_resumes_it(make_run, tmp_path, monkeypa
     both = sorted((path / "wandb").glob("offline-run-*"))
     ids = {folder.name.rpartition("-")[2] for folder in both}
     assert len(ids) == 1, "the same run"
+    for (split, step), values in reports(path).items():
+        assert logged[f"{split}/loss", step] == values["loss"]
+
+
+def test_a_tracker_that_cannot_start_is_an_error_of_the_command(make_run, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+
+    def fail(*_, **__):
+        raise mlflow.MlflowException("the server is down")
+
+    monkeypatch.setattr(mlflow.MlflowClient, "get_experiment_by_name", fail)
+    with pytest.raises(UsageError, match="--hooks=mlflow cannot start its run: the server is down"):
+        train(make_run, "mlflow")
+
+
+def test_a_training_survives_the_loss_of_its_tracker(make_run, tmp_path, monkeypatch, capsys):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlruns'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setattr(sys, "argv", ["t2t-trainer"])
+    mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
+
+    def fail(*_, **__):
+        raise mlflow.MlflowException("the server is down")
+
+    monkeypatch.setattr(mlflow.MlflowClient, "log_batch", fail)
+    path = train(make_run, "mlflow")
+    assert ("dev", 4) in reports(path)
+    printed = capsys.readouterr().err
+    assert printed.count("--hooks=mlflow cannot log step 2, and ends: the server is down") == 1
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -56,6 +56,28 @@ def test_records_of_other_forms_and_spans_outside_of_the_text_are_bad(tmp_path: 
     ]
 
 
+_SQUAD = (
+    '{"data": [{"title": "t", "paragraphs": [{"context": "Zürich – 20 €", "qas": [{"id": "1", '
+    '"question": "?", "answers": [{"text": "20", "answer_start": 9}]}]}]}]}'
+)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_words_with_tags_are_read_in_the_encoding_that_is_named(
+    encoding: str, tmp_path: Path
+) -> None:
+    columns = "\t".join(["1", "Zürich", *"_" * 8])
+    files = {"conll": ("a.conll", "Zürich B-CITY\n"), "conllu": ("a.conllu", f"{columns}\n")}
+    for format, (name, content) in files.items():
+        (tmp_path / name).write_bytes(content.encode(encoding))
+        (record,) = open_records(tmp_path / name, format=format, options={"encoding": encoding})
+        assert ["Zürich"] in record.values.values()
+    for name, content in (("seq.in", "Zürich\n"), ("seq.out", "B-CITY\n"), ("label", "x\n")):
+        (tmp_path / name).write_bytes(content.encode(encoding))
+    (record,) = open_records(tmp_path, options={"encoding": encoding})
+    assert record.values["words"] == ["Zürich"]
+
+
 @pytest.mark.parametrize(
     ("format", "content", "field"),
     [
@@ -64,6 +86,7 @@ def test_records_of_other_forms_and_spans_outside_of_the_text_are_bad(tmp_path: 
         ("jsonl", '{"text": "Zürich – 20 €"}\n', "text"),
         ("json", '[{"text": "Zürich – 20 €"}]', "text"),
         ("lines", "Zürich – 20 €\n", "text"),
+        ("squad", _SQUAD, "context"),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])

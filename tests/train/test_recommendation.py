@@ -37,7 +37,38 @@ def declaration(rows, kind="text2class", **keys):
 
 @pytest.mark.parametrize(("rows", "steps"), [(10, 300), (100_000, 2000), (10**9, 50_000)])
 def test_the_steps_grow_with_the_data_within_bounds(rows, steps):
-    assert _steps(rows / 1000, writes_texts=False) == steps
+    assert _steps(rows / 1000, 20, writes_texts=False) == steps
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "expected"),
+    [
+        (
+            "text2tags",
+            [{"text": f"the dog{n} barks", "label": "D N V"} for n in range(20)],
+            ("bilstm_tagger_small", "singleton_dropout=0.5"),
+        ),
+        (
+            "text2text",
+            [{"text": f"{n} apples", "label": f"{n} pommes"} for n in range(20)],
+            ("transformer_low_resource", ""),
+        ),
+    ],
+)
+def test_the_set_and_its_changes_follow_the_kind(kind, rows, expected, tmp_path, own_registry):
+    problem = t2t.generate(declaration(rows, kind), tmp_path)
+    chosen = recommend(problem.name, tmp_path)
+    assert (chosen.hparams_set, chosen.hparams) == expected
+
+
+def test_many_short_texts_have_few_epochs(tmp_path, own_registry):
+    few = [{"text": f"word{n % 97} of {n}", "label": str(n % 2)} for n in range(9_000)]
+    many = [{"text": f"word{n % 97} of {n}", "label": str(n % 2)} for n in range(15_000)]
+    epochs = []
+    for name, rows in (("few", few), ("many", many)):
+        t2t.generate({**declaration(rows), "problem": name}, tmp_path)
+        epochs.append(recommend(name, tmp_path).epochs)
+    assert epochs[0] > 10 and 1.9 < epochs[1] < 6
 
 
 def test_a_shorter_warm_up_reaches_the_same_learning_rate():
