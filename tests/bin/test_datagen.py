@@ -311,7 +311,7 @@ def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, ca
     assert (train[1:4], train[7]) == (["1", "100", "inputs"], "4")
     assert (
         "t2t-trainer --problem=algorithmic_reverse_binary40_test_rev --model=transformer "
-        "--hparams_set=transformer_small --train_steps=2000 --local_eval_frequency=67 "
+        "--hparams_set=transformer_low_resource --train_steps=2000 --local_eval_frequency=67 "
         "--eval_early_stopping_metric_delta=0 --eval_patience=3 "
         f"'--data_dir={tmp_path / 'my data'}' --output_dir=run"
     ) in out
@@ -445,7 +445,7 @@ def test_generating_imports_no_torch(tmp_path):
             "bilstm_tagger --hparams_set=bilstm_tag",
         ),
         ("text2tree", {"targets": "(S (N a) (V b))"}, "rnng --hparams_set=rnng_base"),
-        ("text2self", {"targets": "a word"}, "transformer --hparams_set=transformer_small"),
+        ("text2self", {"targets": "a word"}, "transformer --hparams_set=transformer_low_resource"),
         (
             "textpair2real",
             {"first": "a", "second": "b", "targets": 0.5},
