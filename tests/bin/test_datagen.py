@@ -437,7 +437,7 @@ def test_generating_imports_no_torch(tmp_path):
         (
             "text2text",
             {"inputs": "a", "targets": "b c"},
-            "transformer --hparams_set=transformer_sm",
+            "transformer --hparams_set=transformer_low_resource",
         ),
         (
             "text2tags",
@@ -445,7 +445,7 @@ def test_generating_imports_no_torch(tmp_path):
             "bilstm_tagger --hparams_set=bilstm_tag",
         ),
         ("text2tree", {"targets": "(S (N a) (V b))"}, "rnng --hparams_set=rnng_base"),
-        ("text2self", {"targets": "a word"}, "transformer --hparams_set=transformer_low_resource"),
+        ("text2self", {"targets": "a word"}, "transformer --hparams_set=transformer_small"),
         (
             "textpair2real",
             {"first": "a", "second": "b", "targets": 0.5},
