@@ -57,7 +57,6 @@ _PROBE_STEPS = 20
 _PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
 _ROWS = 8  # of each kind of sample on the report
 _HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
-_MOST_CLASSES = 30  # of the confusion matrix on the report
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -330,18 +329,14 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
 
 
 def _confusions(results: dict[str, Any]) -> Iterator[Section]:
-    from t2t_torch.reports.section import Section, Table
+    from t2t_torch.reports.section import Section, confusion_blocks
 
     for target, known in (results.get("confusion") or {}).items():
         labels, counts = known["labels"], known["counts"]
-        most = sorted(range(len(labels)), key=lambda i: -sum(counts[i]))[:_MOST_CLASSES]
-        shown = sorted(most)
-        rows = [[labels[i], *(f"{counts[i][j]:,}" for j in shown)] for i in shown]
-        table = Table(("label", *(labels[j] for j in shown)), rows, frozenset({0}))
-        meaning = "A row for each label, a column for each prediction."
-        if len(labels) > len(shown):
-            meaning += f"  The most frequent {len(shown)} of {len(labels)} labels."
-        yield Section(f"confusion-{target}", f"Confusion of {target}", meaning, [table])
+        pairs = [(i, j, count) for i, row in enumerate(counts) for j, count in enumerate(row)]
+        meaning = "Rows of the matrix are references, columns are predictions."
+        blocks = list(confusion_blocks(labels, pairs))
+        yield Section(f"confusion-{target}", f"Confusion of {target}", meaning, blocks)
 
 
 def _samples(evaluation: Path) -> Iterator[Section]:

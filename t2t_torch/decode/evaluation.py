@@ -37,7 +37,7 @@ from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.prediction import Prediction
+from t2t_torch.runtime.prediction import BEST, Prediction
 from t2t_torch.runtime.session import batches_of
 from t2t_torch.text.encoder import PAD
 from t2t_torch.train.problem_data import longest_row
@@ -293,7 +293,7 @@ class EvaluatedRows:
             if isinstance(self._predictor, Predictor) and features.has_inputs:
                 for i, number in enumerate(rows.tolist()):
                     ids[number] = _ids(self._predictor, read, i)
-                    trees[number] = _real(features.targets[target], batch[target][i])
+                    trees[number] = ids_of(features.targets[target], batch[target][i])
         if ids:
             assert isinstance(self._predictor, Predictor)
             order = sorted(ids)
@@ -334,43 +334,59 @@ class EvaluatedRows:
             else:
                 guesses[name] = model.modalities[name].predict(logits).rows()
         for i, number in enumerate(numbers):
-            values = {
-                name: _value(features.all[name], batch[name][i])
-                for name in (*_told(features), *features.targets)
-            }
-            yield self._row(part, features, number, values, {n: g[i] for n, g in guesses.items()})
-
-    def _row(
-        self,
-        part: Problem,
-        features: Features,
-        number: int,
-        values: dict[str, Any],
-        guesses: Mapping[str, Any],
-    ) -> Evaluated:
-        records: dict[str, Mapping[str, Any]] = {}
-        for name, feature in features.targets.items():
-            if feature.is_text:
-                records[name] = {"loss": guesses[name]}
-                continue
-            words = None if feature.refers_to is None else values[feature.refers_to]
-            tags = None if feature.aligned_to is None else len(values[name])
-            prediction = prediction_of(name, feature, guesses[name], tags)
-            if feature.selects_words:
-                answer = _part(words, prediction.value)
-                prediction = Prediction.of_value(name, answer, prediction.probability)
-                values[name] = _part(words, values[name])
-            own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
-            records[name] = target_record(name, feature, prediction, own, self._hparams.num_labels)
-        inputs = {name: values[name] for name in _told(features)}
-        right = {name: values[name] for name in features.targets}
-        return Evaluated(part.full_name, number, inputs, right, records)
+            values, row = values_of(features, batch, i), {n: g[i] for n, g in guesses.items()}
+            count = self._hparams.num_labels
+            yield evaluated(part.full_name, features, number, values, row, count)
 
     def _count(self, row: Evaluated) -> None:
         for name, counts in self.confusion.items():
             right, value = row.right[name], row.records[name]["value"]
             pairs = zip(right, value, strict=True) if isinstance(right, list) else [(right, value)]
             counts.update(pairs)
+
+
+def evaluated(
+    problem: str,
+    features: Features,
+    number: int,
+    values: Mapping[str, Any],
+    guesses: Mapping[str, Any],
+    num_labels: int = BEST,
+) -> Evaluated:
+    """Returns a row with its predictions.
+
+    Args:
+      problem: full name of the problem.
+      features: features of the problem.
+      number: number of the row.
+      values: value of each target and of each input to report; see `values_of`.
+      guesses: for each target the `RowPrediction` of its modality; for a text the loss.
+      num_labels: number of labels whose probabilities are recorded.
+    """
+    values = dict(values)
+    records: dict[str, Mapping[str, Any]] = {}
+    for name, feature in features.targets.items():
+        if feature.is_text:
+            records[name] = {"loss": guesses[name]}
+            continue
+        words = None if feature.refers_to is None else values[feature.refers_to]
+        tags = None if feature.aligned_to is None else len(values[name])
+        prediction = prediction_of(name, feature, guesses[name], tags)
+        if feature.selects_words:
+            answer = _part(words or "", prediction.value)
+            prediction = Prediction.of_value(name, answer, prediction.probability)
+            values[name] = _part(words or "", values[name])
+        own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
+        records[name] = target_record(name, feature, prediction, own, num_labels)
+    inputs = {name: values[name] for name in _told(features)}
+    right = {name: values[name] for name in features.targets}
+    return Evaluated(problem, number, inputs, right, records)
+
+
+def values_of(features: Features, batch: Batch, row: int) -> dict[str, Any]:
+    """Returns the values of the targets and of the inputs to report of a row of a batch."""
+    names = (*_told(features), *features.targets)
+    return {name: _value(features.all[name], batch[name][row]) for name in names}
 
 
 def _told(features: Features) -> list[str]:
@@ -396,7 +412,7 @@ def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int
     return numbers(predictor.field)
 
 
-def _real(feature: Feature, numbers: Tensor) -> list[int]:
+def ids_of(feature: Feature, numbers: Tensor) -> list[int]:
     """Returns the numbers of a sequence without padding."""
     is_real = (numbers != feature.padding).view(len(numbers), -1).any(-1)
     return [int(number) for number in numbers[is_real].flatten().tolist()]
@@ -405,7 +421,7 @@ def _real(feature: Feature, numbers: Tensor) -> list[int]:
 def _value(feature: Feature, numbers: Tensor) -> Any:
     """Returns the value that a row of a batch encodes."""
     if feature.is_sequence:
-        return feature.decode(_real(feature, numbers))
+        return feature.decode(ids_of(feature, numbers))
     return feature.decode(numbers.flatten().tolist())
 
 

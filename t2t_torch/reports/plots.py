@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
-from t2t_torch.reports.section import cut, escaped, number, visible
+from t2t_torch.reports.section import cut, escaped, number, visible, width
 from t2t_torch.reports.statistics import DatasetStatistics
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 INSTALL = f"There are no plots: matplotlib is missing.  {install_extra('plots')}"
 """What is said where they cannot be drawn."""
 
-# What is drawn in these colours gets those of the page's style: `style.py`.
+# What is drawn in these colours gets those of `page.STYLE`.
 INK, LINE = "#0a0b0c", "#0d0e0f"
 SERIES = ("#1a0b0c", "#2a0b0c", "#3a0b0c")
 _VARIABLES = {
@@ -238,6 +238,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 448, 24, 196
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
 _COLOURS = 3  # of the page's style
+_LEGEND, _LETTER, _LINE = 48, 6.0, 14  # characters of a name; width of one, height of a line
 _DASHES = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"')
 
 
@@ -255,7 +256,11 @@ class Curve:
 
 
 def chart(
-    curves: Sequence[Curve], *, logarithmic: bool = False, marks: Sequence[float] = ()
+    curves: Sequence[Curve],
+    *,
+    logarithmic: bool = False,
+    marks: Sequence[float] = (),
+    levels: Mapping[str, float] | None = None,
 ) -> str:
     """Returns an `<svg>` element.
 
@@ -263,9 +268,11 @@ def chart(
       curves: one or more, of which at least one has a finite value.
       logarithmic: by powers of ten, if no value is 0 or less.
       marks: steps at which a dashed line stands.
+      levels: values, by name, at which a dashed line goes from left to right, such as baselines.
     """
     finite = [point for curve in curves for point in curve.points if math.isfinite(point[1])]
-    values = [value for _, value in finite]
+    levels = levels or {}
+    values = [*(value for _, value in finite), *levels.values()]
     logarithmic = logarithmic and min(values) > 0
     low, high = axis_range([math.log10(value) for value in values] if logarithmic else values)
     first, last = min(step for step, _ in finite), max(step for step, _ in finite)
@@ -278,7 +285,9 @@ def chart(
         height = math.log10(value) if logarithmic else value
         return _BOTTOM - (height - low) / (high - low) * (_BOTTOM - _TOP)
 
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
+    legend, above = _legend(curves, levels)
+    box = f"0 {-above} {_WIDTH} {_HEIGHT + above}"
+    parts = [f'<svg viewBox="{box}" aria-hidden="true" font-size="11">']
     for tick in powers(low, high) if logarithmic else ticks(low, high):
         parts.append(_horizontal(y(tick), short(tick)))
     for tick in ticks(first, last, whole=True):
@@ -293,9 +302,50 @@ def chart(
                 f'<line x1="{x(mark):.1f}" x2="{x(mark):.1f}" y1="{_TOP}" y2="{_BOTTOM}" '
                 'stroke="var(--soft)" stroke-dasharray="1 3"/>'
             )
+    for name, level in levels.items():
+        parts.append(
+            f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y(level):.1f}" y2="{y(level):.1f}" '
+            f'stroke="var(--ink)" stroke-dasharray="4 4"><title>{escaped(name)}</title></line>'
+        )
     for place, curve in enumerate(curves):
         parts += _drawn(curve, place, x, y)
-    parts.append(_legend(curves))
+    parts.append(legend)
+    return "\n".join([*parts, "</svg>"])
+
+
+def scatter(points: Sequence[Point], axes: tuple[str, str]) -> str:
+    """Returns an `<svg>` element with a dot for each point, and the line on which both are equal.
+
+    Args:
+      points: (x, y), one or more, all finite.
+      axes: names of x and y.
+    """
+    low, high = axis_range([value for point in points for value in point])
+
+    def x(value: float) -> float:
+        return _LEFT + (value - low) / (high - low) * (_RIGHT - _LEFT)
+
+    def y(value: float) -> float:
+        return _BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP)
+
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
+    for tick in ticks(low, high):
+        parts.append(_horizontal(y(tick), short(tick)))
+        parts.append(f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"')
+        parts.append(f'fill="var(--soft)">{short(tick)}</text>')
+    parts.append(
+        f'<line x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_TOP}" '
+        'stroke="var(--soft)" stroke-dasharray="4 4"/>'
+    )
+    for first, second in points:
+        parts.append(
+            f'<circle cx="{x(first):.1f}" cy="{y(second):.1f}" r="2.4" fill="var(--series0)" '
+            f'fill-opacity=".6"><title>{first:.6g}, {second:.6g}</title></circle>'
+        )
+    names = [escaped(cut(name, _LEGEND)) for name in axes]
+    parts.append(f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_BOTTOM + 30}" text-anchor="middle"')
+    parts.append(f'fill="var(--soft)">{names[0]}</text>')
+    parts.append(f'<text x="{_LEFT}" y="13" fill="var(--soft)">{names[1]}</text>')
     return "\n".join([*parts, "</svg>"])
 
 
@@ -340,15 +390,30 @@ def _drawn(
         yield f"<title>{label}</title></circle>"
 
 
-def _legend(curves: Sequence[Curve]) -> str:
-    """Returns the curves' names and their last values, in one line above the plot."""
-    parts = []
+def _legend(curves: Sequence[Curve], levels: Mapping[str, float]) -> tuple[str, int]:
+    """Returns the names with their last values, and the height of all lines above the first."""
+    entries = []
     for place, curve in enumerate(curves):
         last = next((v for _, v in reversed(curve.points) if math.isfinite(v)), math.nan)
-        color = f"var(--series{place % _COLOURS})"
-        label = f"{escaped(curve.name)} {number(last)}"
-        parts.append(f'<tspan fill="{color}" dx="{10 if place else 0}">● </tspan>{label}')
-    return f'<text x="{_LEFT}" y="13" fill="var(--ink)">{"".join(parts)}</text>'
+        entries.append((f"var(--series{place % _COLOURS})", "●", f"{curve.name} {number(last)}"))
+    entries += [("var(--ink)", "┄", f"{name} {number(v)}") for name, v in levels.items()]
+    lines: list[list[str]] = []
+    left = 0.0
+    for color, sign, label in entries:
+        label = f"{cut(label[: label.rindex(' ')], _LEGEND)}{label[label.rindex(' ') :]}"
+        size = _LETTER * width(f"{sign} {label}") + 10
+        if not lines or size > left:
+            lines.append([])
+            left = _RIGHT - _LEFT
+        gap = ' dx="10"' if lines[-1] else ""
+        lines[-1].append(f'<tspan fill="{color}"{gap}>{sign} </tspan>{escaped(label)}')
+        left -= size
+    above = _LINE * (len(lines) - 1)
+    texts = []
+    for place, line in enumerate(lines):
+        start = f'<text x="{_LEFT}" y="{13 - above + _LINE * place}" fill="var(--ink)">'
+        texts += [start, *line, "</text>"]
+    return "".join(texts), above
 
 
 def _horizontal(height: float, text: str) -> str:

@@ -6,7 +6,8 @@ import html
 import itertools
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,6 +20,11 @@ class Bar:
 
     text: str
     length: float
+
+
+@dataclass(frozen=True)
+class Heat(Bar):
+    """A text on a background that is the stronger the closer `length` is to 1."""
 
 
 Cell: TypeAlias = str | Bar
@@ -105,6 +111,111 @@ class Section:
     blocks: Sequence[Block] = field(default_factory=tuple)
 
 
+# Confusion of labels: the same tables on the page of a run and on the report of t2t-quick.
+
+
+_MATRIX = 12  # labels of a matrix
+_TABLE = 30  # labels of a table
+_PAIRS = 10  # pairs that are listed
+_SHORT = 40  # columns of a label beside a matrix
+
+
+def confusion_blocks(
+    labels: Sequence[str], pairs: Iterable[tuple[int, int, int]]
+) -> Iterator[Block]:
+    """Yields a confusion matrix, the most confused pairs, and precision and recall of labels.
+
+    Of many labels those with the most errors are shown; the matrix sums the others.
+
+    Args:
+      labels: names of the labels.
+      pairs: (reference, prediction, count), references and predictions as indices of labels.
+    """
+    labels = [label_text(label) for label in labels]
+    counts = {(reference, found): count for reference, found, count in pairs if count}
+    errors, support, predicted, right = (Counter[int]() for _ in range(4))
+    for (reference, found), count in counts.items():
+        support[reference] += count
+        predicted[found] += count
+        if reference == found:
+            right[reference] += count
+        else:
+            errors[reference] += count
+            errors[found] += count
+    used = sorted(support.keys() | predicted.keys())
+    if not used:
+        yield Note("No reference of the evaluation is a known label.")
+        return
+    worst = sorted(used, key=lambda label: (-errors[label], label))
+    yield _matrix(labels, counts, used if len(used) <= _MATRIX else worst[:_MATRIX])
+    confused = sorted((-n, pair) for pair, n in counts.items() if pair[0] != pair[1])[:_PAIRS]
+    if confused:
+        rows: list[list[Cell]] = [
+            [labels[one], labels[other], number(-n), percent(-n / support[one])]
+            for n, (one, other) in confused
+        ]
+        head = ("reference", "prediction", "count", "of the reference")
+        yield Table(head, rows, frozenset({0, 1}), "Most confused pairs")
+    shown = used if len(used) <= _TABLE else sorted(worst[:_TABLE])
+    statistics = [(labels[i], support[i], predicted[i], right[i]) for i in shown]
+    yield label_table(statistics, len(used))
+
+
+def label_table(statistics: Sequence[tuple[str, int, int, int]], total: int) -> Table:
+    """Returns a table of precision, recall and F1.
+
+    Args:
+      statistics: for each label its name and how often it is the reference, predicted, and both.
+      total: number of labels, more than there are rows if only those with errors are listed.
+    """
+    rows: list[list[Cell]] = []
+    for label, support, predicted, right in statistics:
+        precision = f"{right / predicted:.3f}" if predicted else ""
+        recall = f"{right / support:.3f}" if support else ""
+        f1 = 2 * right / (support + predicted) if support + predicted else 0.0
+        rows.append([label, number(support), precision, recall, Bar(f"{f1:.3f}", f1)])
+    title = "Labels"
+    if len(rows) < total:
+        title = f"The {len(rows)} of {counted(total, 'label')} with the most errors"
+    return Table(("label", "references", "precision", "recall", "F1"), rows, frozenset({0}), title)
+
+
+def _matrix(
+    labels: Sequence[str],
+    counts: Mapping[tuple[int, int], int],
+    shown: Sequence[int],
+) -> Table:
+    """Returns the confusion matrix of some labels, with the sum of all others if there are any."""
+    ordered = sorted(shown)
+    place = {label: number for number, label in enumerate(ordered)}
+    others = len(ordered)
+    cells = Counter[tuple[int, int]]()
+    for (reference, found), count in counts.items():
+        cells[place.get(reference, others), place.get(found, others)] += count
+    has_others = any(others in pair for pair in cells)
+    size = others + has_others
+    rows: list[list[Cell]] = []
+    for row in range(size):
+        name = (
+            f"{row + 1}  {cut(visible(labels[ordered[row]]), _SHORT)}" if row < others else "others"
+        )
+        total = sum(cells[row, column] for column in range(size))
+        heats = (
+            Heat(number(cells[row, i]) if cells[row, i] else "", cells[row, i] / (total or 1))
+            for i in range(size)
+        )
+        rows.append([name, *heats])
+    head = [
+        "reference \\ prediction",
+        *(str(i + 1) for i in range(others)),
+        *["others"][:has_others],
+    ]
+    title = "Confusion matrix"
+    if has_others:
+        title += f": the {others} labels with the most errors"
+    return Table(head, rows, frozenset({0}), title)
+
+
 def number(value: float) -> str:
     """Formats a number: integers with separators, others with four digits; also "inf", "nan"."""
     if not math.isfinite(value):
@@ -145,6 +256,15 @@ def visible(text: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode() if character != "\u00a0" else "␣"
+
+
+def label_text(label: str) -> str:
+    """Returns a label with blanks at its ends made visible; "(empty)" for none."""
+    inner = label.strip(" ")
+    if not inner:
+        return "␣" * len(label) or "(empty)"
+    start = len(label) - len(label.lstrip(" "))
+    return f"{'␣' * start}{inner}{'␣' * (len(label) - start - len(inner))}"
 
 
 def escaped(text: str) -> str:

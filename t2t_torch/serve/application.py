@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from t2t_torch import __version__
 from t2t_torch.errors import T2TError
-from t2t_torch.reports.style import STYLE
+from t2t_torch.reports.page import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json

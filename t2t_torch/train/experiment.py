@@ -339,6 +339,7 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
         names.append("profile")
     if hparams.summarize_grads or hparams.summarize_vars:
         names.append("histograms")
+    names.append("predictions")
     hooks: list[Hook] = []
     for name in dict.fromkeys(names):
         kind = registry.hook(name)

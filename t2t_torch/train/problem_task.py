@@ -539,6 +539,7 @@ class ProblemTask(LearningTask):
 
     Attributes:
       more_metrics: names of additional registered metrics, by target.
+      data_dir: directory of the generated shards.
 
     Args:
       problem: the problem to train on.
@@ -568,6 +569,7 @@ class ProblemTask(LearningTask):
     ) -> None:
         check_pairing(model, hparams)
         super().__init__(problem, model, hparams, vocab_dir)
+        self.data_dir = data_dir
         check_features(model, self.features, problem.full_name)
         self.tasks = {problem.full_name: self}
         self.more_metrics: Mapping[str, Sequence[str]] = {}

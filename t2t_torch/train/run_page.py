@@ -22,8 +22,19 @@ from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.files import staged
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import Head, document
-from t2t_torch.reports.plots import Curve, Point, chart
-from t2t_torch.reports.section import Block, Note, Picture, Plot, Section, Table, counted, number
+from t2t_torch.reports.plots import Curve, Point, chart, scatter
+from t2t_torch.reports.section import (
+    Block,
+    Note,
+    Picture,
+    Plot,
+    Section,
+    Table,
+    confusion_blocks,
+    counted,
+    label_table,
+    number,
+)
 from t2t_torch.train.run_directory import MetricsFile, report_of
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
@@ -162,6 +173,70 @@ def _cell(text: str) -> str:
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+# Predictions of the newest evaluation, which the hook `predictions` writes.
+
+
+PREDICTIONS_NAME = "predictions.json"
+
+
+def read_predictions(directory: Path) -> dict[str, Any]:
+    """Returns the record of the newest evaluation; empty if there is none."""
+    try:
+        record: dict[str, Any] = json.loads((directory / PREDICTIONS_NAME).read_bytes())
+    except FileNotFoundError:
+        return {}
+    return record
+
+
+def _predictions(record: Mapping[str, Any]) -> Iterator[tuple[Section, dict[str, str]]]:
+    """Yields the sections of the predictions, with their plots."""
+    if not record:
+        return
+    of = f"Of {record['split']} at step {record['step']:,}."
+    samples = record["samples"]
+    if samples["rows"]:
+        words = frozenset(range(len(samples["head"])))
+        meaning = f"{of}  From all parts of the split, the wrong ones first."
+        if samples["head"][0]:
+            meaning = f"{of}  Decoded greedily."
+        yield (
+            Section(
+                "samples", "Samples", meaning, [Table(samples["head"], samples["rows"], words)]
+            ),
+            {},
+        )
+    for name, target in record["targets"].items():
+        anchor, labels = f"predictions-{name}", target.get("labels", [])
+        if "pairs" in target:
+            unit = "words" if target["is_sequence"] else "examples"
+            meaning = f"{of}  Counts of {unit}.  Rows are references, columns are predictions."
+            blocks = list(confusion_blocks(labels, target["pairs"]))
+            yield Section(anchor, f"Confusion of {name}", meaning, blocks), {}
+        elif "of_labels" in target:
+            columns = zip(labels, *reversed(target["of_labels"]), strict=True)
+            statistics = sorted(columns, key=lambda one: -(one[1] + one[2] - 2 * one[3]))
+            table = label_table(statistics[:_MOST_LABELS], len(labels))
+            yield Section(anchor, f"Labels of {name}", of, [table]), {}
+        elif target["points"]:
+            finite = [point for point in target["points"] if all(map(math.isfinite, point))]
+            plots = {anchor: scatter(finite, ("reference", "prediction"))} if finite else {}
+            meaning = f"{of}  {counted(len(finite), 'example')}; on the dashed line both are equal."
+            blocks = [Plot(anchor, f"Predictions of {name} by reference"), *_residuals(finite)]
+            yield Section(anchor, f"Predictions of {name}", meaning, blocks), plots
+
+
+def _residuals(points: Sequence[Point]) -> Iterator[Note]:
+    errors = sorted(abs(found - reference) for reference, found in points)
+    if errors:
+        middle, p90 = errors[len(errors) // 2], errors[int(0.9 * (len(errors) - 1))]
+        yield Note(
+            f"Absolute error: median {number(middle)}, 90 % at most {number(p90)}, "
+            f"largest {number(errors[-1])}."
+        )
+    else:
+        yield Note("No prediction is a finite number.")
+
+
 _TRAIN = "train"
 _LOGARITHMIC = ("loss", "grad_norm")
 _ONLY_IF_ANY = ("skipped_steps", "checkpoint_failures")
@@ -169,6 +244,7 @@ _FIRST = ("loss", "learning_rate", "grad_norm", "tokens_per_second", "steps_per_
 _MOST_FIGURES = 24
 _MOST_STARTS = 20
 _MOST_CHARTS = 30
+_MOST_LABELS = 30
 _OF_LABELS = "_per_label/"  # metrics of single labels: shown in the table because they are many
 
 Report = Mapping[str, Any]
@@ -185,9 +261,13 @@ def run_page(directory: Path) -> str:
     starts = starts_of(directory)
     task = json.loads((directory / "task.json").read_text(encoding="utf-8"))
     curves, plots = curves_of(directory)
+    shown = list(_predictions(read_predictions(directory)))
+    for _, of_section in shown:
+        plots |= of_section
     sections = [
         curves,
         _evaluations(directory, reports),
+        *(section for section, _ in shown),
         *_decodes(directory),
         *_figures(directory),
         _hparams(directory, task),
@@ -210,7 +290,8 @@ def curves_of(directory: Path) -> tuple[Section, dict[str, str]]:
     """Returns the section of a run's curves, and its plots by name."""
     starts = starts_of(directory)
     resumed = [start["step"] for start in starts[1:]]
-    plots = dict(_charts(_series(MetricsFile(directory).read()), resumed))
+    baselines = read_predictions(directory).get("baselines", {})
+    plots = dict(_charts(_series(MetricsFile(directory).read()), resumed, baselines))
     return _curves(plots, resumed, _counted(starts)), plots
 
 
@@ -234,8 +315,16 @@ def _series(reports: Iterable[Report]) -> Series:
     return dict(sorted(series.items(), key=place))
 
 
-def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]:
-    """Yields name and `<svg>` of each metric with data to show."""
+def _charts(
+    series: Series, resumed: Sequence[int], baselines: Mapping[str, Mapping[str, float]]
+) -> Iterator[tuple[str, str]]:
+    """Yields name and `<svg>` of each metric with data to show.
+
+    Args:
+      series: values.
+      resumed: steps at which training was resumed.
+      baselines: values of trivial methods by metric and method.
+    """
     drawn = 0
     for name, splits in series.items():
         values = [value for points in splits.values() for _, value in points]
@@ -245,7 +334,8 @@ def _charts(series: Series, resumed: Sequence[int]) -> Iterator[tuple[str, str]]
             continue
         curves = [Curve(split, points) for split, points in splits.items()]
         drawn += 1
-        yield name, chart(curves, logarithmic=name in _LOGARITHMIC, marks=resumed)
+        levels = baselines.get(name, {})
+        yield name, chart(curves, logarithmic=name in _LOGARITHMIC, marks=resumed, levels=levels)
 
 
 def _counted(starts: Sequence[Mapping[str, Any]]) -> str:
@@ -282,7 +372,8 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
                     cells[2:] = [number(best[1]), number(best[0])]
                 rows.append([split, names[name], *cells])
     head = ("split", "metric", "last", "at step", "best", "at step")
-    blocks: list[Block] = [Table(head, rows, frozenset({0, 1}))] if rows else []
+    missing = "No evaluation yet: there are no metrics, samples and confusion matrices."
+    blocks: list[Block] = [Table(head, rows, frozenset({0, 1})) if rows else Note(missing)]
     # No verification: it would read whole checkpoints in the training thread.
     steps = [checkpoint.step for checkpoint in CheckpointDirectory(directory).list()]
     try:
@@ -405,8 +496,11 @@ def _tiles(
         yield number(starts[-1]["parameters"]), "parameters"
         yield str(len(starts) - 1), "restarts"
     for split, report in last.items():
-        if report.get("loss") is not None:
-            yield f"{report['loss']:.4g}", f"loss of {split}"
+        metrics = [name for name in report if name.startswith("metrics-")][:1]
+        names = short_names(report)
+        for name in [*(metrics if split != _TRAIN else ()), "loss"]:
+            if report.get(name) is not None:
+                yield f"{report[name]:.4g}", f"{names[name]} of {split}"
     if _TRAIN in last:
         report = last[_TRAIN]
         yield f"{report['tokens_per_second']:,.0f}", f"{_counted(starts)} per second"
