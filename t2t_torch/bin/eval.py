@@ -283,11 +283,12 @@ def _write(
     """
     from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
     from t2t_torch.decode.loading import load
+    from t2t_torch.metrics.text_scores import score
 
     device = None if _flag("worker_gpu") else "cpu"
     data_dir, split = Path(_flag("data_dir")), Split(results["split"])
     write_results(files.results, results)  # rows may take long
-    results["confusion"] = {}
+    results["confusion"], results["text_scores"] = {}, {}
     for problem in problems or (None,):
         part = problem or (None if isinstance(run[0], str) else _flag("problem"))
         predictor = load(*run, problem=part, hparams=how, device=device)
@@ -298,6 +299,14 @@ def _write(
         for target, counts in rows.confusion.items():
             name = target if problem is None else f"{problem}/{target}"
             results["confusion"][name] = confusion(counts)
+        for target, texts in rows.texts.items():
+            name = target if problem is None else f"{problem}/{target}"
+            scores = score(*zip(*texts, strict=True)) if texts else {}
+            results["text_scores"][name] = {
+                which: {"value": one.value, "signature": one.signature}
+                for which, one in scores.items()
+            }
+            print("\n".join(f"  {one.line}" for one in scores.values()))
     write_results(files.results, results)
     print(f"results written to {files.results}")
 

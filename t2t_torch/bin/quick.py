@@ -20,7 +20,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,7 @@ _flag = FLAGS.value_of
 
 _PROBE_STEPS = 20
 _PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
+_SCORES = {"bleu": "BLEU", "chrf": "chrF"}  # of decoded texts
 _ROWS = 8  # of each kind of sample on the report
 _HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
 
@@ -298,7 +299,11 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     results = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())
     names = short_names(results["metrics"])
     metrics = {names[key]: v for key, v in results["metrics"].items() if v is not None}
-    metrics = dict(sorted(metrics.items(), key=lambda item: item[0] == "loss"))  # last
+    last = ("neg_log_perplexity", "loss")  # of least interest
+    metrics = dict(
+        sorted(metrics.items(), key=lambda item: last.index(item[0]) if item[0] in last else -1)
+    )
+    metrics = {**_text_scores(results), **metrics}
     split = results["split"]
     rows = [[key, number(value)] for key, value in metrics.items()]
     baselines = read_baselines(registry.problem(name), quick.data)
@@ -318,7 +323,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     known = json.loads((quick.train / "task.json").read_bytes())
     head = Head(
         title=f"{name}: a first model",
-        heading=f"{name} learnt by {known['model']}",
+        heading=f"{known['model']} on {name}",
         place=str(quick.folder.resolve()),
         tiles=[(number(value), key) for key, value in list(metrics.items())[:4]],
         note="",
@@ -326,6 +331,18 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         writer="t2t-quick",
     )
     write_text(target, document(head, sections, plots))
+
+
+def _text_scores(results: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the scores of decoded texts, by score, and by target if there are several."""
+    of_targets = results.get("text_scores") or {}
+    several = len(of_targets) > 1
+    return {
+        f"{target} {_SCORES[name]}" if several else _SCORES[name]: one["value"]
+        for target, scores in of_targets.items()
+        for name, one in scores.items()
+        if name in _SCORES
+    }
 
 
 def _confusions(results: dict[str, Any]) -> Iterator[Section]:

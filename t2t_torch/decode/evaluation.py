@@ -190,6 +190,8 @@ class EvaluatedRows:
     Attributes:
       confusion: for each target that is a class or tags, the count of each pair (correct label,
         predicted label) in the rows iterated over so far.
+      texts: for each target that is a decoded text, the pairs (decoded text, correct text) of the
+        rows iterated over so far.
 
     Raises:
       DataError: the data does not exist.
@@ -218,6 +220,12 @@ class EvaluatedRows:
             name: Counter()
             for name, feature in predictor.features.targets.items()
             if feature.classifies
+        }
+        is_decoded = isinstance(predictor, Predictor) and not isinstance(predictor, TreePredictor)
+        self.texts: dict[str, list[tuple[str, str]]] = {
+            name: []
+            for name, feature in predictor.features.targets.items()
+            if feature.is_text and is_decoded and predictor.features.has_inputs
         }
 
     @property
@@ -343,6 +351,8 @@ class EvaluatedRows:
             right, value = row.right[name], row.records[name]["value"]
             pairs = zip(right, value, strict=True) if isinstance(right, list) else [(right, value)]
             counts.update(pairs)
+        for name, texts in self.texts.items():
+            texts.append((row.records[name]["value"], row.right[name]))
 
 
 def evaluated(

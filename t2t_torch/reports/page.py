@@ -355,7 +355,8 @@ th, td {
 }
 th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .text { text-align: left; }
-td.text { white-space: normal; max-width: 18rem; overflow-wrap: break-word; }
+td.text { white-space: normal; max-width: 28rem; overflow-wrap: break-word; }
+p { overflow-wrap: anywhere; }
 td.text:last-child { min-width: 12rem; max-width: none; overflow-wrap: anywhere; }
 td.long { min-width: 11rem; }
 td.bar { min-width: 6rem; position: relative; }

@@ -276,7 +276,7 @@ def run_page(directory: Path) -> str:
     trial = task.get("trial", "")
     head = Head(
         title=f"{trial or task['problem']}: a run",
-        heading=f"The trial {trial}" if trial else f"{task['problem']} learnt by {task['model']}",
+        heading=f"The trial {trial}" if trial else f"{task['model']} on {task['problem']}",
         place=str(directory.resolve()),
         tiles=tuple(_tiles(reports, starts)),
         note=f"As of {_time_text(time.time())}.  Updated during the run.",

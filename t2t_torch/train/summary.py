@@ -258,7 +258,8 @@ def banner(
     processes = f"{run.processes} processes on {run.device.type}"
     if run.processes == 1:
         processes = _device_name(run.device)
-    yield f"{task.name} learnt by {type(run.model).__name__}, {run.precision.name}, on {processes}"
+    model, precision = type(run.model).__name__, run.precision.name
+    yield f"training {model} on {task.name}: {precision}, on {processes}"
     packed = f" in {data.packed_rows:,} rows" if data.packed_rows else ""
     epoch = "" if data.mixed_tokens else f"{data.batches:,} batches an epoch, "
     yield (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
+import sacrebleu
 
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.bin import trainer
@@ -59,6 +61,18 @@ def test_a_table_is_printed_and_the_run_stays_as_it_is(flags, run, capsys):
     rows = dict(line.split() for line in capsys.readouterr().out.splitlines()[1:])
     assert float(rows["loss"]) == pytest.approx(reported(run, 2)["loss"], rel=1e-4)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_decoded_texts_are_scored_as_sacrebleu_does(flags, tmp_path, capsys):
+    assert evaluate.main([*flags, f"--output={tmp_path / 'eval'}"]) == 0
+    printed = capsys.readouterr().out
+    with (tmp_path / "eval" / "rows.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    outputs, references = ([row[name] for row in rows] for name in ("targets_found", "targets"))
+    bleu = sacrebleu.corpus_bleu(outputs, [references]).score
+    scores = json.loads((tmp_path / "eval" / "results.json").read_text())["text_scores"]
+    assert scores["targets"]["bleu"]["value"] == pytest.approx(bleu)
+    assert f"BLEU = {bleu:.2f}" in printed
 
 
 def test_json_may_go_to_the_standard_output_alone(flags, capsys):

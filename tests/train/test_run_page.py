@@ -65,7 +65,7 @@ def folder(tmp_path):
 
 def test_a_run_that_has_reported_nothing_has_a_page(folder):
     result = read(run_page(folder))
-    assert "a_problem learnt by a_model" in result.text["header"]
+    assert "a_model on a_problem" in result.text["header"]
     assert "No report yet." in result.text["curves"]
     assert "Checkpoints kept, by step: none." in result.text["evaluations"]
 

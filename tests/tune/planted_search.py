@@ -95,7 +95,7 @@ def planted_search(
             )
         )
     return SearchRecord(
-        name="dates_to_iso learnt by transformer",
+        name="transformer on dates_to_iso",
         searcher="adaptive_asha",
         metric=metric,
         lower_is_better=lower,
