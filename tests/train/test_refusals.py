@@ -89,7 +89,7 @@ def test_a_first_start_that_fails_begins_no_run(run, tmp_path, damaged):
         ({"model": "lstm_seq2seq", "hparams_set": None}, "holds a run of model"),
         ({"hparams": "hidden_size=32"}, "hidden_size was 16, is 32"),
         ({"hparams": "batch_size=99"}, "batch_size was 256, is 99"),
-        ({"hparams_set": "transformer_tiny"}, "begun with other hparams"),
+        ({"hparams_set": "transformer_tiny"}, "started with other hparams"),
     ],
 )
 @pytest.mark.parametrize("schedule", ["evaluate", "continuous_eval"])
