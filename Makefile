@@ -9,7 +9,7 @@ WORKERS := -n 2 --dist=worksteal
 QUICK := quickstart
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart venv test quick slow coverage fault size docs check format bench clean
+.PHONY: help quickstart venv test quick slow coverage fault size docs check release format bench clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -86,7 +86,12 @@ check: .venv/developer ## format, lint, types, spelling, tests: what a change mu
 	$(BIN)/codespell
 	$(MAKE) test
 
-format: .venv/developer ## format the sources and mend what ruff can mend
+release: .venv/docs ## check that this commit can be released: changelog, wheel, sdist, site; uploads nothing
+	$(BIN)/pip install --quiet nox
+	$(BIN)/nox --no-error-on-missing-interpreters -s release
+	$(MAKE) docs
+
+format: .venv/developer ## format the sources, and fix what ruff can fix
 	$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
 
 bench: .venv/bench ## run the benchmarks, beside Hugging Face transformers

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from t2t_torch.trial.pytorch_trial import PyTorchTrial
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Artifact",

@@ -549,7 +549,7 @@ def check_objective(hparams: Any, features: Features) -> None:
         if hparams.scheduled_sampling_prob and not feature.is_text:
             raise HParamsError(
                 f"scheduled_sampling_prob={hparams.scheduled_sampling_prob}: a model "
-                f"reads its guesses of texts alone, and target {target!r} is a "
+                f"reads predictions of texts only, and target {target!r} is a "
                 f"{type(feature).__name__}. Set scheduled_sampling_prob=0."
             )
 

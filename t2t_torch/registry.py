@@ -124,7 +124,7 @@ def declarations(source: Path) -> Iterator[Entry]:
         body = ast.parse(text, filename=str(source)).body
     except _UNPARSABLE as error:
         place, fault = _fault(source, error)
-        raise RegistryError(f"{place} is not valid Python: {fault}. Mend or move it.") from error
+        raise RegistryError(f"{place} is not valid Python: {fault}. Fix or move it.") from error
     for node in _top_level(body):
         for decorator in node.decorator_list:
             kind, name = _declared_name(decorator, node)
@@ -160,7 +160,7 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
             return None
         raise RegistryError(
             f"{source}:{error.lineno}:{error.colno} is not valid JSON: {error.msg} "
-            f"(line {error.lineno}, column {error.colno}). Mend or move it."
+            f"(line {error.lineno}, column {error.colno}). Fix or move it."
         ) from None
     declares = (
         isinstance(content, dict)
@@ -727,7 +727,7 @@ def _signing(name: str, make: Callable[[], HParams]) -> Callable[[], HParams]:
     needed = [p.name for p in inspect.signature(make).parameters.values() if p.default is p.empty]
     if needed:
         raise RegistryError(
-            f"hparams set {name!r} takes no arguments; its function asks for {needed}."
+            f"hparams set {name!r} takes no arguments, but its function requires {needed}."
         )
 
     @functools.wraps(make)

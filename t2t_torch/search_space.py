@@ -497,7 +497,7 @@ class Space:
 
         Args:
           hyperparameters: the section of the experiment, or ranges in the same format.
-          prefix: prefix of dotted names in errors, which tells their source.
+          prefix: prefix of dotted names in errors, their source.
 
         Raises:
           HParamsError: an entry is invalid; all errors are reported with their dotted names.

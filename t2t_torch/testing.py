@@ -1,4 +1,4 @@
-"""What every problem, model and set must hold.
+"""Contracts of every problem, model and set.
 
 Users run the same checks on theirs:
 

@@ -299,8 +299,8 @@ class TextProblem(Problem):
             visited.append(other.name)
             if other.name in visited[:-1]:
                 raise DataError(
-                    f"nobody has the vocabulary of {self.name!r}: {' asks '.join(visited)}. Name a "
-                    "problem that has its own in `use_vocab_from_other_problem`."
+                    f"no problem has the vocabulary of {self.name!r}: {' -> '.join(visited)}. Name "
+                    "a problem that has its own in `use_vocab_from_other_problem`."
                 )
             owner = other
         return owner

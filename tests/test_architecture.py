@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import re
 import resource
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -377,3 +379,46 @@ def test_no_room_is_empty() -> None:
     held = {path: [p for p in path.glob("*.py") if p.stem != "__init__"] for path in packages}
     empty = [path for path in packages if not held[path]]
     assert not empty, f"{empty} hold nothing; make one when something is to stand in it"
+
+
+ODD_WORDS = re.compile(
+    r"\b(shel(f|ves)|census|ledgers?|tally|told|tells|begun|anew|joints|lockstep|made up"
+    r"|(go|goes|going|gone|went) on|rehearsals?|sniff\w*|guess(es|ed)?|strangers?|asks"
+    r"|mend(s|ed|ing)?|doors?|rooms?|neighbours?|whoever|comes of|came of)\b",
+    re.IGNORECASE,
+)
+"""Words that only this project used; CONTRIBUTING.md has those of the field."""
+
+
+def texts_of(path: Path, tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields the line and the text of each docstring, comment and message of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield node.lineno, node.value
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
+
+
+def test_the_words_are_those_of_the_field() -> None:
+    odd = [
+        f"{path.relative_to(ROOT)}:{line}: {match[0]!r} in {text[:80]!r}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        for line, text in texts_of(path, ast.parse(path.read_text("utf-8")))
+        for match in ODD_WORDS.finditer(text)
+        if "/ledger`" not in text  # the stored name of a study
+    ]
+    assert not odd, "\n".join(odd)
+
+
+def test_a_docstring_begins_with_a_noun_or_an_imperative() -> None:
+    odd = [
+        f"{module}: {text.splitlines()[0]}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and re.match(r"(What|Which|Who|Whoever|Whether|How|Where|That|So)\b", text)
+    ]
+    assert not odd, "\n".join(odd)

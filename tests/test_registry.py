@@ -285,7 +285,7 @@ def test_a_problem_may_not_be_called_rev_or_copy(name: str) -> None:
 
 
 def test_a_set_that_asks_for_arguments_is_refused() -> None:
-    with pytest.raises(RegistryError, match=r"asks for \['size'\]"):
+    with pytest.raises(RegistryError, match=r"requires \['size'\]"):
 
         @registry.register_hparams
         def sized(size: int) -> HParams:

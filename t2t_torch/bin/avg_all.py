@@ -174,7 +174,9 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     with renewed(target, texts, folders=[f"{FOLDER}/"]):
         for name in names:
             with staged(target / name) as file:
-                shutil.copy2(run / name, file)  # t2t-bleu tells by the times when training began
+                shutil.copy2(
+                    run / name, file
+                )  # t2t-bleu takes the start of the training from the times
         if (run / FOLDER).is_dir():
             check_files(run, [f"{FOLDER}/"])
             shutil.copytree(run / FOLDER, target / FOLDER, dirs_exist_ok=True)

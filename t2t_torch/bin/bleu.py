@@ -124,7 +124,7 @@ def _score_folder(folder: Path) -> int:
     from t2t_torch.metrics.text_scores import ScoreEvents, score, translations_in
 
     references = _lines(Path(_flag("reference")))
-    score([], [], _names(), tokenize=_flag("bleu_tokenize"))  # names that are wrong are told now
+    score([], [], _names(), tokenize=_flag("bleu_tokenize"))  # checks the names first
     _wait_for(folder)
     events = ScoreEvents(Path(_flag("event_dir") or folder), _flag("tag_suffix"))
     try:

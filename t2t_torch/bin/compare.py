@@ -79,7 +79,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 class _Run:
-    """What a run directory records.
+    """The records of a run directory.
 
     Attributes:
       settings: problem, model, hyperparameters and the other settings, by name.

@@ -137,7 +137,7 @@ def _buckets(problem: Problem, data_dir: Path) -> BucketTable:
     if hparams.pack_dataset or hparams.pad_batch or problem.split_length(hparams):
         raise UsageError(
             "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
-            "pad_batch and split_to_length make of them tells  t2t-trainer --dry_run"
+            "pad_batch and split_to_length make of them is shown by  t2t-trainer --dry_run"
         )
     features, train = problem.features(data_dir), _shards(problem, data_dir).get(Split.TRAIN.value)
     if not train:

@@ -206,7 +206,7 @@ def _generating(hparams: DecodeHParams) -> Predictor:
         raise UsageError(
             f"'{_flag('output_dir')}' has learnt to give {', '.join(predictor.features.targets)}, "
             "not texts: give its inputs, one a line, with --decode_from_file; what it finds in the "
-            "data tells  t2t-eval --output=FOLDER"
+            "data is written by  t2t-eval --output=FOLDER"
         )
     return predictor
 
@@ -325,8 +325,8 @@ def _decode_dataset(hparams: DecodeHParams) -> None:
     outputs = [one_line(prediction, best) for prediction in decoded.predictions]
     right = sum(output == target for output, target in zip(outputs, targets, strict=True))
     print(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
-    if mended := sum(prediction.hypotheses[0].mended for prediction in decoded.predictions):
-        print(f"mended, as they were no trees over the words: {mended:,}")
+    if repaired := sum(prediction.hypotheses[0].repaired for prediction in decoded.predictions):
+        print(f"repaired, since they were no trees over the words: {repaired:,}")
     print(text_scores.table(outputs, targets, text_scores.scores_of(predictor.features)))
 
 

@@ -100,7 +100,7 @@ class DecodingSchedule:
             return
         if not gives_texts:
             raise UsageError(
-                f"problem '{task.name}' has {', '.join(targets)} to tell, not texts to write: its "
+                f"problem '{task.name}' has {', '.join(targets)} as targets, not texts: its "
                 "data cannot be decoded. Give a file of inputs, --decode_from_file, or another "
                 f"schedule than {schedule}."
             )

@@ -420,7 +420,7 @@ def _results(
 
 
 def _report(results: dict[str, Any], target: Path | None) -> None:
-    from t2t_torch.decode.evaluation import told_tables, write_results
+    from t2t_torch.decode.evaluation import format_tables, write_results
 
     if str(target) == "-":
         print(json.dumps(results, indent=2))
@@ -433,7 +433,7 @@ def _report(results: dict[str, Any], target: Path | None) -> None:
     width = max(map(len, names.values()))
     for name, value in results["metrics"].items():
         print(f"  {names[name]:<{width}}  {'nan' if value is None else format(value, '.6g')}")
-    for line in told_tables(results["labels"]):
+    for line in format_tables(results["labels"]):
         print(line)
     if target is not None:
         write_results(target, results)

@@ -398,7 +398,7 @@ def file_to_write(values: flags.FlagValues, name: str, *, stdout: bool = False) 
 def ending_on_signals() -> Iterator[None]:
     """Turns signals into exceptions, which remove incomplete outputs.
 
-    Also within `t2t-trainer`, whose own handlers would let the computation go on to its end.
+    Also within `t2t-trainer`, whose own handlers would let the computation finish.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -769,7 +769,7 @@ def keep_freed_memory() -> bool:
     return all([mallopt(_M_MMAP_THRESHOLD, _LARGE), mallopt(_M_TRIM_THRESHOLD, _LARGE)])
 
 
-# What a command is told of a run that the run itself knows: checked against it.
+# Flags that repeat facts of a run are checked against it.
 
 
 def check_is_of_run(

@@ -85,7 +85,7 @@ def _run() -> int:
             "rows as text: --inputs=FILE."
         )
     if _flag("data_dir") and _flag("inputs"):
-        raise UsageError("--data_dir and --inputs: give one of them; either says what is asked.")
+        raise UsageError("--data_dir and --inputs: give one of them; either sets the inputs.")
     if _flag("problem") and not _flag("output_dir"):
         raise UsageError(
             f"--problem={_flag('problem')} is for --output_dir, a run of several problems; an "

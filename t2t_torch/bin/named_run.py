@@ -314,7 +314,7 @@ def check_warm_start(directory: RunDirectory) -> None:
             f"'{directory.path}' has checkpoints, and was started "
             + (f"with --warm_start_from={recorded}" if recorded else "without --warm_start_from")
             + f", not with {requested}: weights are taken over at the beginning alone. Leave it "
-            "out to go on, or train in another --output_dir."
+            "out to resume, or train in another --output_dir."
         )
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from t2t_torch.tune.search_target import SearchTarget
 
 
-# The flags of `t2t-tuner`, and how a search that goes on takes them from its beginning.
+# The flags of `t2t-tuner`, and how a resumed search takes them from its start.
 
 
 NAME = "tuner.json"
@@ -190,7 +190,7 @@ def _check_study_name(output_dir: Path, known: str) -> None:
     """
     if FLAGS["study_name"].present and flag("study_name") != known:
         raise CheckpointError(
-            f"the search of {output_dir} is --study_name={known}. Leave the flag out to go on with "
+            f"the search of {output_dir} is --study_name={known}. Leave the flag out to resume "
             "it; or begin another one in another --output_dir."
         )
 
@@ -530,7 +530,7 @@ def _length(
             return known_steps[written], dict(known_steps)
         from t2t_torch.trial.config import whole_length
 
-        print(f"asking the loaders how many steps {written} are", file=sys.stderr)
+        print(f"computing the number of steps in {written} from the loaders", file=sys.stderr)
         steps = whole_length(flag("trial"), path, space, registry.usr_dirs())
         return steps, {written: steps}
     scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)

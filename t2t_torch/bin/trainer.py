@@ -144,7 +144,7 @@ def _print_sources(directory: RunDirectory, recalled: Sequence[str]) -> None:
         print(f"as in {directory.path / config_file.NAME}:  {' '.join(recalled)}", file=sys.stderr)
     if flag("warm_start_from") and directory.has_checkpoints:
         print(
-            f"--warm_start_from={flag('warm_start_from')} was where this run began; it goes on "
+            f"--warm_start_from={flag('warm_start_from')} was the start of this run; it resumes "
             "from its own checkpoint",
             file=sys.stderr,
         )
@@ -291,7 +291,7 @@ def _generate_data(problem: str) -> None:
     if flag("tmp_dir"):
         arguments.append(f"--tmp_dir={flag('tmp_dir')}")
     code = datagen.main(arguments)
-    if code:  # it has told its error already
+    if code:  # it has printed its error already
         raise SystemExit(code)
 
 

@@ -131,7 +131,7 @@ REMEMBERED = (
     "loader_workers",
     "global_batch_size",
 )
-"""Flags that a run that goes on takes from its beginning, where the new command is silent.
+"""Flags that a resumed run takes from its start if the new command does not give them.
 (`train_steps` is in task.json, the seed in the checkpoint.)"""
 _HP = re.compile(r"--?hp_(\w+)(?:=(.*))?", re.DOTALL)
 

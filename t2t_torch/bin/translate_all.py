@@ -165,7 +165,7 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
     differ = [name for name in made_of if there.get(name) != made_of[name]]
     if differ:
         raise UsageError(
-            f"'{file.parent}' holds outputs of another {' and '.join(differ)} ({file.name} tells "
+            f"'{file.parent}' holds outputs of another {' and '.join(differ)} ({file.name} lists "
             "which). Give another --translations_dir, so that the files of one can be compared."
         )
 

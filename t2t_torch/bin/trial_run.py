@@ -57,7 +57,7 @@ def messages_of(config: ExperimentConfig) -> list[str]:
     if config.checkpoint_policy == "none":
         lines.append(
             "checkpoint_policy none:  checkpoints are written all the same, as a run that stops "
-            f"goes on from them; the newest {max(config.save_trial_latest, 1)} of them are kept"
+            f"resumes from them; the newest {max(config.save_trial_latest, 1)} of them are kept"
             + (f", and that of the best {metric}" if (metric := config.searcher.metric) else "")
         )
     lines += [*_retention_messages(config), *_process_messages(config)]
@@ -103,7 +103,7 @@ def _retention_messages(config: ExperimentConfig) -> list[str]:
     if not config.save_trial_latest and config.checkpoint_policy == "best":
         lines.append(
             "save_trial_latest 0:  the newest checkpoint is kept all the same, as 1 says: a run "
-            "that stops goes on from it"
+            "that stops resumes from it"
         )
     return lines
 

@@ -365,7 +365,7 @@ class Checkpoint:
         slots = tensors_at(self.path, "optimizer")
         if slots is None:
             raise CheckpointError(
-                f"{self.path} is an average of checkpoints and has no optimizer's state to go on "
+                f"{self.path} is an average of checkpoints and has no optimizer state to resume "
                 "with. Train on from its weights as a new run:  --warm_start_from="
                 f"{self.path} --output_dir=..."
             )

@@ -282,9 +282,9 @@ class Deletion:
             deleted = self.after(there[-1], sorted([*there, coming]))
             if deleted:
                 names = ", ".join(one.path.name for one in deleted)
-                _warn(f"deleted before {coming.path.name} is written, to make room: {names}")
+                _warn(f"deleted before {coming.path.name} is written, to free disk space: {names}")
         except (OSError, CheckpointError) as fault:
-            _warn(f"nothing is deleted to make room: {fault}")
+            _warn(f"nothing is deleted to free disk space: {fault}")
 
 
 # Sharded checkpoint, to which each process adds its shards.
@@ -359,7 +359,7 @@ class CheckpointDirectory:
       keep_best: number of best checkpoints to keep in addition; the best one is always kept.
       keep_every: also keep checkpoints at multiples of this many steps; 0: none.
       keep_every_n_hours: also keep one per such period of training time; 0: none.
-      is_hurried: whether the process was asked to terminate, which shortens retries of a save.
+      is_hurried: whether a signal to terminate has come, which shortens retries of a save.
       wait: called with the seconds before a failed save is retried.
     """
 
@@ -649,7 +649,7 @@ class CheckpointDirectory:
         if any(self._of_all(lambda: self._patience.is_replaced, snapshot)):
             remedy = "It is not tried again, as that of a later step is to be written"
         elif seconds is None:
-            remedy = "Make room on the disk, or mend it"
+            remedy = "Free disk space, or repair the disk"
         else:
             return
         steps = ", ".join(f"{one.step}" for one in self.list() if one != final)

@@ -537,8 +537,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: nn.Module, file: Pat
     missing = sorted(set(names) - set(state) - set(stateless))
     if state and missing:
         raise CheckpointError(
-            f"{file} has no slots of {', '.join(missing[:10])}. It is of another model; go on with "
-            "the hparams it was trained with (hparams.json beside it)."
+            f"{file} has no slots of {', '.join(missing[:10])}. It is of another model; resume "
+            "with the hparams it was trained with (hparams.json beside it)."
         )
     groups = optimizer.state_dict()["param_groups"]
     by_index = {index: state[name] for index, name in enumerate(names) if name in state}

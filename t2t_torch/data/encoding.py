@@ -160,7 +160,7 @@ class Chunks:
     def _misfit(self, number: int, sample: Mapping[str, Any]) -> DataError:
         return DataError(
             f"{self._where}: sample {number} has {', '.join(sample) or 'nothing'}; "
-            f"the problem's features need {', '.join(self._fields)}. Mend its generate_samples."
+            f"the problem's features need {', '.join(self._fields)}. Fix its generate_samples."
         )
 
 
@@ -354,7 +354,7 @@ def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Ch
         raise DataError(
             f"{chunk.where}, samples from {chunk.number(0)} on: {name!r} encodes to ids from "
             f"{rows.values.min()} to {rows.values.max()}; its vocabulary has {size}, so {low} to "
-            f"{size - 1} were expected. Mend the encoder, or its vocab_size."
+            f"{size - 1} were expected. Fix the encoder, or its vocab_size."
         )
     return rows
 
@@ -548,7 +548,7 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
             raise DataError(
                 f"{where}: generate_samples gave task 0 {first.samples} samples and left out "
                 f"{first.unread} records, but task {task} {share.samples} and {share.unread}. It "
-                "has to give the same each time. Mend it, and run the tasks with --overwrite."
+                "must be deterministic. Fix it, and run the tasks with --overwrite."
             )
     rows = sum(share.rows for share in shares)
     if rows == 0:

@@ -89,13 +89,13 @@ class Report(_Entry):
     Attributes:
       identity: identity of the plan.
       num_tasks: number of tasks of the plan.
-      reported: tasks that have reported, ascending; "told" in the file.
+      reported: tasks that have reported, ascending.
       published: True if the data set of the plan was published.
     """
 
     identity: str
     num_tasks: int
-    reported: Sequence[int] = pydantic.Field(default=(), alias="told")
+    reported: Sequence[int] = ()
     published: bool = False
 
 
@@ -250,7 +250,7 @@ class Parts:
                 if not or_refuse:
                     return
                 raise DataError(
-                    f"A task is at work in {self.folder} on data that was asked for otherwise. "
+                    f"A task is at work in {self.folder} on data with other settings. "
                     "End it, or choose another --data_dir."
                 )
             removed = self.folder.with_name(f"{self.folder.name}.removed")
@@ -658,7 +658,7 @@ class Tasks:
         """Returns the differences of the plan to the request."""
         faults = self._request.differences(plan.settings)
         if plan.num_tasks != self._num_tasks:
-            faults.append(f"num_tasks: there {plan.num_tasks}, asked {self._num_tasks}")
+            faults.append(f"num_tasks: there {plan.num_tasks}, requested {self._num_tasks}")
         return faults + self._vocab_faults(plan)
 
     def _vocab_faults(self, plan: Plan) -> list[str]:

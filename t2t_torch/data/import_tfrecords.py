@@ -165,7 +165,7 @@ def _apart(name: str, row: Ragged, segment: Ragged) -> tuple[Ragged, npt.NDArray
     return Ragged(row.values[positions], offsets), identity
 
 
-# A guess at the problem that tensor2tensor's records are of, for who has not declared it yet.
+# Infers the problem of tensor2tensor's records if it is not declared yet.
 
 
 _MAX_READ = 10_000  # records of each split

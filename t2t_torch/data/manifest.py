@@ -195,7 +195,7 @@ class Manifest(_Entry):
             ) from None
         except ValueError as error:
             raise DataError(
-                f"{path} is not a manifest that this version can read: {_told(error)}. "
+                f"{path} is not a manifest that this version can read: {_format_error(error)}. "
                 f"Generate it again:  {datagen_command(name, data_dir)} --overwrite"
             ) from None
         if manifest.problem != name:
@@ -322,7 +322,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
-def _told(error: ValueError) -> str:
+def _format_error(error: ValueError) -> str:
     """Returns the first validation error of a manifest."""
     if not isinstance(error, pydantic.ValidationError):
         return str(error)

@@ -166,8 +166,8 @@ class Request:
         for split, count in problem.shards.items():
             if not 1 <= count <= 99999:  # five digits in a shard's name
                 raise DataError(
-                    f"{problem.dataset_name!r} asks for {count} {split.value} shards, not 1 to "
-                    "99999. Mend the problem's `shards`."
+                    f"{problem.dataset_name!r} sets {count} {split.value} shards, not 1 to "
+                    "99999. Fix the problem's `shards`."
                 )
         return cls(problem, folder, raw_folder, json.loads(json.dumps(settings)))
 
@@ -295,7 +295,7 @@ def different_settings(
         if is_part and isinstance(one, Mapping) and isinstance(other, Mapping):
             differences += different_settings(one, other, f"{name}.")
         elif one != other:
-            differences.append(f"{name}: there {one!r}, asked {other!r}")
+            differences.append(f"{name}: there {one!r}, requested {other!r}")
     return differences
 
 

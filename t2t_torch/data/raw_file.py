@@ -561,7 +561,7 @@ def changes(problem: Problem, tmp_dir: Path, recorded: Mapping[str, RawFileEntry
 
 def _raw_files(problem: Problem, tmp_dir: Path) -> dict[str, Path]:
     paths = sorted(path for path in problem.raw_files(tmp_dir) if path.is_file())
-    # Files elsewhere, as beside a declaration: train/label and test/label are told apart.
+    # Files elsewhere, as beside a declaration: train/label and test/label are different files.
     above = [path.parent for path in paths if not path.is_relative_to(tmp_dir)]
     root = Path(os.path.commonpath(above)) if above else tmp_dir
     return {

@@ -75,7 +75,7 @@ class RowFiles:
             raise DataError(
                 f"{self._declaration.problem!r} ({self._path}) reads files that are not there:\n"
                 f"  {listed}\nPut them into the folder of raw files (--tmp_dir), or beside the "
-                'declaration, or mend its "files".'
+                'declaration, or fix its "files".'
             )
         seen: dict[Path, Split] = {}
         for split, paths in named.items():

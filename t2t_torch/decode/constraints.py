@@ -181,7 +181,7 @@ class Constraints:
         Args:
           scores: [N, V], changed in place.
           progress: progress of the hypotheses.
-          room: [N] ids that may still be written before the end symbol.
+          remaining: [N] ids that may still be written before the end symbol.
           original: [N, V] scores before ids were banned; the ids of phrases keep these if
             everything else is banned.
         """
@@ -691,7 +691,7 @@ class RequestMaker:
         limit -= 0 if has_inputs else len(request)
         if needed > limit:
             raise DataError(
-                f"what is asked of the output has {needed} tokens, its end counted, and the output "
+                f"the required output has {needed} tokens, its end included, and the output "
                 f"at most {limit}. Ask for less, or raise extra_length or max_length_ratio."
             )
 

@@ -235,7 +235,7 @@ class EvaluatedRows:
         """
         features = self._predictor.features
         header = ["problem", "row"] if len(self._parts) > 1 else ["row"]
-        header += _told(features)
+        header += _reported(features)
         for name, feature in features.targets.items():
             header.append(name)
             if features.has_inputs or not feature.is_text:
@@ -249,7 +249,9 @@ class EvaluatedRows:
         """Returns a row's values in the order of `header`."""
         features = self._predictor.features
         cells: list[Any] = [row.problem, row.number] if len(self._parts) > 1 else [row.number]
-        cells += [features.inputs[name].table_value(row.inputs[name]) for name in _told(features)]
+        cells += [
+            features.inputs[name].table_value(row.inputs[name]) for name in _reported(features)
+        ]
         for name, feature in features.targets.items():
             cells.append(feature.table_value(row.right[name]))
             if features.has_inputs or not feature.is_text:
@@ -332,17 +334,17 @@ class EvaluatedRows:
         inputs = {
             name: values for name, values in on_device.items() if name not in features.targets
         }
-        guesses: dict[str, Any] = {}
+        predictions: dict[str, Any] = {}
         texts = [name for name, target in features.targets.items() if target.is_text]
         with autocast(self._dtype, device):
             output = model(on_device).logits if texts else model.logits(inputs)
         for name, logits in output.items():
             if name in texts:
-                guesses[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
+                predictions[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
             else:
-                guesses[name] = model.modalities[name].predict(logits).rows()
+                predictions[name] = model.modalities[name].predict(logits).rows()
         for i, number in enumerate(numbers):
-            values, row = values_of(features, batch, i), {n: g[i] for n, g in guesses.items()}
+            values, row = values_of(features, batch, i), {n: g[i] for n, g in predictions.items()}
             count = self._hparams.num_labels
             yield evaluated(part.full_name, features, number, values, row, count)
 
@@ -360,7 +362,7 @@ def evaluated(
     features: Features,
     number: int,
     values: Mapping[str, Any],
-    guesses: Mapping[str, Any],
+    predictions: Mapping[str, Any],
     num_labels: int = BEST,
 ) -> Evaluated:
     """Returns a row with its predictions.
@@ -370,36 +372,36 @@ def evaluated(
       features: features of the problem.
       number: number of the row.
       values: value of each target and of each input to report; see `values_of`.
-      guesses: for each target the `RowPrediction` of its modality; for a text the loss.
+      predictions: for each target the `RowPrediction` of its modality; for a text the loss.
       num_labels: number of labels whose probabilities are recorded.
     """
     values = dict(values)
     records: dict[str, Mapping[str, Any]] = {}
     for name, feature in features.targets.items():
         if feature.is_text:
-            records[name] = {"loss": guesses[name]}
+            records[name] = {"loss": predictions[name]}
             continue
         words = None if feature.refers_to is None else values[feature.refers_to]
         tags = None if feature.aligned_to is None else len(values[name])
-        prediction = prediction_of(name, feature, guesses[name], tags)
+        prediction = prediction_of(name, feature, predictions[name], tags)
         if feature.selects_words:
             answer = _part(words or "", prediction.value)
             prediction = Prediction.of_value(name, answer, prediction.probability)
             values[name] = _part(words or "", values[name])
         own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
         records[name] = target_record(name, feature, prediction, own, num_labels)
-    inputs = {name: values[name] for name in _told(features)}
+    inputs = {name: values[name] for name in _reported(features)}
     right = {name: values[name] for name in features.targets}
     return Evaluated(problem, number, inputs, right, records)
 
 
 def values_of(features: Features, batch: Batch, row: int) -> dict[str, Any]:
     """Returns the values of the targets and of the inputs to report of a row of a batch."""
-    names = (*_told(features), *features.targets)
+    names = (*_reported(features), *features.targets)
     return {name: _value(features.all[name], batch[name][row]) for name in names}
 
 
-def _told(features: Features) -> list[str]:
+def _reported(features: Features) -> list[str]:
     """Returns the names of the inputs to report: no images and no annotations of words."""
     return [
         name
@@ -532,7 +534,7 @@ def label_tables(
     return whole, {name: value for name, value in metrics.items() if name not in taken}
 
 
-def told_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
+def format_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
     """Yields the lines of tables of labels, the labels with most examples first."""
     for name, table in tables.items():
         ranked = sorted(table, key=lambda label: -table[label]["support"])

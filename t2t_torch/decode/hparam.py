@@ -291,7 +291,7 @@ REFUSED = {
     "decode_in_memory": "t2t_torch.load(run_dir) decodes in memory",
     "decode_timeout_mins": "it is for waiting for checkpoints; --schedule=continuous_eval waits",
     "summaries_log_dir": "decoding writes no summaries",
-    "multiproblem_task_id": "--problem, of t2t-trainer --decode_problem, says which one is asked",
+    "multiproblem_task_id": "--problem, or --decode_problem of t2t-trainer, selects the problem",
     "skip_eos_postprocess": "a hypothesis ends at its end symbol; nothing is decoded after it",
     "export_extra_infer_outputs": "a run has no other outputs",
 }
@@ -363,12 +363,12 @@ class DecodeHParams(SearchHParams):
         "and probabilities; jsonl: a JSON object of all that was found.",
     )
     num_labels: int = hp(
-        5, "tsv and jsonl: so many labels are told with their probabilities, the best ones.", low=1
+        5, "tsv and jsonl: number of best labels to write with their probabilities.", low=1
     )
     valid_trees: bool = hp(
         True,
-        "Trees: a search looks only at transitions that go on to one tree over all words.  False: "
-        "at all, and what is no tree is mended.",
+        "Trees: only transitions that can still lead to one tree over all words.  False: "
+        "all; an invalid tree is repaired.",
     )
     max_open_constituents: int = hp(
         100, "Trees, with valid_trees: the most constituents in each other.", low=1, high=10_000
@@ -376,15 +376,15 @@ class DecodeHParams(SearchHParams):
     log_results: bool = hp(False, "Logs every input and output.")
     write_alignments: bool = hp(
         False,
-        "tsv and jsonl: which word of an input each word of an output comes from, as the attention "
-        "tells.",
+        "tsv and jsonl: the input word that each output word comes from, by the attention.",
     )
     alignment_step: Literal["written", "read"] = hp(
-        "written", "write_alignments: whether attention is asked while a word is written, or read."
+        "written",
+        "write_alignments: attention of the step that writes a word, or of the step that reads it.",
     )
     alignment_layer: int = hp(
         0,
-        "write_alignments: the decoder's layer that is asked, from 1.  0: the last but one; the "
+        "write_alignments: layer of the decoder, from 1.  0: the last but one; the "
         "middle one with alignment_step=read.",
         low=0,
     )
@@ -438,8 +438,7 @@ class DecodeHParams(SearchHParams):
         """
         self._refuse(
             (*OF_TREES, "num_labels"),
-            f"{source}: a model that writes texts has no trees or labels to tell, so it does not "
-            "read",
+            f"{source}: a model that generates texts has no trees or labels, so it does not read",
             "Leave it out.",
         )
 
@@ -448,7 +447,7 @@ class DecodeHParams(SearchHParams):
         super().check_of_trees(source)
         self._refuse(
             ("num_labels", "compile"),
-            f"{source}: trees have no labels to tell and no compiled search, and do not read",
+            f"{source}: trees have no labels and no compiled search, and do not read",
             "Leave it out.",
         )
         if not self.valid_trees:
@@ -604,7 +603,7 @@ def parse_decode_hparams(
     if hparams.write_beam_scores and hparams.output_format != "text":
         raise HParamsError(
             f"{source}: write_beam_scores=true is for output_format=text; "
-            f"{hparams.output_format} tells every score. Leave it out."
+            f"{hparams.output_format} contains every score. Leave it out."
         )
     hparams.check_search(source)
     _check_files(hparams, source)

@@ -163,7 +163,7 @@ def journal_path(target: Path) -> Path:
 def journal_record(prediction: Prediction) -> list[list[Any]]:
     """Returns the prediction for an input in a journal's form."""
     return [
-        [one.text, one.ids, one.score, one.mended, one.alignment] for one in prediction.hypotheses
+        [one.text, one.ids, one.score, one.repaired, one.alignment] for one in prediction.hypotheses
     ]
 
 
@@ -172,8 +172,8 @@ def prediction_of(target: str, record: Sequence[Any]) -> Prediction:
     return Prediction.of_texts(
         target,
         [
-            Hypothesis(text, tuple(ids), score, mended, tuple((i, j) for i, j in alignment))
-            for text, ids, score, mended, alignment in record
+            Hypothesis(text, tuple(ids), score, repaired, tuple((i, j) for i, j in alignment))
+            for text, ids, score, repaired, alignment in record
         ],
     )
 

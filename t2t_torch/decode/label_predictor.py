@@ -316,17 +316,17 @@ def _kept(prediction: Prediction) -> dict[str, list[Any]]:
 
 
 def prediction_of(
-    name: str, feature: Feature, guess: RowPrediction, words: int | None = None
+    name: str, feature: Feature, prediction: RowPrediction, words: int | None = None
 ) -> Prediction:
     """Returns the prediction of a target from the model's values for an example.
 
     Args:
       name: name of the target.
       feature: feature of the target.
-      guess: predicted values, probability and scores.
+      prediction: predicted values, probability and scores.
       words: length of the sequence without padding; None if it is not a sequence.
     """
-    numbers, probability, scores = guess
+    numbers, probability, scores = prediction
     named = None if scores is None else feature.named_scores(list(scores)[:words])
     return Prediction.of_value(name, feature.decode(numbers[:words]), probability, named)
 

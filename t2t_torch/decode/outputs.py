@@ -504,7 +504,7 @@ class DecodeProgress:
         self._journal = journal
         self._clock = clock
         self._done = before
-        self._started = self._told = clock()
+        self._started = self._reported = clock()
         self._bar: tqdm[object] | None = None
 
     def __enter__(self) -> DecodeProgress:
@@ -528,9 +528,9 @@ class DecodeProgress:
             self._bar.update(count)
             return
         now = self._clock()
-        if now - self._told < _SECONDS or self._done == self._total:
+        if now - self._reported < _SECONDS or self._done == self._total:
             return
-        self._told = now
+        self._reported = now
         rate = (self._done - self._before) / (now - self._started)
         left = tqdm.format_interval((self._total - self._done) / rate)
         _say(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
@@ -547,7 +547,7 @@ class DecodeProgress:
             done = f"{self._done:,} of {self._total:,} inputs"
             resume_hint = "nothing of it is written"
             if self._journal is not None and self._done:
-                resume_hint = f"{self._journal} keeps them, and the same command goes on there"
+                resume_hint = f"{self._journal} keeps them, and the same command resumes there"
             _say(f"decoding ended after {done}: {resume_hint}")
 
 

@@ -114,7 +114,7 @@ class TreePredictor(Predictor):
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
-                f"{value!r} has no {', '.join(missing)}; {self.problem.full_name!r} is asked with "
+                f"{value!r} has no {', '.join(missing)}; {self.problem.full_name!r} takes "
                 f"the fields {', '.join(self.fields)}. Give a mapping (in a file, called .jsonl, a "
                 "JSON object, one a line)."
             )
@@ -181,7 +181,7 @@ class TreePredictor(Predictor):
 
     def _hypothesis(self, ids: list[int], score: float, sentence: Sentence) -> Hypothesis:
         whole = builds_tree(self._tree.transitions(ids), len(sentence.words))
-        return Hypothesis(self.over(ids, sentence), tuple(ids), score, mended=not whole)
+        return Hypothesis(self.over(ids, sentence), tuple(ids), score, repaired=not whole)
 
     @torch.no_grad()  # not inference mode: see `Predictor`
     def _predict_batch(

@@ -174,13 +174,13 @@ def why_unaligned(model: T2TModel | Ensemble, source: Text | None, target: Text)
       target: the output feature.
     """
     if source is None or target.refers_to is not None:
-        kind = "a language model goes on with" if source is None else "a parser writes trees of"
+        kind = "a language model continues" if source is None else "a parser writes trees of"
         return f"{kind} its input, which is no other text"
     for member in _members(model):
         if not any(isinstance(module, Attends) for module in member.modules()):
             return (
-                f"a {type(member).__name__} does not attend to its inputs word by word, so nothing "
-                "tells where a word of an output comes from"
+                f"a {type(member).__name__} does not attend to its inputs word by word, so the "
+                "input word of an output word is unknown"
             )
     return ""
 

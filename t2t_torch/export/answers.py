@@ -171,7 +171,7 @@ class ContextWindows:
         start = graph.add("Gather", self._starts, window)
         words = graph.add("Add", graph.add("Gather", spans, window), _upright(graph, start))
         first, last = (graph.add("Gather", words, number, axis=1) for number in (zero, one))
-        texts, places = self._told(first, last, has_one)
+        texts, places = self._strings_of(first, last, has_one)
         return Answers(texts, places, graph.add("Where", has_one, most, least))
 
     def _by_input(self, values: str, filler: float) -> str:
@@ -180,7 +180,7 @@ class ContextWindows:
         full = graph.add("Expand", graph.constant(filler), graph.add("Shape", self._there))
         return graph.add("ScatterND", full, self._places, values)
 
-    def _told(self, first: str, last: str, has_one: str) -> tuple[str, str]:
+    def _strings_of(self, first: str, last: str, has_one: str) -> tuple[str, str]:
         """Returns texts [B] and spans [B, 2] of the words from first to last, if there are any."""
         graph = self._graph
         letters = at_least_one(graph, characters_of(graph, self._texts), "")  # [B, L]

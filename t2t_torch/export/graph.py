@@ -311,7 +311,7 @@ def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodePr
     return copy
 
 
-# Operations on one-dimensional tensors: neighbours, and nearest positions of a kind.
+# Operations on one-dimensional tensors: adjacent elements, and nearest positions of a kind.
 
 
 def shifted(graph: Graph, line: str, by: int, padding: int) -> str:

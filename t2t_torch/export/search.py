@@ -298,11 +298,11 @@ def export_attention(
       HParamsError: there is no such layer.
       ExportError: the model has operations that depend on the batch, or that ONNX lacks.
     """
-    all_told = hparams.return_beams or hparams.beam_size == 1
+    has_all_beams = hparams.return_beams or hparams.beam_size == 1
     read = hparams.alignment_step == "read"
     layers = asked_layers(model, hparams.alignment_layer, read=read)
     probe = searched
-    if not all_told:
+    if not has_all_beams:
         with torch.no_grad():
             probe = StateProbe(model, 1, batch_of)
     ids = torch.full((BATCHES[0], probe.hypotheses), EOS)
@@ -313,7 +313,9 @@ def export_attention(
         {"ids": (0,), **probe.varying},
     )
     rows = {name: axes.rows for name, axes in searched.axes.items()}
-    places = {} if all_told else {name: axis + 1 for name, axis in rows.items() if axis is not None}
+    places = (
+        {} if has_all_beams else {name: axis + 1 for name, axis in rows.items() if axis is not None}
+    )
     return AttentionNetwork(step, probe.carried, probe.kept, places, read)
 
 

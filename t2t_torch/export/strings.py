@@ -145,8 +145,8 @@ def is_first(graph: Graph, rows: str) -> str:
 def joined(graph: Graph, strings: str) -> str:
     """Returns the concatenation of each row of strings: [B, L] to [B].
 
-    `_TOGETHER` neighbours are joined at a time, repeatedly: a text is copied only a few times, and
-    onnxruntime's slow loop has few iterations.
+    `_TOGETHER` adjacent pieces are joined at a time, repeatedly: a text is copied only a few times,
+    and onnxruntime's slow loop has few iterations.
     """
     body = graph.body("join")
     body.input("number", "int64", [])

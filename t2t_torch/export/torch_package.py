@@ -365,8 +365,8 @@ batch = {{
 print({{name: value.tolist() for name, value in network(batch).items()}})
 ```
 
-asks it two rows of padding. `tensors.json` names what goes in and what comes out: of each target t
-`t.numbers`, the best guess, and, where there are some, `t.probability`, `t.scores` and `t.mask`,
+feeds it two rows of padding. `tensors.json` names what goes in and what comes out: of each target t
+`t.numbers`, the prediction, and, where there are some, `t.probability`, `t.scores` and `t.mask`,
 where words are; numbers of labels count from 0. Texts become numbers by t2t_torch:
 
 ```python

@@ -483,7 +483,7 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> V
         if isinstance(gap, str):
             sample = json.dumps(rows[place].sample, ensure_ascii=False)
             raise ExportError(
-                f"the artifact does not {gap}, asked {how}: {rows[place].name}\n"
+                f"the artifact does not {gap}, run {how}: {rows[place].name}\n"
                 f"  input:    {sample}\n"
                 f"  model:    {_described(comparison, right)}\n"
                 f"  artifact: {_described(comparison, actual)}\n"

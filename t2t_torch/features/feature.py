@@ -552,10 +552,10 @@ class Features:
         if not all(feature and feature.generates for feature in pair) or self.notes:
             raise UsageError(
                 f"{what} the texts 'inputs' and 'targets', but this problem's inputs are "
-                f"{_told(self.inputs)} and its targets {_told(self.targets)}. "
-                "Name the problem without the suffix."
+                f"{_format_features(self.inputs)} and its targets "
+                f"{_format_features(self.targets)}. Name the problem without the suffix."
             )
 
 
-def _told(features: Mapping[str, Feature]) -> str:
+def _format_features(features: Mapping[str, Feature]) -> str:
     return ", ".join(f"{name} ({type(f).__name__})" for name, f in features.items()) or "none"

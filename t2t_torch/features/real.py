@@ -248,7 +248,7 @@ class Image(Feature):
         """Returns images of one color."""
         named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
         shape = self.height, self.width, self.channels
-        return {told: np.full(shape, pixel).tolist() for told, pixel in named.items()}
+        return {name: np.full(shape, pixel).tolist() for name, pixel in named.items()}
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the size in pixels."""

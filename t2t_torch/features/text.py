@@ -13,7 +13,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tokenizer import tokenize
-from t2t_torch.text.tree import SHIFT, Tree, mended, parse_tree
+from t2t_torch.text.tree import SHIFT, Tree, parse_tree, repair
 
 _MAX_IDS = 4096  # longer texts are truncated in reports
 if TYPE_CHECKING:
@@ -249,8 +249,8 @@ def words_of(value: Any, tokenizer: str = "") -> Sequence[str]:
 
 
 def _no_word(word: Any, words: Sequence[Any], why: str) -> DataError:
-    told = f"{reprlib.repr(word)} among {reprlib.repr(list(words))}"
-    return DataError(f"{told} is no word: {why}.")
+    named = f"{reprlib.repr(word)} among {reprlib.repr(list(words))}"
+    return DataError(f"{named} is no word: {why}.")
 
 
 def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
@@ -297,10 +297,10 @@ class TreeFeature(Text):
     def decode(self, ids: Iterable[int]) -> str:
         """Returns a tree with 0 for each word, as in "[IN:GET_EVENT 0 ]".
 
-        Invalid sequences, which a model may predict, are repaired (`transition.mended`).  The
+        Invalid sequences, which a model may predict, are repaired.  The
         result is empty if no constituent is opened.
         """
-        transitions = mended(self.transitions(ids))
+        transitions = repair(self.transitions(ids))
         if not transitions:
             return ""
         tree = Tree.from_transitions(transitions, ["0"] * transitions.count(SHIFT))
@@ -314,7 +314,7 @@ class TreeFeature(Text):
     def over(self, ids: Iterable[int], words: Sequence[str], tags: Sequence[str] = ()) -> str:
         """Returns the bracketed tree that ids build over words.
 
-        Invalid sequences are repaired (`transition.mended`).  The result is empty if no constituent
+        Invalid sequences are repaired.  The result is empty if no constituent
         is opened.
 
         Args:
@@ -325,7 +325,7 @@ class TreeFeature(Text):
         Raises:
           DataError: a word contains characters that are invalid in a tree.
         """
-        transitions = mended(self.transitions(ids), len(words))
+        transitions = repair(self.transitions(ids), len(words))
         if not transitions:
             return ""
         tree = Tree.from_transitions(transitions, words)
@@ -360,7 +360,7 @@ class TreeFeature(Text):
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the tree over its words, if the number of words fits an input."""
-        transitions = mended(self.encoder.decode(row[name]).split(" "))
+        transitions = repair(self.encoder.decode(row[name]).split(" "))
         for other, feature in features.inputs.items():
             leaves = feature.decode(row[other]) if feature.is_text else None
             if isinstance(leaves, list) and len(leaves) == transitions.count(SHIFT) > 0:

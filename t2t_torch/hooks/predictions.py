@@ -171,7 +171,7 @@ class _Recorder:
                     kept.append((ids, _shown(values[source]), _shown(values[target])))
             self._texts.append(kept)
         elif not any(feature.is_text for feature in features.targets.values()):
-            guesses = {
+            predictions = {
                 name: _predictions(self._model, name, output.logits[name][:_ROWS])
                 for name in features.targets
             }
@@ -182,7 +182,7 @@ class _Recorder:
                         features,
                         row,
                         values_of(features, first, row),
-                        {name: of[row] for name, of in guesses.items()},
+                        {name: of[row] for name, of in predictions.items()},
                     )
                     for row in range(min(rows, _ROWS))
                 ]

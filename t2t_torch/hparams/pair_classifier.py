@@ -23,8 +23,8 @@ class PairClassifierHParams(SentenceHParams):
     )
     match_feature: bool = hp(
         False,
-        "A token is told whether its id occurs in the other text, and the comparison what share of "
-        "each text does, by learnt weights of ids.",
+        "Adds to a token whether its id occurs in the other text, and to the comparison which "
+        "share of each text does, by learned weights of ids.",
     )
     mean_too: bool = hp(False, "Beside what is pooled stands the mean.")
     mlp_layers: int = hp(

@@ -14,7 +14,7 @@ class SpanQaHParams(TokenHParams):
         3, "Layers of LSTM, for the question and for the text.", low=1, high=10_000
     )
     match_feature: bool = hp(
-        True, "A word is told whether its id occurs in the question, also by a learnt weight."
+        True, "Adds to a word whether its id occurs in the question, also with a learned weight."
     )
 
 

@@ -318,8 +318,8 @@ A model for CTranslate2, made by `t2t-exporter --format=ctranslate2`. In this fo
 {code}```
 
 Inputs and outputs have at most {positions} tokens. An empty input is answered with an empty output;
-the model is not asked. `length_penalty` divides by length^x, where t2t-decoder's `alpha` divides by
-((5 + length) / 6)^x: they are not the same number.{note}
+the model is not called. `length_penalty` divides by length^x, where t2t-decoder's `alpha` divides
+by ((5 + length) / 6)^x: they are not the same number.{note}
 """
 
 _SPACES = """
@@ -375,7 +375,7 @@ class CTranslate2Exporter(RunExporter):
         """See `Exporter.check`; raises ExportError without CTranslate2."""
         require()
         super().check(request)
-        searches = "a model for CTranslate2, which is told how to search when it is asked,"
+        searches = "a model for CTranslate2, which takes the search settings with each request,"
         request.decode_hparams.check_read((), searches)
 
     def write(self, folder: Path) -> Signature:
@@ -545,7 +545,7 @@ def _compared(loaded: Loaded, plain: Path, whole: Path, rows: Sequence[Row]) -> 
     if values[1] < values[0] - _LOST:
         raise ExportError(
             f"quantized, BLEU of {len(rows)} rows of the dev split is {values[1]:.2f} and not "
-            f"{values[0]:.2f}: more than {_LOST} lost. Nothing was written. More rows tell more "
+            f"{values[0]:.2f}: more than {_LOST} lost. Nothing was written. Verify more rows "
             "(--verify_rows=2000); or leave --quantize out."
         )
     return values[0], values[1]

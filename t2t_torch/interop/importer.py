@@ -76,7 +76,7 @@ class ImportOptions:
 
     Attributes:
       problem: name of the problem; "": that of the source.
-      model: name of the source's model, where its files do not tell; "": as they do.
+      model: name of the source's model, if its files do not name it; "" otherwise.
       hparams_set: name of the source's set of hyperparameters, likewise.
       hparams: changes to it, in the source's syntax, likewise.
       data_dir: folder of the source's vocabularies; None: the source itself, or where it says.

@@ -31,7 +31,7 @@ class Dropout(nn.Module):
         if not self.training or self.rate == 0.0:
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return F.dropout(x, self.rate)  # when compiled, it is fused with its neighbours
+            return F.dropout(x, self.rate)  # when compiled, it is fused with adjacent operations
         return x * (keep_mask(x.shape, self.rate) * x.new_tensor(1.0 / (1.0 - self.rate)))
 
     def extra_repr(self) -> str:

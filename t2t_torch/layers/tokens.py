@@ -1,4 +1,4 @@
-"""What a model's body reads and returns, and the vectors of a text's tokens."""
+"""Inputs and outputs of a model's body, and vectors of a text's tokens."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def beside_dense(hidden: Tensor, names: Sequence[str], features: ModelInputs) ->
 
 
 class WordOutputs:
-    """Gives each target a vector of every word, and tells where words are.
+    """Gives each target a vector of every word, and marks the positions of words.
 
     Args:
       features: the problem's.
@@ -308,7 +308,7 @@ class TokenLSTM(nn.Module):
 
 
 class Encoded(NamedTuple):
-    """What an encoder has found.
+    """Output of an encoder.
 
     Attributes:
       outputs: [B, S, H], each at the place of its token.

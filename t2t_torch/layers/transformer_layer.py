@@ -20,7 +20,7 @@ from t2t_torch.layers.tokens import ModelInputs, WordPlaces
 
 
 class Preprocess(nn.Module):
-    """What `layer_preprocess_sequence` says: n is a layer norm, d dropout, in the order written.
+    """Operations of `layer_preprocess_sequence` in its order: n is a layer norm, d dropout.
 
     Pre-norm is "n" before and "da" after; post-norm is "none" before and "dan" after.
 
@@ -46,7 +46,7 @@ class Preprocess(nn.Module):
 
 
 class Postprocess(nn.Module):
-    """What `layer_postprocess_sequence` says: as `Preprocess`, and a adds the sublayer's input.
+    """Operations of `layer_postprocess_sequence`: those of `Preprocess`, and a adds the input.
 
     Args:
       hparams: hidden_size, norm_epsilon, layer_postprocess_sequence, layer_prepostprocess_dropout.

@@ -213,16 +213,16 @@ class Progress:
       kinds: kinds of the open constituents, from the outermost, [R, D]: 0, 1 slot, 2 unknown.
       open: number of open constituents, [R].
       fresh: whether the last transition opened one, [R] bool.
-      begun: whether one was ever opened, [R] bool.
-      room: remaining number of transitions, including the end symbol, [R].
+      has_opened: whether one was ever opened, [R] bool.
+      remaining: remaining number of transitions, including the end symbol, [R].
     """
 
     left: Tensor
     kinds: Tensor
     open: Tensor
     fresh: Tensor
-    begun: Tensor
-    room: Tensor
+    has_opened: Tensor
+    remaining: Tensor
 
     def expand(self, hypotheses: int) -> Progress:
         """Returns the state with each row repeated `hypotheses` times, consecutively."""
@@ -274,12 +274,12 @@ class ValidTransitions:
             kinds[identity] = _OPEN_ANY if allow_unknown else _NEVER
         self._kinds = torch.tensor(kinds, device=device)
 
-    def start(self, words: Tensor, room: Tensor | None = None) -> Progress:
+    def start(self, words: Tensor, remaining: Tensor | None = None) -> Progress:
         """Returns the initial state.
 
         Args:
           words: number of words of each row, [R].
-          room: maximum number of transitions of each row, including the end symbol, [R]; None is
+          remaining: maximum number of transitions of each row, including the end symbol, [R]; None:
             unlimited.
         """
         nothing = torch.zeros_like(words)
@@ -288,8 +288,8 @@ class ValidTransitions:
             kinds=words.new_zeros(len(words), self._max_open),
             open=nothing,
             fresh=nothing > 0,
-            begun=nothing > 0,
-            room=torch.full_like(words, 2**40) if room is None else room,
+            has_opened=nothing > 0,
+            remaining=torch.full_like(words, 2**40) if remaining is None else remaining,
         )
 
     def after(self, ids: Tensor, progress: Progress) -> Progress:
@@ -303,17 +303,17 @@ class ValidTransitions:
             kinds=progress.kinds.scatter(1, place, opened[:, None]),
             open=(progress.open + opens.long() - reduces.long()).clamp(0, self._max_open),
             fresh=torch.where(kind == _NEVER, progress.fresh, opens),
-            begun=progress.begun | opens,
-            room=progress.room - (kind != _NEVER).long(),
+            has_opened=progress.has_opened | opens,
+            remaining=progress.remaining - (kind != _NEVER).long(),
         )
 
     def valid(self, progress: Progress) -> Tensor:
         """Returns the allowed transitions, at least one.  [R, V] bool."""
         left, is_open = progress.left > 0, progress.open > 0
-        ended = progress.begun & ~is_open
+        ended = progress.has_opened & ~is_open
         reduce = is_open & ~progress.fresh & ((progress.open > 1) | ~left)
         # Opening also costs its own end; all words, ends and the end symbol follow.
-        enough = progress.left + progress.open + 3 <= progress.room
+        enough = progress.left + progress.open + 3 <= progress.remaining
         opens = left & ~ended & (progress.open < self._max_open) & enough
         last = progress.kinds.gather(1, (progress.open - 1).clamp(min=0)[:, None])[:, 0]
         first = other = opens

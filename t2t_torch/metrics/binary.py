@@ -71,7 +71,7 @@ class _TwoClasses(Mean):
     def __init__(self, feature: Feature) -> None:
         if feature.vocab_size != 2:
             raise UsageError(
-                f"a metric of two classes was asked for, and there are {feature.vocab_size}. "
+                f"this metric is for two classes, but there are {feature.vocab_size}. "
                 "Take 'accuracy' or 'neg_log_perplexity'."
             )
         super().__init__(feature, self.function[0])

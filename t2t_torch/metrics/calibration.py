@@ -28,9 +28,9 @@ class ExpectedCalibrationError(Metric):
         An unknown label always counts as wrong.
         """
         counts = counted(self.feature, targets)
-        probability, guesses = logits[counts].float().softmax(-1).max(-1)
+        probability, predicted = logits[counts].float().softmax(-1).max(-1)
         place = (probability.nan_to_num(0.0) * _BINS).long().clamp(max=_BINS - 1)
-        right = (guesses == targets[counts]).double()
+        right = (predicted == targets[counts]).double()
         sums = torch.zeros(3, _BINS, dtype=torch.float64, device=logits.device)
         for row, values in enumerate((torch.ones_like(right), probability.double(), right)):
             sums[row].index_add_(0, place, values)

@@ -79,11 +79,11 @@ class LibraryMetric(Metric):
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the concatenated states of this batch."""
-        guesses, right = self.rows(logits, targets)
+        predicted, right = self.rows(logits, targets)
         self._metric.to(logits.device)
         self._metric.reset()
         if len(right):
-            self._metric.update(guesses, right)
+            self._metric.update(predicted, right)
         return torch.cat([state.flatten().double() for state in self._states().values()])
 
     def value(self, sums: Tensor) -> Tensor:

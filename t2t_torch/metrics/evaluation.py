@@ -18,7 +18,7 @@ from t2t_torch.model import Output
 
 
 def is_compared(feature: Feature) -> bool:
-    """Whether `right_rows` applies to a target; not to numbers, which are more or less right."""
+    """Returns whether `right_rows` applies to a target: not to numbers."""
     has_classes = bool(feature.vocab_size or feature.labels or feature.selects_words)
     return feature.is_discrete and has_classes
 

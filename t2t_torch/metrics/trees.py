@@ -16,7 +16,7 @@ from torch import Tensor
 from t2t_torch.features import TreeFeature
 from t2t_torch.metrics.metric import Metric
 from t2t_torch.registry import register_metric
-from t2t_torch.text.tree import NO_TREES, SHIFT, TreeCounts, builds_tree, compare, mended
+from t2t_torch.text.tree import NO_TREES, SHIFT, TreeCounts, builds_tree, compare, repair
 
 
 class _Trees(Metric):
@@ -33,11 +33,11 @@ class _Trees(Metric):
         """Returns the counts of a batch.  [B, T, V], [B, T]."""
         sums = NO_TREES
         tags = self._tree.is_round and not self._tree.tags
-        for guesses, ids in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
-            right = mended(self._tree.transitions(ids))
-            ours = self._tree.transitions(guesses[: sum(i > 0 for i in ids)])
+        for predictions, ids in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
+            right = repair(self._tree.transitions(ids))
+            ours = self._tree.transitions(predictions[: sum(i > 0 for i in ids)])
             words = right.count(SHIFT)
-            counts = compare(mended(ours, words), right, tags=tags)
+            counts = compare(repair(ours, words), right, tags=tags)
             malformed = int(not builds_tree(ours, words))
             sums = sums.plus(counts._replace(malformed=malformed))
         return torch.tensor(sums, dtype=torch.float64)

@@ -149,7 +149,7 @@ class FrozenLanguageModel(nn.Module):
             name, written = known["model"], json.dumps(known["hparams"])
         except (ValueError, KeyError, TypeError):
             raise HParamsError(
-                "contextual_architecture does not tell the language model of contextual_embeddings."
+                "contextual_architecture is not the language model of contextual_embeddings."
                 " t2t-trainer writes it: leave it out, and give contextual_embeddings."
             ) from None
         kind: Any = registry.model(name)

@@ -118,7 +118,7 @@ class RNNGState:
       used: number of used entries of the pool.
       rules: rules of valid transitions, if the model uses them.
       progress: state of the trees by these rules.
-      begun: True after the first transition.
+      has_started: True after the first transition.
     """
 
     buffer: Tensor
@@ -135,7 +135,7 @@ class RNNGState:
     used: int
     rules: ValidTransitions | None
     progress: Progress | None
-    begun: bool = False
+    has_started: bool = False
 
     def expand(self, hypotheses: int) -> RNNGState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
@@ -299,10 +299,10 @@ class RNNG(T2TModel):
     def step(self, ids: Tensor, state: RNNGState) -> tuple[Tensor, RNNGState]:
         """Runs a decoding step of transitions; see `T2TModel.step`."""
         labels = self.embed(self._name, ids[:, None])[:, 0]
-        if state.begun:
+        if state.has_started:
             state = self._push(ids, labels, state)
         out, history = self.history.run(labels[:, None], None, state.history)
-        state = dataclasses.replace(state, history=history, begun=True)
+        state = dataclasses.replace(state, history=history, has_started=True)
         top = state.stack.gather(1, state.height[:, None])[:, 0]
         parts = [
             state.buffer.index_select(0, torch.minimum(state.front, state.end)),

@@ -342,7 +342,7 @@ class WeightAverage:
         if odd or (self._decay and not tensors):
             raise CheckpointError(
                 "the average of the weights is of another model: it differs in "
-                f"{', '.join(odd[:10]) or 'all'}. Go on with the hparams it was made with "
+                f"{', '.join(odd[:10]) or 'all'}. Resume with the hparams it was made with "
                 "(hparams.json beside it)."
             )
         self._average = {

@@ -79,7 +79,7 @@ def _is_inner(pair: Any, hparams: HParams) -> bool:
     """Returns whether a parameter is a matrix that no exclusion pattern matches."""
     if not isinstance(pair, tuple):
         raise HParamsError(
-            "optimizer=muon tells matrices from tables by their names: give it "
+            "optimizer=muon needs parameter names to separate matrices from tables: pass "
             "model.named_parameters(), or the groups of parameter_groups(model, hparams)."
         )
     name, parameter = pair

@@ -379,15 +379,15 @@ class BucketReport:
 
 def nothing_left(scheme: BatchingScheme, examples: int, too_long: int, too_short: int) -> str:
     """Returns the error message that no example is left, with a remedy."""
-    mends = []
+    remedies = []
     if too_long:
-        mends.append("raise max_length (or batch_size, where max_length is 0)")
+        remedies.append("raise max_length (or batch_size, where max_length is 0)")
     if too_short:
-        mends.append("lower min_length")
+        remedies.append("lower min_length")
     return (
         f"none of the {examples:,} examples has a length from {scheme.min_length} to "
         f"{scheme.max_length} tokens ({too_long:,} too long, {too_short:,} too short). "
-        f"With --hparams, {' or '.join(mends) or 'nothing helps: there are none'}."
+        f"With --hparams, {' or '.join(remedies) or 'nothing helps: there are none'}."
     )
 
 

@@ -272,7 +272,7 @@ class Preprocessing:
                 raise self._error(
                     number,
                     f"made {name!r} {len(array)} positions long, of {length} that are stored, and "
-                    f"its batch has room for {most}. Return fewer"
+                    f"its batch holds at most {most}. Return fewer"
                     + ("" if not self.most else ", or set a larger --hparams=max_length=N"),
                 )
         if feature.vocab_size:

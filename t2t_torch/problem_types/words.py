@@ -429,7 +429,7 @@ def _span(context: Sequence[Token], sample: Mapping[str, Any]) -> tuple[int, int
     if sample["context"][start:end] != answer["text"]:
         raise DataError(
             f"the answer {answer['text']!r} is not at character {start} of its context, where "
-            f"{sample['context'][start:end]!r} stands. Mend answer_start."
+            f"{sample['context'][start:end]!r} stands. Fix answer_start."
         )
     touched = [i for i, token in enumerate(context) if token.start < end and token.end > start]
     if not touched:

@@ -61,8 +61,10 @@ class MultiNli(TextPair2ClassProblem):
             else:
                 expected = f"two sentences and a label, of {', '.join(self.class_labels)},"
                 where = f"in the columns {', '.join(_COLUMNS)}"
-                told = f"{first!r}, {second!r}, {label!r}, where {expected} were expected {where}"
-                self.bad_records.report(record.place, told)
+                message = (
+                    f"{first!r}, {second!r}, {label!r}, where {expected} were expected {where}"
+                )
+                self.bad_records.report(record.place, message)
 
 
 @register_problem("multi_nli_characters")

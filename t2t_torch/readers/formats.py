@@ -101,7 +101,7 @@ def format_of(path: Path) -> str:
         return endings[max(matching, key=len)]
     known = (f"{', '.join(f.endings)} {name}" for name, f in FORMATS.items() if f.endings)
     raise DataError(
-        f"{path}: the ending tells no format; known are {'; '.join(known)}, each also with .gz. "
+        f"{path}: unknown file extension; known are {'; '.join(known)}, each also with .gz. "
         f"Name the format, one of {', '.join(FORMATS)}."
     )
 
@@ -117,7 +117,7 @@ def open_records(
 
     Args:
       path: the file or folder.
-      format: its name; None tells it by `format_of`.
+      format: its name; None: `format_of` the path.
       bad: what becomes of bad records; None ends at the first.
       options: the format's, by name, with values as JSON has them.
 

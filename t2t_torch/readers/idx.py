@@ -116,7 +116,7 @@ class _Idx:
         """Raises DataError if there is data after the last item."""
         if self._read(1):
             raise DataError(
-                f"{self._path} goes on after the {self.shape[0]:,} records it tells of."
+                f"{self._path} is longer than the {self.shape[0]:,} records of its header."
             )
 
     def _take(self, size: int) -> bytes:

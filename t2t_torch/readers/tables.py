@@ -206,7 +206,7 @@ class _Rows:
             faults += [f"have no name for column {', '.join(unnamed)}"] if unnamed else []
             raise error(
                 f"{self._path}: the columns {' and '.join(faults)}. Each needs a name of its own: "
-                "mend the first row, or give the option columns with the names if it is data."
+                "fix the first row, or give the option columns with the names if it is data."
             )
         return tuple(names)
 

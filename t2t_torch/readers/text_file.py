@@ -86,7 +86,7 @@ class BadRecords:
         message = f"{place}: {why}"
         if self.policy == "fail":
             raise DataError(
-                f"{message.rstrip('.')}. Mend it, or leave bad records out:  --on_bad_record=skip"
+                f"{message.rstrip('.')}. Fix it, or skip bad records:  --on_bad_record=skip"
             )
         self.count += 1
         if len(self.listed) < MAX_LISTED:
@@ -333,7 +333,7 @@ def _refuse_unequal(paths: list[Path], going_on: list[bool], count: int, unit: s
     ended = ", ".join(str(path) for path, on in zip(paths, going_on, strict=True) if not on)
     others = ", ".join(str(path) for path, on in zip(paths, going_on, strict=True) if on)
     raise DataError(
-        f"{ended} ends after {count:,} {unit}, where {others} goes on; those of the same number "
+        f"{ended} ends after {count:,} {unit}, but {others} has more; those of the same number "
         "belong together. Make the files parallel."
     )
 

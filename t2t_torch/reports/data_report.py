@@ -83,8 +83,8 @@ def _lengths(statistics: DatasetStatistics) -> Section:
         )
         correlation = "" if pair.correlation is None else f", correlation {pair.correlation:.2f}"
         split = next(iter(statistics.rows))
-        told_ratio = f"{pair.ratio:.2f} tokens of {second} for one of {first_name}"
-        blocks.append(Note(f"In {split}: {told_ratio}{correlation} of their lengths."))
+        ratio = f"{pair.ratio:.2f} tokens of {second} for one of {first_name}"
+        blocks.append(Note(f"In {split}: {ratio}{correlation} of their lengths."))
     meaning = (
         "Lengths are in tokens, the end of a text counted, or in words where a feature has one "
         "entry a word.  95 %: so many rows are as long at most.  Different: rows with another "
@@ -280,7 +280,7 @@ def _duplicate_examples(statistics: DatasetStatistics) -> Iterator[Sequence[Cell
 def _pairs(
     statistics: DatasetStatistics, what: str, first: str, second: str, pairs: Sequence[Pair]
 ) -> Iterator[Sequence[Cell]]:
-    """Yields two rows of a table for each pair; the second tells only what differs."""
+    """Yields two rows of a table for each pair; the second contains only the differences."""
     for pair in pairs:
         first_texts = statistics.starts[first][pair.first]
         second_texts = statistics.starts[second][pair.second]
@@ -334,7 +334,7 @@ def findings(statistics: DatasetStatistics) -> list[str]:
             result += _of_texts(feature, split, figures)
             if not all(math.isfinite(one.mean) for one in figures.numbers):
                 problem = f"{feature.name} of {split} has numbers that are infinite, or none"
-                result.append(f"{problem}: mend the raw data and run t2t-datagen again.")
+                result.append(f"{problem}: fix the raw data and run t2t-datagen again.")
         result += _of_labels(feature)
     return result + list(_of_batches(statistics))
 

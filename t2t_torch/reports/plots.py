@@ -58,7 +58,7 @@ _SETTINGS: dict[str, Any] = {
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed."""
+    """Returns whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
@@ -185,7 +185,7 @@ _MAGNITUDES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit,
 
 
 def axis_range(values: Sequence[float]) -> tuple[float, float]:
-    """Returns what an axis shows: all values, and a little room."""
+    """Returns the range of an axis: all values and a margin."""
     low, high = min(values), max(values)
     room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
     return low - room if low < 0 or low - room > 0 else 0.0, high + room
@@ -227,7 +227,7 @@ def short(value: float) -> str:
 # Curves over steps, as SVG that takes its colours from the page it stands in.
 #
 # Written out here and not by matplotlib, which draws the plots of data: every run has such a
-# page, also where matplotlib is missing, and it is written again while the run goes on, in
+# page, also where matplotlib is missing, and it is written again during the run, in
 # milliseconds.
 
 

@@ -20,14 +20,14 @@ class Hypothesis:
       text: decoded text of the ids.
       ids: generated ids without the end symbol.
       score: log-probability (nats), divided by the length penalty if the beam is wider than 1.
-      mended: True if the ids are not a valid tree and were repaired; always False for texts.
+      repaired: True if the ids are not a valid tree and were repaired; always False for texts.
       alignment: with `write_alignments`, pairs (input word index, output word index), from 0.
     """
 
     text: str
     ids: tuple[int, ...]
     score: float
-    mended: bool = False
+    repaired: bool = False
     alignment: tuple[tuple[int, int], ...] = ()
 
 
@@ -198,8 +198,8 @@ class Question:
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
-                f"input {number} has no {', '.join(missing)}; {self.problem!r} is asked "
-                f"with the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
+                f"input {number} has no {', '.join(missing)}; {self.problem!r} takes "
+                f"the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
                 "object, one a line)."
             )
         for name in self.fields:

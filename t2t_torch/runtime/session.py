@@ -464,7 +464,7 @@ class Artifact:
           InputError, Stopped: see `predict`.
         """
         if not self.tells_attention:
-            raise ArtifactError(f"'{self.path}' tells no attention: {NO_ATTENTION}.")
+            raise ArtifactError(f"'{self.path}' returns no attention: {NO_ATTENTION}.")
         return self._predict(inputs, stop, _Wanted(True, sys.maxsize if most is None else most))
 
     def _predict(

@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from t2t_torch import __version__
 from t2t_torch.errors import T2TError
-from t2t_torch.reports.page import STYLE
+from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import Stopped
 from t2t_torch.serve.body import Bodies, to_json
@@ -592,5 +592,5 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     request_id = request.scope["log_fields"]["request_id"]
-    message = f"this is a defect of the server; its log tells more of request {request_id}."
+    message = f"this is a defect of the server; see request {request_id} in its log."
     return _json({"error": message}, 500)

@@ -119,7 +119,7 @@ class ServedModel(ABC):
         missing = [name for name in names if name not in value]
         if missing:
             raise BadRequest(
-                f"input {number} has no {', '.join(missing)}; this model is asked with the fields "
+                f"input {number} has no {', '.join(missing)}; this model takes the fields "
                 f"{', '.join(names)}.",
             )
         return {name: value[name] for name in names}

@@ -99,7 +99,7 @@ class InferenceRequest(BaseModel):
         for name in (name for part in parts for name in part.parameters):
             if name in _UNSUPPORTED or name.startswith(_RESERVED):
                 raise BadRequest(
-                    f"the parameter {name!r} asks for an extension that this server does not have. "
+                    f"the parameter {name!r} requests an extension that this server does not have. "
                     "Leave it out.",
                 )
 

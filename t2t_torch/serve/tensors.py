@@ -349,8 +349,8 @@ def samples_of(
     names = [name for several in names_of_field.values() for name in several]
     if sorted(one.name for one in tensors) != sorted(names):
         raise BadRequest(
-            f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model is "
-            f"asked with {', '.join(names)}, each once.",
+            f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model "
+            f"takes {', '.join(names)}, each once.",
         )
     of_words = [field for field in model.fields if described_words(field)]
     columns = {
@@ -413,7 +413,7 @@ def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
     known = [name for target in model.targets for name in _outputs(target)]
     if len(set(wanted)) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
-        raise BadRequest(f"the output {twice!r} is asked for twice: expected once.")
+        raise BadRequest(f"the output {twice!r} is requested twice: expected once.")
     for name in wanted:
         if name not in known:
             raise BadRequest(f"there is no output {name!r}; there are {', '.join(known)}.")
@@ -583,8 +583,8 @@ def raw(name: str, blob: bytes) -> Any:
     """
     if not name:
         raise BadRequest(
-            f"{HEADER}: 0 says that the body is the only text which the model is asked with, and "
-            "this one is asked with others. Send JSON that tells its tensors.",
+            f"{HEADER}: 0 means that the body is the only input text, but "
+            "this model has other inputs. Send JSON with its tensors.",
         )
     tensor = {"name": name, "shape": [1], "datatype": "BYTES", "data": [_text(name, 0, blob)]}
     return {"inputs": [tensor], "parameters": {_EVERY: True}}

@@ -447,7 +447,7 @@ def are_of_requests(labels: Sequence[str]) -> bool:
     return bool(labels) and all(label.startswith((INTENT, SLOT)) for label in labels)
 
 
-def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
+def repair(transitions: Iterable[str], words: int | None = None) -> list[str]:
     """Returns a valid transition sequence of one tree, repaired from any model output.
 
     Drops invalid transitions and those before the first constituent or after the end of the tree;
@@ -482,7 +482,7 @@ def mended(transitions: Iterable[str], words: int | None = None) -> list[str]:
 
 def builds_tree(transitions: Sequence[str], words: int) -> bool:
     """Returns whether transitions form, unmodified, one tree over this number of words."""
-    return bool(transitions) and mended(transitions, words) == list(transitions)
+    return bool(transitions) and repair(transitions, words) == list(transitions)
 
 
 # Comparison of two trees over the same words: labelled brackets, whole subtrees, frames.

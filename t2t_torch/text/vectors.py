@@ -350,7 +350,9 @@ class _WantedVectors:
             columns = line.count(separator)
             self._width = width = width or columns
             if not columns or columns < width:
-                self._refuse_line(number, f"it has {_told(columns)}, not {width or 'some'}")
+                self._refuse_line(
+                    number, f"it has {_format_columns(columns)}, not {width or 'some'}"
+                )
             self._count += 1
             if columns > width:  # the word contains spaces
                 word, *numbers = line.rsplit(separator, width)
@@ -483,7 +485,7 @@ def _check_numbers(path: Path, lines: list[bytes]) -> None:
     )
 
 
-def _told(count: int) -> str:
+def _format_columns(count: int) -> str:
     return "1 number" if count == 1 else f"{count} numbers"
 
 

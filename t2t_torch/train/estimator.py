@@ -395,7 +395,7 @@ def _others_wait(error: BaseException) -> T2TError:
     """Returns the error for a pass that cannot be repeated: some gradients are already sent."""
     return T2TError(
         f"memory ran out while other processes wait for this one's gradients: {error}. The "
-        "checkpoints before are whole. Go on with a smaller --hparams=batch_size and a larger "
+        "earlier checkpoints are intact. Resume with a smaller --hparams=batch_size and a larger "
         "optimizer_multistep_accumulate_steps, in another --output_dir with "
         "--warm_start_from, or with activation_checkpointing=True in this one."
     )

@@ -440,6 +440,6 @@ def add_metrics(
     if missing:
         raise UsageError(
             f"--eval_metrics: no target of {task.name!r} is one that {', '.join(missing)} is a "
-            "metric of; docs/reference/metrics.md tells of each which are. Leave it out."
+            "metric of; docs/reference/metrics.md lists the metrics of each. Leave it out."
         )
     task.evaluator()  # rejects metrics with missing inputs before training

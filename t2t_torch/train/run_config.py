@@ -351,7 +351,7 @@ def changed_fields(
             f"{name} was {changes[name][0]}, is {changes[name][1]}" for name in refused
         )
         restored = ",".join(f"{name}={changes[name][0]}" for name in refused)
-        go_on = f"Go on with --hparams={restored}, or train in another --output_dir."
+        go_on = f"Resume with --hparams={restored}, or train in another --output_dir."
         leave = f"Leave {', '.join(refused)} as trained (--hparams={restored}, or nothing)."
         raise CheckpointError(
             f"this output_dir was started with other hparams: {listed}. "
@@ -369,7 +369,7 @@ def check_seed(state: TrainerState, checkpoint: Path, seed: int | None) -> None:
     if seed is not None and seed != state.seed:
         raise CheckpointError(
             f"{checkpoint} was trained with --random_seed={state.seed}, not {seed}. Leave the "
-            "flag out to go on, or train in another --output_dir."
+            "flag out to resume, or train in another --output_dir."
         )
 
 
@@ -404,7 +404,7 @@ def same_position(
         return (
             f"a step of {checkpoint} is {state.batches_per_step} batches; here it is "
             f"{batches_per_step} ({processes} processes, {batches_per_step // processes} each). "
-            f"Go on with {remedy}."
+            f"Resume with {remedy}."
         )
     version, made_by = (known.rpartition("-")[0] for known in (fingerprint, state.plan_fingerprint))
     streams, before = (STREAMS_MARK in known for known in (version, made_by))
@@ -418,7 +418,7 @@ def same_position(
     if version != made_by:
         return (
             f"{checkpoint} is of another version of t2t_torch, which gave the training data "
-            f"another order (order {made_by or 1}; here it is {version or 1}). Go on with that "
+            f"another order (order {made_by or 1}; here it is {version or 1}). Resume with that "
             "version, or train in another --output_dir."
         )
     if state.plan_fingerprint != fingerprint:
@@ -468,8 +468,8 @@ def new_position(
             "compared, as problems are mixed. Say --resume_data=restart."
         )
     raise CheckpointError(
-        f"{fault}\nOr say where the data goes on: --resume_data=approx from the same fraction of "
-        "the epoch, --resume_data=restart from its beginning."
+        f"{fault}\nOr choose where the data resumes: --resume_data=approx from the same fraction "
+        "of the epoch, --resume_data=restart from its beginning."
     )
 
 

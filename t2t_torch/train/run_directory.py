@@ -357,7 +357,7 @@ class RunDirectory:
         if bool(known.trial) != bool(task.trial):
             here = f"trial '{known.trial}'" if known.trial else f"problem '{known.problem}'"
             raise CheckpointError(
-                f"'{self.path}' holds a run of {here}. Use another --output_dir, or go on with "
+                f"'{self.path}' holds a run of {here}. Use another --output_dir, or resume "
                 f"that run: t2t-trainer --output_dir={self.path}"
             )
         for what in ("problem", "model"):
@@ -365,7 +365,7 @@ class RunDirectory:
             if here != requested:
                 raise CheckpointError(
                     f"'{self.path}' holds a run of {what} '{here}', not '{requested}'. "
-                    f"Use another --output_dir, or --{what}={here} to go on with that run."
+                    f"Use another --output_dir, or --{what}={here} to resume that run."
                 )
 
     def check_hparams(

@@ -174,7 +174,7 @@ class Summary:
         except OSError as error:
             if not self._has_warned:
                 warning = f"warning: {what} in {self._directory} cannot be written: {error}."
-                print(f"{warning} Training goes on; reports are missing.", file=sys.stderr)
+                print(f"{warning} Training continues; reports are missing.", file=sys.stderr)
             self._has_warned = True
 
     def close(self) -> None:

@@ -207,7 +207,7 @@ class ListedLoader:
         """Guarantee for a resumed run, as a sentence for the log."""
         if not self.repeatable:
             return (
-                "not exact: the sampler has another order each time that it is asked. Let it draw "
+                "not exact: the sampler has another order each time it is iterated. Let it draw "
                 "from the global random, numpy or torch generator, or from one with a fixed seed"
             )
         return (
@@ -350,7 +350,7 @@ def _opened(loader: Loader, seed: int, what: str, world_size: int) -> ListedLoad
         raise TrialError(_empty(what, loader))
     if world_size > 1 and not listed.repeatable:
         raise TrialError(
-            "the loader's sampler has another order each time that it is asked, so several "
+            "the loader's sampler has another order each time it is iterated, so several "
             "processes cannot share it: batches would be lost or doubled. Let it draw from the "
             "global random, numpy or torch generator, or from a generator of its own with a fixed "
             "seed."

@@ -471,7 +471,7 @@ def _gap_of_row(name: str, how: str, expected: _Arrays, actual: _Arrays) -> floa
         gap = _gap(array, actual[output])
         if not gap <= TOLERANCE:
             raise ExportError(
-                f"the artifact does not answer as the model does, asked {how}: {name}\n"
+                f"the outputs of the artifact differ from those of the model, run {how}: {name}\n"
                 f"  model:    {output} = {_shown(array)}\n"
                 f"  artifact: {output} = {_shown(actual[output])}\n"
                 "Nothing was written. If forward draws random numbers in evaluation, too, that is "

@@ -121,7 +121,7 @@ def get_hyperparameter(name: str) -> Any:
         return copy.deepcopy(hparams[name])
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:
-            raise TrialError(f"The trial asks for hyperparameter {name!r}, {_known(name, hparams)}")
+            raise TrialError(f"The trial reads hyperparameter {name!r}, {_known(name, hparams)}")
         value = value[part]
     return copy.deepcopy(value)
 
@@ -162,10 +162,10 @@ def get_download_data_dir() -> str:
     path = _entered("get_download_data_dir()").download_data_dir
     if path is None:
         raise TrialError(
-            "The trial asks for get_download_data_dir(), but there is no such directory. Either "
+            "The trial calls get_download_data_dir(), but there is no such directory. Either "
             "its module has no function download_data(experiment_config, hparams) that returns "
-            "one: write it. Or it is asked while the module is imported: ask in make_data_loaders "
-            "or later."
+            "one: write it. Or it is called while the module is imported: call it in "
+            "make_data_loaders or later."
         )
     return str(path)
 
@@ -188,8 +188,8 @@ def _known(name: str, hparams: dict[str, Any]) -> str:
     names = sorted(Space.flat(hparams))
     if not names:
         return "but the configuration has no hyperparameters. Write it under hyperparameters."
-    guess = did_you_mean(name, names, limit=1)
-    return f"but the configuration has only {', '.join(names)}.{guess}"
+    hint = did_you_mean(name, names, limit=1)
+    return f"but the configuration has only {', '.join(names)}.{hint}"
 
 
 # Reductions of metrics over validation batches.

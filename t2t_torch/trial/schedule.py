@@ -136,7 +136,7 @@ def _warn(owner: str, name: str, value: Any) -> None:
     if (owner, name) not in _WARNED:
         _WARNED.add((owner, name))
         logging.warning(
-            "%s keeps %s as %s, which no checkpoint holds: a run that goes on has it as it was "
+            "%s keeps %s as %s, which no checkpoint holds: a resumed run has it as it was "
             "made. Keep numbers, lists, dicts or tensors, or give it state_dict and "
             "load_state_dict.",
             owner,

@@ -332,7 +332,7 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
 
 
 def several(spec: str, listed: str, first: str) -> TrialError:
-    """Returns the error that asks the user to choose one of several trials."""
+    """Returns the error for a file with several trials."""
     return TrialError(
         f"--trial={spec} has several trials: {listed}. Choose one, as in --trial={spec}:{first}."
     )

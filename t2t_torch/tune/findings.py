@@ -192,7 +192,7 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
     """
     evidence = evidence_of(record)
     if evidence is None:
-        return "No trial has been evaluated yet: there is nothing to tell of the best one."
+        return "No trial has been evaluated yet: there is no best one to describe."
     lines = summary(record)
     write_text(directory / JSON_FILE, to_json(record, evidence))
     name = YAML_FILE if record.trial else SET_FILE
@@ -268,7 +268,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
         "trial": best.number,
         "run": str(best.output_dir),
         "evidence": {
-            "told": summary(record),
+            "summary": summary(record),
             "unchanged_set": None
             if evidence.default_step is None
             else {

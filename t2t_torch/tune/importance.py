@@ -240,7 +240,7 @@ def _reliability(trials: int, made: Sequence[HparamImportance], step: int, metri
     above = sum(one.share > one.chance for one in made)
     base = f"{counted(trials, 'trial')} for {names}, ranked by {metric} at step {number(step)}: "
     if not above:
-        return f"{base}no share is above what chance alone gives. More trials would tell more."
+        return f"{base}no share is above what chance alone gives. Run more trials."
     if trials < _PER_NAME * len(made):
         return f"{base}a hint, not a measurement."
     return f"{base}a share above its mark would come by chance in one search in twenty."

@@ -73,7 +73,7 @@
     }));
 
     const chosen = new Map(), button = document.querySelector("#clear");
-    const told = document.querySelector("#chosen");
+    const hint = document.querySelector("#chosen");
     const choose = () => {
       let kept = 0;
       for (const path of all("[data-at]", parallel)) {
@@ -85,7 +85,7 @@
         for (const one of its) one.classList.toggle("out", out);
       }
       button.hidden = !chosen.size;
-      told.textContent = chosen.size ? `${kept} of ${rows.size} trials chosen` : told.dataset.told;
+      hint.textContent = chosen.size ? `${kept} of ${rows.size} trials chosen` : hint.dataset.hint;
     };
     const clear = () => {
       chosen.clear();

@@ -188,7 +188,9 @@ def _worth_a_look(record: SearchRecord) -> Iterator[str]:
         yield "No trial has been evaluated yet."
     failed = [one for one in record.trials if one.state == "failed"]
     if failed:
-        reasons = [(one.error.strip().splitlines() or ["no reason was told"])[-1] for one in failed]
+        reasons = [
+            (one.error.strip().splitlines() or ["no reason was given"])[-1] for one in failed
+        ]
         often = max(dict.fromkeys(reasons), key=reasons.count)
         verb = "of which says" if len(failed) == 1 else f"{reasons.count(often)} of which say"
         yield f"{counted(len(failed), 'trial')} failed, {verb}: {often}"
@@ -251,7 +253,7 @@ def _parallel(record: SearchRecord, order: Sequence[str], *, ranked: bool) -> Se
     key = (
         '<div class="key"><span>worse <i class="ramp"></i> better</span>'
         f"<span><i></i>best</span>{default}"
-        f'<span id="chosen" role="status" data-told="{_DRAG}">{_DRAG}</span>'
+        f'<span id="chosen" role="status" data-hint="{_DRAG}">{_DRAG}</span>'
         '<button type="button" id="clear" hidden>Show all</button></div>'
     )
     label = text(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
@@ -323,7 +325,7 @@ def _search(record: SearchRecord) -> Section:
     if record.command:
         sentences.append(f"Command: {record.command}")
     table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
-    meaning = "What was searched, and how; the command goes on with it or makes it again."
+    meaning = "The search space and settings; the command resumes the search or repeats it."
     return Section("search", "The search", meaning, [*map(Note, sentences), table])
 
 

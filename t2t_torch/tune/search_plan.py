@@ -252,7 +252,7 @@ class SearchPlan:
             return cls(**{**fields, "bracket_rungs": tuple(fields["bracket_rungs"])})
         except (KeyError, TypeError) as error:
             raise DataError(
-                f"the search was planned by another version of t2t_torch: {error!r}. Go on with "
+                f"the search was planned by another version of t2t_torch: {error!r}. Resume with "
                 "that version, or begin in another --output_dir."
             ) from error
 
@@ -261,12 +261,12 @@ def differences(before: tuple[SearchPlan, Space], requested: tuple[SearchPlan, S
     """Returns the differences between two searches, one line each."""
     (plan, space), (new_plan, new_space) = before, requested
     lines = [
-        f"{name}: {old!r} there, {new!r} asked for"
+        f"{name}: {old!r} there, {new!r} requested"
         for name, old in plan.to_dict().items()
         if (new := new_plan.to_dict()[name]) != old
     ]
     for name in {**space.kinds, **new_space.kinds}:
         old_kind, new_kind = space.kinds.get(name), new_space.kinds.get(name)
         if old_kind != new_kind:
-            lines.append(f"space of {name}: {old_kind} there, {new_kind} asked for")
+            lines.append(f"space of {name}: {old_kind} there, {new_kind} requested")
     return lines

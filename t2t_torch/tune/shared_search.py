@@ -86,10 +86,10 @@ class SharedSearch:
             changes = self._differences(requested)
         if changes:
             raise CheckpointError(
-                "another search is kept here, and it cannot go on as this one:\n  "
+                "another search is kept here, which cannot be resumed as this one:\n  "
                 + "\n  ".join(changes)
-                + "\nGo on with it: t2t-tuner with the same flags, or with --output_dir alone. Or "
-                "begin this one in another --output_dir (of a shared --storage, with another "
+                + "\nResume it: t2t-tuner with the same flags, or with --output_dir alone. Or "
+                "start this one in another --output_dir (of a shared --storage, with another "
                 "--study_name)."
             )
 
@@ -98,7 +98,7 @@ class SharedSearch:
         plan, space = SearchPlan.from_dict(requested["plan"]), Space.from_list(requested["space"])
         lines = differences((self.searcher.plan, self.searcher.space), (plan, space))
         return lines + [
-            f"{name}: {self.target.get(name)!r} there, {value!r} asked for"
+            f"{name}: {self.target.get(name)!r} there, {value!r} requested"
             for name, value in requested["subject"].items()
             if self.target.get(name) != value
         ]

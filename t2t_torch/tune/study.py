@@ -259,7 +259,7 @@ class TrialHistory:
                     cause = error.__cause__ or error
                     raise DataError(
                         f"the storage of the search does not answer: {cause}. Run the same "
-                        "command when it does: the search goes on."
+                        "command when it does: the search resumes."
                     ) from error
             except (ValueError, json.JSONDecodeError) as error:
                 raise DataError(

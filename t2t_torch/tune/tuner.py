@@ -344,7 +344,7 @@ class Tuner:
     def _begin(self, task: Task) -> None:
         number = next(n for n in range(self._config.parallel) if n not in self._slots)
         self._slots[number] = _Slot(task, self._training(task, number))
-        begins = "begins" if task.is_new else "goes on"
+        begins = "starts" if task.is_new else "resumes"
         unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
         self._print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
 
@@ -433,7 +433,7 @@ class Tuner:
             return False
         self._add(slot, "restart", seen, why=outcome.why, restart=trial.restarts + 1)
         self._print_line(
-            f"trial {trial.number} broke, it goes on from its checkpoint: {outcome.why}"
+            f"trial {trial.number} failed and resumes from its checkpoint: {outcome.why}"
         )
         slot.broke_at = seen.step, outcome.code
         slot.training = self._training(slot.task, number)
@@ -467,7 +467,7 @@ class Tuner:
         for slot in self._slots.values():
             slot.training.request_stop()
         if any(not slot.training.waits for slot in self._slots.values()):
-            self._print_line("the trainings save and end; the same command goes on with them")
+            self._print_line("the trainings save and end; the same command resumes them")
         until = time.monotonic() + _STOP_SECONDS
         for number, slot in list(self._slots.items()):
             while not slot.training.waits and slot.training.outcome() is None:
@@ -495,7 +495,7 @@ def _short_of(seen: Evaluations, to: int) -> str:
     if seen.newest is None:
         return "it ended without an evaluation"
     if seen.newest[0] < to:
-        return f"its last evaluation is of step {seen.newest[0]:,}, and step {to:,} was asked for"
+        return f"its last evaluation is of step {seen.newest[0]:,}, and step {to:,} was requested"
     return ""
 
 
@@ -524,7 +524,7 @@ def check_any_value(record: SearchRecord) -> None:
     log = record.trials[reasons.index(why)].output_dir / LOG
     raise T2TError(
         f"no trial has come to its end with a value of {record.metric}; {count} of {len(reasons)} "
-        f"ended so: {why}\nAll that the first of them has said: {log}\nMend it, and begin again in "
+        f"ended so: {why}\nAll that the first of them has said: {log}\nFix it, and start again in "
         "another --output_dir."
     )
 

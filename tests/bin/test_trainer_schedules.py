@@ -291,7 +291,7 @@ def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, ca
     assert sorted(named) == sorted(f"loaded          {name}" for name in theirs)
     capsys.readouterr()
     assert trainer.main(arguments(train_steps=2, hparams=zero, **warm)) == 0
-    assert "was where this run began; it goes on from its own" in capsys.readouterr().err
+    assert "was the start of this run; it resumes from its own" in capsys.readouterr().err
     shutil.copytree(tmp_path / "first", tmp_path / "second")
     other = {**warm, "warm_start_from": tmp_path / "second"}
     assert trainer.main(arguments(train_steps=3, hparams=zero, **other)) == 2

@@ -89,7 +89,7 @@ def test_a_full_disk_gets_room_by_what_would_be_deleted_afterwards(tmp_path, sav
     disk.left = 1
     save(tmp_path, [4], keep=2, wait=look)
     assert there == [["ckpt-3"]]
-    assert "deleted before ckpt-4 is written, to make room: ckpt-1, ckpt-2" in (
+    assert "deleted before ckpt-4 is written, to free disk space: ckpt-1, ckpt-2" in (
         capsys.readouterr().err
     )
     disk.left = 1

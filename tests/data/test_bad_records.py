@@ -114,7 +114,7 @@ def test_without_bad_records_the_policy_changes_nothing_but_the_settings(tmp_pat
     assert "on_bad_record" not in fail.pop("counting.json").decode()
     assert '"on_bad_record": "skip"' in skip.pop("counting.json").decode()
     assert fail == skip
-    with pytest.raises(DataError, match="on_bad_record: there None, asked 'skip'"):
+    with pytest.raises(DataError, match="on_bad_record: there None, requested 'skip'"):
         generate(counting(), tmp_path, "fail", on_bad_record="skip")
 
 

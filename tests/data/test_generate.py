@@ -187,8 +187,8 @@ def test_other_settings_are_refused_with_what_differs_and_replaced_if_asked(tmp_
     with pytest.raises(DataError) as error:
         generate(toy(shards={Split.TRAIN: 2, Split.EVAL: 1}), tmp_path, seed=7)
     told = str(error.value)
-    assert "shuffle_seed: there 429459, asked 7" in told
-    assert "shards: there {'train': 3, 'dev': 1}, asked {'train': 2, 'dev': 1}" in told
+    assert "shuffle_seed: there 429459, requested 7" in told
+    assert "shards: there {'train': 3, 'dev': 1}, requested {'train': 2, 'dev': 1}" in told
     assert "max_cases" not in told
     assert "--overwrite" in told
     assert files(tmp_path / "data") == expected

@@ -224,7 +224,9 @@ def test_what_is_finished_is_left_alone_and_what_differs_is_refused(source, prob
     with pytest.raises(DataError, match=r"(?s)not what these records give.*dev-00000-of-00001"):
         import_tfrecords(problem, source, data, progress=False)
     (source / "golden_pairs-dev-00000-of-00001").unlink()
-    with pytest.raises(DataError, match=r"shards: there \{'train': 2, 'dev': 1\}, asked \{'train'"):
+    with pytest.raises(
+        DataError, match=r"shards: there \{'train': 2, 'dev': 1\}, requested \{'train'"
+    ):
         import_tfrecords(problem, source, data, progress=False)
     assert files(data) == expected
     import_tfrecords(problem, source, data, overwrite=True, progress=False)
@@ -246,7 +248,7 @@ def test_damaged_shards_are_made_again_and_datagen_does_not_take_them_for_its_ow
     assert files(data) == expected
     arguments = [f"--data_dir={data}", f"--tmp_dir={tmp_path}", f"--t2t_usr_dir={usr_dir}"]
     assert datagen.main(["--problem=golden_pairs", *arguments]) == 2
-    assert 'imported_from: there "tensor2tensor\'s TFRecords", asked None' in (
+    assert 'imported_from: there "tensor2tensor\'s TFRecords", requested None' in (
         capsys.readouterr().err.replace("\\'", "'")
     )
 

@@ -59,6 +59,6 @@ def test_texts_that_were_cut_otherwise_are_refused_with_what_differs(tmp_path):
     assert generate(tmp_path, counting(cutters={"inputs": WordCutter()})) == made
     with pytest.raises(DataError, match="with other settings") as refused:
         generate(tmp_path, counting(cutters={"inputs": WordCutter(splits_glued=True)}))
-    assert "\n  cutters.inputs.splits_glued: there False, asked True\n" in str(refused.value)
-    with pytest.raises(DataError, match=r"cutters: there \{.*\}, asked None"):
+    assert "\n  cutters.inputs.splits_glued: there False, requested True\n" in str(refused.value)
+    with pytest.raises(DataError, match=r"cutters: there \{.*\}, requested None"):
         generate(tmp_path)

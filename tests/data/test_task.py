@@ -167,11 +167,11 @@ def test_a_vocabulary_of_the_users_that_changes_between_tasks_is_refused(tmp_pat
 @pytest.mark.parametrize(
     ("attributes", "options", "of", "told"),
     [
-        ({}, {"seed": 7}, 3, "shuffle_seed: there 429459, asked 7"),
-        ({}, {"max_cases": 5}, 3, "max_cases: there 0, asked 5"),
-        ({}, {"on_bad_record": "skip"}, 3, "on_bad_record: there None, asked 'skip'"),
+        ({}, {"seed": 7}, 3, "shuffle_seed: there 429459, requested 7"),
+        ({}, {"max_cases": 5}, 3, "max_cases: there 0, requested 5"),
+        ({}, {"on_bad_record": "skip"}, 3, "on_bad_record: there None, requested 'skip'"),
         ({"shards": {Split.TRAIN: 9}}, {}, 3, "shards: there"),
-        ({}, {}, 4, "num_tasks: there 3, asked 4"),
+        ({}, {}, 4, "num_tasks: there 3, requested 4"),
     ],
 )
 def test_tasks_of_other_settings_are_refused_or_replace_the_parts(
@@ -255,7 +255,9 @@ def test_a_task_cut_off_before_it_told_tells_what_its_array_has_made(tmp_path, m
 
 def test_samples_that_differ_from_task_to_task_are_told(tmp_path):
     run(counting(), tmp_path, 0, 2)
-    with pytest.raises(DataError, match=r"gave task 0 100 samples .* but task 1 99 .*same each"):
+    with pytest.raises(
+        DataError, match=r"gave task 0 100 samples .* but task 1 99 .*deterministic"
+    ):
         run(counting(count=99), tmp_path, 1, 2)
 
 

@@ -480,7 +480,7 @@ def test_data_of_another_declaration_is_not_taken_for_this_ones(declare, tmp_pat
     described = declare(description="The same data.", source="somewhere", licence="CC0")
     generate_data(described, tmp_path / "data", tmp_path, progress=False, num_processes=1)
     other = declare(fields={"inputs": "inputs", "targets": "other"})
-    with pytest.raises(DataError, match=r"declared_fields: there None, asked .*'other'"):
+    with pytest.raises(DataError, match=r"declared_fields: there None, requested .*'other'"):
         generate_data(other, tmp_path / "data", tmp_path, progress=False, num_processes=1)
 
 

@@ -127,7 +127,7 @@ def test_what_is_told_ends_with_one_full_stop(declare, samples):
         files={"train": "t.csv", "eval": "d.csv"},
         labels=["q0", "q1"],
     )
-    with pytest.raises(DataError, match=r"There are q0, q1\. Mend it"):
+    with pytest.raises(DataError, match=r"There are q0, q1\. Fix it"):
         samples(problem, Split.TRAIN)
 
 

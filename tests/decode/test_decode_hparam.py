@@ -51,8 +51,8 @@ def test_the_delimiter_may_be_written_escaped() -> None:
         ("alpha=-1", "alpha"),
         ("write_beam_scores=true", "return_beams=true"),
         ("delimiter=", "delimiter"),
-        ("write_beam_scores=true,return_beams=true,output_format=tsv", "tsv tells every score"),
-        ("write_beam_scores=true,return_beams=true,output_format=jsonl", "jsonl tells every"),
+        ("write_beam_scores=true,return_beams=true,output_format=tsv", "tsv contains every score"),
+        ("write_beam_scores=true,return_beams=true,output_format=jsonl", "jsonl contains every"),
         ("beam_size=1,alpha=0.9", "beam_size=1 compares no hypotheses, so it does not read alpha"),
         ("batch_size=2,batch_tokens=9", "takes the place of batch_tokens"),
         ("min_length=9,extra_length=8,force_decode_length=true", "min_length=9 is more"),
@@ -69,7 +69,7 @@ def test_a_wrong_setting_is_refused(text: str, message: str) -> None:
 def test_texts_are_found_without_what_trees_and_labels_read(
     predictor: Predictor, settings: str
 ) -> None:
-    told = f"a model that writes texts has no .* does not read {settings.partition('=')[0]}"
+    told = f"a model that generates texts has no .* does not read {settings.partition('=')[0]}"
     with pytest.raises(HParamsError, match=told):
         predictor.predict(["5"], parse_decode_hparams(settings))
 

@@ -11,9 +11,9 @@ from t2t_torch.decode.evaluation import (
     Files,
     aligned,
     confusion,
+    format_tables,
     label_metrics,
     label_tables,
-    told_tables,
 )
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Real, Tags
@@ -35,7 +35,7 @@ def test_the_numbers_of_a_label_stand_in_a_row() -> None:
     tables, others = label_tables(given)
     assert others == {"loss": 1.0}
     assert tables["t"]["a/b"] == {"precision": 0.5, "recall": 1, "f1": 0.75, "support": 2}
-    assert list(told_tables(tables)) == [
+    assert list(format_tables(tables)) == [
         "",
         "t:",
         "  label  precision  recall      f1  support",
@@ -57,7 +57,7 @@ def test_targets_of_several_problems_are_told_apart() -> None:
 
 def test_of_many_labels_those_with_most_examples_are_told() -> None:
     row = {f"l{number}": [0.0, 0.0, 0.0, float(number)] for number in range(50)}
-    lines = list(told_tables(label_tables(metrics("p", "t", row))[0]))
+    lines = list(format_tables(label_tables(metrics("p", "t", row))[0]))
     assert lines[3].split()[0] == "l49"
     assert lines[-1] == "  ... and 10 labels with fewer examples"
 

@@ -154,7 +154,7 @@ def test_a_full_disk_is_told_and_what_was_found_before_is_there(
 
 
 def test_a_prediction_is_kept_to_the_last_bit(target: Path) -> None:
-    one = Hypothesis("a\tb\u2028", (5, 6), -1.0 / 3.0, mended=True, alignment=((0, 1), (2, 0)))
+    one = Hypothesis("a\tb\u2028", (5, 6), -1.0 / 3.0, repaired=True, alignment=((0, 1), (2, 0)))
     prediction = Prediction.of_texts("targets", (one, Hypothesis("", (), -float("inf"))))
     end_after(target, [(0, journal_record(prediction))])
     assert prediction_of("targets", found_in(target)[0]) == prediction

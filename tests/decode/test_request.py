@@ -74,8 +74,8 @@ def test_a_language_model_has_what_is_asked(language_model: Predictor) -> None:
         (asked("3", forbidden=["4", " "]), "has an empty text"),
         (asked("3", constraints=["4 5"], forbidden=["5"]), "'4 5' has to be written, but '5'"),
         (asked("3", targets_prefix="4 5", forbidden=["4"]), "'4 5' is given, but '4'"),
-        (asked("3", constraints=["4 5 6 7 8 9 10"]), "8 tokens, its end counted, and the output"),
-        (asked("3", targets_prefix="5 5 5 5 5 5 5 5"), "9 tokens, its end counted"),
+        (asked("3", constraints=["4 5 6 7 8 9 10"]), "8 tokens, its end included, and the output"),
+        (asked("3", targets_prefix="5 5 5 5 5 5 5 5"), "9 tokens, its end included"),
         (asked("3", constraints=["99999"]), "99999"),
     ],
 )

@@ -91,7 +91,7 @@ def test_answers_are_trees_over_the_words_of_the_input(requests, beam_size) -> N
     for text, found in zip(SENTENCES, requests.predict(SENTENCES, hparams), strict=True):
         assert found.text.startswith("[IN:")
         assert parse_tree(found.text).words == text.split()
-        assert not found.hypotheses[0].mended
+        assert not found.hypotheses[0].repaired
 
 
 def test_a_sentence_may_be_a_text_a_list_or_a_mapping(requests) -> None:
@@ -110,7 +110,7 @@ def test_what_stands_beside_a_sentence_changes_nothing(requests) -> None:
 
 def test_without_the_rules_what_is_no_tree_is_mended(requests) -> None:
     found = requests.predict(SENTENCES, GREEDY.replace(valid_trees=False))
-    assert any(each.hypotheses[0].mended for each in found)
+    assert any(each.hypotheses[0].repaired for each in found)
     for text, each in zip(SENTENCES, found, strict=True):
         if each.text:
             assert parse_tree(each.text).words == text.split()
@@ -118,7 +118,7 @@ def test_without_the_rules_what_is_no_tree_is_mended(requests) -> None:
 
 def test_there_is_no_room_for_a_tree_in_too_few_transitions(requests) -> None:
     found = requests.predict(["fly to"], GREEDY.replace(extra_length=2))[0]
-    assert (found.text, found.hypotheses[0].mended) == ("", True)
+    assert (found.text, found.hypotheses[0].repaired) == ("", True)
     found = requests.predict(["fly to"], GREEDY.replace(extra_length=3))[0]
     assert parse_tree(found.text).words == ["fly", "to"]
 
@@ -150,7 +150,7 @@ def test_a_sentence_without_words_has_an_empty_answer(phrases) -> None:
     first, found, of_a_line = phrases.predict([given, empty, ""])
     assert first.text.startswith("(")
     assert found == of_a_line
-    assert (found.text, found.score, found.hypotheses[0].mended) == ("", 0.0, False)
+    assert (found.text, found.score, found.hypotheses[0].repaired) == ("", 0.0, False)
     assert phrases([""]) == [""]
 
 
@@ -207,7 +207,7 @@ def test_any_model_of_trees_keeps_the_rules_also_with_words_of_several_ids(
     predictor = predictor_of(problem, tmp_path, model)
     for text, found in zip(SENTENCES, predictor.predict(SENTENCES, GREEDY), strict=True):
         assert parse_tree(found.text).words == text.split()
-        assert not found.hypotheses[0].mended
+        assert not found.hypotheses[0].repaired
 
 
 def test_several_models_parse_as_one(requests) -> None:

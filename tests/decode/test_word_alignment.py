@@ -144,7 +144,7 @@ def test_alignments_are_written(predictor: Predictor, tmp_path: Path, form: str)
 
 def test_what_attends_to_no_input_is_refused(language_model: Predictor) -> None:
     hparams = parse_decode_hparams("write_alignments=true,output_format=jsonl")
-    with pytest.raises(HParamsError, match="a language model goes on with its input"):
+    with pytest.raises(HParamsError, match="a language model continues its input"):
         language_model.predict(["1"], hparams)
     plain = model("lstm_seq2seq", "lstm_seq2seq_tiny")
     with pytest.raises(HParamsError, match="a LSTMSeq2seq does not attend to its inputs"):

@@ -187,14 +187,14 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
     with pytest.raises(ExportError) as error:
         OnnxExporter.export(request_of())
     told = str(error.value)
-    assert "asked alone: row 0 of the dev split" in told
+    assert "run alone: row 0 of the dev split" in told
     assert "'intent': 'go'" in told and "'intent': 'stay'" in told and "Nothing was written" in told
     assert not list(tmp_path.iterdir())
 
 
 def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], monkeypatch) -> None:
     monkeypatch.setattr("t2t_torch.export.verification.TOLERANCE", -1.0)
-    with pytest.raises(ExportError, match="asked alone: row 0"):
+    with pytest.raises(ExportError, match="run alone: row 0"):
         OnnxExporter.export(request_of())
 
 

@@ -143,5 +143,5 @@ def test_few_rows_of_the_data_may_be_ties() -> None:
 def test_of_a_tie_all_else_is_compared() -> None:
     nearly = {"kind": {"x": 0.75 - 2e-5, "y": 0.25 + 2e-5}}
     assert verified(40, 0, [5], scores=nearly).difference == pytest.approx(2e-5)
-    with pytest.raises(ExportError, match="does not answer as the model does, asked alone: row 5"):
+    with pytest.raises(ExportError, match="does not answer as the model does, run alone: row 5"):
         verified(40, 0, [5], scores={"kind": {"x": 0.7, "y": 0.3}})

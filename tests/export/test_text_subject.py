@@ -323,7 +323,7 @@ def test_texts_are_written_with_eight_bits_one_at_a_time(
 def test_what_was_exported_without_alignments_says_so(made: Path) -> None:
     subject = target_of(load_run(made / ATTENDING), DecodeHParams())
     assert "write_alignments" not in subject.signature_parts()["search"]
-    with pytest.raises(HParamsError, match="a language model goes on with its input"):
+    with pytest.raises(HParamsError, match="a language model continues its input"):
         target_of(load_run(made / "lstm_lm"), DecodeHParams(write_alignments=True))
 
 
@@ -389,7 +389,7 @@ def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path)
     verified = verify_texts(run, Artifact(exported), rows)
     assert (verified.ties, verified.difference < 1e-5) == (0, True)
     for changes in ({"score": -0.125}, {"score": -0.125, "text": "other"}):
-        with pytest.raises(ExportError, match=r"asked alone: row 7 of the dev split(.|\n)*model:"):
+        with pytest.raises(ExportError, match=r"run alone: row 7 of the dev split(.|\n)*model:"):
             verify_texts(run, changed_by(exported, **changes), rows)
 
 
@@ -400,14 +400,14 @@ def test_other_alignments_or_weights_are_told_with_the_row(exported: Path, made:
     assert verified.attention is not None and verified.attention < 1e-5
     assert verified.looks == 0 and verified.answers[0].attention is None
     for changes in ({"shift": 0.001}, {"alignment": ((0, 0),)}):
-        with pytest.raises(ExportError, match="does not look where the model looks, asked alone"):
+        with pytest.raises(ExportError, match="does not look where the model looks, run alone"):
             verify_texts(run, changed_by(exported, **changes), rows)
 
 
 def test_a_score_that_is_no_number_is_no_tie(exported: Path, made: Path) -> None:
     run = run_of(made)
     rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
-    with pytest.raises(ExportError, match="asked alone: row 7"):
+    with pytest.raises(ExportError, match="run alone: row 7"):
         verify_texts(run, changed_by(exported, score=float("nan")), rows)
 
 

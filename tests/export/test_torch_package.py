@@ -158,7 +158,7 @@ def test_nothing_is_written_of_a_program_that_answers_otherwise(
 
     monkeypatch.setattr(torch_package, "program_of", changed)
     request = Request(run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch")
-    with pytest.raises(ExportError, match="asked alone: row 0 of the dev split"):
+    with pytest.raises(ExportError, match="run alone: row 0 of the dev split"):
         TorchExporter.export(request)
     assert not list(tmp_path.iterdir())
 

@@ -42,7 +42,7 @@ def test_any_ids_are_decoded(ids: list[int]) -> None:
 def test_a_tree_is_written_over_its_words_in_the_brackets_of_its_kind() -> None:
     ids = TREE.encode(TEXT)
     assert TREE.over(ids, "how far home ?".split()) == TEXT
-    assert TREE.over(ids[:4], ["a", "b", "c"]) == "[IN:X a b [SL:Y ] c ]"  # mended
+    assert TREE.over(ids[:4], ["a", "b", "c"]) == "[IN:X a b [SL:Y ] c ]"  # repaired
     assert TREE.over([2, EOS], ["a"]) == ""
     phrases = TreeFeature(TransitionEncoder(["S", "NP"]), tags="tags", is_round=True)
     ids = phrases.encode("(S (NP the a) ran)")

@@ -179,7 +179,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
 
 def test_how_to_search_is_not_told_to_the_export(made: Path, tmp_path: Path) -> None:
     asked = parse_decode_hparams("beam_size=2")
-    with pytest.raises(HParamsError, match="told how to search when it is asked"):
+    with pytest.raises(HParamsError, match="takes the search settings"):
         CTranslate2Exporter.export(request(made, tmp_path / "out", decode_hparams=asked))
 
 

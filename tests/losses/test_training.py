@@ -114,7 +114,7 @@ def test_weights_of_classes_are_for_training(make_task):
         (Text, "class_weights=[targets:balanced]", "'targets' is a Text"),
         (Real, "class_weights=balanced", "no target has classes"),
         (Choice, "class_weights=[targets:1,2]", "'targets' is a Choice"),
-        (ClassLabel, "scheduled_sampling_prob=1", "guesses of texts alone"),
+        (ClassLabel, "scheduled_sampling_prob=1", "predictions of texts only"),
     ],
 )
 def test_weights_that_do_not_fit_are_refused_before_training(make_task, kind, hparams, told):

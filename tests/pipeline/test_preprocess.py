@@ -169,14 +169,16 @@ def test_an_example_may_grow_up_to_max_length(make_shards):
     Longer.size = 42
     expected = (
         r"Longer.preprocess_example, of example \d+, made 'targets' 42 positions long, of 1 that "
-        r"are stored, and its batch has room for 41. Return fewer, or set a larger "
+        r"are stored, and its batch holds at most 41. Return fewer, or set a larger "
         r"--hparams=max_length=N."
     )
     with pytest.raises(DataError, match=expected):
         take(train(shards, Longer), 1)
     Longer.size = 2
     packed = HPARAMS.replace(pack_dataset=True)
-    with pytest.raises(DataError, match=r"2 positions long, of 1 .* room for 1\. Return fewer\.$"):
+    with pytest.raises(
+        DataError, match=r"2 positions long, of 1 .* holds at most 1\. Return fewer\.$"
+    ):
         take(train(shards, Longer, packed), 1)
 
 

@@ -27,7 +27,7 @@ def test_segments_of_different_number_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.sgm").write_text("<seg>1</seg>\n<seg>2</seg>\n", "utf-8")
     (tmp_path / "b.sgm").write_text("<seg>1</seg>\n", "utf-8")
     corpus = ParallelCorpus(RawFile("a.sgm"), RawFile("b.sgm"))
-    with pytest.raises(DataError, match=r"b\.sgm ends after 1 segments, where .*a\.sgm goes on"):
+    with pytest.raises(DataError, match=r"b\.sgm ends after 1 segments, but .*a\.sgm has more"):
         pairs(corpus, tmp_path)
 
 

@@ -60,7 +60,7 @@ def spoil(folder: Path, german: bytes) -> None:
 
 def test_files_of_different_length_are_refused(tmp_path: Path) -> None:
     spoil(tmp_path, b"A\nB\n")
-    with pytest.raises(DataError, match=r"v13\.de-en\.de ends after 2 lines.*de-en\.en goes on"):
+    with pytest.raises(DataError, match=r"v13\.de-en\.de ends after 2 lines.*de-en\.en has more"):
         pairs(tmp_path, "translate_ende_wmt32k", Split.TRAIN)
 
 

@@ -19,7 +19,7 @@ def test_a_place_reads_as_file_line_and_column() -> None:
 def test_the_first_bad_record_ends_the_reading_unless_told_otherwise() -> None:
     with pytest.raises(
         DataError,
-        match=r"^train\.csv, line 2, column 5: it is odd\. Mend it, or .*--on_bad_record=skip$",
+        match=r"^train\.csv, line 2, column 5: it is odd\. Fix it, or .*--on_bad_record=skip$",
     ):
         BadRecords().report(Place(PATH, 2, 5), "it is odd")
 

@@ -62,7 +62,7 @@ def test_a_file_that_is_not_what_it_says_is_refused(tmp_path: Path, broken: str)
     good = (tmp_path / broken).read_bytes()
     for content, told in (
         (good[:-1], "is cut off"),
-        (good + b"\0", "goes on after the 3 records"),
+        (good + b"\0", "is longer than the 3 records"),
         (b"", "is cut off"),
         (good[:6], "is cut off"),
         (b"\0\0\x0d" + good[3:], "starts with the bytes 00000d0"),

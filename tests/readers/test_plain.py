@@ -77,9 +77,9 @@ def test_a_bad_line_takes_its_partner_with_it(tmp_path: Path) -> None:
 def test_files_of_different_length_are_refused_even_where_bad_rows_are_left_out(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(DataError, match=r"b ends after 1 lines, where .*a goes on"):
+    with pytest.raises(DataError, match=r"b ends after 1 lines, but .*a has more"):
         _parallel(tmp_path, b"1\n2\n", b"x\n")
-    with pytest.raises(DataError, match=r"a ends after 2 lines, where .*b goes on"):
+    with pytest.raises(DataError, match=r"a ends after 2 lines, but .*b has more"):
         _parallel(tmp_path, b"1\n2\n", b"x\ny\n\xff\n")
 
 

@@ -147,7 +147,9 @@ def test_what_is_no_input_is_refused_as_a_run_refuses_it(folder: Path) -> None:
         artifact.predict(asked())  # type: ignore[arg-type]
     with pytest.raises(DecodeError, match=r"input 1 is 3, where a text or a mapping with the "):
         artifact.predict([asked(), 3])  # type: ignore[list-item]
-    with pytest.raises(DecodeError, match="input 0 has no pos, note, dense; 'made_by_hand' is ask"):
+    with pytest.raises(
+        DecodeError, match="input 0 has no pos, note, dense; 'made_by_hand' takes the fields"
+    ):
         artifact.predict(["go to oslo"])
 
 

@@ -208,7 +208,7 @@ def test_a_body_may_be_the_only_text(serve: Callable[..., Served]) -> None:
 def test_a_body_that_is_one_text_is_refused_by_what_is_asked_with_more(server: Served) -> None:
     answer = raw(server, PLACE, b"go to oslo")
     assert answer.status_code == 400
-    assert "0 says that the body is the only text" in answer.json()["error"]
+    assert "0 means that the body is the only input text" in answer.json()["error"]
 
 
 def test_bytes_are_for_tensors_alone(server: Served) -> None:

@@ -118,7 +118,7 @@ def test_numbers_may_be_whole(server: Served) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"inputs": INPUTS[:3]}, "asked with inputs, pos, note, dense, each once"),
+        ({"inputs": INPUTS[:3]}, "takes inputs, pos, note, dense, each once"),
         ({"inputs": [*INPUTS, INPUTS[0]]}, "each once"),
         ({"inputs": [{**INPUTS[0], "shape": [3]}, *INPUTS[1:]]}, "shape [3] and 2 elements"),
         ({"inputs": [{**INPUTS[0], "shape": [1, 2]}, *INPUTS[1:]]}, "expected [N] or [N, 1]"),
@@ -135,9 +135,9 @@ def test_numbers_may_be_whole(server: Served) -> None:
         ({"inputs": [*INPUTS[:3], {**INPUTS[3], "datatype": "BOOL"}]}, "numbers: FP16"),
         ({"outputs": [{"name": "labels"}]}, "no output 'labels'; there are slots"),
         ({"outputs": [{"name": "slots_probability"}]}, "no output 'slots_probability'"),
-        ({"outputs": [{"name": "topics"}, {"name": "intent"}] * 2}, "'topics' is asked for twice"),
-        ({"parameters": {"shared_memory_region": "a"}}, "'shared_memory_region' asks for an ext"),
-        ({"parameters": {"timeout": 5}}, "the parameter 'timeout' asks for an extension"),
+        ({"outputs": [{"name": "topics"}, {"name": "intent"}] * 2}, "'topics' is requested twice"),
+        ({"parameters": {"shared_memory_region": "a"}}, "'shared_memory_region' requests an ext"),
+        ({"parameters": {"timeout": 5}}, "the parameter 'timeout' requests an extension"),
         ({"parameters": {"triton_enable_empty_final_response": True}}, "'triton_enable_empty"),
         (
             {"outputs": [{"name": "intent", "parameters": {"classification": 2}}]},

@@ -167,5 +167,5 @@ def test_data_of_another_tokenizer_is_refused(run: Path) -> None:
     manifest = Manifest.load(run.parent / "data", "cities")
     assert manifest.settings["tokenizer"] == "words"
     other = problem_of(declaration(settings={"tokenizer": "clitics"}, files=FILES), run / "x.json")
-    with pytest.raises(t2t.DataError, match="tokenizer: there 'words', asked 'clitics'"):
+    with pytest.raises(t2t.DataError, match="tokenizer: there 'words', requested 'clitics'"):
         check_cutters(other, manifest, run.parent / "data")

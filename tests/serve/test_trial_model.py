@@ -145,7 +145,7 @@ def test_an_input_that_is_nested_otherwise_is_refused(
         ({"data": ["a", "b"]}, "where float32 was expected"),
         ({"shape": [0, 2], "data": []}, "different first dimensions"),
         ({"shape": [1, 2**31 - 1, 0], "data": []}, "smaller axes where there are no elements"),
-        ({"name": "other"}, "this model is asked with left, rest.0.ids, rest.1"),
+        ({"name": "other"}, "this model takes left, rest.0.ids, rest.1"),
     ],
 )
 def test_a_tensor_of_another_kind_is_refused(

@@ -164,7 +164,7 @@ def test_each_tensor_is_wanted_once(listed: Served) -> None:
     inputs = [{"name": name, **its} for name, its in TENSORS.items() if name != "lists_weights"]
     found = listed.post("/v2/models/listed/infer", {"inputs": inputs})
     assert found.status_code == 400
-    message = "asked with lists, lists_weights, inputs, vectors, picture, each once"
+    message = "takes lists, lists_weights, inputs, vectors, picture, each once"
     assert message in found.json()["error"]
 
 

@@ -14,8 +14,8 @@ from t2t_torch.text.tree import (
     brackets_of,
     compare,
     compare_texts,
-    mended,
     parse_tree,
+    repair,
 )
 
 STEPS = st.lists(st.sampled_from(["(A", "(B", "SHIFT", "REDUCE"]), min_size=1, max_size=25)
@@ -37,7 +37,7 @@ def slow_brackets(tree: Tree, first: int = 0, depth: int = 0) -> list[Bracket]:
 
 @given(STEPS)
 def test_brackets_are_those_of_going_down_the_tree(steps: Sequence[str]) -> None:
-    transitions = mended(["(S", *steps])
+    transitions = repair(["(S", *steps])
     tree = Tree.from_transitions(transitions, ["w"] * transitions.count("SHIFT"))
     assert brackets_of(transitions) == slow_brackets(tree)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
 from t2t_torch.text.encoder import EOS, PAD
-from t2t_torch.text.tree import TransitionEncoder, Tree, are_of_requests, builds_tree, mended
+from t2t_torch.text.tree import TransitionEncoder, Tree, are_of_requests, builds_tree, repair
 
 TRANSITIONS = "(NP SHIFT (VP SHIFT REDUCE REDUCE"
 
@@ -65,13 +65,13 @@ def test_what_is_no_transition_is_refused(text: str) -> None:
     ],
 )
 def test_transitions_are_mended_to_those_of_one_tree(given: str, kept: str) -> None:
-    assert mended(given.split()) == kept.split()
+    assert repair(given.split()) == kept.split()
 
 
 @given(st.lists(st.sampled_from(["SHIFT", "REDUCE", "(NP", "(VP", "?", "("])))
 def test_what_is_mended_builds_a_tree_or_is_nothing(transitions: list[str]) -> None:
-    kept = mended(transitions)
-    assert mended(kept) == kept
+    kept = repair(transitions)
+    assert repair(kept) == kept
     if kept:
         words = ["w"] * kept.count("SHIFT")
         assert Tree.from_transitions(kept, words).transitions() == kept
@@ -90,7 +90,7 @@ def test_what_is_mended_builds_a_tree_or_is_nothing(transitions: list[str]) -> N
     ],
 )
 def test_what_is_mended_is_over_all_words(given: str, words: int, kept: str) -> None:
-    assert mended(given.split(), words) == kept.split()
+    assert repair(given.split(), words) == kept.split()
     assert builds_tree(given.split(), words) == (given == kept)
 
 

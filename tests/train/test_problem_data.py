@@ -63,7 +63,7 @@ def test_texts_that_were_cut_otherwise_are_not_trained_on(make_task, monkeypatch
     with pytest.raises(DataError, match="cut into words in another way") as refused:
         task.train_batches(seed=1, start=0, rank=0, world_size=1)
     text = str(refused.value)
-    assert "\n  cutters.inputs: there None, asked {'words': " in text
+    assert "\n  cutters.inputs: there None, requested {'words': " in text
     assert text.endswith("--overwrite")
 
 

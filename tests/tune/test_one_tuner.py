@@ -107,4 +107,4 @@ def test_a_training_that_ends_before_its_last_evaluation_is_told_of(tuned, tmp_p
     search, _ = tuned(ENDS, lambda search, lines: False)
     (trial,) = search.searcher.trials
     assert trial.status == "failed"
-    assert trial.why == "its last evaluation is of step 5, and step 10 was asked for"
+    assert trial.why == "its last evaluation is of step 5, and step 10 was requested"

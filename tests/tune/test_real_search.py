@@ -122,7 +122,7 @@ def test_the_best_of_a_disturbed_search_is_a_run_of_the_full_length(folder: Path
     record = json.loads((search / "search.json").read_text())
     trials = record["trials"]
     assert record["over"] and len(trials) == 4
-    assert "it goes on from its checkpoint: signal SIGKILL" in output
+    assert "resumes from its checkpoint: signal SIGKILL" in output
     assert [one["restarts"] for one in trials].count(1) == 1
     assert trials[0]["error"].startswith("invalid hyperparameters: ")
     assert "it is the first" in trials[0]["error"]

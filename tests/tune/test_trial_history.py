@@ -195,7 +195,7 @@ def test_another_search_is_told_what_it_differs_in(tmp_path) -> None:
         with pytest.raises(CheckpointError) as caught:
             SharedSearch(history(tmp_path)).begin(PLAN, other, {"problem": "q"})
     lines = str(caught.value)
-    for part in ("space of x", "space of y: None there", "problem: 'p' there, 'q' asked for"):
+    for part in ("space of x", "space of y: None there", "problem: 'p' there, 'q' requested"):
         assert part in lines
 
 

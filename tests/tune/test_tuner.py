@@ -90,7 +90,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(search, undisturbed) -> N
     os.kill(search.held(2), signal.SIGKILL)
     hold.unlink()
     output = process.end()
-    assert "trial 2 broke, it goes on from its checkpoint: signal SIGKILL" in output
+    assert "trial 2 failed and resumes from its checkpoint: signal SIGKILL" in output
     assert search.outline == undisturbed.outline
     assert search.record["trials"][2]["restarts"] == 1
 
@@ -106,7 +106,7 @@ def test_a_signal_lets_the_trainings_save(search, undisturbed, number: int, code
     training = search.held(1)
     process.signal(number)
     output = process.end(code)
-    assert "the same command goes on" in output
+    assert "the same command resumes" in output
     assert not _lives(training)
     checkpoint = search.output_dir / "trials" / "1" / "ckpt"
     assert int(checkpoint.read_text()) > 0
@@ -228,7 +228,7 @@ def test_another_search_is_not_mixed_with_the_one_that_is_there(undisturbed) -> 
     flags = undisturbed.flags(hparams_range=None, ranges=ranges, max_trials=9)
     changed = undisturbed.run(*flags, code=2)
     assert "error: another search is kept here" in changed
-    assert "max_trials: 6 there, 9 asked for" in changed
+    assert "max_trials: 6 there, 9 requested" in changed
     assert "space of learning_rate_constant" in changed
 
 
