@@ -599,3 +599,89 @@ def test_no_line_is_longer_than_a_screen(page: Path):
 def test_the_page_on_models_lists_at_most_eight_concepts():
     page = (DOCS / "how_to" / "add_a_model.md").read_text("utf-8")
     assert len(re.findall(r"^\| \d\. ", page, re.MULTILINE)) == 8
+
+
+# Every command of the pages, also those that no test runs: flags, values and names exist.
+
+
+PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*|.*\.\.\.|<.*>|.*\$.*|N")
+
+
+def command_lines(text: str) -> Iterator[str]:
+    """Yields the t2t commands in code: fenced blocks and indented lines."""
+    code = re.findall(r"^```(?:sh|text|bash|console)?\n(.*?)^```$", text, re.M | re.S)
+    outside = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    code += re.findall(r"(?:^    .*\n?)+", outside, re.M)
+    for block in code:
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|;|\|", line):
+                words = part.strip().removeprefix("$ ").strip()
+                if re.match(r"(\.venv/bin/)?t2t-[\w-]+( |$)", words):
+                    yield words
+
+
+@pytest.fixture(scope="module")
+def known_names() -> dict[str, set[str]]:
+    """The registered names and those of the examples, by the flag that takes them."""
+    with contextlib.suppress(Exception):
+        registry.import_usr_dir(USR_DIR)
+    kinds = {"problem": "problem", "model": "model", "hparams_set": "hparams"}
+    return {flag: {*registry.list_names(kind), "auto"} for flag, kind in kinds.items()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_the_flags_and_names_of_every_command_exist(page: Path, known_names):
+    text = page.read_text("utf-8")
+    own = {*re.findall(r'"problem": "(\w+)"', text), *re.findall(r"^class (\w+)", text, re.M)}
+    own |= {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in own}
+    own |= set(re.findall(r"^def (\w+)", text, re.M))
+    faults = []
+    for line in command_lines(text):
+        name, *arguments = shlex.split(line.partition(" > ")[0].partition(" 2>")[0], comments=True)
+        command = COMMANDS[name.removeprefix(".venv/bin/")]
+        for argument in arguments:
+            if not argument.startswith("--"):
+                continue
+            flag, has_value, value = argument[2:].partition("=")
+            is_negated = flag.startswith("no") and flag not in command.FLAGS
+            flag = flag.removeprefix("no") if is_negated else flag
+            if flag == "help":
+                continue
+            if flag not in command.FLAGS:
+                faults.append(f"{line}: no flag --{flag}")
+            elif has_value and not PLACEHOLDER.fullmatch(value):
+                try:
+                    command.FLAGS[flag].parser.parse(value)
+                except ValueError as error:
+                    faults.append(f"{line}: --{flag}: {error}")
+                if flag in known_names and name != "t2t-datagen":
+                    bare = re.sub(r"(_rev|_copy)+$", "", value)
+                    if bare not in known_names[flag] | own:
+                        faults.append(f"{line}: --{flag}={value} is not registered")
+    assert not faults, "\n".join(faults)
+
+
+def test_every_extra_that_is_named_exists_and_is_installed_in_the_same_way():
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    table = project.split("[project.optional-dependencies]\n")[1].split("\n[")[0]
+    extras = set(re.findall(r"^(\w+) = ", table, re.M))
+    named: dict[str, set[str]] = {}
+    files = [*PAGES, *(ROOT / "t2t_torch").rglob("*.py"), DOCS / "tutorials" / "first_model.ipynb"]
+    files += [ROOT / "Makefile", ROOT / "noxfile.py", *ROOT.glob("Dockerfile*")]
+    for file in files:
+        text = file.read_text("utf-8")
+        for group in re.findall(r"(?:\.|/source)\[([\w,]+)\]['\"]", text):
+            named.setdefault(file.name, set()).update(group.split(","))
+        named.setdefault(file.name, set()).update(re.findall(r'install_extra\("(\w+)"\)', text))
+        for line in re.findall(r"pip install [^\n`]*t2t[-_]torch\[[^\n`]*", text):
+            raise AssertionError(f"{file}: the package is installed from its source: {line}")
+    unknown = {name: found - extras - {"NAME"} for name, found in named.items()}
+    assert not any(unknown.values()), unknown
+    documented = set().union(*(found for name, found in named.items() if name.endswith(".md")))
+    for_developers = {"dev", "bench", "docs"}
+    assert extras - for_developers <= documented, "an extra that no page names"
+
+
+def test_the_version_is_that_of_the_changelog():
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert newest is not None and newest[1] == t2t_torch.__version__

@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TextIO, TypeVar
@@ -211,7 +212,8 @@ def part_of(path: Path, hparams: DecodeHParams) -> Path:
     return part if not path.exists() and part.exists() else path
 
 
-class Decoding(NamedTuple, Generic[T]):
+@dataclass(frozen=True)
+class Decoding(Generic[T]):
     """Decoding of inputs to a file, in parts or at once.
 
     Attributes:
