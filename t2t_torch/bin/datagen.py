@@ -20,7 +20,7 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -326,6 +326,9 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
         _warn_of_scales(name, data_dir)
+    if Split.TRAIN.value in manifest.splits:
+        for finding in _label_findings(name, data_dir):
+            print(f"\n{finding}")
     baselines = write_baselines(registry.problem(name), data_dir)
     if baselines:
         print("\nA trained model should exceed, on dev:")
@@ -342,6 +345,24 @@ def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -
     shown = ", ".join(labels)
     more = ", ..." if len(labels) >= MAX_UNKNOWN_LABELS else ""
     return f"{split}: {count:,} {verb} in training{f': {shown}{more}' if shown else ''}"
+
+
+def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
+    """Yields sentences about rare, imbalanced or similar labels of the training data."""
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import Column, count_labels
+    from t2t_torch.reports.data_report import label_findings
+
+    problem = registry.problem(name)
+    if problem.mixing_schedule is not None:
+        return
+    features = problem.features(data_dir)
+    for target, feature in features.targets.items():
+        if feature.labels and (feature.classifies or feature.is_multilabel):
+            shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
+            counts = count_labels(feature, Column(shards.column(features.columns[target])))
+            is_class = feature.classifies and not feature.is_sequence
+            yield from label_findings(target, counts, is_class=is_class)
 
 
 def _next(name: str, data_dir: Path) -> str:

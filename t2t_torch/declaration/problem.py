@@ -62,6 +62,7 @@ def attributes_of(
         **_settings(declaration, path, kind),
         **_vocabulary(declaration),
         **_beside(declaration),
+        "column_names": _column_names(columns),
     }
     if Value.NUMBERS in kind.fields.values():
         attributes.setdefault("target_size", len(columns["targets"].column))
@@ -84,6 +85,16 @@ def attributes_of(
         split: getattr(declaration.shards, split.name.lower()) for split in declaration.files.splits
     }
     return {**attributes, **suggested(declaration, family)}
+
+
+def _column_names(columns: Mapping[str, Column]) -> dict[str, str]:
+    """Returns the names of the columns by field, without numbers and equal names."""
+    names = {field: " + ".join(column.column) for field, column in columns.items()}
+    return {
+        field: name
+        for field, name in names.items()
+        if name != field and not name.lstrip("-").isdecimal()
+    }
 
 
 def declared_settings(said: Mapping[str, Any], family: type[Problem]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import onnx
@@ -112,6 +113,7 @@ class Origin(NamedTuple):
       step: step of the checkpoint.
       chosen: how the checkpoint was chosen, such as "step 500".
       members: the models of an ensemble; see `Signature.members`.
+      column_names: see `Problem.column_names`.
     """
 
     problem: str
@@ -119,6 +121,7 @@ class Origin(NamedTuple):
     step: int
     chosen: str
     members: tuple[str, ...] = ()
+    column_names: Mapping[str, str] = MappingProxyType({})
 
 
 class Exporter(ABC):
@@ -196,6 +199,7 @@ class Exporter(ABC):
             step=origin.step,
             checkpoint=origin.chosen,
             members=origin.members,
+            column_names=dict(origin.column_names),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             made_with={name: _version(name) for name in names},
             form=self.form,
@@ -281,6 +285,7 @@ class RunExporter(Exporter):
             self.loaded.info.step,
             chosen,
             tuple(map(str, members)) if len(members) > 1 else (),
+            self.loaded.problem.column_names,
         )
 
 

@@ -324,6 +324,8 @@ _BYTE_FALLBACK = 0.05
 _ONE_LABEL = 0.9
 _PADDING = 0.2
 _SHOWN_LABELS = 5
+_RARE = 10  # times in training
+_IMBALANCE = 20  # ratio of the most frequent label to the least frequent one that is not rare
 
 
 def findings(statistics: DatasetStatistics) -> list[str]:
@@ -396,22 +398,53 @@ def _of_labels(feature: FeatureStats) -> Iterator[str]:
         return
     train = feature.splits.get(Split.TRAIN.value)
     if train is not None and train.labels is not None:
-        labels = train.labels
-        if absent := labels.absent:
-            names = ", ".join(absent[:_SHOWN_LABELS])
-            more = f" and {len(absent) - _SHOWN_LABELS} more" if len(absent) > _SHOWN_LABELS else ""
-            what = counted(len(absent), "label")
-            verb = "is" if len(absent) == 1 else "are"
-            yield f"{what} of {feature.name} {verb} never in training: {names}{more}."
-        label, count = labels.most_frequent(1)[0]
-        if len(labels.labels) > 1 and count > _ONE_LABEL * labels.total:
-            share = percent(count / labels.total)
-            yield f"{share} of the labels of {feature.name} in training are {label}."
+        yield from label_findings(feature.name, train.labels, is_class=feature.kind == "ClassLabel")
     for split, figures in feature.splits.items():
         if figures.labels and figures.labels.unknown:
             verb = "is" if figures.labels.unknown == 1 else "are"
             unknown = counted(figures.labels.unknown, "label")
             yield f"{unknown} of {feature.name} in {split} {verb} unknown to training."
+
+
+def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterator[str]:
+    """Yields a sentence for each unusual fact about the labels of the training data.
+
+    Args:
+      name: name of the target.
+      labels: counts of its labels in the training data.
+      is_class: True if a row has one label.
+    """
+    if absent := labels.absent:
+        verb = "is" if len(absent) == 1 else "are"
+        what = counted(len(absent), "label")
+        yield f"{what} of {name} {verb} never in training: {_listed(absent)}."
+    ranked = labels.most_frequent()
+    label, count = ranked[0]
+    if len(ranked) > 1 and count > _ONE_LABEL * labels.total:
+        share = percent(count / labels.total)
+        yield f"{share} of the labels of {name} in training are {label}."
+    rare = [f"{label} ({number(count)})" for label, count in ranked if 0 < count < _RARE]
+    if rare:
+        verb = "occurs" if len(rare) == 1 else "occur"
+        what = counted(len(rare), "label")
+        yield f"{what} of {name} {verb} fewer than {_RARE} times in training: {_listed(rare)}."
+    least = min((one for one in ranked if one[1] >= _RARE), key=lambda one: one[1], default=None)
+    if is_class and least is not None and count > _IMBALANCE * least[1]:
+        yield (
+            f"The labels of {name} are imbalanced: {label} is in {number(count)} rows, {least[0]} "
+            f"in {number(least[1])}. Accuracy hides the rare ones: look at f1_macro."
+        )
+    same: dict[str, list[str]] = {}
+    for one in labels.labels:
+        same.setdefault(" ".join(one.casefold().split()), []).append(one)
+    if twice := [" = ".join(map(repr, names)) for names in same.values() if len(names) > 1]:
+        yield f"Labels of {name} differ only by case or blanks: {_listed(twice)}."
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Returns the first names, and how many others there are."""
+    more = f" and {len(names) - _SHOWN_LABELS} more" if len(names) > _SHOWN_LABELS else ""
+    return ", ".join(names[:_SHOWN_LABELS]) + more
 
 
 def _of_batches(statistics: DatasetStatistics) -> Iterator[str]:

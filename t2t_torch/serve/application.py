@@ -6,6 +6,7 @@ import asyncio
 import base64
 import functools
 import hashlib
+import html
 import inspect
 import json
 import re
@@ -324,6 +325,55 @@ POLICY = (
 """Content security policy of the page: its own script, and requests to this server."""
 
 
+_DOCS_STYLE = (
+    f"{STYLE}body {{ max-width: 60rem; }} section {{ margin-top: 1rem; }} "
+    "code { overflow-wrap: anywhere; } pre { overflow: auto; }"
+)
+_DOCS_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src "
+    f"'sha256-{base64.b64encode(hashlib.sha256(_DOCS_STYLE.encode()).digest()).decode()}'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+
+def docs_page(description: Mapping[str, Any]) -> str:
+    """Returns an OpenAPI description as HTML, without scripts."""
+    parts = []
+    for path, operations in description["paths"].items():
+        for method, operation in operations.items():
+            rows = [
+                f"<li><code>{html.escape(one['name'])}</code>, in the {one['in']}</li>"
+                for one in operation["parameters"]
+            ]
+            forms = {"Request": operation.get("requestBody")}
+            forms |= {f"Response {code}": one for code, one in operation["responses"].items()}
+            for name, form in forms.items():
+                for kind, content in (form or {}).get("content", {}).items():
+                    if reference := content["schema"].get("$ref"):
+                        schema = reference.rpartition("/")[2]
+                        link = f'<a href="#{schema}">{schema}</a>'
+                        rows.append(f"<li>{name}: {link}, <code>{kind}</code></li>")
+            parts.append(
+                f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
+                f"<p>{html.escape(operation['description'])}</p><ul>{''.join(rows)}</ul></section>"
+            )
+    for name, schema in description["components"]["schemas"].items():
+        text = html.escape(json.dumps(schema, indent=2))
+        parts.append(
+            f'<section id="{name}"><h2>{name}</h2><details><summary>JSON Schema</summary>'
+            f"<pre>{text}</pre></details></section>"
+        )
+    title = f"{description['info']['title']} {description['info']['version']}"
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<title>{title}</title><link rel="icon" href="data:,"><style>{_DOCS_STYLE}</style></head>'
+        f"<body><header><h1>{title}</h1><p>The requests of this server. As JSON: "
+        '<a href="openapi.json">openapi.json</a>. <a href="./">Page of the models</a>.</p>'
+        f"</header>{''.join(parts)}</body></html>"
+    )
+
+
 NAME = "t2t_torch"
 
 _EXAMPLES = 5  # number of examples on the page
@@ -390,6 +440,7 @@ class Application:
             Endpoint("GET", "/models", self.models),
             Endpoint("GET", "/metrics", self.metrics),
             Endpoint("GET", "/openapi.json", self.openapi),
+            Endpoint("GET", "/docs", self.docs),
             Endpoint("GET", "/", self.page),
         ]
 
@@ -482,6 +533,11 @@ class Application:
         """OpenAPI description of the server."""
         return _json(describe(NAME, __version__, self._endpoints))
 
+    async def docs(self, request: Request) -> Response:
+        """Page of the OpenAPI description."""
+        text = docs_page(describe(NAME, __version__, self._endpoints))
+        return Response(text, media_type="text/html; charset=utf-8", headers=_DOCS_HEADERS)
+
     async def page(self, request: Request) -> Response:
         """Web page."""
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
@@ -539,12 +595,20 @@ def _described(model: ServedModel) -> Mapping[str, Any]:
         "fields": [
             {
                 "name": one.name,
+                "title": model.column_names.get(one.name, one.name),
                 "kind": "text" if one.tokenizer else one.kind,
                 "size": one.size,
             }
             for one in model.json_fields
         ],
-        "targets": [{"name": one.name, "kind": one.kind} for one in model.json_targets],
+        "targets": [
+            {
+                "name": one.name,
+                "title": model.column_names.get(one.name, one.name),
+                "kind": one.kind,
+            }
+            for one in model.json_targets
+        ],
         "attention": model.attends,
         "examples": _shown(model.examples),
     }

@@ -63,6 +63,7 @@ class _OnnxModel(ServedModel):
             signature.fields,
             signature.targets,
             examples,
+            signature.column_names,
         )
 
 

@@ -42,6 +42,7 @@ class ServedModel(ABC):
       fields: fields of an input.
       targets: targets of a prediction.
       examples: example inputs.
+      column_names: by field or target, the user's name for it.
 
     Attributes:
       is_shared: True if several threads may call `predict` concurrently.
@@ -58,6 +59,7 @@ class ServedModel(ABC):
     fields: Sequence[InputSpec]
     targets: Sequence[OutputSpec]
     examples: Sequence[Any] = ()
+    column_names: Mapping[str, str] = field(default_factory=dict)
     first: Prediction | None = field(default=None, init=False)
     is_shared: ClassVar[bool] = False
     why_no_attention = "it writes no text"
@@ -104,7 +106,8 @@ class ServedModel(ABC):
 
         Args:
           number: index of the input, for error messages.
-          value: a mapping by field; for a single field also its plain value.
+          value: a mapping by field, or by the user's names; for a single field also its plain
+            value.
 
         Raises:
           HTTPError: a field is missing.
@@ -116,6 +119,8 @@ class ServedModel(ABC):
             raise BadRequest(
                 f"input {number} should be an object with the fields {', '.join(names)}.",
             )
+        own = {name: self.column_names.get(name, name) for name in names}
+        value = {name: value[own[name]] for name in names if own[name] in value} | value
         missing = [name for name in names if name not in value]
         if missing:
             raise BadRequest(

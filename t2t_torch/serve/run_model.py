@@ -64,7 +64,8 @@ class _RunModel(ServedModel):
         assert run is not None
         targets = [one.output_spec(key, features) for key, one in features.targets.items()]
         metadata = name, str(run.step), run.task.problem, run.task.model, "pytorch"
-        super().__init__(*metadata, fields, targets)
+        names = predictor.problem.column_names
+        super().__init__(*metadata, fields, targets, column_names=names)
         self._predictor: Any = predictor
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:

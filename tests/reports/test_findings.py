@@ -4,8 +4,8 @@ import dataclasses
 import json
 import math
 
-from t2t_torch.reports.column_statistics import Overlap
-from t2t_torch.reports.data_report import findings, sections_of
+from t2t_torch.reports.column_statistics import LabelCounts, Overlap
+from t2t_torch.reports.data_report import findings, label_findings, sections_of
 from t2t_torch.reports.page import page
 
 
@@ -20,6 +20,20 @@ def test_what_is_odd_is_told(evil_statistics):
     assert any(
         one.startswith("100 % of the labels of class in training are <script>") for one in found
     )
+
+
+def test_rare_imbalanced_and_similar_labels_are_found():
+    labels = LabelCounts(("billing", "Billing", "legal", "sales", "x"), (900, 40, 3, 300, 12))
+    found = list(label_findings("queue", labels, is_class=True))
+    assert found == [
+        "1 label of queue occurs fewer than 10 times in training: legal (3).",
+        "The labels of queue are imbalanced: billing is in 900 rows, x in 12. Accuracy hides the "
+        "rare ones: look at f1_macro.",
+        "Labels of queue differ only by case or blanks: 'billing' = 'Billing'.",
+    ]
+    assert len(list(label_findings("tags", labels, is_class=False))) == 2
+    even = LabelCounts(("a", "b"), (30, 20))
+    assert list(label_findings("queue", even, is_class=True)) == []
 
 
 def test_rows_in_two_splits_are_told_once(evil_statistics):

@@ -9,8 +9,9 @@ import functools
 import importlib.util
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -165,10 +166,11 @@ class StubModel(ServedModel):
         self,
         *given: Any,
         examples: Sequence[Any] = (),
+        column_names: Mapping[str, str] = MappingProxyType({}),
         attend: Callable[..., Any] | None = None,
     ) -> None:
         *parts, ask = given
-        super().__init__(*parts, examples=examples)
+        super().__init__(*parts, examples=examples, column_names=column_names)
         self._ask, self._attend = ask, attend
         if attend is not None:
             self.why_no_attention = ""
@@ -186,7 +188,10 @@ def artifact_source(folder: Path, name: str = "made") -> Source:
 
 
 def stub_source(
-    ask: Callable[[Sequence[Any]], Sequence[Any]], name: str = "stub", examples: Sequence[Any] = ()
+    ask: Callable[[Sequence[Any]], Sequence[Any]],
+    name: str = "stub",
+    examples: Sequence[Any] = (),
+    column_names: Mapping[str, str] = MappingProxyType({}),
 ) -> Source:
     """A model of one text, which answers with what `ask` finds."""
 
@@ -197,7 +202,8 @@ def stub_source(
         def found(samples: Sequence[Any], stop: CancellationToken) -> Sequence[Any]:
             return ask(samples)
 
-        return StubModel(name, "1", "p", "m", "none", fields, [target], found, examples=examples)
+        parts = (name, "1", "p", "m", "none", fields, [target])
+        return StubModel(*parts, found, examples=examples, column_names=column_names)
 
     return Source(name, Path(), load, is_run=True)
 

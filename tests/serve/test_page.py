@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +40,7 @@ def test_the_page_needs_nothing_from_elsewhere(server: Served) -> None:
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert answer.headers["content-security-policy"] == POLICY
     assert "default-src 'none'" in POLICY and "connect-src 'self'" in POLICY
-    assert not re.findall(r"(?:src|href)=\"(?!data:)|https?://|@import|url\(", page().decode())
+    assert not re.findall(r"(?:src|href)=\"(?!data:|docs)|https?://|@import|url\(", page().decode())
     assert "STYLE */" not in page().decode()
 
 
@@ -46,9 +48,39 @@ def test_the_page_is_told_all_models(serve: Callable[..., Served], tmp_path: Pat
     made = artifact_source(write_artifact(tmp_path / "made"))
     told = serve(made, stub_source(length_of)).get("/models").json()["models"]
     assert [one["name"] for one in told] == ["made", "stub"]
-    assert told[0]["fields"][3] == {"name": "dense", "kind": "numbers", "size": 2}
-    assert told[0]["targets"][0] == {"name": "slots", "kind": "tags"}
+    dense = {"name": "dense", "title": "dense", "kind": "numbers", "size": 2}
+    assert told[0]["fields"][3] == dense
+    assert told[0]["targets"][0] == {"name": "slots", "title": "slots", "kind": "tags"}
     assert told[0]["examples"][0]["inputs"] == "go to oslo"
+
+
+def test_a_request_may_have_the_names_of_the_users_columns(serve: Callable[..., Served]) -> None:
+    names = {"inputs": "body", "targets": "queue"}
+    server = serve(stub_source(length_of, column_names=names))
+    (model,) = server.get("/models").json()["models"]
+    assert [one["title"] for one in (*model["fields"], *model["targets"])] == ["body", "queue"]
+    for name in ("body", "inputs"):
+        outputs = server.post("/predict", json={"inputs": [{name: "a long text"}]}).json()[
+            "outputs"
+        ]
+        assert outputs[0]["targets"]["value"] == "long"
+    refused = server.post("/predict", json={"inputs": [{"text": "a"}]})
+    assert (refused.status_code, "has no inputs" in refused.text) == (400, True)
+
+
+def test_the_description_of_the_requests_is_a_page_without_scripts(
+    serve: Callable[..., Served],
+) -> None:
+    server = serve(stub_source(length_of))
+    answer, description = server.get("/docs"), server.get("/openapi.json").json()
+    assert "script-src" not in answer.headers["content-security-policy"]
+    assert "<script" not in answer.text and "http://" not in answer.text
+    for path in description["paths"]:
+        assert f" {path}</code>" in answer.text
+    for schema in description["components"]["schemas"]:
+        assert f'<section id="{schema}">' in answer.text
+    linked = set(re.findall(r'href="#(\w+)"', answer.text))
+    assert linked and linked <= description["components"]["schemas"].keys()
 
 
 def test_usual_examples_come_first() -> None:
@@ -148,6 +180,24 @@ def test_a_person_asks_and_sees_the_answer(browser: Any, address: str, tmp_path:
     assert view.inner_text(".value").startswith("long")
     assert faults == []
     assert all(url.startswith((address, "data:")) for url in requested)
+
+
+@pytest.mark.parametrize("text", ['it\'s "so" <b>long</b> & $HOME `id`', "a\nlong text"])
+def test_the_request_is_shown_as_commands_that_run(text: str, browser: Any, address: str) -> None:
+    view = browser.new_page()
+    view.goto(f"{address}?model=stub")
+    view.wait_for_selector("#keybox:not([hidden])")
+    view.fill("#key", "a-key-of-one")
+    view.press("#key", "Enter")
+    view.wait_for_selector("[data-field=inputs]")
+    view.select_option("#model", "stub")
+    view.fill("[data-field=inputs]", text)
+    view.click("#ask")
+    view.wait_for_selector("pre.curl", state="attached")
+    for name, command in (("curl", ["bash", "-c"]), ("python", [sys.executable, "-c"])):
+        code = view.locator(f"pre.{name}").text_content().replace("KEY", "a-key-of-one")
+        done = subprocess.run([*command, code], check=True, capture_output=True, text=True)
+        assert "'value': 'long'" in done.stdout.replace('"', "'").replace("':'", "': '")
 
 
 def _assert_meter_is_filled(meter: Any, picture: Path) -> None:
