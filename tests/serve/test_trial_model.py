@@ -110,7 +110,7 @@ def test_metadata_tell_the_tensors_and_the_page_the_whole(server: Served) -> Non
     assert told["outputs"][1] == {"name": "more.ids", "datatype": "INT64", "shape": [-1, -1]}
     (model,) = server.get("/models").json()["models"]
     assert model["fields"] == [{"name": "input", "title": "input", "kind": "value", "size": 0}]
-    assert model["targets"] == [{"name": "output", "kind": "value"}]
+    assert model["targets"] == [{"name": "output", "title": "output", "kind": "value"}]
     assert model["examples"] == [{"input": RECORD}]
 
 
