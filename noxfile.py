@@ -79,7 +79,6 @@ def quickstart(session: nox.Session) -> None:
         *("make", "--old-file=.venv/installed", "quickstart", f"BIN={bin_dir}", f"QUICK={folder}"),
         external=True,
     )
-    session.run("python", "-c", "import t2t_torch; print(t2t_torch.__file__)")
 
 
 @nox.session

@@ -50,7 +50,7 @@ def _with_runs(values: shared.CommandFlags, arguments: Sequence[str]) -> list[st
 def _run() -> int:
     paths = [Path(run).expanduser() for run in FLAGS.value_of("runs")]
     if not 2 <= len(paths) <= _MOST:
-        raise UsageError(f"{len(paths)} runs: give two to {_MOST}:  t2t-compare run1 run2")
+        raise UsageError(f"{len(paths)} runs: give 2 to {_MOST}:  t2t-compare run1 run2")
     if len({path.resolve() for path in paths}) < len(paths):
         raise UsageError("a run is given twice.")
     target = shared.file_to_write(FLAGS, "report")

@@ -29,7 +29,7 @@ INSTALL = f"There are no plots: matplotlib is missing.  {install_extra('plots')}
 
 # What is drawn in these colours gets those of `page.STYLE`.
 INK, LINE = "#0a0b0c", "#0d0e0f"
-SERIES = ("#1a0b0c", "#2a0b0c", "#3a0b0c")
+SERIES = ("#1a0b0c", "#2a0b0c", "#3a0b0c", "#4a0b0c", "#5a0b0c")
 _VARIABLES = {
     INK: "var(--soft)",
     LINE: "var(--line)",
@@ -237,7 +237,7 @@ _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 448, 24, 196
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
-_COLOURS = 3  # of the page's style
+_COLOURS = 5  # of the page's style
 _LEGEND, _LETTER, _LINE = 48, 6.0, 14  # characters of a name; width of one, height of a line
 _DASHES = ("", ' stroke-dasharray="6 3"', ' stroke-dasharray="2 3"')
 

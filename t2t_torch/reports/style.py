@@ -8,12 +8,14 @@ STYLE = """
   --paper: #f7f7f5; --card: #fff; --ink: #1d2127; --soft: #5a626e; --line: #dddfe3;
   --accent: #2563be; --tint: #e6eefb; --mark: #fff4d6; --marked: #6b4a00;
   --series0: #2563be; --series1: #c2570c; --series2: #15803d;
+  --series3: #9333a8; --series4: #0e7490;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #14161a; --card: #1c1f25; --ink: #e4e6ea; --soft: #a0a8b4; --line: #343943;
     --accent: #7fb0ff; --tint: #22314a; --mark: #3a2f12; --marked: #f3d48b;
     --series0: #6ea4f7; --series1: #f0955a; --series2: #58c07f;
+    --series3: #c98be0; --series4: #4fc3d9;
   }
 }
 * { box-sizing: border-box; }
@@ -51,7 +53,7 @@ th, td {
 th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: bottom; }
 .text { text-align: left; }
 td.text { white-space: normal; max-width: 28rem; overflow-wrap: break-word; }
-p { overflow-wrap: anywhere; }
+p, li, h2, h3, summary { overflow-wrap: anywhere; }
 td.text:last-child { min-width: 12rem; max-width: none; overflow-wrap: anywhere; }
 td.long { min-width: 11rem; }
 td.bar { min-width: 6rem; position: relative; }

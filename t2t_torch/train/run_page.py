@@ -199,6 +199,8 @@ def _predictions(record: Mapping[str, Any]) -> Iterator[tuple[Section, dict[str,
         meaning = f"{of}  From all parts of the split, the wrong ones first."
         if samples["head"][0]:
             meaning = f"{of}  Decoded greedily."
+        elif not any(row[0] for row in samples["rows"]):  # neither right nor wrong
+            meaning = f"{of}  From all parts of the split."
         yield (
             Section(
                 "samples", "Samples", meaning, [Table(samples["head"], samples["rows"], words)]

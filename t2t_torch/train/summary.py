@@ -21,6 +21,7 @@ from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.reports.page import png
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,6 +80,8 @@ class Summary:
     ) -> None:
         """Adds a report.
 
+        In TensorBoard metrics have their short names, which overlay in runs of different problems.
+
         Args:
           split: "train", or the name of the evaluated split.
           step: completed optimizer steps.
@@ -92,13 +95,14 @@ class Summary:
             lists = {name: array.tolist() for name, array in arrays.items()}
             self._metrics.add(split, step, {**values, **lists})
         folder = "" if split == "train" else EVAL_FOLDER
+        tags = short_names(name for name in (*values, *arrays) if name.startswith("metrics-"))
         with self.surviving(_EVENTS), self._writing(folder, step) as writer:
             for name, value in values.items():
-                writer.add_scalar(name, value, step)
+                writer.add_scalar(tags.get(name, name), value, step)
             for name, array in arrays.items():
                 finite = array[array.isfinite()]
                 if len(finite):
-                    writer.add_histogram(name, finite, step)
+                    writer.add_histogram(tags.get(name, name), finite, step)
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
         """Adds numbers to TensorBoard only: too many for `metrics.jsonl`."""

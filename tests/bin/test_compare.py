@@ -56,7 +56,7 @@ def test_settings_and_metrics_stand_side_by_side(runs, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{0}"], "1 runs: give two to 5"),
+        (["{0}"], "1 runs: give 2 to 5"),
         (["{0}", "{0}/"], "a run is given twice"),
         (["{0}", "{0}x"], "is not a run directory"),
         (["{0}", "{1}", "--report=/nowhere/page.html"], "there is no folder /nowhere"),

@@ -44,6 +44,22 @@ def test_a_report_is_a_line_of_json_and_a_point_in_tensorboard(tmp_path):
         assert [(point.step, point.value) for point in points] == [(3, loss)]
 
 
+def test_tensorboard_has_short_names_that_overlay_and_the_file_has_the_full_ones(tmp_path):
+    for problem in ("a", "b", "both"):
+        (tmp_path / problem).mkdir()
+    for problem in ("a", "b"):
+        summary = Summary(tmp_path / problem, leads=True)
+        summary.write("dev", 3, {"loss": 1.0, f"metrics-{problem}/targets/accuracy": 0.5})
+        summary.close()
+        assert events(tmp_path / problem / "eval").Scalars("accuracy")[0].value == 0.5
+        (line,) = (tmp_path / problem / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(line)[f"metrics-{problem}/targets/accuracy"] == 0.5
+    summary = Summary(tmp_path / "both", leads=True)
+    summary.write("dev", 3, {f"metrics-{one}/targets/accuracy": 0.5 for one in "ab"})
+    summary.close()
+    assert events(tmp_path / "both" / "eval").Tags()["scalars"] == ["a/accuracy", "b/accuracy"]
+
+
 def test_a_resumed_run_takes_back_the_reports_that_it_repeats(tmp_path):
     for start, value in ((0, 1.0), (2, 2.0)):
         summary = Summary(tmp_path, leads=True)
