@@ -147,7 +147,8 @@ def _metrics(names: Sequence[str], runs: Sequence[_Run]) -> Section:
             continue
         cells = [f"{key}, best"]
         for run in runs:
-            points = [p for p in run.series.get(key, ()) if math.isfinite(p[1])]
+            evaluated = run.series.get(key, ())
+            points = [p for p in evaluated if math.isfinite(p[1])] or evaluated[:1]
             step, value = best(points, key=lambda p: p[1]) if points else (0, math.nan)
             cells.append(f"{number(value)} at {step:,}" if points else "")
         rows.append(cells)

@@ -229,7 +229,7 @@ def _plot(plot: Plot, plots: Mapping[str, str]) -> str:
 
 
 def _table(table: Table) -> str:
-    caption = f"<caption>{escaped(table.title)}</caption>" if table.title else ""
+    caption = f"<caption><span>{escaped(table.title)}</span></caption>" if table.title else ""
     head = "".join(
         f'<th scope="col"{_text(place, table)}>{escaped(one)}</th>'
         for place, one in enumerate(table.head)

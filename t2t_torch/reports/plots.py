@@ -182,6 +182,7 @@ def _embedded(svg: str, number: int, colors: Mapping[str, str]) -> str:
 
 _TICKS = 5
 _MAGNITUDES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, letter
+_LARGEST = 1e13  # with a letter
 
 
 def axis_range(values: Sequence[float]) -> tuple[float, float]:
@@ -218,6 +219,8 @@ def powers(low: float, high: float) -> list[float]:
 
 def short(value: float) -> str:
     """Writes a number of an axis in a few characters."""
+    if abs(value) >= _LARGEST:
+        return f"{value:.3g}"
     for least, unit, letter in _MAGNITUDES:
         if abs(value) >= least:
             return f"{value / unit:.4g}{letter}"
@@ -234,7 +237,7 @@ def short(value: float) -> str:
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT = 460, 230
-_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 448, 24, 196
+_LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 24, 196
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
 _COLOURS = 5  # of the page's style

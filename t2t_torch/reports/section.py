@@ -118,6 +118,7 @@ _MATRIX = 12  # labels of a matrix
 _TABLE = 30  # labels of a table
 _PAIRS = 10  # pairs that are listed
 _SHORT = 40  # columns of a label beside a matrix
+_HEAD = 8  # columns of a label above a matrix: longer ones have a number
 
 
 def confusion_blocks(
@@ -194,22 +195,20 @@ def _matrix(
         cells[place.get(reference, others), place.get(found, others)] += count
     has_others = any(others in pair for pair in cells)
     size = others + has_others
+    names = [cut(visible(labels[label]), _SHORT) for label in ordered]
+    columns = names
+    if any(width(name) > _HEAD for name in names):
+        columns = [str(i + 1) for i in range(others)]
+        names = [f"{i + 1}  {name}" for i, name in enumerate(names)]
     rows: list[list[Cell]] = []
     for row in range(size):
-        name = (
-            f"{row + 1}  {cut(visible(labels[ordered[row]]), _SHORT)}" if row < others else "others"
-        )
         total = sum(cells[row, column] for column in range(size))
         heats = (
             Heat(number(cells[row, i]) if cells[row, i] else "", cells[row, i] / (total or 1))
             for i in range(size)
         )
-        rows.append([name, *heats])
-    head = [
-        "reference \\ prediction",
-        *(str(i + 1) for i in range(others)),
-        *["others"][:has_others],
-    ]
+        rows.append([names[row] if row < others else "others", *heats])
+    head = ["reference \\ prediction", *columns, *["others"][:has_others]]
     title = "Confusion matrix"
     if has_others:
         title += f": the {others} labels with the most errors"
@@ -220,7 +219,9 @@ def number(value: float) -> str:
     """Formats a number: integers with separators, others with four digits; also "inf", "nan"."""
     if not math.isfinite(value):
         return str(value)
-    if value == int(value) and abs(value) < 1e15:
+    if abs(value) >= 1e15:
+        return f"{value:.4g}"
+    if value == int(value):
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
 

@@ -46,6 +46,7 @@ nav ol { margin: .25rem 0 0; padding-left: 1.3rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; margin: .25rem 0 .75rem; }
 caption { text-align: left; font-weight: 600; padding: .25rem 0; }
+caption span { display: block; max-width: min(100%, calc(100vw - 4rem)); }
 th, td {
   padding: .28rem .7rem .28rem 0; text-align: right; vertical-align: top; white-space: nowrap;
   border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums;
@@ -58,7 +59,7 @@ td.text:last-child { min-width: 12rem; max-width: none; overflow-wrap: anywhere;
 td.long { min-width: 11rem; }
 td.bar { min-width: 6rem; position: relative; }
 td.bar i {
-  position: absolute; left: 0; top: .2rem; bottom: .2rem; border-radius: .2rem; opacity: .22;
+  position: absolute; left: 0; top: .2rem; height: 1.5em; border-radius: .2rem; opacity: .22;
   background: var(--series0); max-width: calc(100% - .4rem);
 }
 td.heat {
@@ -84,7 +85,7 @@ dd { margin: 0 0 .5rem; min-width: 0; overflow-wrap: anywhere; }
 .words { display: flex; flex-wrap: wrap; gap: .35rem; margin: 0 0 .6rem; }
 .words span {
   display: flex; flex-direction: column; padding: .1rem .4rem; border-radius: .35rem;
-  background: var(--tint);
+  background: var(--tint); min-width: 0; max-width: 100%; overflow-wrap: anywhere;
 }
 .words span.plain { background: none; }
 .words small { color: var(--soft); font-size: .75rem; }

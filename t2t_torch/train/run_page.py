@@ -366,13 +366,15 @@ def _evaluations(directory: Path, reports: Sequence[Report]) -> Section:
         series = _series(r for r in reports if r["split"] == split)
         names = short_names(series)
         for name, splits in series.items():
+            step, last = splits[split][-1]
             points = [point for point in splits[split] if math.isfinite(point[1])]
-            if points:
-                best = _best(name, points)
-                cells = [number(points[-1][1]), number(points[-1][0]), "", ""]
-                if best is not None:
-                    cells[2:] = [number(best[1]), number(best[0])]
-                rows.append([split, names[name], *cells])
+            if not points and _OF_LABELS in name:
+                continue  # an undefined metric of a rare label
+            best = _best(name, points) if points else None
+            cells = [number(last), number(step), "", ""]
+            if best is not None:
+                cells[2:] = [number(best[1]), number(best[0])]
+            rows.append([split, names[name], *cells])
     head = ("split", "metric", "last", "at step", "best", "at step")
     missing = "No evaluation yet: there are no metrics, samples and confusion matrices."
     blocks: list[Block] = [Table(head, rows, frozenset({0, 1})) if rows else Note(missing)]
@@ -522,10 +524,14 @@ def _warnings(reports: Sequence[Report]) -> Iterator[str]:
         if failures:
             yield f"{counted(failures, 'checkpoint')} could not be written since the last start."
     for split in dict.fromkeys(report["split"] for report in reports if report["split"] != _TRAIN):
+        of_split = [report for report in reports if report["split"] == split]
+        if "loss" in of_split[-1] and of_split[-1]["loss"] is None:
+            yield f"The loss of {split} is not finite at step {of_split[-1]['step']:,}."
+            continue
         losses = [
             (report["loss"], report["step"])
-            for report in reports
-            if report["split"] == split and report.get("loss") is not None
+            for report in of_split
+            if report.get("loss") is not None
         ]
         if len(losses) > 1 and losses[-1][0] > min(losses)[0]:
             best, step = min(losses)

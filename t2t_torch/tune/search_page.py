@@ -310,7 +310,8 @@ def _curves(record: SearchRecord) -> Section:
 
 def _trials(record: SearchRecord, names: Sequence[str]) -> Section:
     meaning = "A click on a heading sorts; values are those of the newest evaluation."
-    return Section("trials", "Trials", meaning, [Markup(trial_table(record, names))])
+    block = Markup(trial_table(record, names)) if record.trials else Note("No trial yet.")
+    return Section("trials", "Trials", meaning, [block])
 
 
 def _search(record: SearchRecord) -> Section:

@@ -56,6 +56,11 @@ def test_a_value_that_is_not_finite_is_a_gap(gap):
     assert "nan" not in svg and "inf" not in svg
 
 
+def test_huge_values_have_short_numbers_beside_the_axis():
+    written = ticks_of(chart([Curve("x", [(1, 0.0), (2, 7.75e29)])]), "end")
+    assert "2e+29" in written and max(map(len, written)) < 9
+
+
 @pytest.mark.parametrize(
     "points",
     [[(100, 3.0)], [(1, 0.0), (2, 0.0)], [(0, -1.0), (7, -1.0)], [(1, 1e-30), (2, 1e30)]],

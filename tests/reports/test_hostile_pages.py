@@ -15,6 +15,8 @@ from planted_search import planted_search
 from t2t_torch.hparam import HParams
 from t2t_torch.reports.data_report import sections_of
 from t2t_torch.reports.page import page
+from t2t_torch.reports.section import Section, confusion_blocks
+from t2t_torch.reports.statistics import AlignedWords
 from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.train.run_page import DecodeSample, run_page, show_samples
 from t2t_torch.train.summary import Summary
@@ -100,3 +102,22 @@ def test_the_page_of_a_search(browser, tmp_path):
         problem=EVIL, hparams_set=EVIL, hparams_changes=f"a={EVIL}", searcher=EVIL,
     )  # fmt: skip
     assert_harmless(browser, search_page(hostile), tmp_path)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_names_do_not_make_a_page_wider_than_the_window(
+    browser, evil_statistics, tmp_path, width
+):
+    long = "B-" + "x" * 150
+    words = AlignedWords((long, long), ((long, long), ("a", "O")), 0)
+    samples = [dataclasses.replace(one, aligned=(words,)) for one in evil_statistics.samples]
+    statistics = dataclasses.replace(evil_statistics, samples=tuple(samples), problem=long)
+    search = dataclasses.replace(planted_search(3, 3), name=long)
+    matrix = list(confusion_blocks([long, long[:-1]], [(0, 1, 3)]))
+    sections = [*sections_of(statistics), Section("matrix", long, long, matrix)]
+    for written in (page(statistics, sections, [long], None), search_page(search)):
+        (tmp_path / "page.html").write_text(written, "utf-8")
+        view = browser.new_page(viewport={"width": width, "height": 900})
+        view.goto(f"file://{tmp_path}/page.html")
+        assert view.evaluate("document.documentElement.scrollWidth") <= width
+        view.close()

@@ -6,7 +6,15 @@ import pytest
 
 from t2t_torch.reports.column_statistics import LabelCounts
 from t2t_torch.reports.data_report import sections_of
-from t2t_torch.reports.section import Bar, Note, Table, counted, number, percent
+from t2t_torch.reports.section import (
+    Bar,
+    Note,
+    Table,
+    confusion_blocks,
+    counted,
+    number,
+    percent,
+)
 
 
 def texts(table):
@@ -110,3 +118,13 @@ def test_one_is_no_plural():
         "0 rows",
         "1,200 rows",
     ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "head", "first"),
+    [(["1", "2"], ("1", "2"), "1"), (["1", "a longer name"], ("1", "2"), "1  1")],
+)
+def test_short_labels_are_the_columns_of_the_matrix(labels, head, first):
+    matrix = next(iter(confusion_blocks(labels, [(0, 0, 3), (1, 0, 1)])))
+    assert tuple(matrix.head[1:]) == head
+    assert matrix.rows[0][0] == first

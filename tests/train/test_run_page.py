@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import threading
@@ -86,6 +87,15 @@ def test_each_metric_has_a_chart_and_each_evaluation_its_best(folder):
     assert "The loss of dev was 2 at step 20 and is 2.5 now." in result.text["header"] + str(
         result.text
     )
+
+
+def test_a_loss_that_is_not_finite_is_in_the_table_and_above_it(folder):
+    metrics, rare = MetricsFile(folder), "metrics-a_problem/targets/f1_per_label/rare"
+    for step, loss in ((10, 3.0), (20, math.nan)):
+        metrics.add("dev", step, {"loss": loss, "always": math.inf, rare: math.nan})
+    text = " ".join(str(read(run_page(folder)).text["evaluations"]).split())
+    assert "dev loss nan 20 3 10" in text and "dev always nan 20" in text and "rare" not in text
+    assert "The loss of dev is not finite at step 20." in run_page(folder)
 
 
 def test_steps_that_were_skipped_and_checkpoints_that_failed_are_told(folder):

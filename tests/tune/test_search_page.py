@@ -131,7 +131,7 @@ def test_a_search_without_a_value_has_a_page() -> None:
     assert "No trial has been evaluated yet." in page_text and "No evaluation yet." in page_text
     assert "3 running" not in page_text  # no legend without a curve
     none = "".join(Page(search_page(with_trials(record))).texts)
-    assert "No trial has been evaluated yet." in none
+    assert "No trial has been evaluated yet." in none and "No trial yet." in none
 
 
 def test_values_that_are_not_finite_leave_gaps() -> None:
