@@ -214,9 +214,9 @@ def parse_example(record: bytes) -> dict[str, Values]:
       ValueError: the record is not an Example; contains the reason.
     """
     lists: dict[str, Values] = {}
-    for number, wire, start, stop in _fields(record, 0, len(record)):
+    for number, wire, start, stop in message_fields(record, 0, len(record)):
         if number == 1 and wire == _BYTES:
-            for entry, entry_wire, begin, end in _fields(record, start, stop):
+            for entry, entry_wire, begin, end in message_fields(record, start, stop):
                 if entry == 1 and entry_wire == _BYTES:
                     name, values = _entry(record, begin, end)
                     if values is None:
@@ -277,7 +277,7 @@ def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
     """Returns the name and the list of a map entry."""
     name = ""
     values: Values | None = None
-    for number, wire, begin, end in _fields(record, start, stop):
+    for number, wire, begin, end in message_fields(record, start, stop):
         if number == 1 and wire == _BYTES:
             name = record[begin:end].decode()
         elif number == 2 and wire == _BYTES:
@@ -288,7 +288,7 @@ def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
 def _feature(record: bytes, start: int, stop: int) -> Values | None:
     """Returns the last list of a feature; lists of the same type are concatenated."""
     values: Values | None = None
-    for number, wire, begin, end in _fields(record, start, stop):
+    for number, wire, begin, end in message_fields(record, start, stop):
         kind = _KINDS.get(number) if wire == _BYTES else None
         if kind is not None:
             more = _list(record, begin, end, kind)
@@ -303,22 +303,22 @@ def _list(record: bytes, start: int, stop: int, kind: Kind) -> Values:
     single = {"bytes": _BYTES, "float": _FIXED32, "int64": _VARINT}[kind]
     parts = [
         record[begin:end]
-        for number, wire, begin, end in _fields(record, start, stop)
+        for number, wire, begin, end in message_fields(record, start, stop)
         if number == 1 and wire in (single, _BYTES)
     ]
     return Values(kind, items=parts) if kind == "bytes" else Values(kind, packed=b"".join(parts))
 
 
-def _fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+def message_fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
     """Yields (number, wire type, start, stop of the content) of each field of a message."""
     while start < stop:
-        tag, start = _varint(record, start, stop)
+        tag, start = read_varint(record, start, stop)
         wire = tag & 7
         if wire == _BYTES:
-            size, start = _varint(record, start, stop)
+            size, start = read_varint(record, start, stop)
             end = start + size
         elif wire == _VARINT:
-            _, end = _varint(record, start, stop)
+            _, end = read_varint(record, start, stop)
         elif wire == _FIXED32:
             end = start + 4
         elif wire == _FIXED64:
@@ -333,7 +333,7 @@ def _fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, in
         start = end
 
 
-def _varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
+def read_varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
     """Returns a varint (7 bits per byte, low bits first) and its end."""
     if start < stop and record[start] < 0x80:  # most are of one byte
         return record[start], start + 1

@@ -20,6 +20,10 @@ class TransformerEncoderHParams(HParams):
         0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
     )
     pos: Literal["timing", "none"] = hp("timing", "timing: sinusoids are added to texts.")
+    use_target_space_embedding: bool = hp(
+        False,
+        "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",
+    )
 
 
 @register_hparams

@@ -190,6 +190,10 @@ class Joined(NamedTuple):
     places: dict[str, tuple[int, int]]
 
 
+NUM_SPACES = 32
+"""Rows of tensor2tensor's table of target spaces."""
+
+
 class JoinInputs(nn.Module):
     """Puts the inputs of an example into one sequence.
 

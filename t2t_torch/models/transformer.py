@@ -43,7 +43,6 @@ from t2t_torch.layers.transformer_layer import (
 from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 
-_SPACES = 32  # rows of tensor2tensor's table of target spaces
 
 Memory = tuple[Tensor, Tensor]
 
@@ -224,7 +223,7 @@ class Transformer(T2TModel):
             del self.modalities["inputs"]  # the decoder embeds them like targets
         if self.has_encoder:
             if hparams.use_target_space_embedding:
-                table = torch.randn(_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
+                table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
                 self.target_space = nn.Parameter(table)
             self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
             self.encoder = nn.ModuleList(

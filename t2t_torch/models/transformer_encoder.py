@@ -45,6 +45,9 @@ class TransformerEncoder(T2TModel):
             for _ in range(hparams.num_hidden_layers)
         )
         self.encoder_output = Preprocess(hparams)
+        if hparams.use_target_space_embedding:
+            table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
+            self.target_space = nn.Parameter(table)
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -74,7 +77,10 @@ class TransformerEncoder(T2TModel):
 
     def _encode(self, joined: Joined, segments: Tensor | None = None) -> Tensor:
         """Returns the encoder's output; `segments` [B, S] of packed examples.  [B, S, H]."""
-        x = self.dropout(joined.x)
+        x = joined.x
+        if self.hparams.use_target_space_embedding:
+            x = x + self.target_space[self.features.target_space_id]
+        x = self.dropout(x)
         mask = attend_to(joined.mask) if segments is None else same_segment(segments, segments)
         for layer in self.encoder:
             x = layer(x, mask)
