@@ -64,7 +64,7 @@ from t2t_torch.testing import random_batch
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
-SOURCES: Mapping[str, str] = {}
+SOURCES: Mapping[str, str] = {"tensor2tensor": "t2t_torch.interop.tensor2tensor"}
 """By name of a library, the module that reads its runs."""
 
 _SHOWN = 10  # names in an error
@@ -80,6 +80,7 @@ class ImportOptions:
       hparams_set: name of the source's set of hyperparameters, likewise.
       hparams: changes to it, in the source's syntax, likewise.
       data_dir: folder of the source's vocabularies; None: the source itself, or where it says.
+      labels: names of the classes, in the order of their numbers, if the source has none.
       checkpoint: name or step of the checkpoint; "": the newest.
       decode_hparams: settings that replace those of the source, "beam_size=4,alpha=0.6".
     """
@@ -89,6 +90,7 @@ class ImportOptions:
     hparams_set: str = ""
     hparams: str = ""
     data_dir: Path | None = None
+    labels: tuple[str, ...] = ()
     checkpoint: str = ""
     decode_hparams: str = ""
 

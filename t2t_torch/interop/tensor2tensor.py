@@ -1,6 +1,7 @@
-"""Conversion of hyperparameters and weights of tensor2tensor models.
+"""Import of tensor2tensor's runs, and conversion of its hyperparameters and weights.
 
-Variables have their TensorFlow names, for example in an `.npz` file:
+`read` reads a run directory for `importer.py`.  Variables may also come from elsewhere, under their
+TensorFlow names, for example from an `.npz` file:
 
     hparams = transformer_hparams(json.load(open("hparams.json")))
     model = Transformer(hparams, dataclasses.replace(features, target_space_id=3))
@@ -9,9 +10,11 @@ Variables have their TensorFlow names, for example in an `.npz` file:
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +22,273 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch import registry
-from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.importer import load_all
+from t2t_torch.interop.importer import ImportedRun, ImportOptions, load_all
+from t2t_torch.interop.tensorflow_checkpoint import TensorFlowCheckpoint, find_checkpoint, step_of
+
+Array = npt.NDArray[np.float32]
+
+MODELS = ("transformer", "transformer_encoder", "lstm_seq2seq", "lstm_seq2seq_attention")
+"""Models of tensor2tensor whose runs can be imported."""
+
+_ADAM = {"Adam": "exp_avg", "Adam_1": "exp_avg_sq"}  # slots by tensor2tensor's names
+_ADAMS = ("adam", "true_adam", "multistep_adam")
+_OF_RUN = frozenset(
+    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule std_server_protocol "
+    "train_steps warm_start_from".split()
+)
+"""Flags of the trainer that tensor2tensor adds to hparams.json."""
+_LEGACY = "Set the registered name of the model with --model, one of "
+
+
+def detect(source: Path) -> bool:
+    """Returns True if a folder has TensorFlow checkpoints and tensor2tensor's flags or hparams."""
+    named = any((source / name).exists() for name in ("flags_t2t.txt", "flags.txt"))
+    has_index = any(source.glob("*.ckpt-*.index"))
+    return has_index and (named or (source / "hparams.json").exists())
+
+
+def read(source: Path, options: ImportOptions) -> ImportedRun:
+    """Returns a run of tensor2tensor.
+
+    Model, problem and hyperparameters come from `flags*.txt` and `hparams.json`; vocabularies from
+    the data directory.  A problem that is registered here is used, any other is declared: text to
+    text, a language model, or text to class with `options.labels`.
+
+    Args:
+      source: run directory (`--output_dir` of `t2t-trainer`, or of `t2t-avg-all`).
+      options: options of the import.
+
+    Raises:
+      CheckpointError: the checkpoint is damaged, or its variables are not those of the model.
+      DataError: a vocabulary is missing.
+      HParamsError: the model computes something that this library does not.
+      UsageError: model or problem are unknown; the message names the option to give.
+    """
+    flags = _flags_of(source)
+    model = options.model or flags.get("model", "")
+    if model not in MODELS:
+        known = (
+            f"tensor2tensor's model {model!r} cannot be imported"
+            if model
+            else (f"{source} has no flags_t2t.txt, which names the model")
+        )
+        raise UsageError(f"{known}. {_LEGACY}{', '.join(MODELS)}.")
+    values = _hparams_of(source, options)
+    checkpoint = TensorFlowCheckpoint(find_checkpoint(source, options.checkpoint))
+    variables = {name: checkpoint.read(name) for name in checkpoint.tensors if _is_weight(name)}
+    hparams = _converted(model, values, variables)
+    convert = _weights if model.startswith("transformer") else _lstm_weights_of
+    weights = convert(variables)
+    slots = _slots_of(checkpoint, hparams, weights, convert)
+    declared = _declared(source, flags, options, variables)
+    step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.tensors else 0
+    return ImportedRun(
+        library="tensor2tensor",
+        problem=declared.problem,
+        model=model,
+        hparams=hparams,
+        weights=_with_shared_table(weights, hparams),
+        declaration=declared.declaration,
+        vocabularies=declared.vocabularies,
+        step=step or max(0, step_of(checkpoint.prefix.name)),
+        train_steps=int(flags.get("train_steps", "0") or 0),
+        slots=slots,
+    )
+
+
+def _flags_of(source: Path) -> dict[str, str]:
+    """Returns the flags that `t2t-trainer` has written, by name."""
+    flags: dict[str, str] = {}
+    for name in ("flags.txt", "flags_t2t.txt"):
+        try:
+            lines = (source / name).read_text("utf-8", "replace").splitlines()
+        except OSError:
+            continue
+        for line in lines:
+            flag, _, value = line.strip().removeprefix("--").partition("=")
+            if value and value != "None":
+                flags[flag] = value
+    return flags
+
+
+def _hparams_of(source: Path, options: ImportOptions) -> dict[str, Any]:
+    """Returns the hyperparameters by tensor2tensor's names, without those of its training loop."""
+    path = source / "hparams.json"
+    try:
+        values = json.loads(path.read_bytes())
+    except OSError:
+        raise UsageError(
+            f"{path} is missing: tensor2tensor writes it beside the checkpoints. Copy it there."
+        ) from None
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}. Copy it again.") from None
+    if not isinstance(values, dict):
+        raise DataError(f"{path} is not an object of hyperparameters. Copy it again.")
+    values = values.get("values", values)
+    for item in filter(None, options.hparams.split(",")):
+        name, is_set, value = item.partition("=")
+        if not is_set or name not in values:
+            raise UsageError(f"--hparams={item}: {path.name} has no {name!r}.")
+        values[name] = json.loads(value) if re.fullmatch(r"[-\d.e]+|true|false", value) else value
+    return {name: value for name, value in values.items() if name not in _OF_RUN}
+
+
+def _is_weight(name: str) -> bool:
+    return not is_training_state(name) and not name.startswith(("train_stats/", "losses_avg/"))
+
+
+def _converted(model: str, values: dict[str, Any], variables: Mapping[str, Array]) -> HParams:
+    """Returns our hyperparameters, with what the variables show."""
+    if not model.startswith("transformer"):
+        return lstm_hparams(model, values)
+    hparams = transformer_hparams(values, model)
+    has_space = any(name.endswith("target_space_embedding/kernel") for name in variables)
+    changes: dict[str, Any] = {"use_target_space_embedding": has_space}
+    if model == "transformer" and not any("/body/encoder/" in name for name in variables):
+        changes = {"encode_inputs": False} if values.get("prepend_mode") != "none" else {}
+    return hparams.replace(**changes).signed("tensor2tensor") if changes else hparams
+
+
+def _with_shared_table(weights: dict[str, Tensor], hparams: HParams) -> dict[str, Tensor]:
+    """Returns the weights with the softmax's table under its own name, if it is shared."""
+    top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
+    shares = getattr(hparams, "shared_embedding_and_softmax_weights", False)
+    return {**weights, top: weights[bottom]} if shares and bottom in weights else weights
+
+
+def _slots_of(
+    checkpoint: TensorFlowCheckpoint, hparams: HParams, weights: Mapping[str, Tensor], convert: Any
+) -> dict[str, dict[str, Tensor | int | float]] | None:
+    """Returns Adam's moments by our names; None if the checkpoint has none, as an average."""
+    if hparams.optimizer not in _ADAMS or "global_step" not in checkpoint.tensors:
+        return None
+    steps = torch.tensor(float(checkpoint.read("global_step")))
+    slots: dict[str, dict[str, Tensor | int | float]] = {}
+    for theirs, ours in _ADAM.items():
+        pattern = re.compile(rf"training/(.+)/{theirs}")
+        found = {
+            match[1]: checkpoint.read(name)
+            for name in checkpoint.tensors
+            if (match := pattern.fullmatch(name))
+        }
+        if not found:
+            return None
+        for name, moment in convert(found).items():
+            slots.setdefault(name, {"step": steps.clone()})[ours] = moment
+    complete = {name for name, one in slots.items() if len(one) == 1 + len(_ADAM)}
+    return slots if complete >= weights.keys() else None
+
+
+class _Declared(NamedTuple):
+    """Problem of a run.
+
+    Attributes:
+      problem: its name, with `_rev` and `_copy`.
+      declaration: its declaration; None if it is registered.
+      vocabularies: contents of its vocabulary files by name.
+    """
+
+    problem: str
+    declaration: dict[str, Any] | None
+    vocabularies: dict[str, bytes]
+
+
+def _declared(
+    source: Path,
+    flags: Mapping[str, str],
+    options: ImportOptions,
+    variables: Mapping[str, Array],
+) -> _Declared:
+    full = options.problem or flags.get("problem", "")
+    if not full:
+        raise UsageError(f"{source} has no flags_t2t.txt, which names the problem: give --problem.")
+    name = registry.parse_problem_name(full).base_name
+    folders = _data_folders(source, flags, options)
+    if name in registry.list_names("problem"):
+        known = registry.problem(full)
+        files = {file: _found(file, folders) for file in known.vocab_files}
+        return _Declared(full, None, files)
+    labels = [
+        int(match[1])
+        for one in variables
+        if (match := re.search(r"class_label_modality_(\d+)_\d+/dense/bias$", one))
+    ]
+    vocabulary = _vocabulary(flags.get("problem", name), folders)
+    content = {vocabulary.name: vocabulary.read_bytes()}
+    declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
+    has_inputs = bool(labels) or any(
+        re.search(r"/body/encoder/|/input_emb/|/encoder/rnn/", one) for one in variables
+    )
+    fields = ["inputs", "targets"] if has_inputs else ["targets"]
+    if labels:
+        declaration |= {"kind": "text2class", "labels": _labels(labels[0], options)}
+    elif not has_inputs:
+        declaration["kind"] = "text2self"
+    declaration["files"] = {
+        split: {field: f"{name}-{split}.{field}" for field in fields} for split in ("train", "eval")
+    }
+    if labels:  # one file, a column for each
+        declaration["files"] = {split: f"{name}-{split}.tsv" for split in ("train", "eval")}
+    elif not has_inputs:
+        declaration["files"] = {split: f"{name}-{split}.txt" for split in ("train", "eval")}
+    texts = ["inputs"] if labels else fields
+    declaration["vocabularies"] = dict.fromkeys(texts, vocabulary.name)
+    return _Declared(full, declaration, content)
+
+
+def _labels(count: int, options: ImportOptions) -> list[str]:
+    labels = list(options.labels) or [str(number) for number in range(count)]
+    if len(labels) != count or len(set(labels)) != count:
+        raise UsageError(
+            f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "
+            "in the order of their numbers."
+        )
+    return labels
+
+
+def _data_folders(
+    source: Path, flags: Mapping[str, str], options: ImportOptions
+) -> tuple[Path, ...]:
+    """Returns the folders where vocabularies may be."""
+    if options.data_dir is not None:
+        if not options.data_dir.is_dir():
+            raise UsageError(f"--data_dir={options.data_dir} is not a directory.")
+        return (options.data_dir,)
+    given = Path(flags.get("data_dir", "data")).expanduser()
+    places = [source, given, source / given, *(one / given for one in list(source.parents)[:2])]
+    return tuple(dict.fromkeys(one for one in places if one.is_dir()))
+
+
+def _found(file: str, folders: Sequence[Path]) -> bytes:
+    for folder in folders:
+        if (folder / file).is_file():
+            return (folder / file).read_bytes()
+    raise _no_vocabulary(file, folders)
+
+
+def _vocabulary(problem: str, folders: Sequence[Path]) -> Path:
+    """Returns the vocabulary file of a problem that is not registered, `vocab.<problem>.*`."""
+    base = registry.parse_problem_name(problem).base_name
+    for folder in folders:
+        own = sorted(folder.glob(f"vocab.{base}.*")) or sorted(folder.glob("vocab.*"))
+        if len(own) == 1:
+            return own[0]
+        if own:
+            names = ", ".join(path.name for path in own)
+            raise DataError(
+                f"{folder} has several vocabularies: {names}. Copy the one of {base!r} into a "
+                "folder of its own and give it as --data_dir."
+            )
+    raise _no_vocabulary(f"vocab.{base}.*", folders)
+
+
+def _no_vocabulary(file: str, folders: Sequence[Path]) -> DataError:
+    places = ", ".join(map(str, folders)) or "no folder"
+    return DataError(
+        f"the vocabulary {file} is not in {places}. Give the old run's data directory: --data_dir."
+    )
 
 
 def is_training_state(name: str) -> bool:
@@ -30,8 +297,6 @@ def is_training_state(name: str) -> bool:
         re.search(r"/(Adam(_1)?|Momentum|[vm][rc]?|grad_acc)$", name)
     )
 
-
-Array = npt.NDArray[np.float32]
 
 # The values for which tensor2tensor's Transformer equals ours.  Any other value changes the
 # function or the weights.
@@ -88,7 +353,7 @@ _TABLES = {
 }
 
 
-def transformer_hparams(values: Mapping[str, Any]) -> HParams:
+def transformer_hparams(values: Mapping[str, Any], model: str = "transformer") -> HParams:
     """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
 
     Hyperparameters that only affect its training infrastructure (shards, summaries, TPUs, the noise
@@ -98,6 +363,7 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
 
     Args:
       values: values by tensor2tensor's names.
+      model: "transformer" or "transformer_encoder", which ignores the settings of a decoder.
 
     Raises:
       HParamsError: a value requires a model that differs from ours, or is out of bounds; all are
@@ -116,15 +382,15 @@ def transformer_hparams(values: Mapping[str, Any]) -> HParams:
         raise HParamsError(
             "this tensor2tensor model computes what our Transformer does not: " + ", ".join(other)
         )
-    kind = registry.model("transformer").HParams
-    ours = kind.model_fields.keys()
-    unknown = values.keys() - ours - kind.unsupported
+    transformer = registry.model("transformer").HParams
+    unknown = values.keys() - transformer.model_fields.keys() - transformer.unsupported
     if unknown:
         raise HParamsError(
             f"tensor2tensor's Transformer has no hyperparameter {', '.join(sorted(unknown))}. "
             "Expected the contents of an hparams.json of tensor2tensor 1.15."
         )
-    kept = {k: v for k, v in values.items() if k in ours and k not in _MUST_BE}
+    kind = registry.model(model).HParams
+    kept = {k: v for k, v in values.items() if k in kind.model_fields and k not in _MUST_BE}
     if "pos" in kept and kept["pos"] is None:
         kept["pos"] = "none"
     return kind().replace(**kept).signed("tensor2tensor")
@@ -178,6 +444,8 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
         return (_TABLES[match[1]], int(match[2])) if match[1] in _TABLES else None
     if name.endswith("body/target_space_embedding/kernel"):
         return ("target_space",), 0
+    if match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
+        return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
     if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
         return (f"{match[1]}_output.norm.{_NORMS[match[2]]}",), 0
     match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
@@ -301,6 +569,14 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
     Raises:
       CheckpointError: a variable is unknown to the model, a weight is missing, or a shape differs.
     """
+    weights = _lstm_weights_of(variables)
+    if "modalities.inputs.bottom.weight" not in model.state_dict():
+        weights.pop("modalities.inputs.bottom.weight", None)  # a language model has no inputs
+    load_all(model, weights)
+
+
+def _lstm_weights_of(variables: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Returns all variables of an LSTM model as weights by our names."""
     tables: dict[str, dict[int, Array]] = {}
     weights: dict[str, Array] = {}
     unknown = []
@@ -319,12 +595,7 @@ def load_lstm_variables(model: nn.Module, variables: Mapping[str, Array]) -> Non
         )
     for ours, pieces in tables.items():
         weights[ours] = np.concatenate([pieces[number] for number in sorted(pieces)])
-    if "modalities.inputs.bottom.weight" not in model.state_dict():
-        weights.pop("modalities.inputs.bottom.weight", None)  # a language model has no inputs
-    load_all(
-        model,
-        {name: torch.from_numpy(np.array(value, np.float32)) for name, value in weights.items()},
-    )
+    return {name: torch.from_numpy(np.array(value, np.float32)) for name, value in weights.items()}
 
 
 def _lstm_weights(

@@ -33,6 +33,7 @@ from t2t_torch.layers.pooling import (
     same_segment,
 )
 from t2t_torch.layers.transformer_layer import (
+    NUM_SPACES,
     EncoderLayer,
     FeedForward,
     JoinInputs,
@@ -42,7 +43,6 @@ from t2t_torch.layers.transformer_layer import (
 )
 from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
-
 
 Memory = tuple[Tensor, Tensor]
 

@@ -16,7 +16,13 @@ from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import attend_to, same_segment
-from t2t_torch.layers.transformer_layer import EncoderLayer, Joined, JoinInputs, Preprocess
+from t2t_torch.layers.transformer_layer import (
+    NUM_SPACES,
+    EncoderLayer,
+    Joined,
+    JoinInputs,
+    Preprocess,
+)
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
