@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         export,
         generate,
         hparams,
+        import_run,
         model,
         problem,
         serve,
@@ -83,6 +84,7 @@ __all__ = [
     "export",
     "generate",
     "hparams",
+    "import_run",
     "load",
     "model",
     "problem",
@@ -91,7 +93,7 @@ __all__ = [
     "train",
 ]
 
-_FUNCTIONS = "declare evaluate export generate hparams model problem serve train".split()
+_FUNCTIONS = "declare evaluate export generate hparams import_run model problem serve train".split()
 _ELSEWHERE = {
     **dict.fromkeys(["Server", *_FUNCTIONS], "t2t_torch.api"),
     "Artifact": "t2t_torch.runtime.session",

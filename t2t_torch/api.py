@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
+    from t2t_torch.interop.importer import ImportReport
     from t2t_torch.model import T2TModel
     from t2t_torch.runtime.session import Artifact, TensorArtifact
     from t2t_torch.train.task import Hook
@@ -359,6 +360,27 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def import_run(source: str | Path, output_dir: str | Path, **settings: Any) -> ImportReport:
+    """Imports a trained model of another library as a run, as `t2t-import`.
+
+    Args:
+      source: run directory of the other library.
+      output_dir: new run directory.
+      **settings: any flag of `t2t-import`, for example `verify="in.txt", expect="out.txt"`.
+
+    Returns:
+      The report; its `path` is the run directory.
+
+    Raises:
+      T2TError: as `t2t-import`; nothing is written.
+    """
+    from t2t_torch.bin import import_run as command
+    from t2t_torch.bin.flags import call
+
+    chosen = {"source": source, "output_dir": output_dir, **settings}
+    return call(command.FLAGS, command.run, chosen)
 
 
 def serve(

@@ -35,8 +35,8 @@ MODELS = ("transformer", "transformer_encoder", "lstm_seq2seq", "lstm_seq2seq_at
 _ADAM = {"Adam": "exp_avg", "Adam_1": "exp_avg_sq"}  # slots by tensor2tensor's names
 _ADAMS = ("adam", "true_adam", "multistep_adam")
 _OF_RUN = frozenset(
-    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule std_server_protocol "
-    "train_steps warm_start_from".split()
+    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule "
+    "std_server_protocol train_steps warm_start_from".split()
 )
 """Flags of the trainer that tensor2tensor adds to hparams.json."""
 _LEGACY = "Set the registered name of the model with --model, one of "
