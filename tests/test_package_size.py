@@ -125,11 +125,13 @@ class Size:
 
     @property
     def private(self) -> list[str]:
-        """Files of fewer than `PRIVATE` code lines that one other file imports."""
+        """Files of fewer than `PRIVATE` lines that one other file imports; no commands."""
         return [
             name
             for name, count in self.outside_registries()
-            if count < PRIVATE and len(self.importers.get(_module(name), ())) == 1
+            if count < PRIVATE
+            and not name.startswith("bin/")
+            and len(self.importers.get(_module(name), ())) == 1
         ]
 
 

@@ -150,9 +150,9 @@ def test_a_vocabulary_that_nobody_has_is_refused(monkeypatch: pytest.MonkeyPatch
         body = {"name": name, "use_vocab_from_other_problem": other}
         made[name] = type(name, (Greetings,), body)()
     monkeypatch.setattr(registry, "problem", made.__getitem__)
-    with pytest.raises(DataError, match="vocabulary of 'a': a asks b asks c asks b"):
+    with pytest.raises(DataError, match="vocabulary of 'a': a -> b -> c -> b"):
         _ = made["a"].vocab_filename
-    with pytest.raises(DataError, match="own asks own"):
+    with pytest.raises(DataError, match="own -> own"):
         _ = made["own"].vocab_filename
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import importlib.metadata
 import json
 import os
 import re
@@ -105,7 +106,7 @@ def test_an_artifact_says_what_it_is_and_holds_what_explains_it(done: Exported, 
         ("intent", "class", ""), ("slots", "tags", "inputs"),
     ]  # fmt: skip
     assert signature.targets[0].labels == ("go", "stay")
-    assert signature.made_with["torch"] == torch.__version__
+    assert signature.made_with["torch"] == importlib.metadata.version("torch")
     assert {path.name for path in done.folder.iterdir()} == {*signature.files, "signature.json"}
     for name in ("hparams.json", "vocab.small_requests.inputs.symbols"):
         assert (done.folder / name).read_bytes() == (run / name).read_bytes()

@@ -101,6 +101,7 @@ def test_a_checkpoint_whose_rename_fails_is_written_at_the_next_try(
 
     for name in ("rename", "replace"):
         monkeypatch.setattr(os, name, failing)
+        monkeypatch.setattr(Path, name, lambda self, target: failing(self, target) or Path(target))
     run.train(4)
     assert failed and "trying again" in capsys.readouterr().err
     assert [checkpoint.step for checkpoint in run.checkpoints.list()] == [2, 4]
