@@ -183,6 +183,7 @@ _PLACE = "#/components/schemas/"
 _BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
 _BINARY = "infer"  # last part of the routes that accept and return binary tensors
 _BYTES = "WithBytes"  # suffix of the names of schemas with binary tensors
+_JSON = "application/json"
 _LENGTH = {
     "description": "Bytes of the JSON, behind which are those of the tensors.",
     "schema": {"type": "integer", "minimum": 0},
@@ -197,12 +198,14 @@ class Endpoint(NamedTuple):
       path: path with {names} of parameters.
       answer: handler of requests; its name and docstring are the operation's id and summary.
       response: schema of the JSON response; None if it is not described.
+      media_type: media type of the response.
     """
 
     method: str
     path: str
     answer: Callable[..., Any]
     response: type[BaseModel] | None = None
+    media_type: str = _JSON
 
 
 def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
@@ -260,7 +263,10 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             for part in re.findall(r"\{(\w+)\}", endpoint.path)
         ],
         "responses": {
-            "200": {"description": "Successful Response", **_content(endpoint.response)},
+            "200": {
+                "description": "Successful Response",
+                **_content(endpoint.response, endpoint.media_type),
+            },
             "4XX": {"description": "Refused", **_content(ErrorResponse)},
         },
     }
@@ -292,10 +298,10 @@ def _add_binary_content(description: dict[str, Any], form: type[BaseModel] | Non
     }
 
 
-def _content(form: type[BaseModel] | None) -> dict[str, Any]:
-    """Returns the content description of JSON of a schema; of any JSON for None."""
+def _content(form: type[BaseModel] | None, media_type: str = _JSON) -> dict[str, Any]:
+    """Returns the content description of JSON of a schema; of anything of the type for None."""
     schema = {} if form is None else {"$ref": _PLACE + form.__name__}
-    return {"content": {"application/json": {"schema": schema}}}
+    return {"content": {media_type: {"schema": schema}}}
 
 
 # The web page: one HTML file that sends requests only to its own server.
@@ -349,10 +355,10 @@ def docs_page(description: Mapping[str, Any]) -> str:
             forms |= {f"Response {code}": one for code, one in operation["responses"].items()}
             for name, form in forms.items():
                 for kind, content in (form or {}).get("content", {}).items():
-                    if reference := content["schema"].get("$ref"):
-                        schema = reference.rpartition("/")[2]
-                        link = f'<a href="#{schema}">{schema}</a>'
-                        rows.append(f"<li>{name}: {link}, <code>{kind}</code></li>")
+                    schema = content["schema"].get("contentSchema", content["schema"])
+                    link = schema.get("$ref", "").rpartition("/")[2]
+                    link = f'<a href="#{link}">{link}</a>, ' if link else ""
+                    rows.append(f"<li>{name}: {link}<code>{kind}</code></li>")
             parts.append(
                 f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
                 f"<p>{html.escape(operation['description'])}</p><ul>{''.join(rows)}</ul></section>"
@@ -438,10 +444,10 @@ class Application:
             Endpoint("GET", "/v2/health/live", self.live),
             Endpoint("GET", "/v2/health/ready", self.ready),
             Endpoint("GET", "/models", self.models),
-            Endpoint("GET", "/metrics", self.metrics),
+            Endpoint("GET", "/metrics", self.metrics, media_type=CONTENT_TYPE.partition(";")[0]),
             Endpoint("GET", "/openapi.json", self.openapi),
-            Endpoint("GET", "/docs", self.docs),
-            Endpoint("GET", "/", self.page),
+            Endpoint("GET", "/docs", self.docs, media_type="text/html"),
+            Endpoint("GET", "/", self.page, media_type="text/html"),
         ]
 
     async def about(self, request: Request) -> Response:

@@ -83,6 +83,16 @@ def test_the_description_of_the_requests_is_a_page_without_scripts(
     assert linked and linked <= description["components"]["schemas"].keys()
 
 
+def test_the_description_names_the_media_type_of_each_response(
+    serve: Callable[..., Served],
+) -> None:
+    server = serve(stub_source(length_of))
+    for path, operations in server.get("/openapi.json").json()["paths"].items():
+        if "get" in operations and "{" not in path:
+            (described,) = operations["get"]["responses"]["200"]["content"]
+            assert server.get(path).headers["content-type"].partition(";")[0] == described
+
+
 def test_usual_examples_come_first() -> None:
     texts = [" \n", "<UNK> b", "", "c", "d e"]
     shown = _shown([{"prompt": text} for text in texts])
