@@ -18,6 +18,7 @@ from t2t_torch.reports.section import (
     Table,
     counted,
     cut,
+    label_text,
     number,
     pad,
     percent,
@@ -144,7 +145,7 @@ def _label_table(feature: FeatureStats, splits: Mapping[str, LabelCounts]) -> Ta
     most = max(max(one.counts) / max(1, one.total) for one in splits.values())
     rows: list[list[Cell]] = []
     for i in top:
-        row: list[Cell] = [first.labels[i]]
+        row: list[Cell] = [label_text(first.labels[i])]
         for labels in splits.values():
             share = labels.counts[i] / max(1, labels.total)
             row += [number(labels.counts[i]), Bar(percent(share), share / (most or 1))]
@@ -419,11 +420,11 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         what = counted(len(absent), "label")
         yield f"{what} of {name} {verb} never in training: {_listed(absent)}."
     ranked = labels.most_frequent()
-    label, count = ranked[0]
+    label, count = label_text(ranked[0][0]), ranked[0][1]
     if len(ranked) > 1 and count > _ONE_LABEL * labels.total:
         share = percent(count / labels.total)
         yield f"{share} of the labels of {name} in training are {label}."
-    rare = [f"{label} ({number(count)})" for label, count in ranked if 0 < count < _RARE]
+    rare = [f"{label_text(one)} ({number(n)})" for one, n in ranked if 0 < n < _RARE]
     if rare:
         verb = "occurs" if len(rare) == 1 else "occur"
         what = counted(len(rare), "label")
@@ -431,8 +432,9 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
     least = min((one for one in ranked if one[1] >= _RARE), key=lambda one: one[1], default=None)
     if is_class and least is not None and count > _IMBALANCE * least[1]:
         yield (
-            f"The labels of {name} are imbalanced: {label} is in {number(count)} rows, {least[0]} "
-            f"in {number(least[1])}. Accuracy hides the rare ones: look at f1_macro."
+            f"The labels of {name} are imbalanced: {label} is in {number(count)} rows, "
+            f"{label_text(least[0])} in {number(least[1])}. Accuracy hides the rare ones: look at "
+            "f1_macro."
         )
     same: dict[str, list[str]] = {}
     for one in labels.labels:

@@ -97,7 +97,7 @@ def _row(
     state = trial.state + (f", {counted(trial.restarts, 'restart')}" if trial.restarts else "")
     cells = [
         _Cell(name, trial.number, words=True, title=str(trial.output_dir)),
-        _Cell(state, STATES.index(trial.state), words=True),
+        _Cell(state, STATES.index(trial.state), words=True, title=trial.error),
         _Cell(steps, trial.step),
         _Cell(value, trial.value if finite(trial.value) else None),
         *(_of_value(trial.hparams.get(name)) for name in names),

@@ -23,11 +23,11 @@ def test_what_is_odd_is_told(evil_statistics):
 
 
 def test_rare_imbalanced_and_similar_labels_are_found():
-    labels = LabelCounts(("billing", "Billing", "legal", "sales", "x"), (900, 40, 3, 300, 12))
+    labels = LabelCounts(("billing", "Billing", "legal", "sales", "x "), (900, 40, 3, 300, 12))
     found = list(label_findings("queue", labels, is_class=True))
     assert found == [
         "1 label of queue occurs fewer than 10 times in training: legal (3).",
-        "The labels of queue are imbalanced: billing is in 900 rows, x in 12. Accuracy hides the "
+        "The labels of queue are imbalanced: billing is in 900 rows, x␣ in 12. Accuracy hides the "
         "rare ones: look at f1_macro.",
         "Labels of queue differ only by case or blanks: 'billing' = 'Billing'.",
     ]
