@@ -292,7 +292,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     from t2t_torch.files import write_text
     from t2t_torch.reports.baseline import read_baselines
     from t2t_torch.reports.page import Head, document
-    from t2t_torch.reports.section import Note, Section, Table, number
+    from t2t_torch.reports.section import Section, Table, command_line, number
     from t2t_torch.train.run_page import curves_of
     from t2t_torch.train.stopping import short_names
 
@@ -318,7 +318,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     ]
     curves, plots = curves_of(quick.train)
     sections += [curves, *_data_sections(name, quick.data), *_latency(quick.folder)]
-    lines = [Note(command) for command in quick.commands]
+    lines = [command_line(command) for command in quick.commands]
     sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
     known = json.loads((quick.train / "task.json").read_bytes())
     head = Head(

@@ -268,6 +268,12 @@ def label_text(label: str) -> str:
     return f"{'␣' * start}{inner}{'␣' * (len(label) - start - len(inner))}"
 
 
+def command_line(command: str, label: str = "") -> Markup:
+    """Returns a command as HTML that wraps between arguments, not at their hyphens."""
+    arguments = " ".join(f"<span>{escaped(one)}</span>" for one in command.split())
+    return Markup(f'<p class="command">{escaped(label)} {arguments}</p>')
+
+
 def escaped(text: str) -> str:
     """Returns a text as HTML, for an element or a quoted attribute; see `visible`."""
     return html.escape(visible(text))

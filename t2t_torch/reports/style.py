@@ -55,6 +55,7 @@ th { color: var(--soft); font-weight: 600; white-space: normal; vertical-align: 
 .text { text-align: left; }
 td.text { white-space: normal; max-width: 28rem; overflow-wrap: break-word; }
 p, li, h2, h3, summary { overflow-wrap: anywhere; }
+.command span { display: inline-block; max-width: 100%; vertical-align: top; }
 td.text:last-child { min-width: 12rem; max-width: none; overflow-wrap: anywhere; }
 td.long { min-width: 11rem; }
 td.bar { min-width: 6rem; position: relative; }

@@ -30,6 +30,7 @@ from t2t_torch.reports.section import (
     Plot,
     Section,
     Table,
+    command_line,
     confusion_blocks,
     counted,
     label_table,
@@ -480,7 +481,7 @@ def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:
     blocks: list[Block] = [Table(head, rows, frozenset({0, 3, 4, 5, 6, 7}))] if rows else []
     if starts:
         last = starts[-1]
-        blocks.append(Note(f"Command: {last['command']}"))
+        blocks.append(command_line(last["command"], "Command:"))
         environment = f"Python {last['python']} on {last['system']}; {last['threads']} threads"
         blocks.append(Note(f"Last environment: {environment} a process."))
     if len(starts) > _MOST_STARTS:

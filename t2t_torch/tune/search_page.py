@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_torch.reports.page import Behaviour, Head, document
-from t2t_torch.reports.section import Block, Markup, Note, Section, Table, counted, number, percent
+from t2t_torch.reports.section import (
+    Block,
+    Markup,
+    Note,
+    Section,
+    Table,
+    command_line,
+    counted,
+    number,
+    percent,
+)
 from t2t_torch.search_space import AnyValue
 from t2t_torch.tune.findings import (
     SET_FILE,
@@ -316,18 +326,20 @@ def _trials(record: SearchRecord, names: Sequence[str]) -> Section:
 
 def _search(record: SearchRecord) -> Section:
     rows = [[axis.name, axis.kind, _searched(axis)] for axis in record.space]
-    sentences = [
-        f"Searched by {record.searcher}, seed {record.seed}, for the "
-        f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; started "
-        f"{_time_text(record.began)}."
+    blocks: list[Block] = [
+        Note(
+            f"Searched by {record.searcher}, seed {record.seed}, for the "
+            f"{'lowest' if record.lower_is_better else 'highest'} {record.metric}; started "
+            f"{_time_text(record.began)}."
+        )
     ]
     if record.hparams_changes:
-        sentences.append(f"In all trials: {record.hparams_changes}.")
+        blocks.append(Note(f"In all trials: {record.hparams_changes}."))
     if record.command:
-        sentences.append(f"Command: {record.command}")
+        blocks.append(command_line(record.command, "Command:"))
     table = Table(("hyperparameter", "kind", "searched"), rows, frozenset({0, 1, 2}))
     meaning = "The search space and settings; the command resumes the search or repeats it."
-    return Section("search", "The search", meaning, [*map(Note, sentences), table])
+    return Section("search", "The search", meaning, [*blocks, table])
 
 
 def _time_text(seconds: float) -> str:

@@ -10,6 +10,7 @@ from t2t_torch.reports.section import (
     Bar,
     Note,
     Table,
+    command_line,
     confusion_blocks,
     counted,
     number,
@@ -128,3 +129,10 @@ def test_short_labels_are_the_columns_of_the_matrix(labels, head, first):
     matrix = next(iter(confusion_blocks(labels, [(0, 0, 3), (1, 0, 1)])))
     assert tuple(matrix.head[1:]) == head
     assert matrix.rows[0][0] == first
+
+
+def test_an_argument_of_a_command_is_text_in_one_piece():
+    shown = command_line("t2t-data --problem=<b>", "Command:").html
+    assert shown == (
+        '<p class="command">Command: <span>t2t-data</span> <span>--problem=&lt;b&gt;</span></p>'
+    )
