@@ -57,6 +57,7 @@ _PROBE_STEPS = 20
 _PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
 _SCORES = {"bleu": "BLEU", "chrf": "chrF"}  # of decoded texts
 _ROWS = 8  # of each kind of sample on the report
+_OF_DATA = ("lengths", "labels", "numbers", "duplicates")  # sections on the report
 _HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
 
 
@@ -289,8 +290,10 @@ def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> flo
 
 def _write_report(target: Path, quick: _Quick, name: str) -> None:
     """Writes the page: commands, results, curves, confusion, samples, data, latency."""
+    from t2t_torch.bin.data import statistics_of
     from t2t_torch.files import write_text
     from t2t_torch.reports.baseline import read_baselines
+    from t2t_torch.reports.data_report import findings, sections_of
     from t2t_torch.reports.page import Head, document
     from t2t_torch.reports.section import Section, Table, command_line, number
     from t2t_torch.train.run_page import curves_of
@@ -317,7 +320,9 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         *_samples(quick.folder / "evaluation"),
     ]
     curves, plots = curves_of(quick.train)
-    sections += [curves, *_data_sections(name, quick.data), *_latency(quick.folder)]
+    statistics = statistics_of(registry.problem(name), quick.data, num_samples=0)
+    of_data = [section for section in sections_of(statistics) if section.name in _OF_DATA]
+    sections += [curves, *of_data, *_latency(quick.folder)]
     lines = [command_line(command) for command in quick.commands]
     sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
     known = json.loads((quick.train / "task.json").read_bytes())
@@ -327,7 +332,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
         place=str(quick.folder.resolve()),
         tiles=[(number(value), key) for key, value in list(metrics.items())[:4]],
         note="",
-        findings=[],
+        findings=findings(statistics),
         writer="t2t-quick",
     )
     write_text(target, document(head, sections, plots))
@@ -382,15 +387,6 @@ def _samples(evaluation: Path) -> Iterator[Section]:
 def _spread(rows: list[list[str]]) -> list[list[str]]:
     """Returns some rows from all parts of a list."""
     return rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
-
-
-def _data_sections(name: str, data_dir: Path) -> list[Section]:
-    from t2t_torch.bin.data import statistics_of
-    from t2t_torch.reports.data_report import sections_of
-
-    shown = ("lengths", "labels", "numbers", "duplicates")
-    statistics = statistics_of(registry.problem(name), data_dir, num_samples=0)
-    return [section for section in sections_of(statistics) if section.name in shown]
 
 
 def _latency(folder: Path) -> Iterator[Section]:

@@ -33,6 +33,7 @@ def file(tmp_path, monkeypatch, own_registry):
 def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     file, tmp_path, capsys
 ):
+    file.write_text(f"{file.read_text()}{ROWS[0]}\n")
     assert quick.main(["opinions.csv", "--minutes=1"]) == 0
     out = capsys.readouterr().out
     folder = tmp_path / "opinions_quick"
@@ -46,6 +47,7 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     for title in ("Results", "Confusion of targets", "Samples", "Curves", "Latency", "Commands"):
         assert re.search(rf"<h2[^>]*>[^<]*{title}", page), title
     assert "naive Bayes" in page
+    assert re.search(r"Worth a look.*repeats? an earlier row", page, re.DOTALL)
     assert shlex.join(commands[2])[:40] in re.sub("</?span>", "", page)
     config = json.loads((folder / "run" / "config.json").read_text())
     assert config["eval_patience"] == 3
