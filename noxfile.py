@@ -35,9 +35,12 @@ def lint(session: nox.Session) -> None:
     session.run("codespell")
 
 
-@nox.session(python=[PYTHONS[0], PYTHONS[-1]])
+@nox.session(python=["3.11", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Runs the suite of `make test` on the oldest and on the newest Python."""
+    """Runs the suite of `make test`.
+
+    Python 3.10 has onnxruntime 1.23 at most, which ends the process in a test of an empty input.
+    """
     session.install(TORCH)
     session.install("--editable", ".[dev]")
     workers = ("-n", "2", "--dist=worksteal")

@@ -43,7 +43,7 @@ def test_nested_values_are_found_by_names_with_dots(read: Any) -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ('{"a": 1,}', "column 9: no JSON: "),
+        ('{"a" 1}', "column 6: no JSON: "),
         ('{"ä": no}', "column 7: no JSON: "),
         ('{"a": 1', "column 8: no JSON: "),
         ('{"a": 1} {"a": 2}', "column 10: no JSON: Extra data"),
