@@ -71,8 +71,11 @@ def test_wandb_writes_an_offline_run_and_resumes_it(make_run, tmp_path, monkeypa
         assert logged[f"{split}/loss", step] == values["loss"]
 
 
-def test_a_tracker_that_cannot_start_is_an_error_of_the_command(make_run, monkeypatch):
+def test_a_tracker_that_cannot_start_is_an_error_of_the_command(make_run, tmp_path, monkeypatch):
     mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path / 'mlruns'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(f"file:{tmp_path / 'mlruns'}")
 
     def fail(*_, **__):
         raise mlflow.MlflowException("the server is down")
