@@ -129,7 +129,7 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         return made
     manifests = _manifests(problem, data_dir)
     rows = sum(one.splits["train"].rows for one in manifests)
-    length = max(1.0, _positions(manifests) / max(1, rows))
+    length = max(1.0, _positions(problem, data_dir) / max(1, rows))
     if not {"--train_steps", "--hparams"} & flags.keys():
         writes = "inputs" in manifests[0].features and _writes_texts(problem, data_dir)
         named = _set_of_size(named, rows, length, translates=writes)
@@ -172,7 +172,7 @@ def batches_of_epoch(problem: Problem, data_dir: Path, hparams: HParams) -> floa
     """
     manifests = _manifests(problem, data_dir)
     rows = sum(one.splits["train"].rows for one in manifests)
-    length = max(1.0, _positions(manifests) / max(1, rows))
+    length = max(1.0, _positions(problem, data_dir) / max(1, rows))
     return max(1.0, rows / _rows_of_batch(problem, hparams, length))
 
 
@@ -229,25 +229,45 @@ def _metric(problem: Problem, data_dir: Path) -> str:
     return metric if metric == "loss" or name == "targets" else f"{name}/{metric}"
 
 
+def _parts(problem: Problem) -> Sequence[Problem]:
+    """Returns the problems of a mixture, or the problem itself."""
+    return problem.components if problem.mixing_schedule is not None else [problem]
+
+
 def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
     from t2t_torch.data.manifest import Manifest
 
-    parts = problem.components if problem.mixing_schedule is not None else [problem]
-    return [Manifest.load(data_dir, part.dataset_name) for part in parts]
+    return [Manifest.load(data_dir, part.dataset_name) for part in _parts(problem)]
 
 
-def _positions(manifests: Sequence[Manifest]) -> int:
-    """Returns the number of positions of all training rows, counting their longest feature."""
-    return sum(
-        max((entry.tokens[n] for n, f in one.features.items() if f.vocab_size), default=entry.rows)
-        for one in manifests
-        for entry in (one.splits["train"],)
-    )
+def _positions(problem: Problem, data_dir: Path) -> int:
+    """Returns the number of positions of all training rows, counting their longest feature.
+
+    The characters of words have no positions of their own.
+    """
+    from t2t_torch.features.word import WordCharacters
+
+    positions = 0
+    for part, manifest in zip(_parts(problem), _manifests(problem, data_dir), strict=True):
+        characters = {
+            name
+            for name, one in part.features(data_dir).inputs.items()
+            if isinstance(one, WordCharacters)
+        }
+        entry = manifest.splits["train"]
+        counted = [
+            entry.tokens[name]
+            for name, one in manifest.features.items()
+            if one.vocab_size and name not in characters
+        ]
+        positions += max(counted, default=entry.rows)
+    return positions
 
 
 def _writes_texts(problem: Problem, data_dir: Path) -> bool:
-    parts = problem.components if problem.mixing_schedule is not None else [problem]
-    targets = (feature for part in parts for feature in part.features(data_dir).targets.values())
+    targets = (
+        feature for part in _parts(problem) for feature in part.features(data_dir).targets.values()
+    )
     return any(target.generates for target in targets)
 
 

@@ -61,6 +61,17 @@ def test_the_set_and_its_changes_follow_the_kind(kind, rows, expected, tmp_path,
     assert (chosen.hparams_set, chosen.hparams) == expected
 
 
+def test_characters_of_words_are_no_positions(tmp_path, own_registry):
+    rows = [{"text": f"the dog{n} barks", "label": "D N V"} for n in range(3000)]
+    epochs = []
+    for name, features in (("plain", {}), ("spelt", {"characters": 12})):
+        t2t.generate(
+            {**declaration(rows, "text2tags", features=features), "problem": name}, tmp_path
+        )
+        epochs.append(recommend(name, tmp_path).epochs)
+    assert epochs[0] == epochs[1]
+
+
 def test_many_short_texts_have_few_epochs(tmp_path, own_registry):
     few = [{"text": f"word{n % 97} of {n}", "label": str(n % 2)} for n in range(9_000)]
     many = [{"text": f"word{n % 97} of {n}", "label": str(n % 2)} for n in range(15_000)]
