@@ -675,7 +675,7 @@ def test_every_extra_that_is_named_exists_and_is_installed_in_the_same_way():
         text = file.read_text("utf-8")
         for group in re.findall(r"(?:\.|/source)\[([\w,]+)\]['\"]", text):
             named.setdefault(file.name, set()).update(group.split(","))
-        named.setdefault(file.name, set()).update(re.findall(r'install_extra\("(\w+)"\)', text))
+        named.setdefault(file.name, set()).update(re.findall(r"install_extra\(['\"](\w+)", text))
         for line in re.findall(r"pip install [^\n`]*t2t[-_]torch\[[^\n`]*", text):
             raise AssertionError(f"{file}: the package is installed from its source: {line}")
     unknown = {name: found - extras - {"NAME"} for name, found in named.items()}
