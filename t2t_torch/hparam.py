@@ -435,9 +435,13 @@ class ModelHParams(Params):
         False, "Inputs, targets and softmax share one embedding table."
     )
     shared_embedding: bool = hp(False, "Inputs and targets share one embedding table.")
+    shared_target_embedding_and_softmax_weights: bool = hp(
+        False, "Targets and softmax share one embedding table."
+    )
     multiply_embedding_mode: Literal["sqrt_depth", "none"] = hp(
         "sqrt_depth", "sqrt_depth: embeddings are multiplied by sqrt(hidden_size)."
     )
+    output_bias: bool = hp(False, "The softmax of a text has a bias.")
     vocab_divisor: int = hp(1, "Vocabulary sizes are rounded up to a multiple of this.", low=1)
 
 

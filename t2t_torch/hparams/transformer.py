@@ -11,8 +11,8 @@ from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 
 
-class TransformerHParams(HParams):
-    """Transformer: attention and feed-forward sublayers."""
+class TransformerLayerHParams(HParams):
+    """Transformer layers: attention and feed-forward sublayers, positions."""
 
     num_heads: int = hp(8, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(2048, "Width inside the feed-forward sublayers.", low=1)
@@ -22,13 +22,46 @@ class TransformerHParams(HParams):
     relu_dropout: float = hp(
         0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
     )
+    attention_bias: bool = hp(False, "The linear maps of attention have biases.")
+    ffn_bias: bool = hp(True, "The linear maps of feed-forward sublayers have biases.")
+    ffn_activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = hp(
+        "relu", "Activation function of feed-forward sublayers; gelu_tanh approximates gelu."
+    )
+    ffn_gated: bool = hp(
+        False, "The activation is multiplied by a second linear map of the input (GLU)."
+    )
+    pos: Literal["timing", "sinusoids", "sinusoids_interleaved", "learned", "none"] = hp(
+        "timing",
+        "Vectors added to embeddings by their position.  timing: sines, then cosines, with "
+        "tensor2tensor's frequencies; sinusoids: those of Vaswani et al. 2017; "
+        "sinusoids_interleaved: each sine before its cosine; learned: a table.",
+    )
+    position_offset: int = hp(0, "Added to each position of timing and sinusoids.", low=0)
+    max_source_positions: int = hp(
+        0,
+        "Positions of an input; later ones have the vector of the last.  0: as many as it has; "
+        "pos=learned needs a number.",
+        low=0,
+    )
+    embedding_norm: bool = hp(False, "Layer norm after embeddings and positions.")
+
+
+class TransformerHParams(TransformerLayerHParams):
+    """Transformer: encoder and decoder."""
+
     num_encoder_layers: int = hp(
         0, "Layers of the encoder.  0: num_hidden_layers.", low=0, high=10_000
     )
     num_decoder_layers: int = hp(
         0, "Layers of the decoder.  0: num_hidden_layers.", low=0, high=10_000
     )
-    pos: Literal["timing", "none"] = hp("timing", "timing: sinusoids are added to embeddings.")
+    max_target_positions: int = hp(0, "max_source_positions of the decoder.", low=0)
+    decoder_start_id: int = hp(
+        -1,
+        "Id whose embedding is the first input of the decoder.  -1: a vector of zeros, as in "
+        "tensor2tensor.",
+        low=-1,
+    )
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."
     )
@@ -81,6 +114,11 @@ class TransformerHParams(HParams):
           HParamsError: they do not; the message names the valid settings.
         """
         mode, without = self.prepend_mode, "--hparams=prepend_mode=none,encode_inputs=True"
+        if mode != "none" and self.decoder_start_id >= 0:
+            raise HParamsError(
+                f"prepend_mode={mode}: a vector of zeros is between inputs and targets. Set "
+                "--hparams=decoder_start_id=-1."
+            )
         if mode == "none":
             if features.has_inputs and not self.encode_inputs:
                 raise HParamsError(

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from t2t_torch.hparam import HParams, hp
+from t2t_torch.hparam import hp
+from t2t_torch.hparams.transformer import TransformerLayerHParams
 from t2t_torch.registry import register_hparams
 
 
-class TransformerEncoderHParams(HParams):
-    """Transformer encoder: attention and feed-forward sublayers."""
+class TransformerEncoderHParams(TransformerLayerHParams):
+    """Transformer encoder: its sizes."""
 
     num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(1024, "Width inside the feed-forward sublayers.", low=1)
-    attention_dropout: float = hp(
-        0.0, "Probability of zeroing an attention weight; training only.", low=0, below=1
-    )
-    relu_dropout: float = hp(
-        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
-    )
-    pos: Literal["timing", "none"] = hp("timing", "timing: sinusoids are added to texts.")
     use_target_space_embedding: bool = hp(
         False,
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",

@@ -34,6 +34,7 @@ from t2t_torch.layers.transformer_layer import sinusoids
 from t2t_torch.metrics.text_scores import score
 from t2t_torch.modalities.text import Embedding
 from t2t_torch.mode import Split
+from t2t_torch.params import value_text
 from t2t_torch.runtime.signature import CTRANSLATE2, Signature
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.subword import SubwordEncoder
@@ -128,8 +129,14 @@ def _misfit(loaded: Loaded) -> str | None:
         return "its outputs have no end symbol"
     if hparams.prepend_mode != "none":
         return f"prepend_mode={hparams.prepend_mode}: its decoder reads targets alone"
+    if hparams.pos not in ("timing", "none"):
+        return f"pos={hparams.pos}, where timing or none are read"
     if hparams.furthest and hparams.pos != "none":
         return f"pos={hparams.pos} and relative attention, of which it has one at a time"
+    fields = type(hparams).model_fields
+    for name in _DEFAULT:
+        if (value := getattr(hparams, name)) != fields[name].default:
+            return f"{name}={value_text(value)}, where {value_text(fields[name].default)} is read"
     if not (len(model.encoder) and len(model.decoder)):
         return "it has no layers"
     if _around(hparams) not in _PRE_NORM:
@@ -139,6 +146,14 @@ def _misfit(loaded: Loaded) -> str | None:
             "(pre-norm) or none and dan (post-norm) are read"
         )
     return None
+
+
+_DEFAULT = (
+    *("attention_bias", "ffn_bias", "ffn_activation", "ffn_gated", "position_offset"),
+    *("max_source_positions", "max_target_positions", "embedding_norm", "decoder_start_id"),
+    "output_bias",
+)
+"""Hyperparameters that only have their defaults in a converted model."""
 
 
 def _around(hparams: Any) -> tuple[str, str]:

@@ -352,16 +352,19 @@ def _largest_divisor(hidden_size: int) -> int:
 
 
 class Projections(nn.Linear):
-    """Several linear maps of one input, without biases, as one matrix product.
+    """Several linear maps of one input as one matrix product.
 
     Args:
       in_features: width of the input.
       out_features: width of each output.
       parts: number of outputs.
+      bias: True for biases.
     """
 
-    def __init__(self, in_features: int, out_features: int, parts: int) -> None:
-        super().__init__(in_features, parts * out_features, bias=False)
+    def __init__(
+        self, in_features: int, out_features: int, parts: int, *, bias: bool = False
+    ) -> None:
+        super().__init__(in_features, parts * out_features, bias=bias)
         self.parts = parts
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -386,30 +389,37 @@ class Prefix(NamedTuple):
 
 
 class SelfAttention(nn.Module):
-    """Self-attention, without biases as in tensor2tensor.
+    """Self-attention.
 
     Args:
       hidden_size: H, input and output width.
       num_heads: N.
       dropout: probability of zeroing an attention weight; TRAIN only.
       max_relative_position: maximum distance of `RelativePositions`; 0 disables them.
+      bias: True for biases of the linear maps; tensor2tensor has none.
 
     Raises:
       HParamsError: hidden_size is not a multiple of num_heads.
     """
 
     def __init__(
-        self, hidden_size: int, num_heads: int, dropout: float, max_relative_position: int = 0
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float,
+        max_relative_position: int = 0,
+        *,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         _check_heads(hidden_size, num_heads)
         self.num_heads = num_heads
-        self.query_key_value = Projections(hidden_size, hidden_size, 3)
+        self.query_key_value = Projections(hidden_size, hidden_size, 3, bias=bias)
         self.weights = AttentionWeights(dropout)
         self.relative: RelativePositions | None = None
         if max_relative_position:
             self.relative = RelativePositions(hidden_size // num_heads, max_relative_position)
-        self.output = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def _project(self, x: Tensor) -> list[Tensor]:
         """Returns queries, keys and values.  [B, T, H] -> three of [B, N, T, D]."""
@@ -518,25 +528,28 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention of one sequence to another, without biases as in tensor2tensor.
+    """Attention of one sequence to another.
 
     Args:
       hidden_size: H of both sequences.
       num_heads: N.
       dropout: probability of zeroing an attention weight; TRAIN only.
+      bias: True for biases of the linear maps; tensor2tensor has none.
 
     Raises:
       HParamsError: hidden_size is not a multiple of num_heads.
     """
 
-    def __init__(self, hidden_size: int, num_heads: int, dropout: float) -> None:
+    def __init__(
+        self, hidden_size: int, num_heads: int, dropout: float, *, bias: bool = False
+    ) -> None:
         super().__init__()
         _check_heads(hidden_size, num_heads)
         self.num_heads = num_heads
-        self.query = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.key_value = Projections(hidden_size, hidden_size, 2)
+        self.query = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.key_value = Projections(hidden_size, hidden_size, 2, bias=bias)
         self.weights = AttentionWeights(dropout)
-        self.output = nn.Linear(hidden_size, hidden_size, bias=False)
+        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Returns keys and values of the memory.  [B, S, H] -> two of [B, N, S, D]."""

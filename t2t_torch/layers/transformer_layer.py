@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
+from t2t_torch.hparams.transformer import TransformerLayerHParams
 from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
@@ -88,56 +91,64 @@ def _parse(hparams: HParams, field: str, letters: str) -> str:
 # The position-wise network between attentions.
 
 
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+
+
 class FeedForward(nn.Module):
-    """Two linear maps with a ReLU between.  Vaswani et al. 2017, section 3.3.
+    """Two linear maps with an activation function between.  Vaswani et al. 2017, section 3.3.
+
+    Gated: Dauphin et al. 2017, arXiv:1612.08083; Shazeer 2020, arXiv:2002.05202.
 
     Args:
-      hidden_size: H, in and out.
-      filter_size: F, in between.
-      dropout: probability of zeroing an activation after the ReLU; TRAIN only.
+      hparams: hidden_size, filter_size, relu_dropout (of the activations), ffn_activation,
+        ffn_gated, ffn_bias.
     """
 
-    def __init__(self, hidden_size: int, filter_size: int, dropout: float) -> None:
+    def __init__(self, hparams: TransformerLayerHParams) -> None:
         super().__init__()
-        self.inner = nn.Linear(hidden_size, filter_size)
-        self.dropout = Dropout(dropout)
-        self.outer = nn.Linear(filter_size, hidden_size)
+        size, width, bias = hparams.hidden_size, hparams.filter_size, hparams.ffn_bias
+        self.inner = nn.Linear(size, width, bias=bias)
+        if hparams.ffn_gated:
+            self.gate = nn.Linear(size, width, bias=bias)
+        self.activation = _ACTIVATIONS[hparams.ffn_activation]
+        self.gated = hparams.ffn_gated
+        self.dropout = Dropout(hparams.relu_dropout)
+        self.outer = nn.Linear(width, size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
-        return self.outer(self.dropout(self.inner(x).relu()))
+        y = self.activation(self.inner(x))
+        if self.gated:
+            y = y * self.gate(x)
+        return self.outer(self.dropout(y))
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network.  Vaswani et al. 2017, section 3.1.
 
     Args:
-      hparams: hidden_size, and what stands before and after each sublayer.
-      num_heads: N.
-      filter_size: F.
-      attention_dropout: probability of zeroing an attention weight.
-      relu_dropout: probability of zeroing a unit inside the feed-forward network.
+      hparams: sizes, dropouts, and what stands before and after each sublayer.
       max_relative_position: of `SelfAttention`.
     """
 
-    def __init__(
-        self,
-        hparams: HParams,
-        *,
-        num_heads: int,
-        filter_size: int,
-        attention_dropout: float,
-        relu_dropout: float,
-        max_relative_position: int = 0,
-    ) -> None:
+    def __init__(self, hparams: TransformerLayerHParams, max_relative_position: int = 0) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
         self.attention = SelfAttention(
-            hparams.hidden_size, num_heads, attention_dropout, max_relative_position
+            hparams.hidden_size,
+            hparams.num_heads,
+            hparams.attention_dropout,
+            max_relative_position,
+            bias=hparams.attention_bias,
         )
         self.attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(hparams.hidden_size, filter_size, relu_dropout)
+        self.feed_forward = FeedForward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -152,25 +163,84 @@ class EncoderLayer(nn.Module):
 _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
 
 
-def sinusoids(positions: Tensor, hidden_size: int) -> Tensor:
-    """Returns tensor2tensor's timing signal: sines, then cosines, not interleaved.
+def sinusoids(positions: Tensor, hidden_size: int, frequency_step: float | None = None) -> Tensor:
+    """Returns the sines, then the cosines of positions, not interleaved.
 
-    Wavelengths grow from 2 pi to 2 pi * 10,000 in a geometric row.  Vaswani et al. 2017, section
-    3.5, with the two halves side by side.
+    Wavelengths grow from 2 pi in a geometric row.  Vaswani et al. 2017, section 3.5, with the two
+    halves side by side.
 
     Args:
       positions: [...] integers, from 0.
       hidden_size: width of the signal.
+      frequency_step: logarithm of the quotient of neighbouring frequencies; default: so that the
+        last wavelength is 2 pi * 10,000, as in tensor2tensor's timing signal and in fairseq.
 
     Returns:
       [..., hidden_size] float32; an odd last channel is 0.
     """
     scales = hidden_size // 2
-    increment = math.log(_MAX_TIMESCALE) / max(scales - 1, 1)
+    if frequency_step is None:
+        frequency_step = math.log(_MAX_TIMESCALE) / max(scales - 1, 1)
     steps = torch.arange(scales, dtype=torch.float32, device=positions.device)
-    angles = positions[..., None].float() * torch.exp(steps * -increment)  # [..., scales]
+    angles = positions[..., None].float() * torch.exp(steps * -frequency_step)  # [..., scales]
     signal = torch.cat([angles.sin(), angles.cos()], dim=-1)
-    return torch.nn.functional.pad(signal, (0, hidden_size % 2))
+    return F.pad(signal, (0, hidden_size % 2))
+
+
+class Positions(nn.Module):
+    """Adds a vector to each embedding by its position; `pos` of the hyperparameters.
+
+    Args:
+      hparams: hidden_size, norm_epsilon, pos, position_offset, embedding_norm.
+      limit: number of positions; later ones have the vector of the last.  0: no limit.
+
+    Raises:
+      HParamsError: positions are learned and have no limit.
+    """
+
+    def __init__(self, hparams: TransformerLayerHParams, limit: int) -> None:
+        super().__init__()
+        self.kind, self.limit = hparams.pos, limit
+        self.offset = hparams.position_offset
+        if self.kind == "learned":
+            if not limit:
+                raise HParamsError(
+                    "pos=learned has a table of positions. Set its size: "
+                    "--hparams=max_source_positions=512,max_target_positions=512."
+                )
+            size = hparams.hidden_size
+            self.table = nn.Parameter(torch.randn(limit, size) * size**-0.5)
+        self.norm: nn.LayerNorm | None = None
+        if hparams.embedding_norm:
+            self.norm = nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon)
+
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Returns embeddings with positions, normalized if that is set.
+
+        Args:
+          x: [B, T, H].
+          positions: [T] or [B, T] integers; None: from 0.
+        """
+        if self.kind != "none":
+            if positions is None:
+                positions = torch.arange(x.size(1), device=x.device)
+            x = x + self.vectors(positions, x.size(-1))
+        return x if self.norm is None else self.norm(x)
+
+    def vectors(self, positions: Tensor, size: int) -> Tensor:
+        """Returns the vectors of positions.  [...] -> [..., size]."""
+        if self.limit:
+            positions = positions.clamp(max=self.limit - 1)
+        if self.kind == "learned":
+            return F.embedding(positions, self.table)
+        positions = positions + self.offset
+        if self.kind == "timing":
+            return sinusoids(positions, size)
+        signal = sinusoids(positions, size, 2 * math.log(_MAX_TIMESCALE) / size)
+        if self.kind == "sinusoids_interleaved":
+            halves = signal[..., : size // 2 * 2].unflatten(-1, (2, -1))
+            signal = F.pad(halves.transpose(-1, -2).flatten(-2), (0, size % 2))
+        return signal
 
 
 # The inputs of an example as one sequence: texts one after another, numbers, pictures.
@@ -203,17 +273,17 @@ class JoinInputs(nn.Module):
     Args:
       features: the problem's; all inputs are joined.
       hidden_size: H.
-      timing: whether sinusoids are added to texts.
+      positions: what is added to each text.
 
     Attributes:
       names: the inputs that have positions of their own, in their order.
       places: where the words of texts stand.
     """
 
-    def __init__(self, features: Features, hidden_size: int, *, timing: bool) -> None:
+    def __init__(self, features: Features, hidden_size: int, positions: Positions) -> None:
         super().__init__()
         inputs = features.inputs
-        self._timing = timing
+        self.positions = positions
         self._of_words = {name: f.aligned_to for name, f in inputs.items() if f.aligned_to}
         self.names = [name for name in inputs if name not in self._of_words]
         self._texts = {name for name in self.names if inputs[name].is_sequence}
@@ -261,9 +331,7 @@ class JoinInputs(nn.Module):
             if text == name:
                 words = features[word_feature].embedded
                 x = x + self.places.at_ids(name, words, x, features).to(x.dtype)
-        if not self._timing or name not in self._texts:
+        if name not in self._texts:
             return x
-        positions = features[name].positions
-        if positions is None:
-            positions = torch.arange(x.size(1), device=x.device)
-        return x + sinusoids(positions, x.size(-1))
+        joined: Tensor = self.positions(x, features[name].positions)
+        return joined

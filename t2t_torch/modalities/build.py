@@ -28,7 +28,8 @@ def build_modalities(
     """Returns a modality for each input and target, with shared embedding tables.
 
     With `shared_embedding_and_softmax_weights` all bottoms of texts and the softmax share a table,
-    with `shared_embedding` all bottoms.  A modality is built with the `hidden_size` of its side of
+    with `shared_embedding` all bottoms, with `shared_target_embedding_and_softmax_weights` those of
+    targets and the softmax.  A modality is built with the `hidden_size` of its side of
     the network: the output width of its bottom, or the input width of its top.
 
     Args:
@@ -82,6 +83,7 @@ def _text_modalities(
         if isinstance(feature, Text) and modality_of(name, feature) is TextModality
     }
     share_all = hparams.shared_embedding_and_softmax_weights
+    share_top = share_all or hparams.shared_target_embedding_and_softmax_weights
     sizes = {name: padded_size(feature, hparams) for name, feature in texts.items()}
     if (share_all or hparams.shared_embedding) and len(set(sizes.values())) > 1:
         flag = "shared_embedding_and_softmax_weights" if share_all else "shared_embedding"
@@ -112,14 +114,17 @@ def _text_modalities(
             context = context or FrozenLanguageModel(hparams.contextual_architecture, text)
             bottom = ContextualEmbedding(table, context, hparams.contextual_size)
         top = None
-        if is_target and share_all and widths[name] != width:
+        if is_target and share_top and widths[name] != width:
             raise HParamsError(
-                f"shared_embedding_and_softmax_weights=True needs vectors of one width, but those "
-                f"that are read have {width} and the softmax of {name!r} takes {widths[name]}."
+                "a shared table of embedding and softmax needs vectors of one width, but those "
+                f"that are read have {width} and the softmax of {name!r} takes {widths[name]}. Set "
+                "shared_embedding_and_softmax_weights and "
+                "shared_target_embedding_and_softmax_weights to False."
             )
         if is_target:
             sized = hparams.replace(hidden_size=widths[name])
-            top = Softmax(table.weight if share_all else embedding(text, sized).weight)
+            weight = table.weight if share_top else embedding(text, sized).weight
+            top = Softmax(weight, bias=hparams.output_bias)
         modalities[name] = TextModality(bottom, top)
     if hparams.contextual_embeddings and context is None:
         raise HParamsError("contextual_embeddings: this problem's inputs are no texts.")

@@ -70,19 +70,32 @@ class Embedding(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Output layer of logits, without a bias.
+    """Output layer of logits.
 
     Args:
       weight: [V, H]; may be shared with an embedding table.
+      bias: True for a bias.
     """
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(len(weight))) if bias else None
 
     def forward(self, hidden: Tensor) -> Tensor:
         """[..., H] -> [..., V] float32."""
-        return F.linear(hidden, self.weight).float()
+        return F.linear(hidden, self.weight, self.bias).float()
+
+    def as_product(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns hidden states and a matrix with whose product they give the logits.
+
+        [N, H] -> [N, H'] and [V, H'].
+        """
+        if self.bias is None:
+            return hidden, self.weight
+        ones = hidden.new_ones(len(hidden), 1)
+        weight = torch.cat([self.weight, self.bias[:, None]], 1)
+        return torch.cat([hidden, ones], 1), weight
 
 
 class TextModality(Modality):
@@ -108,7 +121,7 @@ class TextModality(Modality):
     def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> TextModality:
         """Creates a modality without shared tables; see `build_modalities`."""
         bottom = embedding(feature, hparams)
-        top = Softmax(embedding(feature, hparams).weight)
+        top = Softmax(embedding(feature, hparams).weight, bias=hparams.output_bias)
         return cls(bottom, top if is_target else None)
 
     def mask(self, values: Tensor) -> Tensor:
@@ -151,7 +164,7 @@ class TextModality(Modality):
         label_smoothing = objective.loss.label_smoothing_alone if objective.is_plain else None
         if label_smoothing is not None and extra.taught is None and extra.data:
             total = linear_cross_entropy(
-                rows(hidden), self._table, ids, label_smoothing, row_weights
+                *self.top.as_product(rows(hidden)), ids, label_smoothing, row_weights
             )
         else:
             taught = None if extra.taught is None else rows(extra.taught.hidden.states)

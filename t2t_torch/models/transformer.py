@@ -7,6 +7,7 @@ converted weights give identical logits (`interop/tensor2tensor.py`).
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,12 +38,13 @@ from t2t_torch.layers.transformer_layer import (
     EncoderLayer,
     FeedForward,
     JoinInputs,
+    Positions,
     Postprocess,
     Preprocess,
-    sinusoids,
 )
 from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
+from t2t_torch.text.encoder import PAD
 
 Memory = tuple[Tensor, Tensor]
 
@@ -58,18 +60,17 @@ class DecoderLayer(nn.Module):
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
         super().__init__()
         sizes = (hparams.hidden_size, hparams.num_heads, hparams.attention_dropout)
+        bias = hparams.attention_bias
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(*sizes, hparams.furthest)
+        self.attention = SelfAttention(*sizes, hparams.furthest, bias=bias)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
             self.memory_attention_before = Preprocess(hparams)
-            self.memory_attention = CrossAttention(*sizes)
+            self.memory_attention = CrossAttention(*sizes, bias=bias)
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(
-            hparams.hidden_size, hparams.filter_size, hparams.relu_dropout
-        )
+        self.feed_forward = FeedForward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(
@@ -225,16 +226,10 @@ class Transformer(T2TModel):
             if hparams.use_target_space_embedding:
                 table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
                 self.target_space = nn.Parameter(table)
-            self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
+            positions = Positions(hparams, hparams.max_source_positions)
+            self.join = JoinInputs(features, hparams.hidden_size, positions)
             self.encoder = nn.ModuleList(
-                EncoderLayer(
-                    hparams,
-                    num_heads=hparams.num_heads,
-                    filter_size=hparams.filter_size,
-                    attention_dropout=hparams.attention_dropout,
-                    relu_dropout=hparams.relu_dropout,
-                    max_relative_position=hparams.furthest,
-                )
+                EncoderLayer(hparams, hparams.furthest)
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
             self.encoder_output = Preprocess(hparams)
@@ -242,6 +237,7 @@ class Transformer(T2TModel):
             DecoderLayer(hparams, has_memory=self.has_encoder)
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
+        self.positions = Positions(hparams, hparams.max_target_positions)
         self.decoder_output = Preprocess(hparams)
         initialize(self, hparams)
 
@@ -303,12 +299,29 @@ class Transformer(T2TModel):
         memory_mask: Tensor | None,
     ) -> Tensor:
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
-        x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
-        x = self.dropout(self._with_positions(x, positions))
+        x = self.dropout(self.positions(self._shifted(targets, positions), positions))
         for layer in self.decoder:
             x = layer(x, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
+
+    def _shifted(self, targets: Tensor, positions: Tensor | None) -> Tensor:
+        """Returns embeddings shifted right by one position.  [B, T, H] -> [B, T, H]."""
+        x = nn.functional.pad(targets, (0, 0, 1, -1))
+        start = self._start_vector()
+        if start is None:
+            return x
+        if positions is None:
+            positions = torch.arange(x.size(1), device=x.device)
+        return torch.where((positions == 0)[..., None], start.to(x.dtype), x)
+
+    def _start_vector(self) -> Tensor | None:
+        """Returns the first input of the decoder, [H]; None: zeros."""
+        number = self.hparams.decoder_start_id
+        if number < 0:
+            return None
+        table: Any = self.modalities["targets"].bottom
+        return table.weight[number] * table.scale  # type: ignore[no-any-return]
 
     def _encode(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
         """Returns the output of the encoder and its mask.  [B, S, H], [B, S] bool."""
@@ -324,14 +337,6 @@ class Transformer(T2TModel):
         for layer in self.encoder:
             x = layer(x, mask)
         return self.encoder_output(x), joined.mask
-
-    def _with_positions(self, x: Tensor, positions: Tensor | None) -> Tensor:
-        """Adds the timing signal, using `positions` [B, T] of packed examples.  [B, T, H]."""
-        if self.hparams.pos == "none":
-            return x
-        if positions is None:
-            positions = torch.arange(x.size(1), device=x.device)
-        return x + sinusoids(positions, x.size(-1))
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
@@ -365,7 +370,7 @@ class Transformer(T2TModel):
         there = nn.functional.pad(padding_mask(ids), (1, 0), value=True)  # [B, 1 + S]
         mask = attend_to(there) if self._sees_inputs_whole else None
         x = nn.functional.pad(self._embedded(ids), (0, 0, 1, 0))
-        x = self.dropout(self._with_positions(x, None))
+        x = self.dropout(self.positions(x))
         prefixes = []
         for i, layer in enumerate(self.decoder):
             memory = memories[i] if memories else None
@@ -382,7 +387,11 @@ class Transformer(T2TModel):
         if state.prefixes:  # a row's own inputs end where they end
             lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]
             positions = lengths[:, None] + positions
-        x = self._with_positions(self._embedded(ids[:, None]), positions)  # [R, 1, H]
+        x = self._embedded(ids[:, None])  # [R, 1, H]
+        start = self._start_vector()
+        if start is not None:
+            x = torch.where((ids == PAD)[:, None, None], start.to(x.dtype), x)
+        x = self.positions(x, positions)
         for i, layer in enumerate(self.decoder):
             memory = state.memories[i] if state.memories else None
             prefix = state.prefixes[i] if state.prefixes else None

@@ -21,6 +21,7 @@ from t2t_torch.layers.transformer_layer import (
     EncoderLayer,
     Joined,
     JoinInputs,
+    Positions,
     Preprocess,
 )
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
@@ -38,17 +39,12 @@ class TransformerEncoder(T2TModel):
 
     def __init__(self, hparams: TransformerEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.join = JoinInputs(features, hparams.hidden_size, timing=hparams.pos == "timing")
+        self.join = JoinInputs(
+            features, hparams.hidden_size, Positions(hparams, hparams.max_source_positions)
+        )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.encoder = nn.ModuleList(
-            EncoderLayer(
-                hparams,
-                num_heads=hparams.num_heads,
-                filter_size=hparams.filter_size,
-                attention_dropout=hparams.attention_dropout,
-                relu_dropout=hparams.relu_dropout,
-            )
-            for _ in range(hparams.num_hidden_layers)
+            EncoderLayer(hparams) for _ in range(hparams.num_hidden_layers)
         )
         self.encoder_output = Preprocess(hparams)
         if hparams.use_target_space_embedding:

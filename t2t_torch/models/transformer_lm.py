@@ -7,7 +7,6 @@ Generative Pre-Training".
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
 from t2t_torch.layers.pooling import causal, same_segment
@@ -36,12 +35,12 @@ class TransformerLm(Transformer):
         mask = None
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
-        x = nn.functional.pad(targets, (0, 0, 1, -1))  # shifted right by a zero vector
+        x = self._shifted(targets, features["targets"].positions)
         before = features["targets"].before
         if before is not None:
             first = self.embed("targets", before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
-        x = self.dropout(self._with_positions(x, features["targets"].positions))
+        x = self.dropout(self.positions(x, features["targets"].positions))
         for layer in self.decoder:
             x = layer(x, mask, None, None)
         return {"targets": Hidden(self.decoder_output(x))}

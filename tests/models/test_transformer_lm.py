@@ -40,7 +40,7 @@ def test_a_block_of_a_stream_is_a_text_that_begins_with_the_token_before_it():
     found = model(batch).logits["targets"]
     table = model.modalities["targets"]
     x = table.bottom(IDS[:, 3:-1])  # the first is read where a text has a zero vector
-    x = model._with_positions(x, None)
+    x = model.positions(x)
     for layer in model.decoder:
         x = layer(x, None, None, None)
     torch.testing.assert_close(found, table.top(model.decoder_output(x)))
