@@ -29,6 +29,7 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
+from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import load_subwords
 
 if TYPE_CHECKING:
@@ -217,6 +218,8 @@ class TextProblem(Problem):
             return TokenEncoder.load(path, replace_oov=UNKNOWN_WORD, lower_case=lower_case)
         if path.suffix == ".symbols":
             return CharacterEncoder.load(path)
+        if path.suffix == ".pieces":
+            return PieceEncoder.load(path)
         return load_subwords(path)
 
     def text_features(self, fields: Iterable[str], directory: Path) -> dict[str, Text]:
@@ -226,7 +229,8 @@ class TextProblem(Problem):
         for field in fields:
             file = self.vocabularies.get(field) if self.vocabularies else self.vocab_filename
             if file not in made:
-                made[file] = Text(self.encoder_of(field, directory))
+                encoder = self.encoder_of(field, directory)
+                made[file] = Text(encoder, add_eos=encoder.add_eos)
             features[field] = made[file]
         return features
 

@@ -10,6 +10,7 @@ import torch
 import t2t_torch
 from t2t_torch import registry, testing
 from t2t_torch.decode.evaluation import evaluate_ensemble
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError, UsageError
@@ -189,7 +190,7 @@ def test_chains_of_tags_go_to_the_device_of_the_models():
 def test_search_reorders_the_states_of_all():
     (model,) = writers(1)
     limits = torch.tensor([6, 6])
-    options = {"max_lengths": limits, "beam_size": 3, "alpha": 0.6}
+    options = {"max_lengths": limits, "beam_size": 3, "policy": BeamPolicy(0.6)}
     twice = Ensemble([model, model])
     found = beam_search(twice.step, twice.encode(BATCH), **options)
     expected = beam_search(model.step, model.encode(BATCH), **options)

@@ -38,7 +38,12 @@ class ImportFlags(Settings):
     labels: tuple[str, ...] = hp(
         (), "Names of the classes, in the order of their numbers; default: the numbers."
     )
-    checkpoint: str = hp("", "Name or step of the checkpoint; default: the newest.")
+    checkpoint: str = hp("", "Name or step of the checkpoint; default: the newest, or the best.")
+    subwords: tuple[str, ...] = hp(
+        (),
+        "Subword models of inputs and targets, sentencepiece models or BPE codes: INPUTS,TARGETS, "
+        "or one file for both; default: those beside the checkpoint.",
+    )
     decode_hparams: str = hp(
         "", 'Decoding settings of the new run: "beam_size=4,alpha=0.6"; default: the old ones.'
     )
@@ -83,6 +88,7 @@ def run() -> ImportReport:
         data_dir=Path(_flag("data_dir")) if _flag("data_dir") else None,
         labels=tuple(_flag("labels")),
         checkpoint=_flag("checkpoint"),
+        subwords=tuple(_flag("subwords")),
         decode_hparams=_flag("decode_hparams"),
     )
     verification = None

@@ -1,13 +1,13 @@
 """One step of a beam search, as functions of tensors; `search.py` has the loop.
 
-The rules are tensor2tensor's (utils/beam_search.py).  Exported graphs contain these functions,
+`policies.py` has the rules by which hypotheses end.  Exported graphs contain these functions,
 too: none of them branches on the values of a tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import DecodeError
 from t2t_torch.text.encoder import PAD
+
+if TYPE_CHECKING:
+    from t2t_torch.decode.policies import BeamPolicy
 
 _CACHED_ROWS = 128  # rows whose log-probabilities fit into a processor's cache
 _BLOCK = 64  # ids
@@ -59,11 +62,6 @@ class Candidates(NamedTuple):
     scores: Tensor  # [R, C]
 
 
-def length_penalty(length: Tensor, alpha: float) -> Tensor:
-    """Returns the divisor of a log-probability.  Wu et al. 2016, section 7, equation 14."""
-    return torch.pow((5.0 + length) / 6.0, alpha)
-
-
 def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
     """Returns a beam with one active place per row; the others are too improbable to win."""
     batch_size, device = max_lengths.size(0), max_lengths.device
@@ -81,64 +79,52 @@ def first_beam(max_lengths: Tensor, prefix: Tensor, beam_size: int) -> Beam:
     )
 
 
-def is_done(beam: Beam, length: int | Tensor, alpha: float, *, stop_early: bool) -> Tensor:
-    """Returns [R] True for rows at their limit or whose active hypotheses cannot enter the result.
-
-    An active hypothesis can at best keep its log-probability and reach the limit, where the penalty
-    is largest.
-    """
-    best_possible = beam.alive_log_probs[:, 0] / length_penalty(beam.limits.float(), alpha)
-    to_beat = beam.ended_scores[:, 0 if stop_early else -1]
-    return (to_beat > best_possible) | (beam.limits <= length)
-
-
 def candidates_of(
     logits: Tensor,
     beam: Beam,
     length: int | Tensor,
-    alpha: float,
-    candidates_per_beam: int,
+    policy: BeamPolicy,
     forbid: Callable[[Tensor, slice], None] | None = None,
 ) -> Candidates:
-    """Returns the best candidates_per_beam * K continuations of each row: `best_of`, from logits.
+    """Returns the best `policy.per_place` * K continuations of each row: `best_of`, from logits.
 
     Args:
       logits: [R * K, V]; or only those of the first place of each row, [R, V], with at least that
         many ids.
       beam: beam before the step.
       length: ids so far, without the first `PAD`.
-      alpha: exponent of the length penalty.
-      candidates_per_beam: continuations considered per place.
+      policy: rules of the search.
       forbid: sets banned ids to minus infinity; called with log-probabilities of a slice of rows of
         the logits, and the slice.
     """
+    beam_size = beam.alive_log_probs.size(1)
     if torch.compiler.is_exporting():
-        return best_of(logits.float().log_softmax(-1), beam, length, alpha, candidates_per_beam)
-    count = candidates_per_beam * beam.alive_log_probs.size(1)
+        limits = beam.limits.unsqueeze(1).expand(-1, beam_size).flatten()
+        return best_of(policy.log_probs(logits, length, limits), beam, length, policy)
+    count = policy.per_place * beam_size
+    limits = beam.limits.repeat_interleave(len(logits) // len(beam.limits))
     # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
     size = _CACHED_ROWS if logits.device.type == "cpu" else len(logits)
     candidates = []
     for first in range(0, len(logits), size):
         part = slice(first, first + size)
-        of_part = logits[part].float().log_softmax(-1)
+        of_part = policy.log_probs(logits[part], length, limits[part])
         if forbid is not None:
             forbid(of_part, part)
         candidates.append(_highest(of_part, count))
     log_probs, ids = (torch.cat(parts) for parts in zip(*candidates, strict=True))
-    return _ranked(log_probs, ids, beam, length, alpha, count)
+    return _ranked(log_probs, ids, beam, length, policy)
 
 
-def best_of(
-    log_probs: Tensor, beam: Beam, length: int | Tensor, alpha: float, candidates_per_beam: int
-) -> Candidates:
-    """Returns the best candidates_per_beam * K continuations of each row.
+def best_of(log_probs: Tensor, beam: Beam, length: int | Tensor, policy: BeamPolicy) -> Candidates:
+    """Returns the best `policy.per_place` * K continuations of each row.
 
     Each place provides as many as the row needs in total, so none is missed.  Ties are resolved by
     the lower place, then the lower id, as in tensor2tensor: the candidates are in that order before
     a stable sort.
     """
-    count = candidates_per_beam * beam.alive_log_probs.size(1)
-    return _ranked(*_highest(log_probs, count), beam, length, alpha, count)
+    count = policy.per_place * beam.alive_log_probs.size(1)
+    return _ranked(*_highest(log_probs, count), beam, length, policy)
 
 
 def _highest(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -151,14 +137,15 @@ def _highest(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _ranked(
-    log_probs: Tensor, ids: Tensor, beam: Beam, length: int | Tensor, alpha: float, count: int
+    log_probs: Tensor, ids: Tensor, beam: Beam, length: int | Tensor, policy: BeamPolicy
 ) -> Candidates:
-    """Returns each row's best `count` continuations among those of its places, [R * K, width]."""
+    """Returns each row's best continuations among those of its places, [R * K, width]."""
     num_rows, width = beam.alive_log_probs.size(0), ids.size(-1)
+    count = policy.per_place * beam.alive_log_probs.size(1)
     log_probs = log_probs.view(num_rows, -1, width)  # [R, K or 1, width]
     log_probs = log_probs + beam.alive_log_probs[:, : log_probs.size(1)].unsqueeze(-1)
     lengths = torch.as_tensor(length, dtype=torch.float32, device=log_probs.device)
-    penalty = length_penalty(lengths + 1.0, alpha)
+    penalty = policy.penalty(lengths + 1.0)
     scores = log_probs.flatten(1) / penalty  # [R, K * width]
     scores, order = scores.sort(dim=-1, descending=True, stable=True)
     scores, order = scores[:, :count], order[:, :count]
@@ -233,32 +220,6 @@ def _lowest_of_equals(log_probs: Tensor, values: Tensor, ids: Tensor) -> Tensor:
     return torch.where(above, ids, equals[places.clamp(min=0)])
 
 
-def grow(beam: Beam, candidates: Candidates, eos: int) -> tuple[Beam, Tensor]:
-    """Returns the beam one id later, and parents [R, K]: the places that active ones continue."""
-    beam_size = beam.alive_log_probs.size(1)
-    ends = candidates.ids == eos
-    ids = torch.cat(
-        [_gather_ids(beam.alive_ids, candidates.parents), candidates.ids.unsqueeze(-1)], -1
-    )  # [R, C, t + 1]
-    alive_scores = candidates.scores + ends * NO_SCORE
-    alive = alive_scores.sort(dim=-1, descending=True, stable=True).indices[:, :beam_size]
-    # An ended hypothesis is never continued, not even in a vocabulary too small for other
-    # continuations, where T2T continues it.
-    alive_log_probs = candidates.log_probs + ends * NO_SCORE
-    ended_scores = torch.cat([beam.ended_scores, candidates.scores + ~ends * NO_SCORE], 1)
-    ended_scores, ended = ended_scores.sort(dim=-1, descending=True, stable=True)
-    ended_ids = torch.cat([_pad_one(beam.ended_ids), ids], 1)  # [R, K + C, t + 1]
-    grown = Beam(
-        rows=beam.rows,
-        limits=beam.limits,
-        alive_ids=_gather_ids(ids, alive),
-        alive_log_probs=alive_log_probs.gather(1, alive),
-        ended_ids=_gather_ids(ended_ids, ended[:, :beam_size]),
-        ended_scores=ended_scores[:, :beam_size],
-    )
-    return grown, candidates.parents.gather(1, alive)
-
-
 def force(beam: Beam, grown: Beam, parents: Tensor, ids: Tensor) -> tuple[Beam, Tensor]:
     """Undoes the growth of rows that are still inside their prefix, and appends its next id.
 
@@ -274,18 +235,18 @@ def force(beam: Beam, grown: Beam, parents: Tensor, ids: Tensor) -> tuple[Beam, 
     settled = grown._replace(
         alive_ids=torch.where(place, forced_ids, grown.alive_ids),
         alive_log_probs=torch.where(row, beam.alive_log_probs, grown.alive_log_probs),
-        ended_ids=torch.where(place, _pad_one(beam.ended_ids), grown.ended_ids),
+        ended_ids=torch.where(place, pad_one(beam.ended_ids), grown.ended_ids),
         ended_scores=torch.where(row, beam.ended_scores, grown.ended_scores),
     )
     return settled, torch.where(row, torch.arange(beam_size, device=parents.device), parents)
 
 
-def _gather_ids(ids: Tensor, places: Tensor) -> Tensor:
+def gather_ids(ids: Tensor, places: Tensor) -> Tensor:
     """Returns the ids at these places.  [R, K, t] by [R, C] -> [R, C, t]."""
     return ids.gather(1, places.unsqueeze(-1).expand(-1, -1, ids.size(-1)))
 
 
-def _pad_one(ids: Tensor) -> Tensor:
+def pad_one(ids: Tensor) -> Tensor:
     """Appends PAD.  [R, K, t] -> [R, K, t + 1]."""
     return F.pad(ids, (0, 1), value=PAD)
 

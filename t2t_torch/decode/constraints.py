@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from t2t_torch.decode.beam import NO_SCORE, Beam, Candidates, length_penalty, likeliest_of
+from t2t_torch.decode.beam import NO_SCORE, Beam, Candidates, likeliest_of
 from t2t_torch.decode.hparam import SearchHParams
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.features import Text
 from t2t_torch.layers.attention import Attended, Attending
@@ -197,7 +198,7 @@ class Constraints:
         scores.copy_(torch.where(stuck.unsqueeze(1) & urgent, original, scores))
 
     def candidates(
-        self, scores: Tensor, progress: Progress, beam: Beam, length: int, alpha: float
+        self, scores: Tensor, progress: Progress, beam: Beam, length: int, policy: BeamPolicy
     ) -> Candidates:
         """Returns K continuations that do not end and K that end, [R, 2 K]; see `candidates_of`.
 
@@ -206,7 +207,7 @@ class Constraints:
           progress: progress of the N = R * K hypotheses.
           beam: beam of R rows.
           length: number of ids so far.
-          alpha: exponent of the length penalty.
+          policy: rules of the search.
         """
         num_rows, beam_size = beam.alive_log_probs.shape
         width = min(scores.size(1), 2 * beam_size + progress.wanted.size(1))
@@ -214,7 +215,7 @@ class Constraints:
         needed = _needed_after(progress, ids).view(num_rows, -1)
         candidate_scores = scores.gather(1, ids).view(num_rows, beam_size, width)
         candidate_scores = candidate_scores + beam.alive_log_probs.unsqueeze(-1)
-        penalty = length_penalty(candidate_scores.new_full((), length + 1.0), alpha)
+        penalty = policy.penalty(candidate_scores.new_full((), length + 1.0))
         ids, candidate_scores = ids.view(num_rows, -1), candidate_scores.flatten(1) / penalty
         # Sort by bank, impossible ones last; then by score; then by index.
         possible = ~torch.isneginf(candidate_scores)

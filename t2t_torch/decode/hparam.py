@@ -18,9 +18,13 @@ from t2t_torch.params import Params, hp
 # Settings for search and sampling: the base class of `DecodeHParams`.
 
 
-_ROUNDING = 1e-9  # 0.7 * 10 is slightly more than 7
+ROUNDING = 1e-9
+"""Added before a product is rounded down: 0.7 * 10 is slightly less or more than 7."""
 
-OF_SEARCH = ("beam_size", "alpha", "coverage_penalty", "num_beam_groups", "diversity_strength")
+OF_SEARCH = (
+    *("beam_size", "alpha", "coverage_penalty", "num_beam_groups", "diversity_strength"),
+    *("length_offset", "length_scale", "early_stopping"),
+)
 """Settings for search, not read by sampling."""
 
 OF_DRAWS = (
@@ -53,6 +57,24 @@ class SearchHParams(Params):
         high=1000,
     )
     alpha: float = hp(0.6, "Exponent of the length penalty; larger favours longer outputs.", low=0)
+    length_offset: float = hp(
+        5.0,
+        "A of the length penalty ((A + length) / B)^alpha, the divisor of log-probabilities.  5 in "
+        "tensor2tensor, 0 in fairseq, Hugging Face and Sockeye, 1 in OpenNMT-py.",
+        low=0,
+    )
+    length_scale: float = hp(
+        6.0, "B of the length penalty.  6 in tensor2tensor, 1 in other libraries.", above=0
+    )
+    search_rules: Literal["tensor2tensor", "fairseq", "huggingface", "opennmt", "sockeye"] = hp(
+        "tensor2tensor",
+        "Library by whose rules a hypothesis ends and a search stops; see docs/how_to/decoding.md.",
+    )
+    early_stopping: Literal["auto", "true", "false", "never"] = hp(
+        "auto",
+        "search_rules huggingface: early_stopping of generate, false by default; sockeye: true for "
+        "--beam-search-stop first.",
+    )
     coverage_penalty: float = hp(
         0.0,
         "Beta of Wu et al. 2016, equation 14: what a hypothesis that ends loses for each word of "
@@ -109,6 +131,15 @@ class SearchHParams(Params):
         low=0,
         high=1_000_000,
     )
+    extra_length_ratio: float = hp(
+        0.0,
+        "Tokens that an output may be longer, as a part of its input's length, with extra_length.",
+        low=-1,
+        high=1000,
+    )
+    max_length: int = hp(
+        0, "Tokens that an output has at most, end symbol included.  0: no such limit.", low=0
+    )
     force_decode_length: bool = hp(
         False, "extra_length alone is the limit, whatever the input's length."
     )
@@ -150,7 +181,7 @@ class SearchHParams(Params):
 
     def least_length(self, length: int) -> int:
         """Returns the minimum number of tokens of an output, for an input of this length."""
-        return max(self.min_length, math.ceil(self.min_length_ratio * length - _ROUNDING))
+        return max(self.min_length, math.ceil(self.min_length_ratio * length - ROUNDING))
 
     def limit(self, length: int, *, has_inputs: bool = True) -> int:
         """Returns the maximum number of tokens of an output, including its prefix.
@@ -161,10 +192,16 @@ class SearchHParams(Params):
         """
         if not has_inputs:
             return length + self.extra_length
-        most = self.extra_length + (0 if self.force_decode_length else length)
+        most = math.floor(self.input_length_factor * length + self.extra_length + ROUNDING)
+        most = min(most, self.max_length) if self.max_length else most
         if not self.max_length_ratio:
             return most
-        return min(most, max(1, math.floor(self.max_length_ratio * length + _ROUNDING)))
+        return min(most, max(1, math.floor(self.max_length_ratio * length + ROUNDING)))
+
+    @property
+    def input_length_factor(self) -> float:
+        """Factor of the input's length in the limit of outputs; `extra_length` is added."""
+        return 0.0 if self.force_decode_length else 1.0 + self.extra_length_ratio
 
     def check_beam(self, vocab_size: int) -> None:
         """Checks that the vocabulary is large enough for the beam.
@@ -208,13 +245,30 @@ class SearchHParams(Params):
             )
         if self.beam_size == 1:
             # alpha=0 is the score of one hypothesis: its log-probability.
-            of_beams = ("coverage_penalty", "alpha") if self.alpha else ("coverage_penalty",)
+            of_beams: tuple[str, ...] = ("coverage_penalty",)
+            if self.alpha:
+                of_beams += ("alpha", "length_offset", "length_scale")
             self._refuse(
                 of_beams,
                 f"{source}: beam_size=1 compares no hypotheses, so it does not read",
                 "Leave it out, or set a wider beam.",
             )
+        if self.search_rules not in ("huggingface", "sockeye"):
+            self._refuse(
+                ("early_stopping",),
+                f"{source}: search_rules={self.search_rules} does not read",
+                "Leave it out.",
+            )
+        if self.search_rules == "sockeye" and self.early_stopping == "never":
+            raise HParamsError(
+                f"{source}: early_stopping=never: search_rules=sockeye reads true and false."
+            )
         if self.force_decode_length:
+            self._refuse(
+                ("extra_length_ratio",),
+                f"{source}: force_decode_length=true does not read",
+                "Leave it out.",
+            )
             self._check_least(f"{source}: force_decode_length=true")
         if 0 < self.max_length_ratio < self.min_length_ratio:
             raise HParamsError(
@@ -229,7 +283,10 @@ class SearchHParams(Params):
           HParamsError: one is set, or the minimum length of outputs exceeds their maximum.
         """
         self._refuse(
-            ("min_length_ratio", "max_length_ratio", "coverage_penalty"),
+            (
+                *("min_length_ratio", "max_length_ratio", "coverage_penalty"),
+                *("extra_length_ratio", "max_length"),
+            ),
             f"{source}: a language model has no inputs, so it does not read",
             "Leave it out; min_length and extra_length count tokens.",
         )
@@ -242,7 +299,10 @@ class SearchHParams(Params):
           HParamsError: one is set.
         """
         self._refuse(
-            ("sampling_method", "max_length_ratio", "diversity_strength", *OF_RULES),
+            (
+                *("sampling_method", "max_length_ratio", "diversity_strength", "search_rules"),
+                *("extra_length_ratio", "max_length", *OF_RULES),
+            ),
             f"{source}: trees are searched for by the rules of trees, which do not read",
             "Leave it out; for several trees of a sentence:  return_beams=true",
         )
@@ -329,6 +389,8 @@ class DecodeHParams(SearchHParams):
         {
             **dict.fromkeys(("beam", "beams", "num_beams", "beam_width"), "beam_size"),
             **dict.fromkeys(("length_penalty", "lenpen"), "alpha"),
+            **dict.fromkeys(("max_len_b",), "extra_length"),
+            **dict.fromkeys(("max_new_tokens", "max_output_length"), "max_length"),
             **dict.fromkeys(("temperature", "temp"), "sampling_temp"),
             **dict.fromkeys(("top_k", "topk"), "sampling_keep_top_k"),
             **dict.fromkeys(("nbest", "num_return_sequences"), "return_beams"),

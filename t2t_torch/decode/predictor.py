@@ -15,6 +15,7 @@ from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.constraints import Request, RequestMaker, read_constraints
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
 from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligned
 from t2t_torch.distributed.precision import autocast
@@ -295,9 +296,7 @@ class Predictor:
                 model.encode({name: ids}),
                 max_lengths=limits,
                 beam_size=hparams.beam_size,
-                alpha=0.0 if hparams.beam_size == 1 else hparams.alpha,
-                stop_early=not hparams.return_beams,
-                candidates_per_beam=1 if hparams.beam_size == 1 else 2,
+                policy=policy_of(hparams),
                 prefix=prefix,
                 rules=rules_of(hparams, inputs, device, go_on=not has_inputs),
             )

@@ -1,8 +1,8 @@
 """Beam search and sampling over a model's `step`, and the constraints that both apply.
 
-The rules are tensor2tensor's (utils/beam_search.py), with one difference: a row whose result is
-certain leaves the batch at once.  A row's result depends on that row alone, and the work shrinks
-with every finished row.  docs/how_to/from_tensor2tensor.md describes the consequences.
+The rules are those of `policies.py`, tensor2tensor's by default, with one difference: a row whose
+result is certain leaves the batch at once.  A row's result depends on that row alone, and the work
+shrinks with every finished row.  docs/how_to/from_tensor2tensor.md describes the consequences.
 """
 
 from __future__ import annotations
@@ -27,9 +27,6 @@ from t2t_torch.decode.beam import (
     candidates_of,
     first_beam,
     force,
-    grow,
-    is_done,
-    length_penalty,
 )
 from t2t_torch.decode.constraints import (
     Constraints,
@@ -47,6 +44,7 @@ from t2t_torch.decode.constraints import (
     add_taken,
 )
 from t2t_torch.decode.hparam import SearchHParams
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.errors import DecodeError
 from t2t_torch.model import State
 from t2t_torch.pipeline.plan import uniform
@@ -120,20 +118,20 @@ class SearchConstraints:
         if self._diversity is not None:
             self._diversity.reorder(index)
 
-    def done(self, beam: Beam, length: int, alpha: float, *, stop_early: bool) -> Tensor:
+    def done(self, beam: Beam, length: int, policy: BeamPolicy) -> Tensor:
         """Returns the finished rows, [R] bool: groups of an input finish together."""
         if self._diversity is None:
-            return is_done(beam, length, alpha, stop_early=stop_early)
+            return policy.done(beam, length)
         likeliest_first = beam.alive_log_probs.sort(dim=1, descending=True).values
         beam = beam._replace(alive_log_probs=likeliest_first)
-        return self._diversity.all_done(is_done(beam, length, alpha, stop_early=stop_early))
+        return self._diversity.all_done(policy.done(beam, length))
 
     def united(self, beam: Beam) -> Beam:
         """Returns a beam as in a search without constraints: one row per input."""
         return beam if self._diversity is None else self._diversity.united(beam)
 
     def grow(
-        self, logits: Tensor, beam: Beam, length: int, alpha: float, candidates_per_beam: int
+        self, logits: Tensor, beam: Beam, length: int, policy: BeamPolicy
     ) -> tuple[Beam, Tensor]:
         """Returns the beam one id later, and parents [R, K]: the place that each continues.
 
@@ -141,8 +139,7 @@ class SearchConstraints:
           logits: [R * K, V]; or as in `candidates_of` if not `tells_places_apart`.
           beam: previous beam.
           length: ids so far, without the first `PAD`.
-          alpha: exponent of the length penalty.
-          candidates_per_beam: continuations considered per place.
+          policy: rules of the search.
         """
         if not self.tells_places_apart:
             places = len(logits) // len(beam.rows)
@@ -152,21 +149,23 @@ class SearchConstraints:
             def forbid(scores: Tensor, part: slice) -> None:
                 self.forbid(scores, Written(ids[part], rows[part]))
 
-            best = candidates_of(logits, beam, length, alpha, candidates_per_beam, forbid)
-            grown, parents = grow(beam, best, EOS)
+            best = candidates_of(logits, beam, length, policy, forbid)
+            grown, parents = policy.grow(beam, best)
             return _without_dead(grown), parents
         beam_size, diversity = beam.alive_ids.size(1), self._diversity
-        at = _At(length, alpha, candidates_per_beam)
-        log_probs = logits.float().log_softmax(-1).unflatten(0, (-1, self.groups, beam_size))
+        at = _At(length, policy)
+        limits = beam.limits.repeat_interleave(beam_size * self.groups)
+        log_probs = policy.log_probs(logits, length, limits)
+        log_probs = log_probs.unflatten(0, (-1, self.groups, beam_size))
         if diversity is None:
-            grown, parents = grow(beam, self._best(log_probs.flatten(0, 2), beam, 0, at), EOS)
+            grown, parents = policy.grow(beam, self._best(log_probs.flatten(0, 2), beam, 0, at))
             return _without_dead(grown), parents
         taken = log_probs.new_zeros(log_probs.size(0), log_probs.size(-1))
         groups, places, added = [], [], []
         for number in range(self.groups):
             part, scores = diversity.group(beam, number), log_probs[:, number].flatten(0, 1)
             best = self._best(scores, part, number, at, diversity.less(taken, beam, number))
-            grown, parents = grow(part, best, EOS)
+            grown, parents = policy.grow(part, best)
             groups.append(_without_dead(grown))
             places.append(parents)
             added.append(diversity.strength * taken.gather(1, grown.alive_ids[:, :, -1]))
@@ -231,25 +230,24 @@ class SearchConstraints:
             ).flatten(0, 1)
             chosen_from = beam._replace(alive_log_probs=beam.alive_log_probs - less.places)
         if self._constraints is not None and progress is not None:
-            best = self._constraints.candidates(scores, progress, chosen_from, at.length, at.alpha)
+            best = self._constraints.candidates(scores, progress, chosen_from, at.length, at.policy)
         else:
-            best = best_of(scores, chosen_from, at.length, at.alpha, at.candidates_per_beam)
+            best = best_of(scores, chosen_from, at.length, at.policy)
         if less is None:
             return best
         index = best.parents * log_probs.size(-1) + best.ids
         own = log_probs.view(len(beam.rows), -1).gather(1, index)
         own = own + beam.alive_log_probs.gather(1, best.parents)
         own = own.masked_fill(torch.isneginf(best.log_probs), -torch.inf)
-        ended = own / length_penalty(own.new_full((), at.length + 1.0), at.alpha)
+        ended = own / at.policy.penalty(own.new_full((), at.length + 1.0))
         return best._replace(log_probs=own, scores=torch.where(best.ids == EOS, ended, best.scores))
 
 
 class _At(NamedTuple):
-    """Position and scoring settings of a search."""
+    """Position and rules of a search."""
 
     length: int
-    alpha: float
-    candidates_per_beam: int
+    policy: BeamPolicy
 
 
 def _let_end(scores: Tensor, ends: Tensor) -> None:
@@ -312,9 +310,7 @@ def beam_search(
     *,
     max_lengths: Tensor,
     beam_size: int,
-    alpha: float = 0.0,
-    stop_early: bool = True,
-    candidates_per_beam: int = 2,
+    policy: BeamPolicy | None = None,
     prefix: Tensor | None = None,
     eos: int = EOS,
     rules: SearchConstraints | None = None,
@@ -326,10 +322,7 @@ def beam_search(
       state: the model's state of B rows, one per input.
       max_lengths: [B] int64, the most ids of each row, end symbol and prefix included.
       beam_size: K, hypotheses kept per row.
-      alpha: exponent of the length penalty; at least 0.
-      stop_early: True to finish a row when its best hypothesis is certain, instead of all K.
-      candidates_per_beam: continuations considered per place.  2 suffice to keep K unfinished
-        hypotheses in any case; with 1 and a beam of 1 the search is greedy.
+      policy: rules of the search; default: tensor2tensor's, without a length penalty.
       prefix: [B, P] int64, ids that each row must begin with, padded with PAD.  They count as
         length and add nothing to the log-probability.
       eos: the id that ends a hypothesis, except inside a prefix; `EOS` if there are constraints.
@@ -338,6 +331,7 @@ def beam_search(
     Returns:
       Hypotheses of the B rows, in order; DecodeError if the logits are not finite numbers.
     """
+    policy = policy or BeamPolicy()
     if prefix is None:
         prefix = max_lengths.new_zeros(max_lengths.size(0), 0)
     prefix_lengths = (prefix != PAD).sum(1)  # [B]
@@ -349,7 +343,7 @@ def beam_search(
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
-        done = done_of(beam, length, alpha, stop_early=stop_early)
+        done = done_of(beam, length, policy)
         going = (~done).nonzero().flatten()  # the only device synchronization in a step
         if leaving := going.numel() < done.numel():
             done_beams.append(beam.select(done.nonzero().flatten()))
@@ -361,8 +355,8 @@ def beam_search(
             state = _reordered(state, index, rules)
         logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
         if places < beam_size:
-            logits, state, places = _spread(logits, state, beam_size, candidates_per_beam)
-        grown, parents = grow_by_one(logits, beam, length, alpha, candidates_per_beam)
+            logits, state, places = _spread(logits, state, beam_size, policy)
+        grown, parents = grow_by_one(logits, beam, length, policy)
         if length < prefix.size(1):
             grown, parents = force(beam, grown, parents, prefix[beam.rows, length])
         beam, length = grown, length + 1
@@ -373,7 +367,7 @@ def _as_ruled(
 ) -> tuple[Callable[..., Tensor], Callable[..., tuple[Beam, Tensor]]]:
     """Returns a function for finished rows and a function that extends a beam by an id."""
     if rules is None:
-        return is_done, functools.partial(_grow, eos=eos)
+        return _done, functools.partial(_grow, eos=eos)
     return rules.done, rules.grow
 
 
@@ -402,13 +396,13 @@ def _begin(
 
 
 def _spread(
-    logits: Tensor, state: Any, beam_size: int, candidates_per_beam: int
+    logits: Tensor, state: Any, beam_size: int, policy: BeamPolicy
 ) -> tuple[Tensor, Any, int]:
     """Returns logits, state and places of a step after which the K hypotheses of a row differ.
 
     The logits stay those of one place, [R, V], if its ids provide enough continuations.
     """
-    if logits.size(-1) < candidates_per_beam * beam_size:
+    if logits.size(-1) < policy.per_place * beam_size:
         logits = logits.repeat_interleave(beam_size, 0)
     return logits, state.expand(beam_size), beam_size
 
@@ -419,10 +413,14 @@ def _reordered(state: Any, index: Tensor, rules: SearchConstraints | None) -> An
     return state.reorder(index.flatten())
 
 
+def _done(beam: Beam, length: int, policy: BeamPolicy) -> Tensor:
+    return policy.done(beam, length)
+
+
 def _grow(
-    logits: Tensor, beam: Beam, length: int, alpha: float, candidates_per_beam: int, *, eos: int
+    logits: Tensor, beam: Beam, length: int, policy: BeamPolicy, *, eos: int
 ) -> tuple[Beam, Tensor]:
-    return grow(beam, candidates_of(logits, beam, length, alpha, candidates_per_beam), eos)
+    return policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
 
 
 # Random sampling of outputs, id by id, with a model's `step`.

@@ -12,6 +12,7 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import check_aligned
+from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.predictor import Predictor, RunInfo, sorted_hypotheses
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
@@ -216,9 +217,7 @@ class TreePredictor(Predictor):
                 state,
                 max_lengths=limits,
                 beam_size=hparams.beam_size,
-                alpha=0.0 if hparams.beam_size == 1 else hparams.alpha,
-                stop_early=not hparams.return_beams,
-                candidates_per_beam=1 if hparams.beam_size == 1 else 2,
+                policy=policy_of(hparams),
             )
         places = hparams.beam_size if hparams.return_beams else 1
         rows = zip(result.ids[:, :places].tolist(), result.scores[:, :places].tolist(), strict=True)

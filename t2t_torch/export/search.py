@@ -19,12 +19,11 @@ from t2t_torch.decode.beam import (
     candidates_of,
     first_beam,
     force,
-    grow,
-    is_done,
     result_of,
     without_prefix,
 )
-from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.hparam import ROUNDING, DecodeHParams
+from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.word_alignment import asked_layers, watched_layers
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
@@ -360,11 +359,6 @@ class Search(NamedTuple):
     hparams: DecodeHParams
 
     @property
-    def alpha(self) -> float:
-        """Exponent of the length penalty; 0 for greedy search."""
-        return 0.0 if self.hparams.beam_size == 1 else self.hparams.alpha
-
-    @property
     def outputs(self) -> int:
         """The number of returned hypotheses."""
         return self.hparams.beam_size if self.hparams.return_beams else 1
@@ -459,9 +453,15 @@ class _First(NamedNetwork):
     def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         hparams = self._search.hparams
         ids = next(iter(inputs.values()))  # [B, S]
-        limits = torch.full_like(ids[:, 0], hparams.extra_length)
-        if not (hparams.force_decode_length and self._search.has_inputs):
-            limits = limits + (ids != PAD).sum(1)
+        lengths = (ids != PAD).sum(1)
+        if self._search.has_inputs:
+            limits = torch.full_like(lengths, hparams.extra_length)
+            if ratio := hparams.input_length_factor:
+                limits = (lengths * ratio + hparams.extra_length + ROUNDING).floor().long()
+            if hparams.max_length:
+                limits = limits.clamp(max=hparams.max_length)
+        else:
+            limits = lengths + hparams.extra_length
         state = self.model.encode(inputs).expand(hparams.beam_size)
         tensors = {name: self._split(name, each) for name, each in tensors_of(state).items()}
         beam = first_beam(limits, ids[:, :0], hparams.beam_size)
@@ -487,16 +487,15 @@ class _Step(NamedNetwork):
         beam = Beam(numbers, limits, *(inputs[name] for name in BEAM))
         logits, state = self.model.step(beam.alive_ids[:, :, -1].flatten(), state)
         logits = logits[:, : search.vocab_size]
-        count = 1 if hypotheses == 1 else 2
-        candidates = candidates_of(logits, beam, length, search.alpha, count)
-        grown, parents = grow(beam, candidates, EOS)
+        policy = policy_of(hparams)
+        candidates = candidates_of(logits, beam, length, policy)
+        grown, parents = policy.grow(beam, candidates)
         ids = numbers.new_full((batch,), PAD)
         if not search.has_inputs:
             ids = _at(inputs["prompt"], length)
             grown, parents = force(beam, grown, parents, ids)
         state = state.reorder((numbers.unsqueeze(1) * hypotheses + parents).flatten())
-        stop_early = not hparams.return_beams
-        going = ~is_done(grown, length + 1, search.alpha, stop_early=stop_early)
+        going = ~policy.done(grown, length + 1)
         after = tensors_of(state)
         return {
             "going": going,

@@ -284,8 +284,14 @@ class LabelExportTarget(ExportTarget):
 # Export of models that generate texts, with their search in the graph.
 
 
-READ = ("beam_size", "alpha", "extra_length", "force_decode_length", "return_beams")
+READ = (
+    *("beam_size", "alpha", "length_offset", "length_scale", "search_rules", "early_stopping"),
+    *("extra_length", "extra_length_ratio", "max_length", "force_decode_length", "return_beams"),
+)
 """Decode hyperparameters of a graph's search."""
+
+_OF_SIGNATURE = ("beam_size", "alpha", "extra_length", "force_decode_length", "return_beams")
+"""Those of them that a signature has even with their defaults."""
 
 OF_ALIGNMENTS = ("write_alignments", "alignment_step", "alignment_layer")
 """Decode hyperparameters of the alignments."""
@@ -417,7 +423,8 @@ class TextExportTarget(ExportTarget):
     def signature_parts(self) -> dict[str, Any]:
         """See `ExportTarget.signature_parts`."""
         hparams = self._search.hparams
-        read = (*READ, *OF_ALIGNMENTS) if hparams.write_alignments else READ
+        read = [name for name in READ if name in _OF_SIGNATURE or hparams.is_changed(name)]
+        read += OF_ALIGNMENTS if hparams.write_alignments else ()
         return {
             "fields": (InputSpec(self._field, "text"),),
             "targets": (OutputSpec(self._target, "text", size=self._search.outputs),),

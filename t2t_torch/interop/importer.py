@@ -64,7 +64,10 @@ from t2t_torch.testing import random_batch
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
-SOURCES: Mapping[str, str] = {"tensor2tensor": "t2t_torch.interop.tensor2tensor"}
+SOURCES: Mapping[str, str] = {
+    "tensor2tensor": "t2t_torch.interop.tensor2tensor",
+    "fairseq": "t2t_torch.interop.fairseq",
+}
 """By name of a library, the module that reads its runs."""
 
 _SHOWN = 10  # names in an error
@@ -81,7 +84,8 @@ class ImportOptions:
       hparams: changes to it, in the source's syntax, likewise.
       data_dir: folder of the source's vocabularies; None: the source itself, or where it says.
       labels: names of the classes, in the order of their numbers, if the source has none.
-      checkpoint: name or step of the checkpoint; "": the newest.
+      checkpoint: name or step of the checkpoint; "": the newest, or the best.
+      subwords: files of the subword models of inputs and targets; one for both; empty: those found.
       decode_hparams: settings that replace those of the source, "beam_size=4,alpha=0.6".
     """
 
@@ -92,6 +96,7 @@ class ImportOptions:
     data_dir: Path | None = None
     labels: tuple[str, ...] = ()
     checkpoint: str = ""
+    subwords: tuple[str, ...] = ()
     decode_hparams: str = ""
 
 

@@ -24,7 +24,12 @@ class TextEncoder(ABC):
     """Encodes text into ids in [2, vocab_size) and decodes ids into text.
 
     `PAD` and `EOS` mark sequences; no text encodes to them.
+
+    Attributes:
+      add_eos: True if the ids of a text of the data end with `EOS`.
     """
+
+    add_eos: bool = True
 
     @property
     @abstractmethod

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from t2t_torch.decode.beam import length_penalty
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.layers.attention import Attended
 
 EOS = 1
@@ -73,7 +73,7 @@ def every_ended(vocab: int, longest: int) -> Iterator[list[int]]:
 
 
 def penalized(found: float, length: int, alpha: float) -> float:
-    return found / length_penalty(torch.tensor(float(length)), alpha).item()
+    return found / BeamPolicy(alpha).penalty(torch.tensor(float(length))).item()
 
 
 def ended(row: Tensor) -> list[int]:

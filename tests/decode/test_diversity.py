@@ -11,6 +11,7 @@ from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
 from t2t_torch.decode.constraints import Constraints, Diversity, Phrase, Phrases
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import SearchConstraints, beam_search
 
 VOCAB, LIMIT = 12, 8
@@ -25,8 +26,7 @@ def search(
         state,
         max_lengths=torch.full((len(state.rows),), LIMIT),
         beam_size=beam_size,
-        alpha=0.6,
-        stop_early=False,
+        policy=BeamPolicy(alpha=0.6, stop_early=False),
         rules=rules,
     )
 
@@ -111,7 +111,7 @@ def test_a_row_is_searched_alike_alone_and_in_a_batch() -> None:
             model.state(*rows),
             max_lengths=torch.full((len(rows),), LIMIT),
             beam_size=6,
-            alpha=0.6,
+            policy=BeamPolicy(alpha=0.6),
             prefix=prefix[list(rows)],
             rules=SearchConstraints(constraints=Constraints(asked), diversity=Diversity(3, 0.7)),
         )
@@ -131,6 +131,6 @@ def search_plain(model: TableModel, row: int) -> Hypotheses:
         model.state(row),
         max_lengths=torch.tensor([LIMIT]),
         beam_size=6,
-        alpha=0.6,
+        policy=BeamPolicy(alpha=0.6),
         rules=SearchConstraints(diversity=Diversity(3, 0.7)),
     )

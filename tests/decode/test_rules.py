@@ -28,6 +28,7 @@ from t2t_torch.decode.constraints import (
     RepeatedNgrams,
     Written,
 )
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import SearchConstraints, beam_search
 from t2t_torch.errors import HParamsError
 
@@ -73,9 +74,7 @@ def search(
         state,
         max_lengths=torch.full((len(state.rows),), LIMIT),
         beam_size=beam_size,
-        alpha=alpha,
-        stop_early=False,
-        candidates_per_beam=1 if beam_size == 1 else 2,
+        policy=BeamPolicy(alpha=alpha, stop_early=False, per_place=1 if beam_size == 1 else 2),
         rules=rules,
     )
 

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from t2t_torch.decode.beam import NO_SCORE, length_penalty
+from t2t_torch.decode.beam import NO_SCORE
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import DecodeError
 
@@ -61,8 +62,7 @@ def search_case(case: dict[str, Any], rows: slice) -> tuple[Tensor, Tensor, int]
         table.state(),
         max_lengths=torch.full_like(initial_ids, case["decode_length"]),
         beam_size=case["beam_size"],
-        alpha=case["alpha"],
-        stop_early=case["stop_early"],
+        policy=BeamPolicy(alpha=case["alpha"], stop_early=case["stop_early"]),
         eos=case["eos_id"],
     )
     return found.ids, found.scores, table.num_steps
@@ -121,10 +121,14 @@ def test_a_wide_beam_finds_the_best_of_all_sequences() -> None:
     logits = torch.randn(1, 4, 4, 4, generator=torch.Generator().manual_seed(3))
     table = Table(logits)
     found = beam_search(
-        table.step, table.state(), max_lengths=torch.tensor([4]), beam_size=40, alpha=0.8
+        table.step,
+        table.state(),
+        max_lengths=torch.tensor([4]),
+        beam_size=40,
+        policy=BeamPolicy(alpha=0.8),
     )
     ranked = max(
-        (log_prob / length_penalty(torch.tensor(float(len(ids))), 0.8).item(), ids)
+        (log_prob / BeamPolicy(0.8).penalty(torch.tensor(float(len(ids)))).item(), ids)
         for log_prob, ids in every_ended_sequence(logits[0], 4)
     )
     assert found.ids[0, 0].tolist()[: len(ranked[1])] == ranked[1]
@@ -147,7 +151,7 @@ def test_one_candidate_of_a_beam_of_one_is_greedy_search() -> None:
     table = Table(logits)
     limits = torch.tensor([7, 6, 5, 4, 1, 0])
     found = beam_search(
-        table.step, table.state(), max_lengths=limits, beam_size=1, candidates_per_beam=1
+        table.step, table.state(), max_lengths=limits, beam_size=1, policy=BeamPolicy(per_place=1)
     )
     for row, limit in enumerate(limits.tolist()):
         expected_ids, expected_score = greedy(logits[row], limit)
@@ -185,8 +189,7 @@ def test_a_prefix_counts_as_length() -> None:
             table.state(),
             max_lengths=torch.tensor([5]),
             beam_size=1,
-            candidates_per_beam=1,
-            alpha=alpha,
+            policy=BeamPolicy(per_place=1, alpha=alpha),
             prefix=prefix,
         )
         for alpha in (0.0, 0.6)
@@ -195,7 +198,7 @@ def test_a_prefix_counts_as_length() -> None:
     length = 2 + int((plain.ids != 0).sum())
     assert plain.ids[0, 0, -1] == 1
     assert penalized.scores.item() == pytest.approx(
-        plain.scores.item() / length_penalty(torch.tensor(float(length)), 0.6).item()
+        plain.scores.item() / BeamPolicy(0.6).penalty(torch.tensor(float(length))).item()
     )
 
 

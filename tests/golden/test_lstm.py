@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features import Features, Text
@@ -115,9 +116,7 @@ def test_decodes_are_those_of_tensor2tensor(variant: str, tag: str, beam: int) -
             model.encode({"inputs": inputs}),
             max_lengths=torch.full((len(inputs),), inputs.size(1) + 4),
             beam_size=beam,
-            alpha=0.6,
-            stop_early=False,
-            candidates_per_beam=1 if beam == 1 else 2,
+            policy=BeamPolicy(alpha=0.6, stop_early=False, per_place=1 if beam == 1 else 2),
         )
     expected = golden["ids"].view(len(inputs), beam, -1)
     for row in range(len(inputs)):

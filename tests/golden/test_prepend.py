@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
@@ -121,9 +122,11 @@ def as_counted_by_tensor2tensor(model: Transformer, inputs: Tensor, how: dict[st
             model.encode({"inputs": inputs}),
             max_lengths=torch.full((len(inputs),), length + how["decode_length"]),
             beam_size=how["beam_size"],
-            alpha=how["alpha"],
-            stop_early=how["top_beams"] == 1,
-            candidates_per_beam=1 if how["beam_size"] == 1 else 2,
+            policy=BeamPolicy(
+                alpha=how["alpha"],
+                stop_early=how["top_beams"] == 1,
+                per_place=1 if how["beam_size"] == 1 else 2,
+            ),
             prefix=torch.full((len(inputs), length), EOS + 1),
         )
 

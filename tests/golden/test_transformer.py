@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
@@ -131,9 +132,11 @@ def decode(model: Transformer, inputs: Tensor, how: dict[str, Any]) -> Hypothese
             model.encode({name: inputs}),
             max_lengths=limits,
             beam_size=how["beam_size"],
-            alpha=how["alpha"],
-            stop_early=how["top_beams"] == 1,
-            candidates_per_beam=1 if is_greedy else 2,
+            policy=BeamPolicy(
+                alpha=how["alpha"],
+                stop_early=how["top_beams"] == 1,
+                per_place=1 if is_greedy else 2,
+            ),
             prefix=None if model.features.has_inputs else inputs,
         )
 

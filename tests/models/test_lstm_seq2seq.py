@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from t2t_torch import registry, testing
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text, TreeFeature, Words, WordShape
@@ -54,7 +55,7 @@ def test_a_row_of_a_batch_is_searched_as_it_is_alone(name: str) -> None:
                 model.encode({"inputs": inputs}),
                 max_lengths=(inputs != 0).sum(1) + 5,
                 beam_size=3,
-                alpha=0.6,
+                policy=BeamPolicy(alpha=0.6),
             )
 
     together = search(slice(None))

@@ -5,6 +5,7 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.decode import word_alignment
+from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Real, Text
@@ -50,7 +51,13 @@ def test_a_search_finds_for_a_row_what_it_finds_for_it_alone(name, relative):
         width = max(1, int((inputs[rows] != 0).sum(1).max()))
         with torch.inference_mode():
             state = model.encode({"inputs": inputs[rows, :width]})
-            return beam_search(model.step, state, max_lengths=limits[rows], beam_size=3, alpha=0.6)
+            return beam_search(
+                model.step,
+                state,
+                max_lengths=limits[rows],
+                beam_size=3,
+                policy=BeamPolicy(alpha=0.6),
+            )
 
     together = search([0, 1, 2, 3])
     for row in range(4):

@@ -1,0 +1,324 @@
+"""Import of fairseq's Transformers, of its releases from 0.6 to 0.12."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.translation import (
+    POST_NORM,
+    PRE_NORM,
+    TransformerWeights,
+    Vocabulary,
+    Weights,
+    base_hparams,
+    check_tokens,
+    read_dictionary,
+    refuse,
+    sharing,
+    subword_models,
+    translation_run,
+    with_subwords,
+)
+from t2t_torch.interop.unpickling import load_pickled, scalars
+
+_CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
+_SUBWORDS = ("*.model", "*codes*", "code")
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
+_BOS, _PAD, _EOS, _UNKNOWN = range(4)
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "silu",
+}
+_DEFAULTS = {  # of architectures of old releases, whose arguments lack these names
+    "activation_fn": "relu",
+    "decoder_normalize_before": False,
+    "encoder_normalize_before": False,
+}
+_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "adaptive_input": (False, None),
+    "adaptive_softmax_cutoff": (None,),
+    "character_embeddings": (False, None),
+    "cross_self_attention": (False, None),
+    "no_cross_attention": (False, None),
+    "decoder_output_dim": (None,),
+    "tie_adaptive_weights": (False, None),
+}
+# Written by the fused kernel of 0.12 when a checkpoint was loaded; the real weights have dots.
+_FUSED = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
+
+
+def detect(source: Path) -> bool:
+    """Returns True if a folder has checkpoints and dictionaries as fairseq names them."""
+    folders = (source, source / "checkpoints")
+    has_checkpoint = any((one / name).exists() for one in folders for name in _CHECKPOINTS)
+    return has_checkpoint and bool(_dictionaries(source))
+
+
+def read(source: Path, options: ImportOptions) -> ImportedRun:
+    """Returns a run of fairseq.
+
+    The dictionaries and the subword model are read from `options.data_dir`, the source, or its
+    folder `data-bin`.
+
+    Args:
+      source: folder with the checkpoint or with `checkpoints`.
+      options: options of the import.
+
+    Raises:
+      CheckpointError: the checkpoint is damaged, or its weights are not those of a Transformer.
+      DataError: a dictionary is missing.
+      HParamsError: the model computes something that this library does not.
+    """
+    content = load_pickled(_checkpoint(source, options.checkpoint))
+    if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
+        raise CheckpointError("the checkpoint has no model, as fairseq writes it. Copy it again.")
+    config = scalars(content.get("cfg"))
+    arguments = scalars(config.get("model")) or scalars(content.get("args"))
+    task = {**arguments, **scalars(config.get("task"))}
+    arguments = {**_DEFAULTS, **arguments}
+    folder = options.data_dir or source
+    dictionaries = _dictionaries(folder)
+    languages = _languages(task, dictionaries, folder)
+    found = [path for one in (folder, folder / "data-bin") for path in _subwords_in(one)]
+    vocabularies = with_subwords(
+        [_vocabulary(dictionaries[language]) for language in languages],
+        subword_models(options, found),
+    )
+    kind = str(arguments.get("_name") or arguments.get("arch") or "transformer")
+    refuse(
+        "fairseq",
+        [
+            f"{name}={arguments[name]!r}"
+            for name, expected in _MUST_BE.items()
+            if name in arguments
+            and arguments[name] not in (*expected, arguments.get("decoder_embed_dim"))
+        ]
+        + ([f"--arch {kind}"] if "transformer" not in kind else []),
+    )
+    weights = Weights("fairseq", content["model"])
+    ours, hparams = _converted(weights, arguments, vocabularies)
+    weights.check_read()
+    history = content.get("optimizer_history") or [{}]
+    return translation_run(
+        "fairseq",
+        options,
+        languages=languages,
+        hparams=hparams,
+        weights=ours,
+        vocabularies=vocabularies,
+        decode_hparams={
+            "search_rules": "fairseq",
+            "beam_size": 5,
+            "alpha": 1.0,
+            "length_offset": 0.0,
+            "length_scale": 1.0,
+            "force_decode_length": True,
+            "extra_length": 201,  # max_len_b, and the end symbol
+            "max_length": int(arguments.get("max_target_positions") or 1024),
+        },
+        step=int(scalars(history[-1]).get("num_updates", 0)) if history else 0,
+        ignored=["the optimizer's state"] if content.get("last_optimizer_state") else [],
+    )
+
+
+def _checkpoint(source: Path, name: str) -> Path:
+    """Returns the file of a checkpoint: the best, the last, or a named one."""
+    folders = [source / "checkpoints", source] if source.is_dir() else [source.parent]
+    names = [name, f"{name}.pt", f"checkpoint{name}.pt", f"checkpoint_{name}.pt"]
+    for folder in folders:
+        for candidate in names if name else _CHECKPOINTS:
+            if (folder / candidate).is_file():
+                return folder / candidate
+    raise UsageError(
+        f"{source} has no checkpoint {name or ' or '.join(_CHECKPOINTS)}. Name one: --checkpoint."
+    )
+
+
+def _dictionaries(folder: Path) -> dict[str, Path]:
+    """Returns the dictionary files by language."""
+    found = {}
+    for one in (folder / "data-bin", folder):
+        for path in sorted(one.glob("dict.*.txt")):
+            found[path.name.removeprefix("dict.").removesuffix(".txt")] = path
+    return found
+
+
+def _subwords_in(folder: Path) -> list[Path]:
+    """Returns the subword models of a folder: that of the inputs first, if there are two."""
+    found = {path for pattern in _SUBWORDS for path in folder.glob(pattern) if path.is_file()}
+    return sorted(found)
+
+
+def _languages(
+    task: Mapping[str, Any], dictionaries: Mapping[str, Path], folder: Path
+) -> tuple[str, str]:
+    source, target = task.get("source_lang"), task.get("target_lang")
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise UsageError(
+            "the checkpoint does not name its languages: it is no model of fairseq's task "
+            "translation. Other tasks cannot be imported."
+        )
+    for language in (source, target):
+        if language not in dictionaries:
+            raise DataError(
+                f"{folder} has no dict.{language}.txt. Give the folder of fairseq-preprocess with "
+                "--data_dir."
+            )
+    return source, target
+
+
+def _vocabulary(path: Path) -> Vocabulary:
+    """Returns the vocabulary of a `dict.txt`: a token and its count per line."""
+    tokens = list(_SPECIAL)
+    for number, line in enumerate(read_dictionary(path), 1):
+        token, _, rest = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
+        if not rest.isdecimal():
+            raise DataError(f"{path}:{number}: {line!r} is no token with its count.")
+        tokens.append(token)
+    check_tokens(tokens)
+    return Vocabulary(tokens, pad=_PAD, eos=_EOS, unknown=_UNKNOWN, silent=(_BOS,))
+
+
+def _converted(
+    weights: Weights, arguments: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
+) -> tuple[dict[str, Any], Any]:
+    """Returns weights by our names, and hyperparameters."""
+    weights.drop_if(
+        lambda name: bool(_FUSED.fullmatch(name)) or name.endswith(("version", "_float_tensor"))
+    )
+    ours = TransformerWeights()
+    tables = []
+    for side, vocabulary in zip(("encoder", "decoder"), vocabularies, strict=True):
+        tables.append(vocabulary.rows(weights(f"{side}.embed_tokens.weight")))
+    output = "decoder.output_projection.weight"
+    if "decoder.embed_out" in weights:
+        output = "decoder.embed_out"
+    top = vocabularies[1].rows(weights(output)) if output in weights else tables[1]
+    ours.tables(*tables, top, None)
+    biased = "encoder.layers.0.self_attn.q_proj.bias" in weights or (
+        "encoder.layers.0.self_attn.in_proj_bias" in weights
+    )
+    layers = {side: weights.layers(f"{side}.layers") for side in ("encoder", "decoder")}
+    sizes = {"max_source_positions": 0, "max_target_positions": 0}
+    width = tables[0].size(1)
+    filters = weights.shape("encoder.layers.0.fc1.weight")[:1]
+    pre_norm = {side: _is_on(arguments, f"{side}_normalize_before") for side in layers}
+    learned = {side: f"{side}.embed_positions.weight" in weights for side in layers}
+    heads = {side: int(arguments.get(f"{side}_attention_heads", 8)) for side in layers}
+    refuse(
+        "fairseq",
+        [
+            f"{what} of encoder and decoder differ"
+            for what, one in {
+                "--normalize-before": pre_norm,
+                "--learned-pos": learned,
+                "--attention-heads": heads,
+            }.items()
+            if one["encoder"] != one["decoder"]
+        ],
+    )
+    for side, number in layers.items():
+        stack = f"{side}.layers"
+        for layer in range(number):
+            _layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}", pre_norm[side])
+        places = "join.positions" if side == "encoder" else "positions"
+        if learned[side]:
+            table = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
+            ours.weights[f"{places}.table"] = table
+            sizes["max_source_positions" if side == "encoder" else "max_target_positions"] = len(
+                table
+            )
+        for name in ("layernorm_embedding", "emb_layer_norm"):
+            if f"{side}.{name}.weight" in weights:
+                ours.norm(places, weights.linear(f"{side}.{name}"))
+        final = f"{side}.layer_norm"
+        if pre_norm[side] and f"{final}.weight" in weights:
+            ours.norm(f"{side}_output", weights.linear(final))
+    activation = str(arguments["activation_fn"])
+    refuse("fairseq", [] if activation in _ACTIVATIONS else [f"activation_fn={activation!r}"])
+    positions = "learned" if learned["encoder"] else "timing"
+    if _is_on(arguments, "no_token_positional_embeddings"):
+        positions = "none"
+    rate = arguments.get("lr")
+    rate = float(rate[0] if isinstance(rate, list) and rate else rate or 5e-4)
+    warmup = int(arguments.get("warmup_updates") or 4000)
+    schedule = {
+        "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
+        "learning_rate_constant": rate * math.sqrt(warmup),
+        "learning_rate_warmup_steps": warmup,
+    }
+    hparams = base_hparams(
+        hidden_size=width,
+        num_heads=heads["encoder"],
+        filter_size=filters[0] if filters else 4 * width,
+        num_encoder_layers=layers["encoder"],
+        num_decoder_layers=layers["decoder"],
+        attention_bias=biased,
+        ffn_activation=_ACTIVATIONS.get(activation, "relu"),
+        pos=positions,
+        position_offset=_PAD + 1 if positions == "timing" else 0,
+        embedding_norm="positions.norm.weight" in ours.weights,
+        norm_epsilon=1e-5,
+        decoder_start_id=vocabularies[1].our_id(_EOS),
+        multiply_embedding_mode=(
+            "none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth"
+        ),
+        layer_prepostprocess_dropout=float(arguments.get("dropout") or 0.0),
+        attention_dropout=float(arguments.get("attention_dropout") or 0.0),
+        relu_dropout=float(arguments.get("activation_dropout") or 0.0),
+        label_smoothing=float(arguments.get("label_smoothing") or 0.0),
+        **(schedule if arguments.get("lr_scheduler") == "inverse_sqrt" else {}),
+        **(PRE_NORM if pre_norm["encoder"] else POST_NORM),
+        **sizes,
+        **sharing(tables[0], tables[1], top),
+    )
+    return ours.weights, hparams
+
+
+def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
+    """Returns the value of a switch, which may be text in old checkpoints."""
+    return str(arguments.get(name, False)).lower() in ("true", "1")
+
+
+def _layer(
+    weights: Weights, ours: TransformerWeights, side: str, theirs: str, name: str, pre_norm: bool
+) -> None:
+    """Adds the weights of a layer."""
+    place = "before" if pre_norm else "after"
+    attentions = {"self_attn": "attention"}
+    if side == "decoder":
+        attentions["encoder_attn"] = "memory_attention"
+    for old, new in attentions.items():
+        parts = _projections(weights, f"{theirs}.{old}")
+        add = ours.self_attention if new == "attention" else ours.cross_attention
+        add(f"{name}.{new}", *parts, weights.linear(f"{theirs}.{old}.out_proj"))
+        ours.norm(f"{name}.{new}_{place}", _norm(weights, theirs, f"{old}_layer_norm", 0))
+    inner, outer = weights.linear(f"{theirs}.fc1"), weights.linear(f"{theirs}.fc2")
+    ours.feed_forward(f"{name}.feed_forward", inner, outer, None)
+    ours.norm(f"{name}.feed_forward_{place}", _norm(weights, theirs, "final_layer_norm", 1))
+
+
+def _norm(weights: Weights, layer: str, name: str, number: int) -> Any:
+    """Returns a layer norm, which before 0.7 had a number in encoders."""
+    old = f"{layer}.layer_norms.{number}"
+    return weights.linear(old if f"{old}.weight" in weights else f"{layer}.{name}")
+
+
+def _projections(weights: Weights, name: str) -> list[Any]:
+    """Returns the maps of queries, keys and values, which before 0.8 were one."""
+    if f"{name}.in_proj_weight" not in weights:
+        return [weights.linear(f"{name}.{part}_proj") for part in "qkv"]
+    parts = weights(f"{name}.in_proj_weight").chunk(3)
+    biases: tuple[Any, ...] = (None, None, None)
+    if f"{name}.in_proj_bias" in weights:
+        biases = weights(f"{name}.in_proj_bias").chunk(3)
+    return list(zip(parts, biases, strict=True))

@@ -1,0 +1,380 @@
+"""Parts of an import that the libraries of translation models have in common."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
+from t2t_torch.files import read_lines
+from t2t_torch.hparams.transformer import TransformerHParams
+from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
+
+_SHOWN = 10  # names in an error
+
+Subwords = tuple[Literal["sentencepiece", "bpe"], bytes]
+"""Kind and content of a subword model."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Dictionary of one side of a model.
+
+    Attributes:
+      tokens: the tokens by the library's ids.
+      pad: id of padding.
+      eos: id of the end symbol.
+      unknown: id of unknown tokens.
+      silent: ids of other symbols that have no text, such as the start symbol.
+      subwords: the subword model; None: texts are tokens separated by spaces.
+      add_eos: False if texts have no end symbol.
+    """
+
+    tokens: Sequence[str]
+    pad: int
+    eos: int
+    unknown: int
+    silent: tuple[int, ...] = ()
+    subwords: Subwords | None = None
+    add_eos: bool = True
+
+    @property
+    def order(self) -> list[int]:
+        """The library's ids in the order of ours: padding, the end symbol, and the others."""
+        first = [self.pad, self.eos]
+        return [*first, *(i for i in range(len(self.tokens)) if i not in first)]
+
+    def our_id(self, number: int) -> int:
+        """Returns our id for one of the library."""
+        return self.order.index(number)
+
+    def rows(self, table: Tensor) -> Tensor:
+        """Returns the rows of a table in our order.
+
+        Raises:
+          CheckpointError: the table has not a row for each token.
+        """
+        if len(table) != len(self.tokens):
+            raise CheckpointError(
+                f"the vocabulary has {len(self.tokens):,} tokens, and the table of the checkpoint "
+                f"{len(table):,} rows. Give the vocabulary that the model was trained with."
+            )
+        return table[torch.tensor(self.order)]
+
+    def file(self) -> bytes:
+        """Returns the content of the vocabulary file in a run directory."""
+        return vocabulary_file(
+            [self.tokens[number] for number in self.order],
+            self.our_id(self.unknown),
+            silent=map(self.our_id, self.silent),
+            add_eos=self.add_eos,
+            subwords=self.subwords,
+        )
+
+
+def check_tokens(tokens: Sequence[str], *, most: int = 10_000_000) -> None:
+    """Checks that a dictionary is a list of a few texts.
+
+    Raises:
+      DataError: it is not.
+    """
+    if not 4 <= len(tokens) <= most or not all(isinstance(token, str) for token in tokens):
+        raise DataError(
+            f"a dictionary of {len(tokens):,} entries is none of tokens. Copy the old files again."
+        )
+
+
+class Weights:
+    """Weights of a checkpoint, each of which is read once.
+
+    Args:
+      library: name of the library, for messages.
+      weights: tensors by the library's names.
+    """
+
+    def __init__(self, library: str, weights: Mapping[str, Any]) -> None:
+        self._library = library
+        self._weights = dict(weights)
+        bad = [name for name, value in weights.items() if not isinstance(value, Tensor)]
+        if bad:
+            raise CheckpointError(f"{bad[0]} of the checkpoint is no tensor. Copy it again.")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._weights
+
+    def __call__(self, name: str) -> Tensor:
+        """Returns a weight as float32; CheckpointError if there is none."""
+        if name not in self._weights:
+            raise CheckpointError(
+                f"the checkpoint of {self._library} has no {name}. Its hyperparameters are of "
+                "another model; copy both from one training."
+            )
+        value: Tensor = self._weights.pop(name)
+        if value.dtype in (torch.int8, torch.uint8):
+            raise CheckpointError(
+                f"{name} has integers of 8 bits: a quantized model. Import the checkpoint that it "
+                "was made from."
+            )
+        return value.float()
+
+    def linear(self, name: str) -> tuple[Tensor, Tensor | None]:
+        """Returns the weight of a linear map, [out, in], and its bias, if it has one."""
+        bias = self(f"{name}.bias") if f"{name}.bias" in self else None
+        return self(f"{name}.weight"), bias
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Leaves out weights that carry nothing."""
+        for name in names:
+            self._weights.pop(name, None)
+
+    def drop_if(self, test: Callable[[str], bool]) -> None:
+        """Leaves out weights whose names pass a test."""
+        self.drop([name for name in self._weights if test(name)])
+
+    def shape(self, name: str) -> list[int]:
+        """Returns the shape of a weight; empty if there is none."""
+        return list(self._weights[name].shape) if name in self._weights else []
+
+    def layers(self, prefix: str) -> int:
+        """Returns the number of layers with names such as `prefix.0.`."""
+        for number in itertools.count():
+            if not any(name.startswith(f"{prefix}.{number}.") for name in self._weights):
+                return number
+        raise AssertionError
+
+    def check_read(self) -> None:
+        """Checks that all weights were read.
+
+        Raises:
+          CheckpointError: some were not; the first ten are named.
+        """
+        if left := sorted(self._weights):
+            more = f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else ""
+            raise CheckpointError(
+                f"the checkpoint of {self._library} has weights that no model here has: "
+                f"{', '.join(left[:_SHOWN])}{more}."
+            )
+
+
+Linear = tuple[Tensor, Tensor | None]
+
+
+@dataclass
+class TransformerWeights:
+    """Collects the weights of a `Transformer` by our names.
+
+    Attributes:
+      weights: weights so far.
+    """
+
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def _add(self, name: str, linear: Linear) -> None:
+        weight, bias = linear
+        self.weights[f"{name}.weight"] = weight
+        if bias is not None:
+            self.weights[f"{name}.bias"] = bias
+
+    def linears(self, name: str, *parts: Linear) -> None:
+        """Adds linear maps of one input as one matrix product."""
+        biases = [bias for _, bias in parts if bias is not None]
+        if biases and len(biases) != len(parts):
+            raise CheckpointError(f"{name}: only some of the linear maps of attention have biases.")
+        joint = torch.cat(biases) if biases else None
+        self._add(name, (torch.cat([weight for weight, _ in parts]), joint))
+
+    def self_attention(self, name: str, q: Linear, k: Linear, v: Linear, output: Linear) -> None:
+        """Adds self-attention."""
+        self.linears(f"{name}.query_key_value", q, k, v)
+        self._add(f"{name}.output", output)
+
+    def cross_attention(self, name: str, q: Linear, k: Linear, v: Linear, output: Linear) -> None:
+        """Adds attention to the encoder's output."""
+        self._add(f"{name}.query", q)
+        self.linears(f"{name}.key_value", k, v)
+        self._add(f"{name}.output", output)
+
+    def feed_forward(self, name: str, inner: Linear, outer: Linear, gate: Linear | None) -> None:
+        """Adds a feed-forward sublayer."""
+        self._add(f"{name}.inner", inner)
+        self._add(f"{name}.outer", outer)
+        if gate is not None:
+            self._add(f"{name}.gate", gate)
+
+    def norm(self, name: str, linear: Linear) -> None:
+        """Adds a layer norm."""
+        self._add(f"{name}.norm", linear)
+
+    def tables(self, inputs: Tensor, targets: Tensor, softmax: Tensor, bias: Tensor | None) -> None:
+        """Adds the embeddings, [V, H] each, and the softmax."""
+        self.weights["modalities.inputs.bottom.weight"] = inputs
+        self.weights["modalities.targets.bottom.weight"] = targets
+        self._add("modalities.targets.top", (softmax, bias))
+
+
+def sharing(inputs: Tensor, targets: Tensor, softmax: Tensor) -> dict[str, bool]:
+    """Returns the hyperparameters of shared tables for three tables in our order."""
+    tied = targets.shape == softmax.shape and torch.equal(targets, softmax)
+    joint = inputs.shape == targets.shape and torch.equal(inputs, targets)
+    return {
+        "shared_embedding_and_softmax_weights": tied and joint,
+        "shared_embedding": joint and not tied,
+        "shared_target_embedding_and_softmax_weights": tied and not joint,
+    }
+
+
+def base_hparams(**values: Any) -> TransformerHParams:
+    """Returns hyperparameters for a Transformer of another library.
+
+    Training goes on at a small constant rate, unless `values` say otherwise.
+
+    Args:
+      values: hyperparameters by our names.
+    """
+    hparams = TransformerHParams().replace(
+        use_target_space_embedding=False,
+        learning_rate_schedule="constant",
+        learning_rate_constant=1e-4,
+        optimizer_adam_epsilon=1e-9,
+        optimizer_adam_beta1=0.9,
+        optimizer_adam_beta2=0.98,
+        weight_decay=0.0,
+        clip_grad_norm=0.0,
+        label_smoothing=0.1,
+        max_length=256,
+        initializer="xavier",
+    )
+    return hparams.replace(**values)
+
+
+PRE_NORM = {"layer_preprocess_sequence": "n", "layer_postprocess_sequence": "da"}
+POST_NORM = {"layer_preprocess_sequence": "none", "layer_postprocess_sequence": "dan"}
+
+
+def refuse(library: str, found: Sequence[str]) -> None:
+    """Refuses settings of a library that no model here has.
+
+    Raises:
+      HParamsError: there are some; all are named.
+    """
+    if found:
+        raise HParamsError(
+            f"this model of {library} computes what no model here does: {', '.join(found)}. See "
+            "the table of its options in docs/how_to."
+        )
+
+
+def subword_models(options: ImportOptions, found: Sequence[Path]) -> list[Subwords | None]:
+    """Returns the subword models of the inputs and of the targets.
+
+    Args:
+      options: options of the import; `subwords` names files.
+      found: files of the source, if the options name none: one for both sides, or one for each.
+
+    Raises:
+      DataError: a file is no subword model.
+    """
+    files = [Path(path).expanduser() for path in options.subwords] or list(found)
+    if len(files) > 2:
+        names = ", ".join(path.name for path in files)
+        raise UsageError(
+            f"there are several subword models: {names}. Name that of the inputs and that of the "
+            "targets: --subwords=INPUTS,TARGETS."
+        )
+    models: list[Subwords | None] = []
+    for path in files:
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise DataError(f"--subwords={path}: {error.strerror}.") from None
+        kind = kind_of_subwords(content)
+        if kind is None:
+            raise DataError(
+                f"{path} is neither a sentencepiece model nor a file of BPE codes. Name another: "
+                "--subwords=FILE."
+            )
+        models.append((kind, content))
+    return [models[0], models[-1]] if models else [None, None]
+
+
+def translation_run(
+    library: str,
+    options: ImportOptions,
+    *,
+    languages: tuple[str, str],
+    hparams: Any,
+    weights: Mapping[str, Tensor],
+    vocabularies: tuple[Vocabulary, Vocabulary],
+    decode_hparams: Mapping[str, Any],
+    model: str = "transformer",
+    step: int = 0,
+    ignored: Sequence[str] = (),
+) -> ImportedRun:
+    """Returns the run of a translation model.
+
+    Args:
+      library: name of the library.
+      options: options of the import.
+      languages: those of inputs and targets, as in the names of files.
+      hparams: hyperparameters by our names.
+      weights: weights by our names.
+      vocabularies: those of inputs and of targets.
+      decode_hparams: decoding settings by our names.
+      model: registered name of the model.
+      step: optimizer steps done.
+      ignored: parts that are not imported.
+    """
+    source, target = languages
+    name = options.problem or f"{library}_{source}_{target}".replace("-", "_").lower()
+    both = [vocabulary.file() for vocabulary in vocabularies]
+    files = {
+        field: f"vocab.{name}.{'joint' if both[0] == both[1] else field}.pieces"
+        for field in ("inputs", "targets")
+    }
+    declaration = {
+        "problem": name,
+        "kind": "text2text",
+        "files": {
+            split: {"inputs": f"{split}.{source}", "targets": f"{split}.{target}"}
+            for split in ("train", "eval")
+        },
+        "vocabularies": files,
+    }
+    notes = [*ignored]
+    if vocabularies[0].subwords is None:
+        notes.append("a subword model: texts are tokens separated by spaces (--subwords=FILE)")
+    return ImportedRun(
+        library=library,
+        problem=name,
+        model=model,
+        hparams=hparams.signed(library),
+        weights=weights,
+        declaration=declaration,
+        vocabularies=dict(zip(files.values(), both, strict=True)),
+        step=step,
+        decode_hparams=decode_hparams,
+        ignored=notes,
+    )
+
+
+def read_dictionary(path: Path) -> list[str]:
+    """Returns the lines of a dictionary file; DataError if it is missing or not UTF-8."""
+    return list(read_lines(path))
+
+
+def with_subwords(
+    vocabularies: Sequence[Vocabulary], subwords: Sequence[Subwords | None]
+) -> tuple[Vocabulary, Vocabulary]:
+    """Returns the vocabularies of both sides with their subword models."""
+    source, target = (
+        replace(vocabulary, subwords=model)
+        for vocabulary, model in zip(vocabularies, subwords, strict=True)
+    )
+    return source, target

@@ -1,0 +1,274 @@
+"""Vocabularies of other libraries: a list of tokens, and a subword model that splits texts."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import sentencepiece
+
+from t2t_torch.errors import DataError
+from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode
+
+_END_OF_WORD = "</w>"
+_MAX_REMEMBERED = 1 << 17
+
+
+class BytePairEncoding:
+    """Splits words by the merges of subword-nmt or fastBPE: "bridg@@ e".
+
+    Sennrich et al. 2016, arXiv:1508.07909.
+
+    Args:
+      codes: content of the codes file: a merge per line, the most important first; of fastBPE with
+        a count.
+      separator: end of each piece but the last of a word.
+
+    Raises:
+      DataError: a line has no two symbols.
+    """
+
+    def __init__(self, codes: str, separator: str = "@@") -> None:
+        lines = [line for line in codes.splitlines() if line.strip()]
+        self._end_is_apart = False  # until version 0.2 the end of a word was a symbol of its own
+        if lines and lines[0].startswith("#version:"):
+            self._end_is_apart = lines.pop(0).split(":")[1].strip().startswith("0.1")
+        merges = [tuple(line.split()[:2]) for line in lines]
+        if bad := [line for line, merge in zip(lines, merges, strict=True) if len(merge) != 2]:
+            raise DataError(f"{bad[0]!r} is no merge of two symbols. Give a file of BPE codes.")
+        self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
+        self._separator = separator
+        self._split = functools.lru_cache(_MAX_REMEMBERED)(self._split_word)
+
+    def split(self, text: str) -> list[str]:
+        """Returns the pieces of a text's words, which are separated by spaces."""
+        return [piece for word in text.split() for piece in self._split(word)]
+
+    def join(self, pieces: Iterable[str]) -> str:
+        """Returns the text of pieces."""
+        text = " ".join(pieces) + " "
+        return text.replace(f"{self._separator} ", "").strip()
+
+    def _split_word(self, word: str) -> tuple[str, ...]:
+        symbols = [*word[:-1], word[-1] + _END_OF_WORD]
+        if self._end_is_apart:
+            symbols = [*word, _END_OF_WORD]
+        while len(symbols) > 1:
+            pairs = set(itertools.pairwise(symbols))
+            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
+            if best not in self._ranks:
+                break
+            symbols = _merged(symbols, best)
+        if symbols[-1] == _END_OF_WORD:
+            symbols.pop()
+        symbols[-1] = symbols[-1].removesuffix(_END_OF_WORD)
+        return (*(one + self._separator for one in symbols[:-1]), symbols[-1])
+
+
+def _merged(symbols: Sequence[str], pair: tuple[str, str]) -> list[str]:
+    merged: list[str] = []
+    i = 0
+    while i < len(symbols):
+        if tuple(symbols[i : i + 2]) == pair:
+            merged.append("".join(pair))
+            i += 2
+        else:
+            merged.append(symbols[i])
+            i += 1
+    return merged
+
+
+class SentencePieces:
+    """Splits texts by a sentencepiece model of any kind, with its normalization.
+
+    Args:
+      model: content of the model's file.
+
+    Raises:
+      DataError: it is no such model.
+    """
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.processor = sentencepiece.SentencePieceProcessor()
+        try:
+            self.processor.LoadFromSerializedProto(model)
+        except RuntimeError:
+            raise DataError("this is no sentencepiece model. Copy the file again.") from None
+
+    @functools.cached_property
+    def numbers(self) -> dict[str, int]:
+        """The model's own id of each piece."""
+        size = self.processor.get_piece_size()
+        return {self.processor.id_to_piece(number): number for number in range(size)}
+
+    def split(self, text: str) -> list[str]:
+        """Returns the pieces of a text."""
+        pieces: list[str] = self.processor.encode(text, out_type=str)
+        return pieces
+
+    def join(self, pieces: Iterable[str]) -> str:
+        """Returns the text of pieces."""
+        text: str = self.processor.decode_pieces(list(pieces))
+        return text
+
+
+class Words:
+    """Splits texts at spaces."""
+
+    def split(self, text: str) -> list[str]:
+        """Returns the words of a text."""
+        return text.split()
+
+    def join(self, pieces: Iterable[str]) -> str:
+        """Returns words separated by spaces."""
+        return " ".join(pieces)
+
+
+class PieceEncoder(TextEncoder):
+    """Encodes the pieces of a text by their position in a list of tokens.
+
+    Its file, `vocab.NAME.pieces`, is JSON: {"tokens": [...], "unknown": 3, "silent": [2],
+    "add_eos": true, "sentencepiece": model in base64} or {..., "bpe": codes, "separator": "@@"}.
+
+    Args:
+      tokens: the tokens by id; those of padding and of the end come first.
+      unknown: id of all other pieces.
+      pieces: splits texts, and joins pieces to texts.
+      silent: ids without a text, such as the start symbol.
+      add_eos: False if texts of the data have no end symbol.
+
+    Raises:
+      DataError: there is no such id.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        unknown: int,
+        pieces: BytePairEncoding | SentencePieces | Words,
+        *,
+        silent: Iterable[int] = (),
+        add_eos: bool = True,
+    ) -> None:
+        self.tokens = tuple(tokens)
+        self.unknown = unknown
+        self.pieces = pieces
+        self.silent = frozenset(silent)
+        self.add_eos = add_eos
+        if not NUM_RESERVED <= unknown < len(self.tokens):
+            raise DataError(f"the id of unknown pieces is {unknown}, of {len(self.tokens)} tokens.")
+        known = reversed(list(enumerate(self.tokens))[NUM_RESERVED:])
+        self._ids = {token: number for number, token in known if number not in self.silent}
+
+    @classmethod
+    def load(cls, path: Path) -> PieceEncoder:
+        """Reads a vocabulary file; DataError if it is missing or malformed."""
+        try:
+            return cls._of(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise DataError(
+                f"{path} is no vocabulary of pieces, as t2t-import writes it. Import the run again."
+            ) from None
+
+    @classmethod
+    def _of(cls, content: dict[str, Any]) -> PieceEncoder:
+        pieces: BytePairEncoding | SentencePieces | Words = Words()
+        if "sentencepiece" in content:
+            pieces = SentencePieces(base64.b64decode(content["sentencepiece"], validate=True))
+        elif "bpe" in content:
+            pieces = BytePairEncoding(content["bpe"], content["separator"])
+        tokens, silent = [str(token) for token in content["tokens"]], content["silent"]
+        add_eos = bool(content["add_eos"])
+        return cls(tokens, int(content["unknown"]), pieces, silent=silent, add_eos=add_eos)
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of tokens."""
+        return len(self.tokens)
+
+    @property
+    def unknown_ids(self) -> frozenset[int]:
+        """The id of unknown pieces."""
+        return frozenset({self.unknown})
+
+    def encode(self, text: str) -> list[int]:
+        """Returns one id per piece; DataError if the text holds a lone surrogate."""
+        try:
+            pieces = self.pieces.split(text)
+        except (RuntimeError, TypeError, UnicodeEncodeError):
+            check_unicode(text)
+            raise
+        return [self._ids.get(piece, self.unknown) for piece in pieces]
+
+    def encode_words(self, words: Sequence[str]) -> list[list[int]]:
+        """Returns the ids of each word, as if it were a text."""
+        return self.encode_batch(words)
+
+    def _decode(self, ids: list[int]) -> str:
+        kept = (i for i in ids if i < len(self.tokens) and i not in self.silent)
+        return self.pieces.join(self.tokens[i] for i in kept)
+
+
+def vocabulary_file(
+    tokens: Sequence[str],
+    unknown: int,
+    *,
+    silent: Iterable[int] = (),
+    add_eos: bool = True,
+    subwords: tuple[Literal["sentencepiece", "bpe"], bytes] | None = None,
+    separator: str = "@@",
+) -> bytes:
+    """Returns the content of a vocabulary file; see `PieceEncoder`.
+
+    Args:
+      tokens: the tokens by id.
+      unknown: id of unknown pieces.
+      silent: ids without a text.
+      add_eos: False if texts have no end symbol.
+      subwords: kind and file of the subword model; None: texts are split at spaces.
+      separator: of BPE.
+
+    Raises:
+      DataError: the subword model is invalid.
+    """
+    content: dict[str, Any] = {
+        "tokens": list(tokens),
+        "unknown": unknown,
+        "silent": sorted(silent),
+        "add_eos": add_eos,
+    }
+    if subwords is not None and subwords[0] == "sentencepiece":
+        content["sentencepiece"] = base64.b64encode(subwords[1]).decode()
+    elif subwords is not None:
+        try:
+            content |= {"bpe": subwords[1].decode(), "separator": separator}
+        except UnicodeDecodeError:
+            raise DataError("the BPE codes are not UTF-8. Copy the file again.") from None
+    PieceEncoder._of(content)  # raises for what cannot be read back
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
+_MERGE = re.compile(rb"\S+ \S+( \d+)?")
+
+
+def kind_of_subwords(content: bytes) -> Literal["sentencepiece", "bpe"] | None:
+    """Returns the kind of a subword model by its content; None if it is none."""
+    first = content[:1000].split(b"\n")[0]
+    if first.startswith(b"#version:") or _MERGE.fullmatch(first.strip()):
+        return "bpe"
+    try:
+        SentencePieces(content)
+    except DataError:
+        return None
+    return "sentencepiece"
