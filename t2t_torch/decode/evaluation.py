@@ -107,7 +107,7 @@ _READ_OF_TEXTS = tuple(
     beam_size alpha sampling_method sampling_temp sampling_keep_top_k top_p typical_p random_seed
     coverage_penalty num_beam_groups diversity_strength min_length min_length_ratio max_length_ratio
     no_repeat_ngram_size extra_length extra_length_ratio max_length force_decode_length
-    length_offset length_scale search_rules early_stopping batch_size batch_tokens
+    length_offset length_scale search_rules early_stopping force_eos batch_size batch_tokens
     activation_dtype max_input_size
     """.split()
 )

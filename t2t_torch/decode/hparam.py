@@ -70,10 +70,16 @@ class SearchHParams(Params):
         "tensor2tensor",
         "Library by whose rules a hypothesis ends and a search stops; see docs/how_to/decoding.md.",
     )
-    early_stopping: Literal["auto", "true", "false", "never"] = hp(
-        "auto",
-        "search_rules huggingface: early_stopping of generate, false by default; sockeye: true for "
-        "--beam-search-stop first.",
+    early_stopping: Literal["true", "false", "never"] = hp(
+        "false",
+        "search_rules=huggingface: early_stopping of generate.  true: a search stops with beam_size "
+        "ended hypotheses; false and never: when no other can be better, at its present length or "
+        "at any.",
+    )
+    force_eos: bool = hp(
+        True,
+        "Only the end symbol may be chosen at the limit.  False: hypotheses end there without it.  "
+        "Read by search_rules other than tensor2tensor.",
     )
     coverage_penalty: float = hp(
         0.0,
@@ -253,15 +259,17 @@ class SearchHParams(Params):
                 f"{source}: beam_size=1 compares no hypotheses, so it does not read",
                 "Leave it out, or set a wider beam.",
             )
-        if self.search_rules not in ("huggingface", "sockeye"):
+        if self.search_rules != "huggingface":
             self._refuse(
                 ("early_stopping",),
                 f"{source}: search_rules={self.search_rules} does not read",
                 "Leave it out.",
             )
-        if self.search_rules == "sockeye" and self.early_stopping == "never":
-            raise HParamsError(
-                f"{source}: early_stopping=never: search_rules=sockeye reads true and false."
+        if self.search_rules == "tensor2tensor":
+            self._refuse(
+                ("force_eos",),
+                f"{source}: search_rules=tensor2tensor does not read",
+                "Leave it out.",
             )
         if self.force_decode_length:
             self._refuse(

@@ -15,7 +15,7 @@ graphs contain them, too.  How the libraries differ:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -38,6 +38,8 @@ class BeamPolicy:
       stop_early: True to finish a row when its best hypothesis is certain, instead of all K.
       per_place: continuations considered per place.  2 suffice to keep K unfinished hypotheses in
         any case; with 1 and a beam of 1 the search is greedy.
+      force_eos: True if only `EOS` may be chosen at the limit; else hypotheses end there without.
+        Not read by tensor2tensor's rules, which keep hypotheses at the limit only if none ended.
     """
 
     alpha: float = 0.0
@@ -45,6 +47,7 @@ class BeamPolicy:
     scale: float = 6.0
     stop_early: bool = True
     per_place: int = 2
+    force_eos: bool = True
 
     def penalty(self, length: Tensor) -> Tensor:
         """Returns the divisor of the log-probability of hypotheses with `length` ids."""
@@ -95,13 +98,21 @@ class BeamPolicy:
 
 
 class _PeerPolicy(BeamPolicy):
-    """Rules in common: `PAD` is never chosen, and only `EOS` at the limit."""
+    """Rules in common: `PAD` is never chosen, and all hypotheses end at the limit."""
 
     def log_probs(self, logits: Tensor, length: int | Tensor, limits: Tensor) -> Tensor:
         """Returns the log-probabilities of the next ids; see `BeamPolicy`."""
         ids = torch.arange(logits.size(-1), device=logits.device)
-        excluded = (ids == PAD) | ((ids != EOS) & (limits <= length + 1)[:, None])
+        excluded = ids == PAD
+        if self.force_eos:
+            excluded = excluded | ((ids != EOS) & (limits <= length + 1)[:, None])
         return logits.float().log_softmax(-1).masked_fill(excluded, -torch.inf)
+
+    def _ends(self, beam: Beam, candidates: Candidates, eos: int) -> Tensor:
+        """Returns the candidates that end.  [R, C] bool."""
+        ends = candidates.ids == eos
+        at_limit = beam.limits <= beam.alive_ids.size(-1)
+        return ends if self.force_eos else ends | at_limit.unsqueeze(1)
 
 
 class FairseqPolicy(_PeerPolicy):
@@ -124,13 +135,12 @@ class FairseqPolicy(_PeerPolicy):
         room = beam.alive_log_probs.size(1) - (beam.ended_scores > _DEAD).sum(1, keepdim=True)
         return self._grown(beam, candidates, eos, room)
 
-    @staticmethod
     def _grown(
-        beam: Beam, candidates: Candidates, eos: int, room: Tensor | None
+        self, beam: Beam, candidates: Candidates, eos: int, room: Tensor | None
     ) -> tuple[Beam, Tensor]:
         """Returns the beam one id later; `room` [R, 1] is the number of ended ones to keep."""
         beam_size = beam.alive_log_probs.size(1)
-        ends = candidates.ids == eos
+        ends = self._ends(beam, candidates, eos)
         rank = torch.arange(ends.size(1), device=ends.device)
         ended = ends & (rank < beam_size) & (candidates.log_probs > _DEAD)
         if room is not None:
@@ -175,13 +185,8 @@ class HuggingFacePolicy(FairseqPolicy):
         return self._grown(beam, candidates, eos, None)
 
 
-class OpenNMTPolicy(BeamPolicy):
+class OpenNMTPolicy(_PeerPolicy):
     """Rules of OpenNMT-py's `BeamSearch`."""
-
-    def log_probs(self, logits: Tensor, length: int | Tensor, limits: Tensor) -> Tensor:
-        """Returns the log-probabilities of the next ids; `PAD` is never chosen."""
-        ids = torch.arange(logits.size(-1), device=logits.device)
-        return logits.float().log_softmax(-1).masked_fill(ids == PAD, -torch.inf)
 
     def done(self, beam: Beam, length: int | Tensor) -> Tensor:
         """Returns [R] True for rows whose best candidate ended, or at their limit.
@@ -193,11 +198,10 @@ class OpenNMTPolicy(BeamPolicy):
         return (best_ended & enough) | (beam.limits <= length)
 
     def grow(self, beam: Beam, candidates: Candidates, eos: int = EOS) -> tuple[Beam, Tensor]:
-        """Returns the beam one id later, and parents; at the limit all hypotheses end."""
+        """Returns the beam one id later, and parents; see `BeamPolicy`."""
         ids = _continued(beam, candidates)
         lives = candidates.log_probs > _DEAD
-        at_limit = (beam.limits <= beam.alive_ids.size(-1)).unsqueeze(1)
-        ends = (candidates.ids == eos) | at_limit
+        ends = self._ends(beam, candidates, eos)
         log_probs = candidates.log_probs.masked_fill(ends, -torch.inf)
         scores = torch.where(ends & lives, candidates.scores, 2 * NO_SCORE)
         grown = beam._replace(alive_ids=ids, alive_log_probs=log_probs)
@@ -208,7 +212,6 @@ class SockeyePolicy(_PeerPolicy):
     """Rules of Sockeye 3's beam search.
 
     The score of an ended hypothesis competes with the log-probabilities of active ones for a place.
-    With `stop_early` and `early_stopping` a row ends with its first ended hypothesis.
     """
 
     def done(self, beam: Beam, length: int | Tensor) -> Tensor:
@@ -224,7 +227,7 @@ class SockeyePolicy(_PeerPolicy):
         order = together.sort(dim=1, descending=True, stable=True).indices
         kept = order.argsort(dim=1) < beam_size  # the best K of both
         kept_new, kept_before = kept.split([candidates.ids.size(1), beam_size], 1)
-        ends = (candidates.ids == eos) & (candidates.log_probs > _DEAD)
+        ends = self._ends(beam, candidates, eos) & (candidates.log_probs > _DEAD)
         going = kept_new & ~ends
         log_probs = candidates.log_probs.masked_fill(~going, -torch.inf)
         scores = torch.where(kept_new & ends, candidates.scores, 2 * NO_SCORE)
@@ -233,14 +236,6 @@ class SockeyePolicy(_PeerPolicy):
         return _with_ended(grown, beam._replace(ended_scores=before), ids, scores), (
             candidates.parents
         )
-
-
-class SockeyeFirstPolicy(SockeyePolicy):
-    """Rules of Sockeye with `--beam-search-stop first`."""
-
-    def done(self, beam: Beam, length: int | Tensor) -> Tensor:
-        """Returns [R] True for rows with an ended hypothesis, or at their limit."""
-        return (beam.ended_scores[:, 0] > _DEAD) | (beam.limits <= length)
 
 
 def _continued(beam: Beam, candidates: Candidates) -> Tensor:
@@ -271,20 +266,21 @@ def _with_ended(grown: Beam, beam: Beam, ids: Tensor, scores: Tensor) -> Beam:
 def policy_of(hparams: SearchHParams) -> BeamPolicy:
     """Returns the rules of the decoding settings."""
     alone = hparams.beam_size == 1
-    both = {
+    both: dict[str, Any] = {
         "alpha": 0.0 if alone else hparams.alpha,
         "offset": hparams.length_offset,
         "scale": hparams.length_scale,
         "stop_early": not hparams.return_beams,
+        "force_eos": hparams.force_eos,
     }
-    kind, stop = hparams.search_rules, hparams.early_stopping
+    kind = hparams.search_rules
     if kind == "opennmt":
         return OpenNMTPolicy(**both, per_place=1)
     if kind == "sockeye":
-        return (SockeyeFirstPolicy if stop == "true" else SockeyePolicy)(**both, per_place=1)
+        return SockeyePolicy(**both, per_place=1)
     if kind == "fairseq":
         return FairseqPolicy(**both, per_place=1 if alone else 2)
     if kind == "huggingface":
-        rule = "false" if stop == "auto" else stop
-        return HuggingFacePolicy(**both, per_place=1 if alone else 2, early_stopping=rule)
+        stop = hparams.early_stopping
+        return HuggingFacePolicy(**both, per_place=1 if alone else 2, early_stopping=stop)
     return BeamPolicy(**both, per_place=1 if alone else 2)

@@ -286,7 +286,8 @@ class LabelExportTarget(ExportTarget):
 
 READ = (
     *("beam_size", "alpha", "length_offset", "length_scale", "search_rules", "early_stopping"),
-    *("extra_length", "extra_length_ratio", "max_length", "force_decode_length", "return_beams"),
+    *("extra_length", "extra_length_ratio", "max_length", "force_eos", "force_decode_length"),
+    "return_beams",
 )
 """Decode hyperparameters of a graph's search."""
 

@@ -229,7 +229,7 @@ def _converted(
     for side, number in layers.items():
         stack = f"{side}.layers"
         for layer in range(number):
-            _layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}", pre_norm[side])
+            read_layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}", pre_norm[side])
         places = "join.positions" if side == "encoder" else "positions"
         if learned[side]:
             table = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
@@ -289,10 +289,19 @@ def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     return str(arguments.get(name, False)).lower() in ("true", "1")
 
 
-def _layer(
+def read_layer(
     weights: Weights, ours: TransformerWeights, side: str, theirs: str, name: str, pre_norm: bool
 ) -> None:
-    """Adds the weights of a layer."""
+    """Adds the weights of a layer, by the names of fairseq and of models made after it.
+
+    Args:
+      weights: weights of the library.
+      ours: weights by our names, which are extended.
+      side: "encoder" or "decoder".
+      theirs: their name of the layer.
+      name: our name of the layer.
+      pre_norm: True if a sublayer begins with its layer norm.
+    """
     place = "before" if pre_norm else "after"
     attentions = {"self_attn": "attention"}
     if side == "decoder":

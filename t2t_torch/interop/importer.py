@@ -67,6 +67,9 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 SOURCES: Mapping[str, str] = {
     "tensor2tensor": "t2t_torch.interop.tensor2tensor",
     "fairseq": "t2t_torch.interop.fairseq",
+    "opennmt": "t2t_torch.interop.opennmt",
+    "sockeye": "t2t_torch.interop.sockeye",
+    "marian": "t2t_torch.interop.marian",
 }
 """By name of a library, the module that reads its runs."""
 

@@ -35,6 +35,7 @@ class Vocabulary:
       silent: ids of other symbols that have no text, such as the start symbol.
       subwords: the subword model; None: texts are tokens separated by spaces.
       add_eos: False if texts have no end symbol.
+      strip: True if the library removes spaces around an output.
     """
 
     tokens: Sequence[str]
@@ -44,6 +45,7 @@ class Vocabulary:
     silent: tuple[int, ...] = ()
     subwords: Subwords | None = None
     add_eos: bool = True
+    strip: bool = False
 
     @property
     def order(self) -> list[int]:
@@ -75,6 +77,7 @@ class Vocabulary:
             self.our_id(self.unknown),
             silent=map(self.our_id, self.silent),
             add_eos=self.add_eos,
+            strip=self.strip,
             subwords=self.subwords,
         )
 

@@ -59,7 +59,8 @@ class Record:
     arguments: tuple[Any, ...]
     fields: dict[Any, Any]
 
-    def __new__(cls, *arguments: Any) -> Record:  # pickles may not call __init__
+    def __new__(cls, *arguments: Any) -> Record:
+        """Returns an empty record; pickles do not always call `__init__`."""
         record = super().__new__(cls)
         record.arguments, record.fields = arguments, {}
         return record

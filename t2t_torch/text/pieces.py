@@ -135,7 +135,8 @@ class PieceEncoder(TextEncoder):
     """Encodes the pieces of a text by their position in a list of tokens.
 
     Its file, `vocab.NAME.pieces`, is JSON: {"tokens": [...], "unknown": 3, "silent": [2],
-    "add_eos": true, "sentencepiece": model in base64} or {..., "bpe": codes, "separator": "@@"}.
+    "add_eos": true, "strip": false, "sentencepiece": model in base64}, or in place of the last
+    "bpe": codes, "separator": "@@".
 
     Args:
       tokens: the tokens by id; those of padding and of the end come first.
@@ -143,6 +144,7 @@ class PieceEncoder(TextEncoder):
       pieces: splits texts, and joins pieces to texts.
       silent: ids without a text, such as the start symbol.
       add_eos: False if texts of the data have no end symbol.
+      strip: True to remove spaces around a decoded text.
 
     Raises:
       DataError: there is no such id.
@@ -156,7 +158,9 @@ class PieceEncoder(TextEncoder):
         *,
         silent: Iterable[int] = (),
         add_eos: bool = True,
+        strip: bool = False,
     ) -> None:
+        self.strip = strip
         self.tokens = tuple(tokens)
         self.unknown = unknown
         self.pieces = pieces
@@ -189,8 +193,8 @@ class PieceEncoder(TextEncoder):
         elif "bpe" in content:
             pieces = BytePairEncoding(content["bpe"], content["separator"])
         tokens, silent = [str(token) for token in content["tokens"]], content["silent"]
-        add_eos = bool(content["add_eos"])
-        return cls(tokens, int(content["unknown"]), pieces, silent=silent, add_eos=add_eos)
+        switches = {name: bool(content[name]) for name in ("add_eos", "strip")}
+        return cls(tokens, int(content["unknown"]), pieces, silent=silent, **switches)
 
     @property
     def vocab_size(self) -> int:
@@ -217,7 +221,8 @@ class PieceEncoder(TextEncoder):
 
     def _decode(self, ids: list[int]) -> str:
         kept = (i for i in ids if i < len(self.tokens) and i not in self.silent)
-        return self.pieces.join(self.tokens[i] for i in kept)
+        text = self.pieces.join(self.tokens[i] for i in kept)
+        return text.strip() if self.strip else text
 
 
 def vocabulary_file(
@@ -226,6 +231,7 @@ def vocabulary_file(
     *,
     silent: Iterable[int] = (),
     add_eos: bool = True,
+    strip: bool = False,
     subwords: tuple[Literal["sentencepiece", "bpe"], bytes] | None = None,
     separator: str = "@@",
 ) -> bytes:
@@ -236,6 +242,7 @@ def vocabulary_file(
       unknown: id of unknown pieces.
       silent: ids without a text.
       add_eos: False if texts have no end symbol.
+      strip: True to remove spaces around a decoded text.
       subwords: kind and file of the subword model; None: texts are split at spaces.
       separator: of BPE.
 
@@ -247,6 +254,7 @@ def vocabulary_file(
         "unknown": unknown,
         "silent": sorted(silent),
         "add_eos": add_eos,
+        "strip": strip,
     }
     if subwords is not None and subwords[0] == "sentencepiece":
         content["sentencepiece"] = base64.b64encode(subwords[1]).decode()

@@ -1,0 +1,263 @@
+"""Import of Sockeye's Transformers, of its version 3."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.marian import read_json
+from t2t_torch.interop.translation import (
+    Linear,
+    TransformerWeights,
+    Vocabulary,
+    Weights,
+    base_hparams,
+    check_tokens,
+    refuse,
+    sharing,
+    subword_models,
+    translation_run,
+    with_subwords,
+)
+from t2t_torch.interop.unpickling import load_pickled
+
+_SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+_PAD, _UNKNOWN, _BOS, _EOS = range(4)
+_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish1": "silu", "silu": "silu"}
+_MOST_CONFIG = 1 << 22  # bytes
+_MUST_BE: dict[str, tuple[Any, ...]] = {
+    "lhuc": (False, None),
+    "neural_vocab_selection": (None, "none"),
+    "config_length_task": (None,),
+}
+_MUST_BE_OF_STACK: dict[str, tuple[Any, ...]] = {
+    "block_prepended_cross_attention": (False, None),
+    "decoder_type": ("transformer", None),
+    "use_lhuc": (False, None),
+}
+
+
+def detect(source: Path) -> bool:
+    """Returns True if a folder has Sockeye's parameters and vocabularies."""
+    folder = _folder(source)
+    return (folder / "vocab.src.0.json").exists() and any(folder.glob("params.*"))
+
+
+def read(source: Path, options: ImportOptions) -> ImportedRun:
+    """Returns the run of a Transformer of Sockeye.
+
+    Args:
+      source: folder of the model (`--output` of `sockeye-train`), or the one that has it as
+        `model`.
+      options: options of the import.
+
+    Raises:
+      CheckpointError: the parameters are damaged, or not those of the configuration.
+      DataError: the configuration or a vocabulary is missing or damaged.
+      HParamsError: the model computes something that this library does not.
+    """
+    folder = _folder(source)
+    config = _config(folder / "config")
+    stacks = [_mapping(config, f"config_{side}") for side in ("encoder", "decoder")]
+    found = [
+        f"{name}={values[name]!r}"
+        for values, expected in ((config, _MUST_BE), *((one, _MUST_BE_OF_STACK) for one in stacks))
+        for name in expected
+        if name in values and values[name] not in expected[name]
+    ]
+    for side in ("source", "target"):
+        if _mapping(config, f"config_embed_{side}").get("num_factors", 1) != 1:
+            found.append(f"factors of the {side}")
+    same = ("preprocess_sequence", "postprocess_sequence", "attention_heads", "act_type")
+    same += ("feed_forward_num_hidden", "use_glu", "positional_embedding_type")
+    found += [
+        f"{name} of encoder and decoder differ"
+        for name in same
+        if stacks[0].get(name) != stacks[1].get(name)
+    ]
+    if stacks[0].get("act_type") not in _ACTIVATIONS:
+        found.append(f"act_type={stacks[0].get('act_type')!r}")
+    refuse("Sockeye", sorted(set(found)))
+    vocabularies = with_subwords(
+        [_vocabulary(options.data_dir or folder, side) for side in ("src", "trg")],
+        subword_models(options, []),
+    )
+    path = folder / f"params.{options.checkpoint or 'best'}"
+    if not path.exists():
+        raise UsageError(f"{path} does not exist. Name another: --checkpoint=best, or 00012.")
+    content = load_pickled(path)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} has no parameters by name. Copy it again.")
+    weights = Weights("Sockeye", content)
+    ours, hparams = _converted(weights, stacks, vocabularies)
+    weights.check_read()
+    statistics = _mapping(_mapping(config, "config_data"), "data_statistics")
+    ratio = statistics.get("length_ratio_mean", 1.0) + 2 * statistics.get("length_ratio_std", 0.5)
+    return translation_run(
+        "sockeye",
+        options,
+        languages=("source", "target"),
+        hparams=hparams,
+        weights=ours,
+        vocabularies=vocabularies,
+        decode_hparams={
+            "search_rules": "sockeye",
+            "beam_size": 5,
+            "alpha": 1.0,
+            "length_offset": 0.0,
+            "length_scale": 1.0,
+            "extra_length_ratio": round(float(ratio) - 1.0, 6),
+            "extra_length": 1,
+        },
+    )
+
+
+def _folder(source: Path) -> Path:
+    return source / "model" if (source / "model" / "config").exists() else source
+
+
+def _mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with Sockeye's tags as plain mappings and lists; runs no code."""
+
+
+def _as_mapping(loader: _Loader, suffix: str, node: yaml.Node) -> dict[Any, Any]:
+    if not isinstance(node, yaml.MappingNode) or not suffix.endswith(("Config", "Statistics")):
+        raise yaml.YAMLError(f"the tag !{suffix} is none of Sockeye's")
+    return loader.construct_mapping(node, deep=True)
+
+
+def _as_list(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
+    return loader.construct_sequence(node, deep=True)
+
+
+_Loader.add_multi_constructor("!", _as_mapping)
+_Loader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > _MOST_CONFIG:
+            raise DataError(f"{path} is too large for a configuration. Copy it again.")
+        content = yaml.load(path.read_bytes(), _Loader)  # a SafeLoader
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} is no configuration of Sockeye: {reason}.") from None
+    if not isinstance(content, dict) or "config_encoder" not in content:
+        raise DataError(f"{path} is no configuration of Sockeye 3. Copy it again.")
+    return content
+
+
+def _vocabulary(folder: Path, side: str) -> Vocabulary:
+    path = folder / f"vocab.{side}.0.json"
+    numbers = read_json(path)
+    tokens = sorted(numbers, key=lambda token: str(numbers[token]).zfill(9))
+    if [numbers[token] for token in tokens] != list(range(len(tokens))):
+        raise DataError(f"{path} does not number its tokens from 0. Copy it again.")
+    check_tokens(tokens)
+    if tuple(tokens[: len(_SPECIAL)]) != _SPECIAL:
+        raise DataError(f"{path} does not begin with {', '.join(_SPECIAL)}. Copy it again.")
+    return Vocabulary(tokens, pad=_PAD, eos=_EOS, unknown=_UNKNOWN, silent=(_BOS,))
+
+
+def _converted(
+    weights: Weights, stacks: list[dict[str, Any]], vocabularies: tuple[Vocabulary, Vocabulary]
+) -> tuple[dict[str, Any], Any]:
+    """Returns weights by our names, and hyperparameters."""
+    ours = TransformerWeights()
+    read, written = vocabularies
+    source = read.rows(weights("embedding_source.embedding.weight"))
+    name = "embedding_target.embedding.weight"
+    target = written.rows(weights(name)) if name in weights else source
+    name = "output_layer.weight"
+    top = written.rows(weights(name)) if name in weights else target
+    ours.tables(source, target, top, written.rows(weights("output_layer.bias")))
+    config = stacks[0]
+    heads, width = int(config.get("attention_heads", 8)), source.size(1)
+    kind = {"fixed": "sinusoids", "learned": "learned", "none": "none"}.get(
+        str(config.get("positional_embedding_type")), "sinusoids"
+    )
+    limits, layers = [], []
+    for side, places in (("encoder", "join.positions"), ("decoder", "positions")):
+        limits.append((weights.shape(f"{side}.pos_embedding.weight") or [0])[0])
+        if kind == "learned":
+            ours.weights[f"{places}.table"] = weights(f"{side}.pos_embedding.weight")
+        weights.drop([f"{side}.pos_embedding.weight"])  # of sinusoids
+        layers.append(weights.layers(f"{side}.layers"))
+        for layer in range(layers[-1]):
+            _layer(weights, ours, f"{side}.layers.{layer}", f"{side}.{layer}", heads)
+        if f"{side}.final_process.layer_norm.weight" in weights:
+            norm = weights.linear(f"{side}.final_process.layer_norm")
+            ours.norm(f"{side}_output", norm)
+    before, after = (
+        str(config.get(f"{place}process_sequence") or "").replace("r", "a") or "none"
+        for place in ("pre", "post")
+    )
+    hparams = base_hparams(
+        hidden_size=width,
+        num_heads=heads,
+        filter_size=int(config.get("feed_forward_num_hidden", 4 * width)),
+        num_encoder_layers=layers[0],
+        num_decoder_layers=layers[1],
+        ffn_activation=_ACTIVATIONS[str(config["act_type"])],
+        ffn_gated=bool(config.get("use_glu")),
+        pos=kind,
+        max_source_positions=limits[0],
+        max_target_positions=limits[1],
+        norm_epsilon=1e-6,
+        output_bias=True,
+        decoder_start_id=written.our_id(_BOS),
+        layer_preprocess_sequence=before,
+        layer_postprocess_sequence=after,
+        layer_prepostprocess_dropout=float(config.get("dropout_prepost") or 0.0),
+        attention_dropout=float(config.get("dropout_attention") or 0.0),
+        relu_dropout=float(config.get("dropout_act") or 0.0),
+        **sharing(source, target, top),
+    )
+    return ours.weights, hparams
+
+
+def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, heads: int) -> None:
+    """Adds the weights of a layer."""
+    own = "autoregr_layer" if name.startswith("decoder") else "self_attention"
+    parts = {own: "attention", "enc_attention": "memory_attention", "ff": "feed_forward"}
+    joint = weights(f"{theirs}.{own}.ff_in.weight")
+    query, key_value = joint.split([len(joint) // 3, len(joint) - len(joint) // 3])
+    output = weights.linear(f"{theirs}.{own}.ff_out")
+    ours.self_attention(f"{name}.attention", (query, None), *_apart(key_value, heads), output)
+    if f"{theirs}.enc_attention.ff_q.weight" in weights:
+        ours.cross_attention(
+            f"{name}.memory_attention",
+            weights.linear(f"{theirs}.enc_attention.ff_q"),
+            *_apart(weights(f"{theirs}.enc_attention.ff_kv.weight"), heads),
+            weights.linear(f"{theirs}.enc_attention.ff_out"),
+        )
+    gate = f"{theirs}.ff.linear"
+    inner, outer = weights.linear(f"{theirs}.ff.ff1"), weights.linear(f"{theirs}.ff.ff2")
+    linear = weights.linear(gate) if f"{gate}.weight" in weights else None
+    ours.feed_forward(f"{name}.feed_forward", inner, outer, linear)
+    for old, new in parts.items():
+        for when, place in (("pre", "before"), ("post", "after")):
+            norm = f"{theirs}.{when}_{old}.layer_norm"
+            if f"{norm}.weight" in weights:
+                ours.norm(f"{name}.{new}_{place}", weights.linear(norm))
+
+
+def _apart(key_value: torch.Tensor, heads: int) -> list[Linear]:
+    """Returns the maps of keys and of values, which alternate by head.  [2 H, H]."""
+    if len(key_value) % (2 * heads):
+        raise CheckpointError(f"{len(key_value)} rows of keys and values for {heads} heads.")
+    by_head = key_value.unflatten(0, (heads, 2, -1))
+    return [(by_head[:, part].flatten(0, 1), None) for part in range(2)]
