@@ -72,9 +72,9 @@ class SearchHParams(Params):
     )
     early_stopping: Literal["true", "false", "never"] = hp(
         "false",
-        "search_rules=huggingface: early_stopping of generate.  true: a search stops with beam_size "
-        "ended hypotheses; false and never: when no other can be better, at its present length or "
-        "at any.",
+        "search_rules=huggingface: early_stopping of generate.  true: a search stops with "
+        "beam_size ended hypotheses; false, never: when no other can be better, at its present "
+        "length or at any.",
     )
     force_eos: bool = hp(
         True,

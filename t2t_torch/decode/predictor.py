@@ -280,8 +280,10 @@ class Predictor:
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
-        ids = pad_sequences(inputs).to(device)  # [B, S]
         has_inputs = self.features.has_inputs
+        ids = pad_sequences(inputs).to(device)  # [B, S]
+        if has_inputs and not ids.size(1):  # as an empty text beside others
+            ids = torch.nn.functional.pad(ids, (0, 1), value=PAD)
         limits = torch.tensor(
             [hparams.limit(len(row), has_inputs=has_inputs) for row in inputs], device=device
         )

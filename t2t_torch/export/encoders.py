@@ -9,6 +9,7 @@ from onnx import TensorProto
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import EXTENSIONS, Graph
+from t2t_torch.export.pieces import decoded_pieces, sentence_pieces, why_not_in_graph
 from t2t_torch.export.strings import (
     NONE,
     EncoderGraph,
@@ -42,6 +43,7 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
+from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import ESCAPES, SubwordEncoder
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
@@ -135,7 +137,7 @@ class SubwordGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> Rows:
         """Returns the ids of each text."""
-        ids, lengths = self._encoded(self._escaped(field).texts)
+        ids, lengths = sentence_pieces(self._graph, self._escaped(field).texts, self._encoder.model)
         return of_flat(self._graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
@@ -144,7 +146,8 @@ class SubwordGraph(EncoderGraph):
         words = at_least_one(graph, self._escaped(field).words, "")
         blank = graph.add("Equal", words, graph.constant(""))
         shape = graph.add("Shape", words)
-        ids, counts = self._encoded(graph.add("Reshape", spaced(graph, words), [-1]))
+        texts = graph.add("Reshape", spaced(graph, words), [-1])
+        ids, counts = sentence_pieces(graph, texts, self._encoder.model)
         counts = graph.add("Reshape", counts, shape)
         starts = graph.add("CumSum", counts, 1, exclusive=1)
         starts = graph.add("Where", blank, 0, starts)
@@ -173,27 +176,6 @@ class SubwordGraph(EncoderGraph):
         )
         as_it_is = graph.add("Equal", escaped, graph.constant(""))
         return joined(graph, graph.add("Where", as_it_is, letters, escaped))
-
-    def _encoded(self, texts: str) -> tuple[str, str]:
-        """Returns the concatenated ids of escaped texts, [N], and the number per text, [T]."""
-        graph = self._graph
-        no = graph.constant([False])
-        ids, ends = graph.several(
-            2,
-            "SentencepieceTokenizer",
-            texts,
-            [0],  # the best segmentation, no sampling
-            [0.0],
-            no,  # no start symbol,
-            no,  # no end symbol,
-            no,  # not reversed,
-            no,  # and the ids of the model itself
-            domain=EXTENSIONS,
-            model=self._encoder.model,
-        )
-        starts = graph.add("Slice", ends, [0], [-1])
-        after = graph.add("Slice", ends, [1], graph.add("Shape", ends))
-        return graph.integers(ids), graph.add("Sub", after, starts)
 
 
 def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
@@ -250,6 +232,7 @@ _KNOWN = (
     ByteEncoder,
     CharacterEncoder,
     IntegerEncoder,
+    PieceEncoder,
     SubtokenEncoder,
     SubwordEncoder,
     TokenEncoder,
@@ -266,6 +249,11 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
     Raises:
       ExportError: it cannot.
     """
+    if isinstance(encoder, PieceEncoder) and (reason := why_not_in_graph(encoder)):
+        raise ExportError(
+            f"{name!r}: a graph cannot write this text: {reason}. Serve the run with PyTorch:  "
+            "t2t-server --output_dir=RUN"
+        )
     known = isinstance(encoder, _KNOWN)
     if not known or getattr(encoder, "reverse", False):
         kind = type(encoder).__name__
@@ -289,6 +277,8 @@ def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
     """
     if isinstance(encoder, SubwordEncoder):
         return decode_texts(graph, encoder, ids)
+    if isinstance(encoder, PieceEncoder):
+        return decoded_pieces(graph, encoder, ids)
     if isinstance(encoder, ByteEncoder):
         return decode_bytes(graph, ids, _kept(graph, ids))
     if isinstance(encoder, SubtokenEncoder):

@@ -13,6 +13,7 @@ from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import BATCH, ContextWindows, windows_of
 from t2t_torch.export.encoders import ByteGraph, IntegerTable, SubwordGraph, SymbolTable, WordTable
 from t2t_torch.export.graph import Graph, Shape
+from t2t_torch.export.pieces import PieceGraph
 from t2t_torch.export.strings import (
     SPACE,
     EncoderGraph,
@@ -53,6 +54,7 @@ from t2t_torch.text.encoder import (
     TokenEncoder,
     WordCutter,
 )
+from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 
@@ -486,6 +488,8 @@ class InputGraph:
             return SubwordGraph(self.graph, encoder, name)
         if isinstance(encoder, SubtokenEncoder):
             return SubtokenGraph(self.graph, encoder, name)
+        if isinstance(encoder, PieceEncoder):
+            return PieceGraph(self.graph, encoder, name)
         raise self.unsupported(name, f"a text of a {type(encoder).__name__}")
 
     # Features with one entry per word.

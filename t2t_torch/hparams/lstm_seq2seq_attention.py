@@ -28,6 +28,17 @@ class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
         True, "The softmax reads what the attention hands on, else the LSTM's own output."
     )
 
+    attention_activation: Literal["none", "tanh"] = hp(
+        "none",
+        "What the attention hands on passes through it.  tanh: Luong et al. 2015, equation 5.",
+    )
+    bidirectional_encoder: bool = hp(
+        False, "The encoder reads in both directions, each with hidden_size / 2 units."
+    )
+    decoder_start_id: int = hp(
+        -1, "Id whose embedding is the first input of the decoder.  -1: a vector of zeros.", low=-1
+    )
+
     @property
     def head_size(self) -> int:
         """Returns the output width of an attention head."""

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     PRE_NORM,
@@ -270,4 +273,51 @@ def _layer(weights: Weights, ours: TransformerWeights, side: str, theirs: str, n
 def _lstm(
     weights: Weights, opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
 ) -> tuple[dict[str, Any], Any]:
-    raise NotImplementedError
+    """Returns weights by our names, and hyperparameters."""
+    read, written = vocabularies
+    mechanism = opt.get("global_attention")
+    is_bidirectional = opt.get("encoder_type") == "brnn"
+    wrong = [] if mechanism == "general" else [f"global_attention={mechanism!r}"]
+    wrong += [] if opt.get("input_feed") else ["input_feed=0"]
+    wrong += [] if is_bidirectional else ["encoder_type='rnn'"]
+    layers = weights.layers("decoder.rnn.layers")
+    if len(weights.shape(f"encoder.rnn.weight_ih_l{layers}")):
+        wrong.append("layers of encoder and decoder differ")
+    refuse("OpenNMT-py", wrong)
+    ours = TransformerWeights()
+    source = read.rows(_embedding(weights, "encoder"))
+    target = written.rows(_embedding(weights, "decoder"))
+    top = written.rows(weights("generator.weight"))
+    ours.tables(source, target, top, written.rows(weights("generator.bias")))
+    for layer in range(layers):
+        for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            for number, suffix in enumerate(("", "_reverse")):
+                name = f"encoder.lstm.layers.{layer}.{number}.{kind}_l0"
+                ours.weights[name] = weights(f"encoder.rnn.{kind}_l{layer}{suffix}")
+            ours.weights[f"decoder.{layer}.{kind}"] = weights(f"decoder.rnn.layers.{layer}.{kind}")
+    # Theirs is (W h) . memory, ours h . (W' memory).
+    ours.weights["attention.memory_layer.weight"] = weights("decoder.attn.linear_in.weight").T
+    output = weights("decoder.attn.linear_out.weight")
+    context, state = output.chunk(2, 1)
+    ours.weights["attention.layers.0.weight"] = torch.cat([state, context], 1)
+    dropout = _first(opt.get("dropout"))
+    hparams = LSTMSeq2seqAttentionHParams().replace(
+        hidden_size=top.size(1),
+        embedding_size=source.size(1),
+        num_hidden_layers=layers,
+        attention_mechanism="luong",
+        attention_activation="tanh",
+        bidirectional_encoder=True,
+        decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
+        multiply_embedding_mode="none",
+        output_bias=True,
+        dropout=dropout,
+        label_smoothing=float(opt.get("label_smoothing") or 0.0),
+        learning_rate_schedule="constant",
+        learning_rate_constant=1e-4,
+        optimizer_adam_beta1=0.9,
+        weight_decay=0.0,
+        clip_grad_norm=5.0,
+        **sharing(source, target, top),
+    )
+    return ours.weights, hparams

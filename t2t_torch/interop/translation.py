@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
 from t2t_torch.files import read_lines
 from t2t_torch.hparams.transformer import TransformerHParams
@@ -335,7 +337,7 @@ def translation_run(
       ignored: parts that are not imported.
     """
     source, target = languages
-    name = options.problem or f"{library}_{source}_{target}".replace("-", "_").lower()
+    name = options.problem or _free_name(f"{library}_{source}_{target}")
     both = [vocabulary.file() for vocabulary in vocabularies]
     files = {
         field: f"vocab.{name}.{'joint' if both[0] == both[1] else field}.pieces"
@@ -365,6 +367,14 @@ def translation_run(
         decode_hparams=decode_hparams,
         ignored=notes,
     )
+
+
+def _free_name(name: str) -> str:
+    """Returns a name of a problem, with a number if there is one of this name."""
+    name = re.sub(r"[^a-z0-9_]", "_", name.lower())
+    numbered = (f"{name}_{number}" for number in itertools.count(2))
+    taken = registry.list_names("problem")
+    return next(one for one in itertools.chain([name], numbered) if one not in taken)
 
 
 def read_dictionary(path: Path) -> list[str]:

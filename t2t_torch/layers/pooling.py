@@ -39,7 +39,7 @@ def padding_mask(ids: Tensor) -> Tensor:
 def attend_to(mask: Tensor) -> Tensor:
     """Returns an attention mask that lets all queries attend where `mask` is True.
 
-    [B, S] bool -> [B, 1, 1, S] bool; a row without data is all True.
+    [B, S] bool -> [B, 1, 1, S] bool; a row without data is True at its first position.
     """
     return never_empty(mask)[:, None, None, :]
 
@@ -52,18 +52,19 @@ def same_segment(queries: Tensor, keys: Tensor) -> Tensor:
       keys: segment of each key.  [B, S]
 
     Returns:
-      [B, 1, T, S] bool; padding attends to padding, or everywhere if there is none.
+      [B, 1, T, S] bool; padding attends to padding, or to the first key if there is none.
     """
     return never_empty(queries[:, :, None] == keys[:, None, :])[:, None]
 
 
 def never_empty(mask: Tensor) -> Tensor:
-    """Lets queries without any allowed key attend everywhere, as a softmax over nothing is NaN.
+    """Lets queries without any allowed key attend to the first, as a softmax over nothing is NaN.
 
-    [..., S] bool -> [..., S] bool.  Results of such queries have no weight in a loss: they are
-    padding, or examples without inputs.
+    [..., S] bool -> [..., S] bool.  Such queries are padding, or examples without inputs, whose
+    results do not depend on the width of their batch.
     """
-    return mask | ~mask.any(-1, keepdim=True)
+    first = torch.arange(mask.size(-1), device=mask.device) == 0
+    return mask | (first & ~mask.any(-1, keepdim=True))
 
 
 def causal(length: int, device: torch.device) -> Tensor:
@@ -121,6 +122,22 @@ def prepend(inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     index = torch.where(after < 0, places, size + after)
     index = torch.where(index < width, index, size)  # zeros after the targets, too
     return both.gather(1, index[..., None].expand(-1, -1, inputs.size(2)))
+
+
+def shift_right(x: Tensor, start: Tensor | None, positions: Tensor | None = None) -> Tensor:
+    """Returns the inputs of a decoder: each position has the embedding of the one before it.
+
+    Args:
+      x: embeddings of the targets, [B, T, H].
+      start: first input, [H]; None: zeros.
+      positions: of packed examples, the position within the example, [B, T].
+    """
+    shifted = nn.functional.pad(x, (0, 0, 1, -1))
+    if start is None:
+        return shifted
+    if positions is None:
+        positions = torch.arange(x.size(1), device=x.device)
+    return torch.where((positions == 0)[..., None], start.to(x.dtype), shifted)
 
 
 def at_targets(hidden: Tensor, lengths: Tensor, count: int) -> Tensor:

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.layers.dropout import Dropout, LockedDropout
+from t2t_torch.layers.pooling import never_empty
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
 from t2t_torch.token_hparam import TokenHParams
 
@@ -321,28 +323,53 @@ class Encoded(NamedTuple):
     memory: Memory
 
 
-class ReversedEncoder(nn.Module):
-    """Layers of LSTM over the tokens of a text, the last one first.
+class LSTMEncoder(nn.Module):
+    """Layers of LSTM over the tokens of a text, the last one first, or in both directions.
 
     Args:
       features: the problem's; its one input that is a text is read.
       hparams: sizes.
       dropout: probability of zeroing a unit that a layer reads.
+      bidirectional: True for two directions, each with half of the units.
+
+    Raises:
+      HParamsError: hidden_size cannot be halved.
     """
 
-    def __init__(self, features: Features, hparams: TokenHParams, dropout: float) -> None:
+    def __init__(
+        self,
+        features: Features,
+        hparams: TokenHParams,
+        dropout: float,
+        *,
+        bidirectional: bool = False,
+    ) -> None:
         super().__init__()
         self.text = texts_of(features)[0]
         self.tokens = Tokens(features, hparams, self.text)
         self.dropout = Dropout(dropout)
+        self.bidirectional = bidirectional
+        if bidirectional and hparams.hidden_size % 2:
+            raise HParamsError(
+                f"hidden_size={hparams.hidden_size} cannot be halved for the two directions of a "
+                "bidirectional encoder. Set an even number."
+            )
         self.lstm = LSTM(
-            self.tokens.size, hparams.hidden_size, hparams.num_hidden_layers, dropout=dropout
+            self.tokens.size,
+            hparams.hidden_size // 2 if bidirectional else hparams.hidden_size,
+            hparams.num_hidden_layers,
+            bidirectional=bidirectional,
+            dropout=dropout,
         )
 
     def forward(self, features: ModelInputs) -> Encoded:
         """Reads the output of `T2TModel.bottom`."""
         mask = features[self.text].mask
-        backward = backward_places(mask)
+        read = never_empty(mask)
+        if self.bidirectional:
+            outputs, memory = self.lstm.run(self.dropout(self.tokens(features)), read)
+            return Encoded(outputs, mask, memory)
+        backward = backward_places(read)
         x = self.dropout(turned(self.tokens(features), backward))
-        outputs, memory = self.lstm.run(x, mask)
+        outputs, memory = self.lstm.run(x, read)
         return Encoded(turned(outputs, backward), mask, memory)

@@ -54,6 +54,10 @@ class Embedding(nn.Module):
         present = (ids != PAD).to(self.weight.dtype) * self.scale
         return F.embedding(ids, self.weight) * present[..., None]
 
+    def vector(self, number: int) -> Tensor | None:
+        """Returns the embedding of an id, that of padding as in the table; None below 0.  [H]."""
+        return self.weight[number] * self.scale if number >= 0 else None
+
     def _dropped(self, ids: Tensor) -> Tensor:
         """Returns ids, some replaced."""
         if self.word_dropout:

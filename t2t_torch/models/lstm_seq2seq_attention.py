@@ -5,18 +5,17 @@ arXiv:1409.0473; Luong et al. 2015, "Effective Approaches to Attention-based Neu
 Translation", arXiv:1508.04025; in tensor2tensor's form (models/lstm.py, lstm_seq2seq_attention,
 with TensorFlow's AttentionWrapper): converted weights give identical logits
 (`interop/tensor2tensor.py`).
-The output of a head is linear in state and context, without Luong's tanh.  Unlike in tensor2tensor,
-padding is masked.
+The output of a head is linear in state and context, without Luong's tanh, unless
+`attention_activation` says otherwise.  Unlike in tensor2tensor, padding is masked.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from t2t_torch.features import Features, Text
 from t2t_torch.features.word import OfWords
@@ -24,10 +23,11 @@ from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.layers.attention import Attended
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
-from t2t_torch.layers.pooling import masked_softmax
-from t2t_torch.layers.tokens import Encoded, ReversedEncoder
+from t2t_torch.layers.pooling import masked_softmax, shift_right
+from t2t_torch.layers.tokens import Encoded, LSTMEncoder
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
+from t2t_torch.text.encoder import PAD
 
 
 class Memory(NamedTuple):
@@ -66,6 +66,7 @@ class Attention(nn.Module):
             nn.Linear(2 * width, hparams.head_size, bias=False) for _ in range(heads)
         )
         self.size = heads * hparams.head_size
+        self.has_tanh = hparams.attention_activation == "tanh"
 
     def remember(self, encoded: Encoded) -> Memory:
         """Returns the memory for `forward`."""
@@ -91,7 +92,8 @@ class Attention(nn.Module):
                 self.layers, contexts.expand(len(self.layers), -1, -1), strict=True
             )
         ]
-        return torch.cat(heads, -1)
+        joined = torch.cat(heads, -1)
+        return joined.tanh() if self.has_tanh else joined
 
 
 @dataclasses.dataclass
@@ -145,7 +147,7 @@ class AttendingState:
 
 @register_model
 class LSTMSeq2seqAttention(T2TModel):
-    """LSTM encoder that reads the input in reverse, and LSTM decoder with attention.
+    """LSTM encoder that reads in reverse or in both directions, and LSTM decoder with attention.
 
     The output of the attention is an input of the next decoder step (input feeding).
     """
@@ -157,7 +159,9 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.encoder = ReversedEncoder(features, hparams, hparams.dropout)
+        self.encoder = LSTMEncoder(
+            features, hparams, hparams.dropout, bidirectional=hparams.bidirectional_encoder
+        )
         self.attention = Attention(hparams)
         self.dropout = Dropout(hparams.dropout)
         width = hparams.hidden_size
@@ -182,7 +186,7 @@ class LSTMSeq2seqAttention(T2TModel):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         state = self._start(self.encoder(features))
-        x = F.pad(features["targets"].embedded, (0, 0, 1, -1))  # shifted right by a zero vector
+        x = shift_right(features["targets"].embedded, self._first_input)
         outputs = []
         for read in x.unbind(1):
             output, state = self._read(read, state)
@@ -196,13 +200,23 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def step(self, ids: Tensor, state: AttendingState) -> tuple[Tensor, AttendingState]:
         """Runs a decoding step; see `T2TModel.step`."""
-        output, after = self._read(self.embed("targets", ids), state)
+        x = self.embed("targets", ids)
+        if (first := self._first_input) is not None:
+            x = torch.where((ids == PAD)[:, None], first.to(x.dtype), x)
+        output, after = self._read(x, state)
         if state.watches:
             weights = self.attention.attention_of(after.hidden[-1], after.memory).mean(1)
             mask = after.memory.mask[:, None].expand_as(weights)
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             after = dataclasses.replace(after, attended=attended, watches=True)
         return self.top(Hidden(output), "targets"), after
+
+    @property
+    def _first_input(self) -> Tensor | None:
+        """The first input of the decoder, [E]; None: zeros."""
+        table: Any = self.modalities["targets"].bottom
+        vector: Tensor | None = table.vector(self.hparams.decoder_start_id)
+        return vector
 
     def _start(self, encoded: Encoded) -> AttendingState:
         """Returns the initial state of the decoder."""

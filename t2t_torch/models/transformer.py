@@ -32,6 +32,7 @@ from t2t_torch.layers.pooling import (
     padding_mask,
     prepend,
     same_segment,
+    shift_right,
 )
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
@@ -299,29 +300,19 @@ class Transformer(T2TModel):
         memory_mask: Tensor | None,
     ) -> Tensor:
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
-        x = self.dropout(self.positions(self._shifted(targets, positions), positions))
+        x = shift_right(targets, self._start, positions)
+        x = self.dropout(self.positions(x, positions))
         for layer in self.decoder:
             x = layer(x, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
 
-    def _shifted(self, targets: Tensor, positions: Tensor | None) -> Tensor:
-        """Returns embeddings shifted right by one position.  [B, T, H] -> [B, T, H]."""
-        x = nn.functional.pad(targets, (0, 0, 1, -1))
-        start = self._start_vector()
-        if start is None:
-            return x
-        if positions is None:
-            positions = torch.arange(x.size(1), device=x.device)
-        return torch.where((positions == 0)[..., None], start.to(x.dtype), x)
-
-    def _start_vector(self) -> Tensor | None:
-        """Returns the first input of the decoder, [H]; None: zeros."""
-        number = self.hparams.decoder_start_id
-        if number < 0:
-            return None
+    @property
+    def _start(self) -> Tensor | None:
+        """The first input of the decoder, [H]; None: zeros."""
         table: Any = self.modalities["targets"].bottom
-        return table.weight[number] * table.scale  # type: ignore[no-any-return]
+        vector: Tensor | None = table.vector(self.hparams.decoder_start_id)
+        return vector
 
     def _encode(self, features: ModelInputs) -> tuple[Tensor, Tensor]:
         """Returns the output of the encoder and its mask.  [B, S, H], [B, S] bool."""
@@ -388,8 +379,7 @@ class Transformer(T2TModel):
             lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]
             positions = lengths[:, None] + positions
         x = self._embedded(ids[:, None])  # [R, 1, H]
-        start = self._start_vector()
-        if start is not None:
+        if (start := self._start) is not None:
             x = torch.where((ids == PAD)[:, None, None], start.to(x.dtype), x)
         x = self.positions(x, positions)
         for i, layer in enumerate(self.decoder):

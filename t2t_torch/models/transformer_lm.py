@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
-from t2t_torch.layers.pooling import causal, same_segment
+from t2t_torch.layers.pooling import causal, same_segment, shift_right
 from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model
@@ -35,7 +35,7 @@ class TransformerLm(Transformer):
         mask = None
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
-        x = self._shifted(targets, features["targets"].positions)
+        x = shift_right(targets, self._start, features["targets"].positions)
         before = features["targets"].before
         if before is not None:
             first = self.embed("targets", before[:, None])
