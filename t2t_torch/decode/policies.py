@@ -132,20 +132,20 @@ class FairseqPolicy(_PeerPolicy):
 
     def grow(self, beam: Beam, candidates: Candidates, eos: int = EOS) -> tuple[Beam, Tensor]:
         """Returns the beam one id later, and parents; see `BeamPolicy`."""
-        room = beam.alive_log_probs.size(1) - (beam.ended_scores > _DEAD).sum(1, keepdim=True)
-        return self._grown(beam, candidates, eos, room)
+        missing = beam.alive_log_probs.size(1) - (beam.ended_scores > _DEAD).sum(1, keepdim=True)
+        return self._grown(beam, candidates, eos, missing)
 
     def _grown(
-        self, beam: Beam, candidates: Candidates, eos: int, room: Tensor | None
+        self, beam: Beam, candidates: Candidates, eos: int, most: Tensor | None
     ) -> tuple[Beam, Tensor]:
-        """Returns the beam one id later; `room` [R, 1] is the number of ended ones to keep."""
+        """Returns the beam one id later; `most` is the number of ended ones to keep, [R, 1]."""
         beam_size = beam.alive_log_probs.size(1)
         ends = self._ends(beam, candidates, eos)
         rank = torch.arange(ends.size(1), device=ends.device)
         ended = ends & (rank < beam_size) & (candidates.log_probs > _DEAD)
-        if room is not None:
-            ended = ended & (ended.to(torch.int64).cumsum(1) <= room)
-        # The first K candidates that do not end go on.
+        if most is not None:
+            ended = ended & (ended.to(torch.int64).cumsum(1) <= most)
+        # The first K candidates that do not end become active.
         alive = (ends * ends.size(1) + rank).sort(dim=1).indices[:, :beam_size]
         log_probs = candidates.log_probs.masked_fill(ends, -torch.inf).gather(1, alive)
         ids = _continued(beam, candidates)

@@ -9,41 +9,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams, hp
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
-
-
-class TransformerLayerHParams(HParams):
-    """Transformer layers: attention and feed-forward sublayers, positions."""
-
-    num_heads: int = hp(8, "Attention heads; divides hidden_size.", low=1)
-    filter_size: int = hp(2048, "Width inside the feed-forward sublayers.", low=1)
-    attention_dropout: float = hp(
-        0.0, "Probability of zeroing an attention weight; training only.", low=0, below=1
-    )
-    relu_dropout: float = hp(
-        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", low=0, below=1
-    )
-    attention_bias: bool = hp(False, "The linear maps of attention have biases.")
-    ffn_bias: bool = hp(True, "The linear maps of feed-forward sublayers have biases.")
-    ffn_activation: Literal["relu", "gelu", "gelu_tanh", "silu"] = hp(
-        "relu", "Activation function of feed-forward sublayers; gelu_tanh approximates gelu."
-    )
-    ffn_gated: bool = hp(
-        False, "The activation is multiplied by a second linear map of the input (GLU)."
-    )
-    pos: Literal["timing", "sinusoids", "sinusoids_interleaved", "learned", "none"] = hp(
-        "timing",
-        "Vectors added to embeddings by their position.  timing: sines, then cosines, with "
-        "tensor2tensor's frequencies; sinusoids: those of Vaswani et al. 2017; "
-        "sinusoids_interleaved: each sine before its cosine; learned: a table.",
-    )
-    position_offset: int = hp(0, "Added to each position of timing and sinusoids.", low=0)
-    max_source_positions: int = hp(
-        0,
-        "Positions of an input; later ones have the vector of the last.  0: as many as it has; "
-        "pos=learned needs a number.",
-        low=0,
-    )
-    embedding_norm: bool = hp(False, "Layer norm after embeddings and positions.")
+from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 
 class TransformerHParams(TransformerLayerHParams):

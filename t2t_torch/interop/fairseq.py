@@ -13,11 +13,14 @@ from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     POST_NORM,
     PRE_NORM,
+    TRANSFORMER,
     TransformerWeights,
     Vocabulary,
     Weights,
     base_hparams,
     check_tokens,
+    differing,
+    forbidden,
     read_dictionary,
     refuse,
     sharing,
@@ -93,17 +96,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         [_vocabulary(dictionaries[language]) for language in languages],
         subword_models(options, found),
     )
-    kind = str(arguments.get("_name") or arguments.get("arch") or "transformer")
-    refuse(
-        "fairseq",
-        [
-            f"{name}={arguments[name]!r}"
-            for name, expected in _MUST_BE.items()
-            if name in arguments
-            and arguments[name] not in (*expected, arguments.get("decoder_embed_dim"))
-        ]
-        + ([f"--arch {kind}"] if "transformer" not in kind else []),
-    )
+    _check_architecture(arguments)
     weights = Weights("fairseq", content["model"])
     ours, hparams = _converted(weights, arguments, vocabularies)
     weights.check_read()
@@ -116,18 +109,34 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         weights=ours,
         vocabularies=vocabularies,
         decode_hparams={
-            "search_rules": "fairseq",
-            "beam_size": 5,
-            "alpha": 1.0,
-            "length_offset": 0.0,
-            "length_scale": 1.0,
-            "force_decode_length": True,
-            "extra_length": 201,  # max_len_b, and the end symbol
+            **_DECODING,
             "max_length": int(arguments.get("max_target_positions") or 1024),
         },
-        step=int(scalars(history[-1]).get("num_updates", 0)) if history else 0,
+        step=int(scalars(history[-1]).get("num_updates", 0)),
         ignored=["the optimizer's state"] if content.get("last_optimizer_state") else [],
     )
+
+
+_DECODING = {
+    "search_rules": "fairseq",
+    "beam_size": 5,
+    "alpha": 1.0,
+    "length_offset": 0.0,
+    "length_scale": 1.0,
+    "force_decode_length": True,
+    "extra_length": 201,  # max_len_b, and the end symbol
+}
+"""Settings of fairseq-generate, by our names."""
+
+
+def _check_architecture(arguments: Mapping[str, Any]) -> None:
+    """Raises HParamsError if the model is no Transformer, or has parts that ours has not."""
+    kind = str(arguments.get("_name") or arguments.get("arch") or "transformer")
+    width = arguments.get("decoder_embed_dim")
+    found = forbidden(arguments, {name: (*known, width) for name, known in _MUST_BE.items()})
+    refuse("fairseq", found if "transformer" in kind else [f"--arch {kind}", *found])
+    activation = str(arguments["activation_fn"])
+    refuse("fairseq", [] if activation in _ACTIVATIONS else [f"activation_fn={activation!r}"])
 
 
 def _checkpoint(source: Path, name: str) -> Path:
@@ -196,92 +205,110 @@ def _converted(
         lambda name: bool(_FUSED.fullmatch(name)) or name.endswith(("version", "_float_tensor"))
     )
     ours = TransformerWeights()
-    tables = []
-    for side, vocabulary in zip(("encoder", "decoder"), vocabularies, strict=True):
-        tables.append(vocabulary.rows(weights(f"{side}.embed_tokens.weight")))
-    output = "decoder.output_projection.weight"
-    if "decoder.embed_out" in weights:
-        output = "decoder.embed_out"
-    top = vocabularies[1].rows(weights(output)) if output in weights else tables[1]
-    ours.tables(*tables, top, None)
-    biased = "encoder.layers.0.self_attn.q_proj.bias" in weights or (
-        "encoder.layers.0.self_attn.in_proj_bias" in weights
+    source, target = (
+        vocabulary.rows(weights(f"{side}.embed_tokens.weight"))
+        for side, vocabulary in zip(_SIDES, vocabularies, strict=True)
     )
-    layers = {side: weights.layers(f"{side}.layers") for side in ("encoder", "decoder")}
-    sizes = {"max_source_positions": 0, "max_target_positions": 0}
-    width = tables[0].size(1)
-    filters = weights.shape("encoder.layers.0.fc1.weight")[:1]
-    pre_norm = {side: _is_on(arguments, f"{side}_normalize_before") for side in layers}
-    learned = {side: f"{side}.embed_positions.weight" in weights for side in layers}
-    heads = {side: int(arguments.get(f"{side}_attention_heads", 8)) for side in layers}
-    refuse(
+    tops = ("decoder.output_projection.weight", "decoder.embed_out")
+    top = next((vocabularies[1].rows(weights(name)) for name in tops if name in weights), target)
+    ours.tables(source, target, top, None)
+    learned = [f"{side}.embed_positions.weight" in weights for side in _SIDES]
+    pre_norm = [_is_on(arguments, f"{side}_normalize_before") for side in _SIDES]
+    heads = [int(arguments.get(f"{side}_attention_heads", 8)) for side in _SIDES]
+    differing(
         "fairseq",
-        [
-            f"{what} of encoder and decoder differ"
-            for what, one in {
-                "--normalize-before": pre_norm,
-                "--learned-pos": learned,
-                "--attention-heads": heads,
-            }.items()
-            if one["encoder"] != one["decoder"]
-        ],
+        normalize_before=(pre_norm[0], pre_norm[1]),
+        learned_pos=(learned[0], learned[1]),
+        attention_heads=(heads[0], heads[1]),
     )
-    for side, number in layers.items():
-        stack = f"{side}.layers"
-        for layer in range(number):
-            read_layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}", pre_norm[side])
-        places = "join.positions" if side == "encoder" else "positions"
-        if learned[side]:
-            table = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
-            ours.weights[f"{places}.table"] = table
-            sizes["max_source_positions" if side == "encoder" else "max_target_positions"] = len(
-                table
-            )
-        for name in ("layernorm_embedding", "emb_layer_norm"):
-            if f"{side}.{name}.weight" in weights:
-                ours.norm(places, weights.linear(f"{side}.{name}"))
-        final = f"{side}.layer_norm"
-        if pre_norm[side] and f"{final}.weight" in weights:
-            ours.norm(f"{side}_output", weights.linear(final))
-    activation = str(arguments["activation_fn"])
-    refuse("fairseq", [] if activation in _ACTIVATIONS else [f"activation_fn={activation!r}"])
-    positions = "learned" if learned["encoder"] else "timing"
-    if _is_on(arguments, "no_token_positional_embeddings"):
-        positions = "none"
-    rate = arguments.get("lr")
-    rate = float(rate[0] if isinstance(rate, list) and rate else rate or 5e-4)
-    warmup = int(arguments.get("warmup_updates") or 4000)
-    schedule = {
-        "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
-        "learning_rate_constant": rate * math.sqrt(warmup),
-        "learning_rate_warmup_steps": warmup,
-    }
+    first = "encoder.layers.0.self_attn"
+    biased = any(f"{first}.{name}" in weights for name in ("q_proj.bias", "in_proj_bias"))
+    filters = weights.shape("encoder.layers.0.fc1.weight") or [4 * source.size(1)]
+    layers, limits = [], []
+    for side, places in zip(_SIDES, _PLACES, strict=True):
+        layers.append(read_stack(weights, ours, side, side, pre_norm[0]))
+        limits.append(0)
+        if learned[0]:
+            ours.weights[places] = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
+            limits[-1] = len(ours.weights[places])
+    has_none = _is_on(arguments, "no_token_positional_embeddings")
+    positions = "none" if has_none else "learned" if learned[0] else "timing"
+    scale = "none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth"
     hparams = base_hparams(
-        hidden_size=width,
-        num_heads=heads["encoder"],
-        filter_size=filters[0] if filters else 4 * width,
-        num_encoder_layers=layers["encoder"],
-        num_decoder_layers=layers["decoder"],
+        "transformer",
+        hidden_size=source.size(1),
+        num_heads=heads[0],
+        filter_size=filters[0],
+        num_encoder_layers=layers[0],
+        num_decoder_layers=layers[1],
         attention_bias=biased,
-        ffn_activation=_ACTIVATIONS.get(activation, "relu"),
+        ffn_activation=_ACTIVATIONS[str(arguments["activation_fn"])],
         pos=positions,
         position_offset=_PAD + 1 if positions == "timing" else 0,
+        max_source_positions=limits[0],
+        max_target_positions=limits[1],
         embedding_norm="positions.norm.weight" in ours.weights,
         norm_epsilon=1e-5,
         decoder_start_id=vocabularies[1].our_id(_EOS),
-        multiply_embedding_mode=(
-            "none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth"
-        ),
-        layer_prepostprocess_dropout=float(arguments.get("dropout") or 0.0),
-        attention_dropout=float(arguments.get("attention_dropout") or 0.0),
-        relu_dropout=float(arguments.get("activation_dropout") or 0.0),
-        label_smoothing=float(arguments.get("label_smoothing") or 0.0),
-        **(schedule if arguments.get("lr_scheduler") == "inverse_sqrt" else {}),
-        **(PRE_NORM if pre_norm["encoder"] else POST_NORM),
-        **sizes,
-        **sharing(tables[0], tables[1], top),
+        multiply_embedding_mode=scale,
+        **_training(arguments),
+        **(PRE_NORM if pre_norm[0] else POST_NORM),
+        **sharing(source, target, top),
+        **TRANSFORMER,
     )
     return ours.weights, hparams
+
+
+_SIDES = ("encoder", "decoder")
+_PLACES = ("join.positions.table", "positions.table")  # of learned positions
+
+
+def _training(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the hyperparameters of training."""
+    names = {
+        "layer_prepostprocess_dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "relu_dropout": "activation_dropout",
+        "label_smoothing": "label_smoothing",
+    }
+    found: dict[str, Any] = {ours: float(arguments.get(name) or 0) for ours, name in names.items()}
+    rate = arguments.get("lr") or 5e-4
+    rate = float(rate[0] if isinstance(rate, list) else rate)
+    warmup = int(arguments.get("warmup_updates") or 4000)
+    if arguments.get("lr_scheduler") == "inverse_sqrt":
+        found |= {
+            "learning_rate_schedule": "constant*linear_warmup*rsqrt_decay",
+            "learning_rate_constant": rate * math.sqrt(warmup),
+            "learning_rate_warmup_steps": warmup,
+        }
+    return found
+
+
+def read_stack(
+    weights: Weights, ours: TransformerWeights, side: str, theirs: str, pre_norm: bool
+) -> int:
+    """Adds the layers and norms of a stack, by the names of fairseq and of models made after it.
+
+    Args:
+      weights: weights of the library.
+      ours: weights by our names, which are extended.
+      side: "encoder" or "decoder".
+      theirs: their name of the stack.
+      pre_norm: True if a sublayer begins with its layer norm.
+
+    Returns:
+      The number of layers.
+    """
+    number = weights.layers(f"{theirs}.layers")
+    for layer in range(number):
+        _layer(weights, ours, f"{theirs}.layers.{layer}", f"{side}.{layer}", pre_norm)
+    for name in ("layernorm_embedding", "emb_layer_norm"):
+        if f"{theirs}.{name}.weight" in weights:
+            places = "join.positions" if side == "encoder" else "positions"
+            ours.norm(places, weights.linear(f"{theirs}.{name}"))
+    if pre_norm and f"{theirs}.layer_norm.weight" in weights:
+        ours.norm(f"{side}_output", weights.linear(f"{theirs}.layer_norm"))
+    return number
 
 
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
@@ -289,22 +316,13 @@ def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     return str(arguments.get(name, False)).lower() in ("true", "1")
 
 
-def read_layer(
-    weights: Weights, ours: TransformerWeights, side: str, theirs: str, name: str, pre_norm: bool
+def _layer(
+    weights: Weights, ours: TransformerWeights, theirs: str, name: str, pre_norm: bool
 ) -> None:
-    """Adds the weights of a layer, by the names of fairseq and of models made after it.
-
-    Args:
-      weights: weights of the library.
-      ours: weights by our names, which are extended.
-      side: "encoder" or "decoder".
-      theirs: their name of the layer.
-      name: our name of the layer.
-      pre_norm: True if a sublayer begins with its layer norm.
-    """
+    """Adds the weights of a layer."""
     place = "before" if pre_norm else "after"
     attentions = {"self_attn": "attention"}
-    if side == "decoder":
+    if name.startswith("decoder"):
         attentions["encoder_attn"] = "memory_attention"
     for old, new in attentions.items():
         parts = _projections(weights, f"{theirs}.{old}")

@@ -7,17 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.interop.fairseq import read_layer
+from t2t_torch.interop.fairseq import read_stack
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     POST_NORM,
     PRE_NORM,
+    TRANSFORMER,
     TransformerWeights,
     Vocabulary,
     Weights,
     base_hparams,
     check_tokens,
+    differing,
+    forbidden,
     refuse,
     sharing,
     subword_models,
@@ -68,51 +73,47 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             f"{source / 'config.json'} is of a {kind!r}; of Hugging Face's models only those of "
             "Marian, such as Helsinki-NLP/opus-mt-en-de, can be imported."
         )
-    refuse(
-        "Marian",
-        [
-            f"{name}={config[name]!r}"
-            for name, expected in _MUST_BE.items()
-            if name in config and config[name] not in expected
-        ],
-    )
+    refuse("Marian", forbidden(config, _MUST_BE))
     vocabularies = with_subwords(_vocabularies(source, config), _subwords(source, options))
     weights = Weights("Marian", _tensors(source))
     ours, hparams = _converted(weights, config, vocabularies)
     weights.check_read()
+    tokenizer = source / "tokenizer_config.json"
+    named = read_json(tokenizer) if tokenizer.exists() else {}
+    source_lang, target_lang = (
+        str(named.get(f"{side}_lang") or side) for side in ("source", "target")
+    )
+    return translation_run(
+        "marian",
+        options,
+        languages=(source_lang, target_lang),
+        hparams=hparams,
+        weights=ours,
+        vocabularies=vocabularies,
+        decode_hparams=_decoding(source, config),
+    )
+
+
+def _decoding(source: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings of `generate`, by our names."""
     generation = source / "generation_config.json"
     search = {**config, **(read_json(generation) if generation.exists() else {})}
-    languages = [
-        str(read_json(source / "tokenizer_config.json").get(f"{side}_lang") or default)
-        if (source / "tokenizer_config.json").exists()
-        else default
-        for side, default in (("source", "source"), ("target", "target"))
-    ]
-    stop = search.get("early_stopping", False)
-    beams = int(search.get("num_beams", 4))
+    stop, beams = search.get("early_stopping", False), int(search.get("num_beams", 4))
     longest = int(search.get("max_length", 512)) - 1  # without the start symbol
-    decode_hparams: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "search_rules": "huggingface",
         "beam_size": beams,
         "force_decode_length": True,
         "extra_length": int(search.get("max_new_tokens") or longest),
     }
     if beams > 1:
-        decode_hparams |= {
+        settings |= {
             "alpha": float(search.get("length_penalty", 1.0)),
             "length_offset": 0.0,
             "length_scale": 1.0,
             "early_stopping": stop if stop == "never" else str(bool(stop)).lower(),
         }
-    return translation_run(
-        "marian",
-        options,
-        languages=(languages[0], languages[1]),
-        hparams=hparams,
-        weights=ours,
-        vocabularies=vocabularies,
-        decode_hparams=decode_hparams,
-    )
+    return settings
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -179,63 +180,61 @@ def _converted(
 ) -> tuple[dict[str, Any], Any]:
     """Returns weights by our names, and hyperparameters."""
     ours = TransformerWeights()
-    _, written = vocabularies
-    tables = []
-    shared = weights("model.shared.weight") if "model.shared.weight" in weights else None
-    for side, vocabulary in zip(("encoder", "decoder"), vocabularies, strict=True):
-        name = f"model.{side}.embed_tokens.weight"
-        table = weights(name) if name in weights else shared
-        if table is None:
-            raise CheckpointError(f"the checkpoint has neither model.shared.weight nor {name}.")
-        tables.append(vocabulary.rows(table))
-    weights.drop([f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")])
-    top = written.rows(weights("lm_head.weight")) if "lm_head.weight" in weights else tables[1]
-    bias = weights("final_logits_bias") if "final_logits_bias" in weights else None
-    if bias is not None:
-        bias = written.rows(bias.reshape(-1))
-    ours.tables(*tables, top, bias)
-    pre_norm = bool(config.get("normalize_before", False))
-    heads = {int(config.get(f"{side}_attention_heads", 8)) for side in ("encoder", "decoder")}
-    filters = {int(config.get(f"{side}_ffn_dim", 0)) for side in ("encoder", "decoder")}
-    activation = str(config.get("activation_function", "relu"))
-    refuse(
-        "Marian",
-        [
-            *(["heads of encoder and decoder differ"] if len(heads) > 1 else []),
-            *(["ffn_dim of encoder and decoder differ"] if len(filters) > 1 else []),
-            *([] if activation in _ACTIVATIONS else [f"activation_function={activation!r}"]),
-        ],
+    written = vocabularies[1]
+    source, target, top, bias = _tables(weights, vocabularies)
+    ours.tables(source, target, top, bias)
+    weights.drop([f"model.{side}.embed_positions.weight" for side in _SIDES])
+    heads, filters = (
+        [int(config.get(f"{side}_{name}", default)) for side in _SIDES]
+        for name, default in (("attention_heads", 8), ("ffn_dim", 0))
     )
-    layers = {}
-    for side in ("encoder", "decoder"):
-        layers[side] = weights.layers(f"model.{side}.layers")
-        for layer in range(layers[side]):
-            theirs, name = f"model.{side}.layers.{layer}", f"{side}.{layer}"
-            read_layer(weights, ours, side, theirs, name, pre_norm)
-        places = "join.positions" if side == "encoder" else "positions"
-        if f"model.{side}.layernorm_embedding.weight" in weights:
-            ours.norm(places, weights.linear(f"model.{side}.layernorm_embedding"))
-        if pre_norm and f"model.{side}.layer_norm.weight" in weights:
-            ours.norm(f"{side}_output", weights.linear(f"model.{side}.layer_norm"))
-    start = int(config.get("decoder_start_token_id", written.pad))
+    differing("Marian", attention_heads=(heads[0], heads[1]), ffn_dim=(filters[0], filters[1]))
+    activation = str(config.get("activation_function", "relu"))
+    refuse("Marian", [] if activation in _ACTIVATIONS else [f"activation_function={activation!r}"])
+    pre_norm = bool(config.get("normalize_before", False))
+    layers = [read_stack(weights, ours, side, f"model.{side}", pre_norm) for side in _SIDES]
     hparams = base_hparams(
-        hidden_size=tables[0].size(1),
-        num_heads=heads.pop(),
-        filter_size=filters.pop(),
-        num_encoder_layers=layers["encoder"],
-        num_decoder_layers=layers["decoder"],
+        "transformer",
+        hidden_size=source.size(1),
+        num_heads=heads[0],
+        filter_size=filters[0],
+        num_encoder_layers=layers[0],
+        num_decoder_layers=layers[1],
         attention_bias=True,
-        ffn_activation=_ACTIVATIONS.get(activation, "relu"),
+        ffn_activation=_ACTIVATIONS[activation],
         pos="sinusoids",
         embedding_norm="positions.norm.weight" in ours.weights,
         norm_epsilon=1e-5,
         output_bias=bias is not None,
-        decoder_start_id=written.our_id(start),
+        decoder_start_id=written.our_id(int(config.get("decoder_start_token_id", written.pad))),
         multiply_embedding_mode="sqrt_depth" if config.get("scale_embedding") else "none",
         layer_prepostprocess_dropout=float(config.get("dropout", 0.1)),
         attention_dropout=float(config.get("attention_dropout", 0.0)),
         relu_dropout=float(config.get("activation_dropout", 0.0)),
         **(PRE_NORM if pre_norm else POST_NORM),
-        **sharing(tables[0], tables[1], top),
+        **sharing(source, target, top),
+        **TRANSFORMER,
     )
     return ours.weights, hparams
+
+
+_SIDES = ("encoder", "decoder")
+
+
+def _tables(
+    weights: Weights, vocabularies: tuple[Vocabulary, Vocabulary]
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Returns both embeddings, the softmax and its bias; a shared table may have one name alone."""
+    shared = weights("model.shared.weight") if "model.shared.weight" in weights else None
+    tables = []
+    for side, vocabulary in zip(_SIDES, vocabularies, strict=True):
+        name = f"model.{side}.embed_tokens.weight"
+        table = weights(name) if name in weights else shared
+        if table is None:
+            raise CheckpointError(f"the checkpoint has neither model.shared.weight nor {name}.")
+        tables.append(vocabulary.rows(table))
+    written = vocabularies[1]
+    top = written.rows(weights("lm_head.weight")) if "lm_head.weight" in weights else tables[1]
+    name = "final_logits_bias"
+    bias = written.rows(weights(name).reshape(-1)) if name in weights else None
+    return tables[0], tables[1], top, bias

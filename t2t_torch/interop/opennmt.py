@@ -9,15 +9,16 @@ from typing import Any
 import torch
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     PRE_NORM,
+    TRANSFORMER,
     TransformerWeights,
     Vocabulary,
     Weights,
     base_hparams,
     check_tokens,
+    forbidden,
     refuse,
     sharing,
     subword_models,
@@ -81,54 +82,54 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     if not opt or not isinstance(content.get("model"), dict):
         raise CheckpointError(f"{path} has no model and options, as OpenNMT-py writes them.")
     generator = content.get("generator") or {}
-    weights = Weights(
-        "OpenNMT-py",
-        {
-            **content["model"],
-            **{f"generator.{name.removeprefix('0.')}": value for name, value in generator.items()},
-        },
-    )
-    kinds = {str(opt.get("encoder_type")), str(opt.get("decoder_type"))}
-    is_transformer = kinds == {"transformer"}
-    is_lstm = kinds <= {"rnn", "brnn"} and opt.get("rnn_type") == "LSTM"
-    wrong = [
-        f"{name}={opt[name]!r}"
-        for name, expected in _MUST_BE.items()
-        if name in opt and opt[name] not in expected
-    ]
-    if not is_transformer and not is_lstm:
-        wrong += [f"encoder_type={opt.get('encoder_type')!r}, rnn_type={opt.get('rnn_type')!r}"]
-    refuse("OpenNMT-py", wrong)
+    tops = {f"generator.{name.removeprefix('0.')}": value for name, value in generator.items()}
+    weights = Weights("OpenNMT-py", {**content["model"], **tops})
+    model = _model_of(opt)
     vocabularies = with_subwords(
         _vocabularies(content.get("vocab"), path),
         subword_models(options, _subwords_in(opt, source)),
     )
-    ours, hparams = (_transformer if is_transformer else _lstm)(weights, opt, vocabularies)
+    convert = _transformer if model == "transformer" else _lstm
+    ours, hparams = convert(weights, opt, vocabularies)
     weights.check_read()
-    languages = (str(opt.get("src_lang") or "src"), str(opt.get("tgt_lang") or "tgt"))
     optim = content.get("optim")
     return translation_run(
         "opennmt",
         options,
-        languages=languages,
+        languages=(str(opt.get("src_lang") or "src"), str(opt.get("tgt_lang") or "tgt")),
         hparams=hparams,
         weights=ours,
         vocabularies=vocabularies,
-        model="transformer" if is_transformer else "lstm_seq2seq_attention",
-        decode_hparams={
-            "search_rules": "opennmt",
-            "force_eos": False,
-            "beam_size": 5,
-            "alpha": 1.0,
-            "length_offset": 1.0,
-            "length_scale": 1.0,
-            "extra_length_ratio": 0.25,
-            "extra_length": 5,
-            "max_length": 250,
-        },
+        model=model,
+        decode_hparams=_DECODING,
         step=int(scalars(optim).get("training_step", 1)) - 1 if optim else 0,
         ignored=["the optimizer's state"] if optim else [],
     )
+
+
+_DECODING = {
+    "search_rules": "opennmt",
+    "force_eos": False,
+    "beam_size": 5,
+    "alpha": 1.0,
+    "length_offset": 1.0,
+    "length_scale": 1.0,
+    "extra_length_ratio": 0.25,
+    "extra_length": 5,
+    "max_length": 250,
+}
+"""Settings of onmt_translate, by our names."""
+
+
+def _model_of(opt: Mapping[str, Any]) -> str:
+    """Returns our name of a model; HParamsError if it has parts that ours has not."""
+    found = forbidden(opt, _MUST_BE)
+    kinds = {str(opt.get("encoder_type")), str(opt.get("decoder_type"))}
+    is_lstm = kinds <= {"rnn", "brnn"} and opt.get("rnn_type") == "LSTM"
+    if kinds != {"transformer"} and not is_lstm:
+        found += [f"encoder_type={opt.get('encoder_type')!r}, rnn_type={opt.get('rnn_type')!r}"]
+    refuse("OpenNMT-py", found)
+    return "lstm_seq2seq_attention" if is_lstm else "transformer"
 
 
 def _checkpoint(source: Path, name: str) -> Path:
@@ -190,7 +191,7 @@ def _transformer(
         "attention_bias": f"{first}.self_attn.linear_query.bias" in weights,
         "ffn_bias": f"{first}.feed_forward.w_1.bias" in weights,
     }
-    filters = weights.shape(f"{first}.feed_forward.w_1.weight")[:1]
+    filters = weights.shape(f"{first}.feed_forward.w_1.weight") or [4 * source.size(1)]
     relative = int(opt.get("max_relative_positions") or 0)
     stacks = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
     layers = {}
@@ -200,42 +201,42 @@ def _transformer(
             _layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}")
         ours.norm(f"{side}_output", weights.linear(f"{side}.layer_norm"))
     activation = str(opt.get("pos_ffn_activation_fn", "relu"))
-    kind = str(opt.get("position_encoding_type", "SinusoidalInterleaved"))
-    refuse(
-        "OpenNMT-py",
-        [
-            *([] if activation in _ACTIVATIONS else [f"pos_ffn_activation_fn={activation!r}"]),
-            *(["max_relative_positions=-1"] if relative < 0 else []),
-        ],
-    )
+    wrong = [] if activation in _ACTIVATIONS else [f"pos_ffn_activation_fn={activation!r}"]
+    refuse("OpenNMT-py", [*wrong, *(["max_relative_positions=-1"] if relative < 0 else [])])
     name, gated = _ACTIVATIONS[activation]
-    has_positions = bool(opt.get("position_encoding"))
-    positions = {"SinusoidalInterleaved": "sinusoids_interleaved", "SinusoidalConcat": "timing"}
-    dropout, of_attention = (_first(opt.get(key)) for key in ("dropout", "attention_dropout"))
     hparams = base_hparams(
+        "transformer",
         hidden_size=source.size(1),
         num_heads=int(opt.get("heads") or 8),
-        filter_size=filters[0] if filters else 4 * source.size(1),
+        filter_size=filters[0],
         num_encoder_layers=layers["encoder"],
         num_decoder_layers=layers["decoder"],
         **biased,
         ffn_activation=name,
         ffn_gated=gated,
-        pos=positions.get(kind, "sinusoids_interleaved") if has_positions else "none",
-        multiply_embedding_mode="sqrt_depth" if has_positions else "none",
+        **_positions(opt),
         self_attention_type="dot_product_relative" if relative else "dot_product",
         max_relative_position=relative,
         norm_epsilon=float(opt.get("norm_eps") or 1e-6),
         output_bias=True,
         decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
-        layer_prepostprocess_dropout=dropout,
-        relu_dropout=dropout,
-        attention_dropout=of_attention,
+        layer_prepostprocess_dropout=_first(opt.get("dropout")),
+        relu_dropout=_first(opt.get("dropout")),
+        attention_dropout=_first(opt.get("attention_dropout")),
         label_smoothing=float(opt.get("label_smoothing") or 0.0),
         **PRE_NORM,
         **sharing(source, target, top),
+        **TRANSFORMER,
     )
     return ours.weights, hparams
+
+
+def _positions(opt: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the kind of positions; without them embeddings are not scaled."""
+    if not opt.get("position_encoding"):
+        return {"pos": "none", "multiply_embedding_mode": "none"}
+    is_interleaved = opt.get("position_encoding_type") != "SinusoidalConcat"
+    return {"pos": "sinusoids_interleaved" if is_interleaved else "timing"}
 
 
 def _first(value: Any) -> float:
@@ -300,8 +301,8 @@ def _lstm(
     output = weights("decoder.attn.linear_out.weight")
     context, state = output.chunk(2, 1)
     ours.weights["attention.layers.0.weight"] = torch.cat([state, context], 1)
-    dropout = _first(opt.get("dropout"))
-    hparams = LSTMSeq2seqAttentionHParams().replace(
+    hparams = base_hparams(
+        "lstm_seq2seq_attention",
         hidden_size=top.size(1),
         embedding_size=source.size(1),
         num_hidden_layers=layers,
@@ -311,12 +312,8 @@ def _lstm(
         decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
         multiply_embedding_mode="none",
         output_bias=True,
-        dropout=dropout,
+        dropout=_first(opt.get("dropout")),
         label_smoothing=float(opt.get("label_smoothing") or 0.0),
-        learning_rate_schedule="constant",
-        learning_rate_constant=1e-4,
-        optimizer_adam_beta1=0.9,
-        weight_decay=0.0,
         clip_grad_norm=5.0,
         **sharing(source, target, top),
     )

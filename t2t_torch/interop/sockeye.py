@@ -13,12 +13,15 @@ from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.marian import read_json
 from t2t_torch.interop.translation import (
+    TRANSFORMER,
     Linear,
     TransformerWeights,
     Vocabulary,
     Weights,
     base_hparams,
     check_tokens,
+    differing,
+    forbidden,
     refuse,
     sharing,
     subword_models,
@@ -65,25 +68,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     folder = _folder(source)
     config = _config(folder / "config")
     stacks = [_mapping(config, f"config_{side}") for side in ("encoder", "decoder")]
-    found = [
-        f"{name}={values[name]!r}"
-        for values, expected in ((config, _MUST_BE), *((one, _MUST_BE_OF_STACK) for one in stacks))
-        for name in expected
-        if name in values and values[name] not in expected[name]
-    ]
-    for side in ("source", "target"):
-        if _mapping(config, f"config_embed_{side}").get("num_factors", 1) != 1:
-            found.append(f"factors of the {side}")
-    same = ("preprocess_sequence", "postprocess_sequence", "attention_heads", "act_type")
-    same += ("feed_forward_num_hidden", "use_glu", "positional_embedding_type")
-    found += [
-        f"{name} of encoder and decoder differ"
-        for name in same
-        if stacks[0].get(name) != stacks[1].get(name)
-    ]
-    if stacks[0].get("act_type") not in _ACTIVATIONS:
-        found.append(f"act_type={stacks[0].get('act_type')!r}")
-    refuse("Sockeye", sorted(set(found)))
+    _check_options(config, stacks)
     vocabularies = with_subwords(
         [_vocabulary(options.data_dir or folder, side) for side in ("src", "trg")],
         subword_models(options, []),
@@ -116,6 +101,27 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             "extra_length": 1,
         },
     )
+
+
+def _check_options(config: Mapping[str, Any], stacks: list[dict[str, Any]]) -> None:
+    """Raises HParamsError if the model has parts that ours has not."""
+    found = forbidden(config, _MUST_BE)
+    for stack in stacks:
+        found += forbidden(stack, _MUST_BE_OF_STACK)
+    for side in ("source", "target"):
+        if _mapping(config, f"config_embed_{side}").get("num_factors", 1) != 1:
+            found.append(f"factors of the {side}")
+    activation = stacks[0].get("act_type")
+    found += [] if activation in _ACTIVATIONS else [f"act_type={activation!r}"]
+    refuse("Sockeye", sorted(set(found)))
+    differing("Sockeye", **{name: (stacks[0].get(name), stacks[1].get(name)) for name in _SAME})
+
+
+_SAME = (
+    *("preprocess_sequence", "postprocess_sequence", "attention_heads", "act_type"),
+    *("feed_forward_num_hidden", "use_glu", "positional_embedding_type"),
+)
+"""Options that encoder and decoder share."""
 
 
 def _folder(source: Path) -> Path:
@@ -206,6 +212,7 @@ def _converted(
         for place in ("pre", "post")
     )
     hparams = base_hparams(
+        "transformer",
         hidden_size=width,
         num_heads=heads,
         filter_size=int(config.get("feed_forward_num_hidden", 4 * width)),
@@ -225,6 +232,7 @@ def _converted(
         attention_dropout=float(config.get("dropout_attention") or 0.0),
         relu_dropout=float(config.get("dropout_act") or 0.0),
         **sharing(source, target, top),
+        **TRANSFORMER,
     )
     return ours.weights, hparams
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
 from t2t_torch.files import read_lines
-from t2t_torch.hparams.transformer import TransformerHParams
+from t2t_torch.hparam import HParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
 
@@ -235,28 +235,59 @@ def sharing(inputs: Tensor, targets: Tensor, softmax: Tensor) -> dict[str, bool]
     }
 
 
-def base_hparams(**values: Any) -> TransformerHParams:
-    """Returns hyperparameters for a Transformer of another library.
+def base_hparams(model: str, **values: Any) -> HParams:
+    """Returns hyperparameters for a model of another library.
 
-    Training goes on at a small constant rate, unless `values` say otherwise.
+    Training continues at a small constant rate, unless `values` say otherwise.
 
     Args:
+      model: our name of the model.
       values: hyperparameters by our names.
     """
-    hparams = TransformerHParams().replace(
-        use_target_space_embedding=False,
-        learning_rate_schedule="constant",
-        learning_rate_constant=1e-4,
-        optimizer_adam_epsilon=1e-9,
-        optimizer_adam_beta1=0.9,
-        optimizer_adam_beta2=0.98,
-        weight_decay=0.0,
-        clip_grad_norm=0.0,
-        label_smoothing=0.1,
-        max_length=256,
-        initializer="xavier",
+    hparams = (
+        registry.model(model)
+        .HParams()
+        .replace(
+            learning_rate_schedule="constant",
+            learning_rate_constant=1e-4,
+            optimizer_adam_epsilon=1e-9,
+            optimizer_adam_beta1=0.9,
+            optimizer_adam_beta2=0.98,
+            weight_decay=0.0,
+            clip_grad_norm=0.0,
+            label_smoothing=0.1,
+            max_length=256,
+            initializer="xavier",
+        )
     )
     return hparams.replace(**values)
+
+
+def differing(library: str, **settings: tuple[Any, Any]) -> None:
+    """Refuses settings that are not the same for encoder and decoder.
+
+    Args:
+      library: name of the library.
+      settings: value of the encoder and of the decoder, by the library's name.
+
+    Raises:
+      HParamsError: there are some; all are named.
+    """
+    names = [name for name, (encoder, decoder) in settings.items() if encoder != decoder]
+    refuse(library, [f"{name} of encoder and decoder differ" for name in names])
+
+
+def forbidden(values: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Returns the settings, as text, that have none of the values that are expected of them."""
+    return [
+        f"{name}={values[name]!r}"
+        for name, possible in expected.items()
+        if name in values and values[name] not in possible
+    ]
+
+
+TRANSFORMER = {"use_target_space_embedding": False}
+"""Hyperparameters of all Transformers of other libraries."""
 
 
 PRE_NORM = {"layer_preprocess_sequence": "n", "layer_postprocess_sequence": "da"}

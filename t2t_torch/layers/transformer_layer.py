@@ -14,10 +14,10 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparam import HParams
-from t2t_torch.hparams.transformer import TransformerLayerHParams
 from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
+from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 # What stands before and after each sublayer: norms, dropout, the residual connection.
 

@@ -4,8 +4,9 @@ import torch
 
 from t2t_torch.features import Features, Tags, Words, WordShape, WordStarts
 from t2t_torch.layers.tokens import ModelInput
-from t2t_torch.layers.transformer_layer import JoinInputs
+from t2t_torch.layers.transformer_layer import JoinInputs, Positions
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 WORDS = Words(ByteEncoder())
 TAGS = {"targets": Tags(ClassLabelEncoder(["a", "b"]))}
@@ -22,7 +23,8 @@ def given(values, mask=None):
 
 
 def test_what_belongs_to_a_word_is_added_at_its_first_id_and_read_there():
-    join = JoinInputs(OF_WORDS, 2, timing=False)
+    positions = Positions(TransformerLayerHParams().replace(pos="none"), 0)
+    join = JoinInputs(OF_WORDS, 2, positions)
     batch = {
         "inputs": given(
             torch.zeros(2, 5, 2), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
@@ -41,7 +43,8 @@ def test_what_belongs_to_a_word_is_added_at_its_first_id_and_read_there():
 
 def test_texts_keep_positions_of_their_own_and_say_which_they_are():
     text = Words(ByteEncoder())
-    join = JoinInputs(Features({"first": text, "second": text}, TAGS), 4, timing=True)
+    positions = Positions(TransformerLayerHParams(), 0)
+    join = JoinInputs(Features({"first": text, "second": text}, TAGS), 4, positions)
     batch = {"first": given(torch.zeros(1, 2, 4)), "second": given(torch.zeros(1, 3, 4))}
     joined = join(batch)
     assert joined.places == {"first": (0, 2), "second": (2, 5)}
