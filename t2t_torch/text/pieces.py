@@ -21,7 +21,7 @@ _MAX_REMEMBERED = 1 << 17
 
 
 class BytePairEncoding:
-    """Splits words by the merges of subword-nmt or fastBPE: "bridg@@ e".
+    """Splits words by the merges of subword-nmt or fastBPE: "gar@@ den".
 
     Sennrich et al. 2016, arXiv:1508.07909.
 
