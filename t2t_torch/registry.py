@@ -293,6 +293,10 @@ def import_source(source: Path, root: Path, wanted: str) -> None:
     ours = source.is_relative_to(PACKAGE)
     parts = source.relative_to(PACKAGE.parent if ours else root.parent).with_suffix("").parts
     module_name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    old: Any = None
+    if not ours and any(b"tensor2tensor" in path.read_bytes() for path in root.rglob("*.py")):
+        old = importlib.import_module("t2t_torch.interop.tensor2tensor_modules")
+        old.provide(users)
     try:
         module = importlib.import_module(module_name)
     except RegistryError:
@@ -305,6 +309,9 @@ def import_source(source: Path, root: Path, wanted: str) -> None:
             frames = frames.tb_next
         trace = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
         raise RegistryError(f"looking for {wanted}, importing {source} failed:\n{trace}") from error
+    finally:
+        if old is not None:
+            old.forget()
     if Path(module.__file__ or "").resolve() != source:
         raise RegistryError(
             f"{module_name!r} is {module.__file__}, not {source}. Rename the directory or the file."
@@ -625,9 +632,14 @@ def add_declaration(declaration: Mapping[str, Any]) -> None:
         _STATE.carried[str(declaration["problem"])] = dict(declaration)
 
 
+def users() -> list[Path]:
+    """Lists the users' directories, in the order of addition."""
+    return [root for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
+
+
 def usr_dirs() -> list[str]:
     """Lists the absolute paths of the users' directories, in the order of addition."""
-    return [str(root) for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
+    return list(map(str, users()))
 
 
 def help_string() -> str:
@@ -641,9 +653,8 @@ def help_string() -> str:
         known = entries(kind)
         width = max((len(one.name) for one in known), default=0)
         lines += [f"    {one.name:<{width}}  {one.meaning}".rstrip()[:_WIDTH] for one in known]
-    users = [root for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
     faults = [
-        fault for root in users for source in sources(root) if (fault := not_readable(source))
+        fault for root in users() for source in sources(root) if (fault := not_readable(source))
     ]
     if faults:
         lines += ["", "  Not read, for it is not valid:", *(f"    {f}" for f in faults)]

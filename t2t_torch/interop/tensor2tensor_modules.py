@@ -1,0 +1,451 @@
+"""Modules that `import tensor2tensor`, `tensorflow` and `six` give to users' code.
+
+They are there only for files of a `--t2t_usr_dir`, and only where the real ones are not installed.
+What is not here can be imported, and is refused by name where it is used.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import gzip
+import importlib.abc
+import importlib.machinery
+import itertools
+import os
+import pickle
+import shutil
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any, NoReturn
+
+from absl import app, flags, logging
+
+from t2t_torch import registry
+from t2t_torch.data.raw_file import fetch
+from t2t_torch.errors import RegistryError
+from t2t_torch.interop import tensor2tensor_hparams as hparams
+from t2t_torch.interop import tensor2tensor_problems as problems
+from t2t_torch.search_space import RangedHParams
+from t2t_torch.text.encoder import (
+    EOS,
+    PAD,
+    RESERVED_TOKENS,
+    ByteEncoder,
+    ClassLabelEncoder,
+    TokenEncoder,
+)
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
+
+
+class _Missing:
+    """Something that is not here: its use raises an error that names it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise RegistryError(
+            f"{self._name} is not in t2t_torch, which needs no TensorFlow. {problems.PAGE} lists "
+            "what of tensor2tensor runs as it is, and shows how to write the rest."
+        )
+
+    __call__ = __getitem__ = __iter__ = __len__ = __mro_entries__ = _refuse
+
+    def __getattr__(self, name: str) -> _Missing:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Missing(f"{self._name}.{name}")
+
+
+class _Module(ModuleType):
+    """A module with the given contents; other names are `_Missing`."""
+
+    def __init__(self, name: str, contents: Mapping[str, Any]) -> None:
+        super().__init__(name, f"`{name}` for code that was written for it.")
+        vars(self).update(contents)
+        self.__path__: list[str] = []
+        self.__t2t_torch__ = True
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        full = f"{self.__name__}.{name}"
+        if full in _CONTENTS:
+            return _made(full)
+        if self.__name__.startswith("tensor2tensor.models"):
+            if name in registry.list_names("hparams"):
+                return hparams.set_named(name)
+            if name[:1].isupper():
+                return T2TModel
+            if name in _MODELS:
+                return _made(full)
+        return _Missing(full)
+
+
+_MODELS = ("lstm", "research", "transformer", "universal_transformer", "evolved_transformer")
+"""Modules of `tensor2tensor.models`; their sets of hyperparameters are those that are here."""
+
+
+class T2TModel:
+    """Base class of a user's model of TensorFlow, which can be defined and not be used."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+
+
+# tensor2tensor.data_generators.generator_utils.
+
+
+def maybe_download(directory: str, filename: str, uri: str) -> str:
+    """Downloads a file that is not in a folder yet; returns its path."""
+    path = Path(directory, filename)
+    return str(path if path.exists() else fetch(uri, directory, filename=filename))
+
+
+def gunzip_file(gz_path: str, new_path: str) -> None:
+    """Unpacks a gzip file, if the result is not there yet."""
+    if not Path(new_path).exists():
+        with gzip.open(gz_path, "rb") as packed, Path(new_path).open("wb") as file:
+            shutil.copyfileobj(packed, file)
+
+
+# tensor2tensor.data_generators.text_encoder.
+
+
+def _subwords(filename: str | None = None) -> SubtokenEncoder:
+    if filename is None:
+        raise RegistryError("SubwordTextEncoder without a file: t2t-build-vocab makes one.")
+    return SubtokenEncoder.load(Path(filename))
+
+
+def _tokens(
+    vocab_filename: str | None = None,
+    reverse: bool = False,
+    vocab_list: list[str] | None = None,
+    replace_oov: str | None = None,
+    num_reserved_ids: int = 2,
+) -> TokenEncoder:
+    if vocab_filename is not None:
+        return TokenEncoder.load(Path(vocab_filename), replace_oov=replace_oov, reverse=reverse)
+    return TokenEncoder(vocab_list or [], replace_oov=replace_oov, reverse=reverse)
+
+
+def _labels(
+    class_labels: list[str] | None = None, class_labels_fname: str | None = None
+) -> ClassLabelEncoder:
+    if class_labels_fname is not None:
+        return ClassLabelEncoder.load(Path(class_labels_fname))
+    return ClassLabelEncoder(class_labels or [])
+
+
+def native_to_unicode(text: str | bytes) -> str:
+    """Returns text; bytes are UTF-8."""
+    return text.decode("utf-8") if isinstance(text, bytes) else text
+
+
+class _Names:
+    """A class of constants, each of which is its own value in lower case."""
+
+    def __getattr__(self, name: str) -> str:
+        if not name.isupper():
+            raise AttributeError(name)
+        return _METRICS.get(name, name.lower())
+
+
+_METRICS = {
+    "ACC": "accuracy",
+    "ACC_TOP5": "accuracy_top5",
+    "ACC_PER_SEQ": "accuracy_per_sequence",
+    "APPROX_BLEU": "approx_bleu_score",
+    "NEG_LOG_PERPLEXITY": "neg_log_perplexity",
+    "MASKED_NEG_LOG_PERPLEXITY": "masked_neg_log_perplexity",
+    "ROUGE_2_F": "rouge_2_fscore",
+    "ROUGE_L_F": "rouge_L_fscore",
+    "EDIT_DISTANCE": "edit_distance",
+    "PREFIX_ACCURACY": "prefix_accuracy",
+    "WORD_ERROR_RATE": "word_error_rate",
+    "RMSE": "rmse",
+}
+
+
+# tensorflow: files, messages and flags.
+
+
+def _open(name: str, mode: str = "r") -> IO[Any]:
+    """Opens a file, as `tf.gfile.GFile`: it is text unless its mode says binary."""
+    return Path(name).open(mode, encoding=None if "b" in mode else "utf-8")
+
+
+def _remove_tree(path: str) -> None:
+    if Path(path).is_dir():
+        shutil.rmtree(path)
+    else:
+        Path(path).unlink()
+
+
+def _copy(old: str, new: str, overwrite: bool = False) -> None:
+    if Path(new).exists() and not overwrite:
+        raise FileExistsError(new)
+    shutil.copyfile(old, new)
+
+
+def _rename(old: str, new: str, overwrite: bool = False) -> None:
+    if Path(new).exists() and not overwrite:
+        raise FileExistsError(new)
+    Path(old).replace(new)
+
+
+_OLD_FILES: dict[str, Callable[..., Any]] = {
+    "GFile": _open,
+    "FastGFile": _open,
+    "Open": _open,
+    "Exists": os.path.exists,
+    "IsDirectory": os.path.isdir,
+    "ListDirectory": os.listdir,
+    "MkDir": os.mkdir,
+    "MakeDirs": functools.partial(os.makedirs, exist_ok=True),
+    "Glob": glob.glob,
+    "Copy": _copy,
+    "Rename": _rename,
+    "Remove": os.remove,
+    "DeleteRecursively": _remove_tree,
+    "Stat": os.stat,
+    "Walk": os.walk,
+}
+_NEW_FILES: dict[str, Callable[..., Any]] = {
+    "GFile": _open,
+    "exists": os.path.exists,
+    "isdir": os.path.isdir,
+    "listdir": os.listdir,
+    "mkdir": os.mkdir,
+    "makedirs": functools.partial(os.makedirs, exist_ok=True),
+    "glob": glob.glob,
+    "copy": _copy,
+    "rename": _rename,
+    "remove": os.remove,
+    "rmtree": _remove_tree,
+    "stat": os.stat,
+    "walk": os.walk,
+}
+_LOGGING = {
+    **{name: getattr(logging, name) for name in ("debug", "info", "warning", "error", "fatal")},
+    "warn": logging.warning,
+    "log": logging.log,
+    "set_verbosity": lambda level: None,  # --verbosity of the command
+    "get_verbosity": logging.get_verbosity,
+    **{name: getattr(logging, name) for name in ("DEBUG", "INFO", "ERROR", "FATAL")},
+    "WARN": logging.WARNING,
+    "WARNING": logging.WARNING,
+}
+
+
+def _defined(define: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that defines a flag of a user's file, unless a command has it."""
+
+    def make(name: str, default: Any, help: str | None = None, **kwargs: Any) -> None:
+        if name not in flags.FLAGS:
+            define(name, default, help or "", **kwargs)
+            if not flags.FLAGS.is_parsed():
+                return
+            flags.FLAGS[name].using_default_value = True
+
+    return make
+
+
+_DEFINES = ("string", "integer", "float", "boolean", "bool", "enum", "list", "multi_string")
+_FLAGS = {
+    "FLAGS": flags.FLAGS,
+    **{f"DEFINE_{kind}": _defined(getattr(flags, f"DEFINE_{kind}")) for kind in _DEFINES},
+}
+_TYPES = ("int32", "int64", "float32", "float64", "string", "bool", "uint8")
+_TENSORFLOW = {
+    **{name: name for name in _TYPES},
+    "__version__": "1.15.0",
+}
+
+_SIX = {
+    "PY2": False,
+    "PY3": True,
+    "text_type": str,
+    "string_types": (str,),
+    "integer_types": (int,),
+    "iteritems": lambda mapping: iter(mapping.items()),
+    "itervalues": lambda mapping: iter(mapping.values()),
+    "iterkeys": iter,
+    "ensure_str": native_to_unicode,
+    "ensure_text": native_to_unicode,
+}
+_MOVES = {
+    "range": range,
+    "xrange": range,
+    "zip": zip,
+    "map": map,
+    "filter": filter,
+    "input": input,
+    "cPickle": pickle,
+    "urllib": urllib,
+    "zip_longest": itertools.zip_longest,
+}
+
+_MODULES: dict[str, Mapping[str, Any]] = {
+    "six": _SIX,
+    "six.moves": _MOVES,
+    "six.moves.urllib": {"request": urllib.request, "parse": urllib.parse},
+    "tensor2tensor": {},
+    "tensor2tensor.problems": {},
+    "tensor2tensor.data_generators": {},
+    "tensor2tensor.data_generators.all_problems": {},
+    "tensor2tensor.data_generators.problem": {
+        "Problem": problems.Problem,
+        "DatasetSplit": problems.DatasetSplit,
+        "SpaceID": problems.SpaceID,
+    },
+    "tensor2tensor.data_generators.text_problems": {
+        "VocabType": problems.VocabType,
+        "Text2TextProblem": problems.Text2TextProblem,
+        "Text2SelfProblem": problems.Text2SelfProblem,
+        "Text2ClassProblem": problems.Text2ClassProblem,
+        "TextConcat2ClassProblem": problems.TextConcat2ClassProblem,
+        "Text2textTmpdir": problems.Text2textTmpdir,
+        "Text2textTmpdirTokens": problems.Text2textTmpdirTokens,
+        "txt_line_iterator": problems.txt_line_iterator,
+        "text2text_txt_iterator": problems.text2text_txt_iterator,
+        "text2text_txt_tab_iterator": problems.text2text_txt_tab_iterator,
+        "text2class_txt_iterator": problems.text2class_txt_iterator,
+    },
+    "tensor2tensor.data_generators.translate": {"TranslateProblem": problems.TranslateProblem},
+    "tensor2tensor.data_generators.text_encoder": {
+        "PAD": RESERVED_TOKENS[PAD],
+        "EOS": RESERVED_TOKENS[EOS],
+        "PAD_ID": PAD,
+        "EOS_ID": EOS,
+        "RESERVED_TOKENS": list(RESERVED_TOKENS),
+        "NUM_RESERVED_TOKENS": len(RESERVED_TOKENS),
+        "ByteTextEncoder": lambda num_reserved_ids=2: ByteEncoder(),
+        "TokenTextEncoder": _tokens,
+        "SubwordTextEncoder": _subwords,
+        "ClassLabelEncoder": _labels,
+        "native_to_unicode": native_to_unicode,
+        "to_unicode": native_to_unicode,
+    },
+    "tensor2tensor.data_generators.generator_utils": {
+        "maybe_download": maybe_download,
+        "gunzip_file": gunzip_file,
+    },
+    "tensor2tensor.layers": {},
+    "tensor2tensor.layers.common_hparams": {
+        "basic_params1": hparams.basic_params1,
+        "RangedHParams": RangedHParams,
+    },
+    "tensor2tensor.layers.modalities": {"ModalityType": _Names()},
+    "tensor2tensor.models": {},
+    "tensor2tensor.utils": {},
+    "tensor2tensor.utils.hparam": {"HParams": hparams.HParams},
+    "tensor2tensor.utils.hparams_lib": {
+        "create_hparams": lambda name, text="", **_: hparams.hparams(name).parse(text or ""),
+    },
+    "tensor2tensor.utils.metrics": {"Metrics": _Names()},
+    "tensor2tensor.utils.registry": {
+        name: getattr(hparams, name)
+        for name in (
+            *("register_problem", "register_hparams", "register_ranged_hparams"),
+            *("register_model", "problem", "hparams"),
+        )
+    },
+    "tensor2tensor.utils.t2t_model": {"T2TModel": T2TModel},
+    "tensorflow": _TENSORFLOW,
+    "tensorflow.gfile": _OLD_FILES,
+    "tensorflow.io": {},
+    "tensorflow.io.gfile": _NEW_FILES,
+    "tensorflow.logging": _LOGGING,
+    "tensorflow.flags": _FLAGS,
+    "tensorflow.app": {"run": app.run},
+    "tensorflow.app.flags": _FLAGS,
+    "tensorflow.compat": {
+        "as_text": native_to_unicode,
+        "as_str": native_to_unicode,
+        "as_bytes": lambda text: text.encode() if isinstance(text, str) else text,
+    },
+    "tensorflow.contrib": {},
+    "tensorflow.contrib.training": {"HParams": hparams.HParams},
+    "tensorflow.estimator": {},
+    "tensorflow.estimator.ModeKeys": {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"},
+}
+_CONTENTS = {
+    **_MODULES,
+    **{
+        f"tensorflow.compat.v1{name.removeprefix('tensorflow')}": contents
+        for name, contents in _MODULES.items()
+        if name.startswith("tensorflow")
+    },
+}
+
+
+@functools.cache
+def _made(name: str) -> _Module:
+    """Returns a module."""
+    return _Module(name, _CONTENTS.get(name, {}))
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and loads the modules for users' files.
+
+    It is the last finder, so it shadows no installed package.
+
+    Args:
+      users: returns the directories of users' files.
+    """
+
+    def __init__(self, users: Callable[[], Iterable[Path]]) -> None:
+        self._users = users
+
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the specification of a module that a user's file imports."""
+        if name.partition(".")[0] not in _PACKAGES or not self._is_for_user():
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        """Returns the module."""
+        return _made(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Does nothing: the module is complete."""
+
+    def _is_for_user(self) -> bool:
+        """Returns True if the present import statement is in a user's file."""
+        frame: Any = sys._getframe(2)
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not (file.startswith("<frozen importlib") or file == importlib.__file__):
+                path = Path(file).resolve()
+                return any(path.is_relative_to(root) for root in self._users())
+            frame = frame.f_back
+        return False
+
+
+_PACKAGES = ("tensor2tensor", "tensorflow", "six")
+
+
+def provide(users: Callable[[], Iterable[Path]]) -> None:
+    """Lets users' files import the packages of this file.
+
+    Args:
+      users: returns the directories of users' files.
+    """
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder(users))
+
+
+def forget() -> None:
+    """Removes the modules, so that libraries do not take them for real ones."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in _PACKAGES]:
+        if isinstance(sys.modules[name], _Module):
+            del sys.modules[name]

@@ -1,0 +1,423 @@
+"""Problems and hyperparameters that were written for tensor2tensor, run as they are.
+
+The shapes of the files are those of public folders of its users:
+
+- one file of pairs, dealt to the splits (july1997/japanese_talk_api_transformer,
+  Drunkar/japanese_talk_api_transformer, mojtaba-sabbagh/t2t, whose raw files are in the data
+  directory);
+- a language model of lines (sanswons/Software-Bug-Prediction);
+- translation from archives (prasastoadi/tensor2tensor-paperspace);
+- words of a file (awsm-research/tensor2tensor_tutorial, jjuraska/slug2slug);
+- classes of texts and of pairs of texts (tensor2tensor's own cola.py, rte.py and quora_qpairs.py).
+"""
+
+from __future__ import annotations
+
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from t2t_torch import registry
+from t2t_torch.bin import datagen
+from t2t_torch.errors import HParamsError, RegistryError
+from t2t_torch.mode import Split
+from t2t_torch.pipeline.loader import Dataset
+
+Folder = Callable[..., Path]
+
+HEAD = """\
+from __future__ import absolute_import
+import os
+from six.moves import range
+from tensor2tensor.data_generators import generator_utils
+from tensor2tensor.data_generators import problem
+from tensor2tensor.data_generators import text_encoder
+from tensor2tensor.data_generators import text_problems
+from tensor2tensor.data_generators import translate
+from tensor2tensor.layers import modalities
+from tensor2tensor.models import lstm, transformer
+from tensor2tensor.utils import metrics
+from tensor2tensor.utils import registry
+from tensor2tensor.utils import t2t_model
+import tensorflow as tf
+
+EOS = text_encoder.EOS_ID
+"""
+DEALT = """
+@registry.register_problem
+class LinesOfPoems(text_problems.Text2TextProblem):
+  \"\"\"Predicts the next line.\"\"\"
+
+  @property
+  def approx_vocab_size(self):
+    return 2**9
+
+  @property
+  def is_generate_per_split(self):
+    return False
+
+  @property
+  def dataset_splits(self):
+    return [{"split": problem.DatasetSplit.TRAIN, "shards": 9},
+            {"split": problem.DatasetSplit.EVAL, "shards": 1}]
+
+  def eval_metrics(self):
+    return [metrics.Metrics.ACC, metrics.Metrics.APPROX_BLEU]
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    del dataset_split
+    with tf.gfile.GFile(os.path.join(tmp_dir, "poems.txt")) as f:
+      lines = [line.strip() for line in f]
+    tf.logging.info("%d lines", len(lines))
+    for i in range(len(lines) - 1):
+      yield {"inputs": lines[i], "targets": lines[i + 1]}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, own_registry) -> Folder:
+    """Returns a function that makes a user's directory, which is in the registry then."""
+
+    def make(*parts: str, **files: str) -> Path:
+        path = tmp_path / f"usr_{abs(hash(tmp_path))}"  # one package in sys.modules per test
+        path.mkdir()
+        (path / "__init__.py").write_text("from . import own\n")
+        (path / "own.py").write_text(HEAD + "\n".join(parts))
+        for file, text in files.items():
+            (path / f"{file}.py").write_text(text)
+        registry.import_usr_dir(path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def generate(tmp_path) -> Callable[..., Path]:
+    """Returns a function that generates data of a problem, and returns its directory."""
+
+    def run(problem: str, usr: Path, **raw: str) -> Path:
+        tmp, data = tmp_path / "raw", tmp_path / "data"
+        tmp.mkdir(exist_ok=True)
+        for file, text in raw.items():
+            (tmp / file.replace("__", ".")).write_text(text, "utf-8")
+        flags = [f"--problem={problem}", f"--data_dir={data}", f"--tmp_dir={tmp}"]
+        assert datagen.main([*flags, f"--t2t_usr_dir={usr}"]) == 0
+        return data
+
+    return run
+
+
+def texts(problem: str, data: Path, split: Split) -> list[dict[str, str]]:
+    return [dict(row) for row in Dataset(problem, data, split)]
+
+
+LINES = "".join(f"line {number} of the poem\n" for number in range(101))
+
+
+def test_samples_of_one_call_are_dealt_to_the_splits(folder, generate):
+    usr = folder(DEALT)
+    data = generate("lines_of_poems", usr, poems__txt=LINES)
+    dev = texts("lines_of_poems", data, Split.EVAL)
+    # tensor2tensor writes sample k to shard k mod 10; the tenth is the one of the dev split.
+    assert sorted(row["inputs"] for row in dev) == sorted(
+        f"line {number} of the poem" for number in range(9, 100, 10)
+    )
+    assert len(texts("lines_of_poems", data, Split.TRAIN)) == 90
+    assert registry.problem("lines_of_poems").metrics == ("accuracy", "approx_bleu_score")
+
+
+def test_modules_of_tensorflow_are_not_left_to_other_libraries(folder):
+    folder(DEALT.replace("LinesOfPoems", "OtherLines"))
+    registry.problem("other_lines")
+    assert "tensorflow" not in sys.modules and "six.moves" not in sys.modules
+    with pytest.raises(ImportError):
+        import tensorflow  # noqa: F401
+    with pytest.raises(ImportError):
+        import tensor2tensor  # noqa: F401
+
+
+def test_a_language_model_reads_raw_files_of_the_data_directory(folder, generate, tmp_path):
+    usr = folder(
+        """
+@registry.register_problem("code_lines")
+class Lines(text_problems.Text2SelfProblem):
+  @property
+  def vocab_type(self):
+    return text_problems.VocabType.CHARACTER
+
+  def is_generate_per_split(self):  # a method: always true in tensor2tensor
+    return False
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    with open(os.path.join(data_dir, "raw.txt")) as f:
+      for line in f:
+        yield {"targets": dataset_split + ": " + line.strip()}
+"""
+    )
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "raw.txt").write_text("def a(): pass\n" * 5)
+    data = generate("code_lines", usr)
+    assert {row["targets"] for row in texts("code_lines", data, Split.EVAL)} == {
+        "eval: def a(): pass"
+    }
+
+
+CLASSES = """
+@registry.register_problem
+class KindOfText(text_problems.Text2ClassProblem):
+  @property
+  def is_generate_per_split(self):
+    return True
+
+  @property
+  def approx_vocab_size(self):
+    return 300
+
+  @property
+  def num_classes(self):
+    return 3
+
+  def class_labels(self, data_dir):
+    return ["wool", "cotton", "silk"]
+
+  def hparams(self, defaults, unused_model_hparams):
+    p = defaults
+    p.modality = {"inputs": modalities.ModalityType.SYMBOL}
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(30):
+      yield {"inputs": "text number %d" % i, "label": i % 3}
+
+
+@registry.register_problem
+class KindOfPair(text_problems.TextConcat2ClassProblem):
+  @property
+  def is_generate_per_split(self):
+    return True
+
+  @property
+  def approx_vocab_size(self):
+    return 300
+
+  @property
+  def num_classes(self):
+    return 2
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(30):
+      yield {"inputs": ["first %d" % i, "second %d" % i], "label": i % 2}
+"""
+
+
+def test_classes_keep_their_numbers(folder, generate):
+    usr = folder(CLASSES)
+    data = generate("kind_of_text", usr)
+    assert (data / "labels.kind_of_text.targets.txt").read_text() == "wool\ncotton\nsilk\n"
+    found = {row["inputs"]: row["targets"] for row in texts("kind_of_text", data, Split.EVAL)}
+    assert found["text number 7"] == "cotton"
+    data = generate("kind_of_pair", usr)
+    row = min(texts("kind_of_pair", data, Split.EVAL), key=lambda row: row["first"])
+    assert row == {"first": "first 0", "second": "second 0", "targets": "ID_0"}
+
+
+def test_translation_reads_archives(folder, generate, tmp_path):
+    usr = folder(
+        """
+_TRAIN = [["https://example.com/corpus.tgz", ("train.en", "train.id")]]
+_DEV = [["https://example.com/dev.tgz", ("dev.en", "dev.id")]]
+
+
+@registry.register_problem
+class TranslateEnid(translate.TranslateProblem):
+  @property
+  def approx_vocab_size(self):
+    return 2**9
+
+  @property
+  def vocab_filename(self):
+    return "vocab.enid.%d" % self.approx_vocab_size
+
+  @property
+  def input_space_id(self):
+    return problem.SpaceID.EN_TOK
+
+  def source_data_files(self, dataset_split):
+    return _TRAIN if dataset_split == problem.DatasetSplit.TRAIN else _DEV
+"""
+    )
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for archive, split in (("corpus", "train"), ("dev", "dev")):
+        with tarfile.open(raw / f"{archive}.tgz", "w:gz") as packed:
+            for language in ("en", "id"):
+                file = tmp_path / "text"
+                file.write_text("".join(f"{language} {split} line {i}\n" for i in range(40)))
+                packed.add(file, f"{split}.{language}")
+    data = generate("translate_enid", usr)
+    assert {"inputs": "en dev line 3", "targets": "id dev line 3"} in texts(
+        "translate_enid", data, Split.EVAL
+    )
+    assert (data / "vocab.enid.512").exists()
+    assert registry.problem("translate_enid_rev").target_space_id == 3
+
+
+def test_words_of_a_file_and_pairs_of_the_raw_folder(folder, generate, tmp_path):
+    usr = folder(
+        """
+@registry.register_problem
+class WordsToWords(text_problems.Text2textTmpdirTokens):
+  @property
+  def vocab_filename(self):
+    return "vocab.words.tokens"
+
+  @property
+  def oov_token(self):
+    return "UNK"
+"""
+    )
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "vocab.words.tokens").write_text("<pad>\n<EOS>\nUNK\na\nb\n")
+    pairs = {f"{side}__{split}__txt": "a b c\n" for side in ("inputs", "targets")
+             for split in ("train", "eval")}  # fmt: skip
+    assert generate("words_to_words", usr, **pairs) == data
+    assert texts("words_to_words", data, Split.TRAIN)[0]["inputs"] == "a b UNK"
+
+
+SETS = """
+@registry.register_hparams
+def transformer_small_poems():
+  hparams = transformer.transformer_base()
+  hparams.num_hidden_layers = 2
+  hparams.hidden_size = 128
+  hparams.optimizer = "Adam"
+  hparams.attention_key_channels = 0
+  hparams.daisy_chain_variables = False
+  hparams.parse("num_heads=4,filter_size=512")
+  hparams.add_hparam("my_own_value", 3)
+  return hparams
+
+
+@registry.register_hparams("from_nothing")
+def own():
+  from tensor2tensor.layers import common_hparams
+  hp = common_hparams.basic_params1()
+  hp.num_hidden_layers = 2
+  hp.add_hparam("filter_size", 2048)
+  return hp
+
+
+@registry.register_hparams
+def with_experts():
+  hparams = transformer.transformer_base()
+  hparams.ffn_layer = "local_moe_tpu"
+  return hparams
+
+
+@registry.register_hparams
+def lstm_poems():
+  hparams = lstm.lstm_luong_attention()
+  hparams.hidden_size = 64
+  return hparams
+
+
+@registry.register_ranged_hparams
+def poems_range(rhp):
+  rhp.set_float("learning_rate", 0.05, 0.25, scale=rhp.LOG_SCALE)
+  rhp.set_int("num_hidden_layers", 2, 4)
+"""
+
+
+def test_sets_of_hyperparameters(folder):
+    folder(SETS)
+    made = registry.hparams("transformer_small_poems")
+    assert (made.hidden_size, made.num_heads, made.filter_size) == (128, 4, 512)
+    assert made.optimizer == "adam" and made.learning_rate_constant == 2.0
+    assert made.provenance["hidden_size"] == "transformer_small_poems"
+    assert registry.hparams("from_nothing").filter_size == 2048
+    assert registry.hparams("lstm_poems").attention_mechanism == "luong"
+    with pytest.raises(HParamsError, match="ffn_layer='local_moe_tpu'"):
+        registry.hparams("with_experts")
+    assert list(registry.ranged_hparams("poems_range").ranges) == [
+        "learning_rate",
+        "num_hidden_layers",
+    ]
+
+
+REFUSED = {
+    "own_encoders": (
+        """
+@registry.register_problem
+class OwnEncoders(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  def feature_encoders(self, data_dir):
+    return {"inputs": text_encoder.ByteTextEncoder()}
+""",
+        "defines feature_encoders",
+    ),
+    "old_style": (
+        """
+@registry.register_problem
+class OldStyle(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  def generator(self, data_dir, tmp_dir, is_training):
+    yield {}
+""",
+        "before 1.4",
+    ),
+    "pictures": (
+        """
+from tensor2tensor.data_generators import image_utils
+@registry.register_problem
+class Pictures(image_utils.Image2ClassProblem):
+  pass
+""",
+        "tensor2tensor.data_generators.image_utils.Image2ClassProblem is not in t2t_torch",
+    ),
+    "calls_tensorflow": (
+        """
+@registry.register_problem
+class CallsTensorflow(text_problems.Text2TextProblem):
+  SIZE = tf.shape([1])
+""",
+        "tensorflow.shape is not in t2t_torch",
+    ),
+    "of_the_base": (
+        """
+@registry.register_problem
+class OfTheBase(problem.Problem):
+  pass
+""",
+        "Text2TextProblem",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_here_is_refused_by_name(name, folder):
+    source, said = REFUSED[name]
+    folder(source)
+    with pytest.raises(RegistryError, match=said):
+        registry.problem(name)
+
+
+def test_a_model_of_tensorflow_is_refused_by_name(folder):
+    folder(
+        """
+@registry.register_model
+class MyNet(t2t_model.T2TModel):
+  def body(self, features):
+    return tf.layers.dense(features["inputs"], 3)
+
+
+@registry.register_model("other_net")
+class Other(transformer.Transformer):
+  pass
+"""
+    )
+    for name in ("my_net", "other_net"):
+        with pytest.raises(RegistryError, match=f"model '{name}' is a model of TensorFlow"):
+            registry.model(name)(None, None)
