@@ -29,6 +29,7 @@ from t2t_torch import registry, testing
 from t2t_torch.bin import (
     avg_all,
     bleu,
+    build_vocab,
     compare,
     data,
     datagen,
@@ -36,7 +37,9 @@ from t2t_torch.bin import (
     exporter,
     import_run,
     latency,
+    query_server,
     quick,
+    tensor2tensor_flags,
     trainer,
     translate_all,
     tuner,
@@ -56,6 +59,7 @@ USR_DIR = ROOT / "examples" / "my_usr_dir"
 COMMANDS = {
     "t2t-avg-all": avg_all,
     "t2t-bleu": bleu,
+    "t2t-build-vocab": build_vocab,
     "t2t-compare": compare,
     "t2t-data": data,
     "t2t-datagen": datagen,
@@ -66,6 +70,7 @@ COMMANDS = {
     "t2t-import": import_run,
     "t2t-latency": latency,
     "t2t-quick": quick,
+    "t2t-query-server": query_server,
     "t2t-server": serving,
     "t2t-translate-all": translate_all,
     "t2t-tuner": tuner,
@@ -75,6 +80,7 @@ CHECKS = "python -m t2t_torch.testing"
 SMALL = {
     "t2t-avg-all": ["--n=1"],
     "t2t-bleu": [],
+    "t2t-build-vocab": [],
     "t2t-compare": [],
     "t2t-data": [],
     "t2t-datagen": ["--num_concurrent_processes=1", "--max_cases=60"],
@@ -90,6 +96,7 @@ SMALL = {
     "t2t-import": [],
     "t2t-latency": [],
     "t2t-quick": ["--minutes=0.02"],
+    "t2t-query-server": [],
     "t2t-server": [],
     "t2t-translate-all": ["--decode_hparams=extra_length=2"],
     "t2t-tuner": [],
@@ -330,6 +337,8 @@ def test_every_flag_that_is_named_exists(page: Path):
         for flag in re.findall(r"--(\w+)", command) if name in known else ():
             assert flag in known[name], f"{name} has no --{flag}: {command}"
     everywhere = set().union(*known.values()) | {"help"}
+    if page.name == "from_tensor2tensor.md":
+        everywhere |= tensor2tensor_flags.OLD.keys()
     named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", text)) - NOT_OURS - BENCHMARK_FLAGS
     named = {flag[2:] for flag in named if not flag.startswith("--hp_")}  # one of any hparam
     assert not {name for name in named if not {name, name.removeprefix("no")} & everywhere}

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 from absl import flags, logging
 
 from t2t_torch import registry
-from t2t_torch.bin import config_file
+from t2t_torch.bin import config_file, tensor2tensor_flags
 from t2t_torch.errors import (
     EXIT_CODE,
     DataError,
@@ -150,26 +150,6 @@ class PathParser(flags.ArgumentParser[str]):
     def flag_type(self) -> str:
         """Names the type for `--help`."""
         return "path"
-
-
-_PROCESSES = (
-    "start several processes with torchrun: "
-    "torchrun --nproc-per-node=2 -m t2t_torch.bin.trainer ..."
-)
-_NO_TPU = "TPUs are not supported. Leave it out; the device is chosen automatically."
-_TENSORFLOW = "it has no effect, because t2t_torch does not use TensorFlow. Leave it out."
-_TENSOR2TENSORS = {
-    **dict.fromkeys("use_tpu use_tpu_estimator cloud_tpu cloud_tpu_name tpu_name".split(), _NO_TPU),
-    **dict.fromkeys("cloud_mlengine master iterations_per_loop xla_compile".split(), _NO_TPU),
-    **dict.fromkeys("worker_gpu worker_replicas worker_job worker_id".split(), _PROCESSES),
-    **dict.fromkeys("ps_gpu ps_job ps_replicas sync gpu_order".split(), _PROCESSES),
-    **dict.fromkeys("worker_gpu_memory_fraction locally_shard_to_cpu tfdbg".split(), _TENSORFLOW),
-    **dict.fromkeys("log_device_placement enable_graph_rewriter dbgprofile".split(), _TENSORFLOW),
-    "num_shards": "use the attribute `shards` of the problem, or that key of a declaration.",
-    "export_saved_model": "use the command t2t-exporter --output_dir=RUN --export_dir=FOLDER.",
-    "problems": "use --problem; to train several problems together, name a mixture.",
-}
-"""Flags of tensor2tensor's commands -> their replacement, as the end of a sentence."""
 
 
 class CommandFlags(flags.FlagValues):
@@ -635,6 +615,7 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
     """Sets the flags from the arguments; missing ones get their defaults."""
     for name in values:
         values[name].unparse()
+    arguments = tensor2tensor_flags.without_unused(list(values), arguments)
     try:
         rest = values(["", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -660,8 +641,8 @@ def _check_size(name: str, flag: flags.Flag[Any]) -> None:
 
 def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) -> str:
     """Returns a sentence that suggests a replacement for an unknown flag, or nothing."""
-    if name in _TENSOR2TENSORS:
-        return f" It is a flag of tensor2tensor; here {_TENSOR2TENSORS[name]}"
+    if old := tensor2tensor_flags.hint(name):
+        return old
     given = {
         flag: value
         for flag, _, value in (argument.lstrip("-").partition("=") for argument in arguments)

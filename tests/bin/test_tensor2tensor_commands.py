@@ -1,0 +1,121 @@
+"""Commands and flags of tensor2tensor: t2t-build-vocab, t2t-query-server, flags without effect."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from t2t_torch.bin import build_vocab, datagen, query_server
+from t2t_torch.bin.tensor2tensor_flags import OLD, hint, without_unused
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (["--worker_gpu=1", "--problem=a"], ["--problem=a"]),
+        (["--worker_gpu", "1", "--problem=a"], ["--problem=a"]),
+        (["--worker_gpu=4"], ["--worker_gpu=4"]),
+        (["--sync", "--problem=a"], ["--problem=a"]),
+        (["--nosync", "--problem=a"], ["--problem=a"]),
+        (["--nouse_tpu", "--ps_replicas=0"], []),
+        (["--use_tpu"], ["--use_tpu"]),
+        (["--use_tpu=False"], []),
+        (["--known", "--problem", "a"], ["--known", "--problem", "a"]),
+        (["--ps_job", "/job:ps", "x"], ["x"]),
+        (["--num_shards=3"], ["--num_shards=3"]),
+    ],
+)
+def test_flags_without_effect_are_left_out(given, kept):
+    assert without_unused(["problem", "known"], given) == kept
+
+
+def test_a_flag_that_a_command_has_is_its_own():
+    assert without_unused(["worker_gpu"], ["--worker_gpu=1"]) == ["--worker_gpu=1"]
+
+
+def test_a_flag_that_is_left_out_is_named(capsys):
+    without_unused([], ["--eval_throttle_seconds=600"])
+    assert "--eval_throttle_seconds is left out: --local_eval_freq" in capsys.readouterr().err
+
+
+def test_every_flag_has_a_sentence_for_an_error():
+    assert all(hint(name) for name in OLD)
+    assert hint("problem") == ""
+
+
+def test_a_vocabulary_is_built_once_and_is_that_of_datagen(tmp_path, capsys):
+    (tmp_path / "raw").mkdir()
+    for split in ("train", "eval"):
+        for side in ("inputs", "targets"):
+            (tmp_path / "raw" / f"{side}.{split}.txt").write_text("a text of words\n" * 50)
+    flags = ["--problem=text2text_tmpdir", f"--tmp_dir={tmp_path / 'raw'}"]
+    first, second = tmp_path / "a", tmp_path / "b"
+    assert build_vocab.main([*flags, f"--data_dir={first}"]) == 0
+    assert capsys.readouterr().out.startswith("built  ")
+    assert build_vocab.main([*flags, f"--data_dir={first}"]) == 0
+    assert capsys.readouterr().out.startswith("kept  ")
+    assert datagen.main([*flags, f"--data_dir={second}"]) == 0
+    (file,) = first.glob("vocab.*")
+    assert file.read_bytes() == (second / file.name).read_bytes()
+    assert build_vocab.main(["--problem=algorithmic_reverse_binary40_test",
+                             f"--data_dir={first}"]) == 2  # fmt: skip
+    assert "has no vocabulary" in capsys.readouterr().err
+
+
+class _Server(BaseHTTPRequestHandler):
+    """Answers as t2t-server."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        text = body["inputs"][0]
+        record = {"targets": {"value": f"{text} in reverse"}}
+        if isinstance(text, dict):
+            record["more"] = {"value": 0.5}
+            record["targets"] = {"value": "yes"}
+        content, status = {"outputs": [record]}, 200
+        if self.path != "/predict" and self.path != "/models/one/predict":
+            content, status = {"error": "there is no model 'two'; there are: one."}, 404
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Writes nothing."""
+
+
+@pytest.fixture
+def server() -> Iterator[str]:
+    """The address of a server."""
+    http = HTTPServer(("127.0.0.1", 0), _Server)
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"127.0.0.1:{http.server_port}"
+    http.shutdown()
+    thread.join()
+    http.server_close()
+
+
+def test_a_server_is_asked_once_or_for_each_line(server, capsys, monkeypatch):
+    assert query_server.main([f"--server={server}", "--inputs_once=a b"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO('c\n{"first": "d"}\n\n'))
+    flags = [f"--server=http://{server}/", "--servable_name=one", "--problem=poetry"]
+    assert query_server.main(flags) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "a b in reverse",
+        "c in reverse",
+        '{"targets": "yes", "more": 0.5}',
+        " in reverse",
+    ]
+
+
+def test_errors_of_a_server_are_shown(server, capsys):
+    flags = [f"--server={server}", "--servable_name=two", "--inputs_once=a"]
+    assert query_server.main(flags) == 2
+    assert "there is no model 'two'; there are: one." in capsys.readouterr().err
+    assert query_server.main(["--server=127.0.0.1:9", "--inputs_once=a"]) == 2
+    assert "127.0.0.1:9/predict does not answer" in capsys.readouterr().err
