@@ -37,9 +37,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from t2t_torch import registry
-from t2t_torch.data.manifest import Manifest
 from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.files import staged
+from t2t_torch.files import replace_if_other
 from t2t_torch.loading import form_of, load
 from t2t_torch.problem import Problem
 
@@ -469,7 +468,7 @@ def _declared(declaration: Declaration, data_dir: Path, *, overwrite: bool) -> s
       RegistryError: the declaration is invalid.
       UsageError: there is data of another declaration of this name.
     """
-    from t2t_torch.declaration.problem import problem_of
+    from t2t_torch.declaration.problem import located, write_declaration
 
     name, folder = str(declaration.get("problem", "")), data_dir / registry.DECLARATIONS
     files: Any = declaration.get("files")
@@ -477,38 +476,13 @@ def _declared(declaration: Declaration, data_dir: Path, *, overwrite: bool) -> s
     if isinstance(files, Mapping):
         tables = {split: value for split, value in files.items() if _is_table(value)}
         names = {split: f"{name}-{split}.parquet" for split in tables}
-        here = {s: _found_here(value) for s, value in files.items() if s not in tables}
+        here = {s: located(value, Path()) for s, value in files.items() if s not in tables}
         files = {split: {**names, **here}[split] for split in files}
-    try:
-        text = json.dumps({**declaration, "files": files}, indent=2, ensure_ascii=False) + "\n"
-    except TypeError as error:
-        raise UsageError(f"a declaration holds JSON values and tables: {error}.") from None
-    path = folder / f"{name}.json"
-    problem_of(json.loads(text), path)  # checks it
-    is_other = path.exists() and path.read_text("utf-8") != text
-    if is_other and not overwrite and Manifest.path(data_dir, name).exists():
-        raise UsageError(
-            f"{data_dir} has data of another declaration of {name!r}, {path}. Give this one "
-            "another name, or replace the data: t2t.generate(..., overwrite=True)."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    content = {**declaration, "files": files} if "files" in declaration else declaration
+    write_declaration(content, data_dir, overwrite=overwrite)
     for split, table in tables.items():
         _write_table(table, folder / names[split])
-    _replace(path, text.encode())
-    registry.import_usr_dir(folder)
     return name
-
-
-def _found_here(files: Any) -> Any:
-    """Returns the paths of a split with those in the working directory made absolute."""
-    if isinstance(files, Mapping):
-        return {name: _found_here(file) for name, file in files.items()}
-    if isinstance(files, list | tuple):
-        return [_found_here(file) for file in files]
-    if isinstance(files, str | Path):
-        path = Path(files).expanduser()
-        return str(path.resolve() if path.exists() else files)
-    return files
 
 
 def _is_table(value: Any) -> bool:
@@ -537,15 +511,8 @@ def _write_table(table: Any, path: Path) -> Path:
             f"{path.stem}: expected a pandas DataFrame, a pyarrow Table or a list of dicts whose "
             f"columns each hold one type: {error}."
         ) from None
-    _replace(path, buffer.getvalue())
+    replace_if_other(path, buffer.getvalue())
     return path
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Writes a file unless it has this content already."""
-    if not path.exists() or path.read_bytes() != content:
-        with staged(path) as part:
-            part.write_bytes(content)
 
 
 def _check_types(model: Any, hparams_set: Any, changes: Any, callbacks: Any) -> None:

@@ -59,6 +59,13 @@ def staged_folder(path: Path) -> Iterator[Path]:
         raise
 
 
+def replace_if_other(path: Path, content: bytes) -> None:
+    """Writes a file unless it has this content already."""
+    if not path.exists() or path.read_bytes() != content:
+        with staged(path) as part:
+            part.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a text file atomically."""
     with staged(path) as temporary:

@@ -3,6 +3,14 @@
     {"problem": "translate_multi30k_ende", "model": "transformer", "train_steps": 10000,
      "hparams_set": "transformer_small", "hparams": {"hidden_size": 512}}
 
+The problem may be a declaration, with paths relative to the file's folder; it is written into
+`--data_dir`.  All commands can share one file: the flags of a single command are in an object with
+its name, and a command leaves shared flags that it does not have out:
+
+    {"problem": {"problem": "reviews", "kind": "text2class", "files": {"train": "reviews.csv"}},
+     "model": "text_cnn", "hparams_set": "text_cnn_base", "data_dir": "data", "output_dir": "run",
+     "trainer": {"train_epochs": 10}, "exporter": {"export_dir": "artifact"}}
+
 Flags of the command line win.  Every run of `t2t-trainer` writes the file that reproduces it,
 `config.json`, which also has the keys `version` and `processes`.
 """
@@ -30,6 +38,9 @@ NAME = "config.json"
 
 OBJECTS = frozenset({"hparams", "decode_hparams"})
 """Flags that may be objects in the file."""
+
+COMMANDS = ("datagen", "trainer", "eval", "decoder", "exporter", "server", "tuner")
+"""Names of objects with the flags of one command."""
 
 _ABOUT = ("version", "processes")
 _NOT_KEPT = frozenset(
@@ -62,6 +73,8 @@ def expanded(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
         if _value_of(one, known) not in ("", "0"):
             given.add(other)  # where the run ends is said in one way or the other
     words = dict(read.words)
+    if read.declaration is not None and "problem" not in given:
+        values.__dict__["declaration"] = read.declaration
     if "hp" not in values and read.hparams:  # `t2t-trainer` applies the object itself
         words["hparams"] = [f"--hparams={pairs(read.hparams)}"]
     return [*(word for name, ws in words.items() if name not in given for word in ws), *known]
@@ -85,6 +98,7 @@ class RunJson:
     Attributes:
       words: command-line arguments of each flag.
       hparams: hyperparameters, if they are an object.
+      declaration: declaration of the problem, if it is an object.
 
     Args:
       path: path of the file, for messages.
@@ -99,14 +113,21 @@ class RunJson:
         self.path = path
         self.words: dict[str, list[str]] = {}
         self.hparams: dict[str, Any] = {}
+        self.declaration: dict[str, Any] | None = None
         faults = []
-        for name, value in content.items():
+        for name, value in _of_command(content, values).items():
             if name == "hparams" and name in values and isinstance(value, dict):
                 self.hparams = value
+            elif name == "problem" and name in values and isinstance(value, dict):
+                self.declaration = _located(value, path.absolute().parent)
+                self.words[name] = [f"--problem={value.get('problem', '')}"]
             elif name in _ABOUT:
                 continue
-            elif name not in values or name in ("config", "config_schema"):
+            elif name in ("config", "config_schema"):
                 faults.append(_unknown(name, values))
+            elif name not in values:
+                if name not in content or name not in values.__dict__["shared"]:
+                    faults.append(_unknown(name, values))
             else:
                 words = _words(values[name], name, value)
                 if words is None:
@@ -158,6 +179,31 @@ class RunJson:
                     "result may be another one",
                     file=sys.stderr,
                 )
+
+
+def _of_command(content: Mapping[str, Any], values: flags.FlagValues) -> dict[str, Any]:
+    """Returns the keys for a command, with those of its own object."""
+    sections = {
+        name: value
+        for name, value in content.items()
+        if name in COMMANDS and isinstance(value, dict)
+    }
+    own = sections.get(values.__dict__["command"].removeprefix("t2t-"), {})
+    return {**{key: value for key, value in content.items() if key not in sections}, **own}
+
+
+def _located(declaration: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns a declaration with the paths of its files, and of its problems, from a folder."""
+    from t2t_torch.declaration.problem import located
+
+    found = dict(declaration)
+    if "files" in found:
+        found["files"] = located(found["files"], folder)
+    if isinstance(found.get("problems"), list):
+        found["problems"] = [
+            _located(one, folder) if isinstance(one, Mapping) else one for one in found["problems"]
+        ]
+    return found
 
 
 def content_of(

@@ -366,7 +366,10 @@ def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
 
 
 def _next(name: str, data_dir: Path) -> str:
-    """Returns the recommended command of t2t-trainer."""
+    """Returns the recommended command of t2t-trainer, or that of the `--config` file."""
+    if _flag("config"):
+        command = ["t2t-trainer", f"--config={_flag('config')}", f"--data_dir={data_dir}"]
+        return f"  {shlex.join([*command, '--output_dir=run'])}"
     from t2t_torch.train.recommendation import recommend
 
     return recommend(name, data_dir).command(name, data_dir, _flag("t2t_usr_dir"))

@@ -194,6 +194,8 @@ class CommandFlags(flags.FlagValues):
             flags.DEFINE_flag(_flag_of(name, field), flag_values=self)
         # FlagValues would make flags of attributes.
         self.__dict__["command"], self.__dict__["fields"] = command, fields
+        self.__dict__["shared"] = frozenset(shared)
+        self.__dict__["declaration"] = None  # of the problem, in the file of `--config`
 
     def value_of(self, name: str) -> Any:
         """Returns the value of a flag."""
@@ -239,6 +241,7 @@ class CommandFlags(flags.FlagValues):
 
     def reset(self) -> None:
         """Sets all flags to their defaults."""
+        self.__dict__["declaration"] = None
         for name in self:
             self[name].unparse()
             self[name].present = 0
@@ -270,6 +273,13 @@ class CommandFlags(flags.FlagValues):
         }
         for name in config_file.OBJECTS & properties.keys():
             properties[name]["type"] = [properties[name]["type"], "object"]
+        if "problem" in properties:
+            kinds = properties["problem"].pop("anyOf", [{"type": "string"}])
+            properties["problem"].pop("type", None)
+            declaration = {"type": "object", "description": "Declaration of a problem."}
+            properties["problem"]["anyOf"] = [*kinds, declaration]
+        for name in config_file.COMMANDS:
+            properties[name] = {"type": "object", "description": f"Flags of t2t-{name}."}
         head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
         return {**head, **schema, "properties": properties}
 
@@ -445,7 +455,7 @@ def run_main(
       The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    values.__dict__["example"] = _example(doc)
+    values.__dict__["example"], values.__dict__["declaration"] = _example(doc), None
     try:
         if any(argument in _HELP for argument in arguments):
             print(_help(values, doc))
@@ -607,8 +617,21 @@ def _within(main: Callable[[], _R], values: flags.FlagValues) -> _R:
             registry.import_usr_dir(directory)
     if "data_dir" in values:
         registry.add_declarations(values["data_dir"].value)
+    if declaration := values.__dict__.get("declaration"):
+        _write_declaration(declaration, values)
     with trusting("trust_code" in values and bool(values["trust_code"].value)):
         return main()
+
+
+def _write_declaration(declaration: Mapping[str, Any], values: flags.FlagValues) -> None:
+    """Writes the declaration of a `--config` file into the data directory."""
+    from t2t_torch.declaration.problem import write_declaration
+
+    if "data_dir" not in values:
+        return
+    require(values, "data_dir")
+    overwrite = "overwrite" in values and bool(values["overwrite"].value)
+    write_declaration(declaration, Path(str(values["data_dir"].value)), overwrite=overwrite)
 
 
 def _parse(values: flags.FlagValues, arguments: list[str]) -> None:

@@ -4,8 +4,11 @@
     t2t-import --source=old_run --output_dir=run --verify=inputs.txt --expect=outputs.txt
     t2t-import --from=tensor2tensor --source=old_run --data_dir=old_data --output_dir=run
 
+    t2t-import --from=pytext --source=config.json --output_dir=imported
+
 t2t-decoder, t2t-eval, t2t-trainer, t2t-exporter and t2t-server then use the run as any other.
-Nothing is written unless every weight has its place and, with --verify, every output is equal.
+Nothing is written unless every weight has its place and, with --verify, every output is equal.  Of
+PyText a configuration is imported, as a file for --config of all commands.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 class ImportFlags(Settings):
     """Flags of `t2t-import`."""
 
-    from_: str = hp("", "Library of the run: tensor2tensor; default: detected from its files.")
+    from_: str = hp("", "Library of the run; default: detected from its files.")
     source: str | None = hp(None, "Run directory of the other library.", path=True)
     output_dir: str | None = hp(None, "New run directory.", path=True)
     data_dir: str | None = hp(
@@ -66,9 +69,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    print(run())
+    report = run()
+    print(report)
     if not shared.is_called_from_python():
-        print(f"\nNext:\n  t2t-decoder --output_dir={_flag('output_dir')} --decode_interactive")
+        print("\nNext:")
+        files = sorted(report.path.glob("run*.json"))
+        for number, file in enumerate(files, 1):
+            if number == 1:
+                print(f"  t2t-datagen --config={file} --data_dir=data")
+            output = "run" if len(files) == 1 else f"run{number}"
+            print(f"  t2t-trainer --config={file} --data_dir=data --output_dir={output}")
+        if not files:
+            print(f"  t2t-decoder --output_dir={report.path} --decode_interactive")
     return 0
 
 

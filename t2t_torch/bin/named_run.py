@@ -213,6 +213,8 @@ def _estimated_steps(named: TaskRecord, resolved: HParams) -> int:
 
 def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> None:
     """Prints that the warm-up was shortened, or that the run ends within it."""
+    from t2t_torch.optim.settings import is_read
+
     steps = fitted.learning_rate_warmup_steps
     if requested.learning_rate_warmup_steps != steps:
         length = "train_epochs" if flag("train_epochs") else "train_steps"
@@ -222,7 +224,7 @@ def _report_warm_up(requested: HParams, fitted: HParams, train_steps: int) -> No
             f"for --{length}={value}",
             file=sys.stderr,
         )
-    elif 0 < train_steps <= steps:
+    elif 0 < train_steps <= steps and is_read(fitted, "learning_rate_warmup_steps"):
         print(
             f"warning: the run ends at step {train_steps:,}, within its warm-up of {steps:,} steps "
             "(learning_rate_warmup_steps)",

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 from absl import logging
 
 from t2t_torch import registry
+from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.vocabulary_builder import Sample, VocabularyBuilder
 from t2t_torch.declaration.rows import MissingColumnError, RowFiles, SampleMaker
 from t2t_torch.declaration.schema import (
@@ -27,7 +28,8 @@ from t2t_torch.declaration.schema import (
     mistake,
     nearest,
 )
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
@@ -522,6 +524,64 @@ def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
     made = _class_of(json.dumps(content), path)
     check_names(made.declaration, path)
     return made(reverse=False, copy=False)
+
+
+def write_declaration(
+    content: Mapping[str, Any], data_dir: Path, *, overwrite: bool = False
+) -> str:
+    """Writes a declaration into a data directory, and registers it.
+
+    Args:
+      content: content of the declaration; the problems of a mixture may be declarations.
+      data_dir: data directory, whose runs use it from now on.
+      overwrite: True to replace another declaration of the same name.
+
+    Returns:
+      The name of the problem.
+
+    Raises:
+      RegistryError: the declaration is invalid.
+      UsageError: there is data of another declaration of this name.
+    """
+    members = content.get("problems")
+    if isinstance(members, list | tuple):
+        named = [
+            write_declaration(one, data_dir, overwrite=overwrite)
+            if isinstance(one, Mapping)
+            else one
+            for one in members
+        ]
+        content = {**content, "problems": named}
+    name = str(content.get("problem", ""))
+    try:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    except TypeError as error:
+        raise UsageError(f"a declaration holds JSON values and tables: {error}.") from None
+    path = data_dir / registry.DECLARATIONS / f"{name}.json"
+    problem_of(json.loads(text), path)  # checks it
+    is_other = path.exists() and path.read_text("utf-8") != text
+    if is_other and not overwrite and Manifest.path(data_dir, name).exists():
+        raise UsageError(
+            f"{data_dir} has data of another declaration of {name!r}, {path}. Give this one "
+            "another name, or replace the data with --overwrite (in Python overwrite=True)."
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_if_other(path, text.encode())
+    registry.import_usr_dir(path.parent)
+    return name
+
+
+def located(files: Any, folder: Path) -> Any:
+    """Returns the paths of a declaration's files, absolute if they exist in a folder."""
+    if isinstance(files, Mapping):
+        return {name: located(file, folder) for name, file in files.items()}
+    if isinstance(files, list | tuple):
+        return [located(file, folder) for file in files]
+    if not isinstance(files, str | Path):
+        return files
+    path = folder / Path(files).expanduser()
+    is_here = path.exists() or any(path.parent.glob(path.name))
+    return str(path.resolve() if is_here else files)
 
 
 def _made_again(path: str, content: str, reverse: bool, copy: bool) -> Problem:

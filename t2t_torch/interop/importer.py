@@ -70,8 +70,9 @@ SOURCES: Mapping[str, str] = {
     "opennmt": "t2t_torch.interop.opennmt",
     "sockeye": "t2t_torch.interop.sockeye",
     "marian": "t2t_torch.interop.marian",
+    "pytext": "t2t_torch.interop.pytext",
 }
-"""By name of a library, the module that reads its runs."""
+"""By name of a library, the module that reads its runs; of pytext, its configurations."""
 
 _SHOWN = 10  # names in an error
 
@@ -236,8 +237,15 @@ def import_run(
         _check_lines(verification)
     if not folder.exists():
         raise UsageError(f"--source={folder} does not exist. Give the folder of the old run.")
-    reader = source_named(library or detect_source(folder))
+    name = library or detect_source(folder)
+    reader = source_named(name)
     options = options or ImportOptions()
+    if name == "pytext":
+        if verification is not None:
+            raise UsageError("--verify: a configuration has no weights. Leave it out.")
+        configurations: Any = reader
+        lines = configurations.import_config(folder, target, options.problem)
+        return ImportReport(target, tuple(lines))
     imported = reader.read(folder, options)
     return write_run(imported, target, options=options, verification=verification)
 

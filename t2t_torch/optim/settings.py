@@ -76,7 +76,7 @@ def fit_warm_up(hparams: HParams, train_steps: int, before: HParams | None = Non
         kept = {field: getattr(before, field) for field in fitted}
         return hparams.replace(**kept).signed(FITTED) if kept else hparams
     is_long = not 0 < train_steps < _SHORT_RUN * hparams.learning_rate_warmup_steps
-    if is_long or not _is_read(hparams, name):
+    if is_long or not is_read(hparams, name):
         return hparams
     changes: dict[str, Any] = {name: max(1, train_steps // _PARTS)}
     # These fall as 1 / sqrt(step) from the warm-up on: a shorter one would have a higher peak.
@@ -235,7 +235,7 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
         for name in {**OptimizationHParams.model_fields, **_NEEDS}
         if hparams.provenance[name] not in nobodys
         and (before is None or getattr(before, name) != getattr(hparams, name))
-        and not _is_read(hparams, name)
+        and not is_read(hparams, name)
     ]
     faults += _still(hparams, nobodys, before)
     if faults:
@@ -272,7 +272,8 @@ def _value(hparams: HParams, setting: str) -> Any:
     return values if len(values) > 1 else values[0]
 
 
-def _is_read(hparams: HParams, name: str) -> bool:
+def is_read(hparams: HParams, name: str) -> bool:
+    """Returns True if the chosen optimizer, schedule and conditions read a setting."""
     if name in _ALWAYS:
         return True
     if name in _NEEDS:

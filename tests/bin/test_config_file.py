@@ -85,6 +85,8 @@ def test_the_schema_of_a_command_describes_all_its_flags(name, capsys):
     properties = schema["properties"]
     assert schema["additionalProperties"] is False
     flags = module.FLAGS
+    for command in config_file.COMMANDS:
+        assert properties.pop(command)["type"] == "object"
     assert set(properties) == set(flags) - {"config", "config_schema"}
     for key, field in properties.items():
         default = flags[key].default

@@ -1,0 +1,586 @@
+"""Import of PyText's configurations, as files for `--config`.
+
+PyText's weights are pickles of its own classes and are not read.  A component that has no
+equivalent is refused by name; settings that have none are listed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError, UsageError
+from t2t_torch.files import read_lines, staged_folder
+from t2t_torch.interop.marian import read_json
+
+_MOST_DEPTH = 50
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Equivalents of a task.
+
+    Attributes:
+      kind: kind of a declaration.
+      fields: column by field of a sample, for PyText's default names.
+      models: model and set by PyText's representation, the default first.
+      columns: PyText's default `field_names`.
+    """
+
+    kind: str
+    fields: Mapping[str, str]
+    models: Mapping[str, tuple[str, str]]
+    columns: tuple[str, ...]
+
+
+_TEXT_AND_LABEL = {"inputs": "text", "targets": "label"}
+_CLASSES = _Task(
+    "text2class",
+    _TEXT_AND_LABEL,
+    {
+        "BiLSTMDocAttention": ("bilstm_attention_classifier", "bilstm_attention_classifier_base"),
+        "DocNNRepresentation": ("text_cnn", "text_cnn_base"),
+        "PureDocAttention": ("fasttext", "fasttext_base"),
+    },
+    ("label", "slots", "text"),
+)
+_TAGS = _Task(
+    "text2tags",
+    {"inputs": "words", "targets": "tags"},
+    {
+        "BiLSTMSlotAttention": ("bilstm_tagger", "bilstm_tagger_base"),
+        "BSeqCNNRepresentation": ("bsequential_cnn_tagger", "bsequential_cnn_tagger_base"),
+    },
+    ("label", "slots", "text"),
+)
+_JOINT = _Task(
+    "intentslot",
+    {"inputs": "words", "intent": "label", "slots": "tags"},
+    {
+        "BiLSTMDocSlotAttention": ("joint_bilstm", "joint_bilstm_base"),
+        "JointCNNRepresentation": ("joint_cnn", "joint_cnn_base"),
+    },
+    ("label", "slots", "text"),
+)
+_TURNS = _Task(
+    "multiturn2class",
+    {"inputs": "text_seq", "targets": "label"},
+    {"SeqRepresentation": ("seqnn", "seqnn_base")},
+    ("label", "text_seq"),
+)
+_PAIRS = _Task(
+    "textpair2class",
+    {"first": "text1", "second": "text2", "targets": "label"},
+    {"BiLSTMDocAttention": ("pair_classifier", "pair_classifier_base")},
+    ("text1", "text2", "label"),
+)
+_RANKING = _Task(
+    "pairranking",
+    {"query": "query", "positive": "pos_response", "negative": "neg_response"},
+    {"BiLSTMDocAttention": ("pairwise_ranker", "pairwise_ranker_base")},
+    ("pos_response", "neg_response", "query"),
+)
+_TREES = _Task(
+    "text2tree",
+    {"inputs": "tokenized_text", "targets": "seqlogical"},
+    {"RNNG": ("rnng", "rnng_base")},
+    ("text", "tokenized_text", "seqlogical"),
+)
+_LANGUAGE = _Task(
+    "text2self", {"targets": "text"}, {"BiLSTM": ("lstm_lm", "lstm_lm_base")}, ("text",)
+)
+TASKS: Mapping[str, _Task] = {
+    **dict.fromkeys(
+        ("DocumentClassificationTask", "DocClassificationTask", "NewDocumentClassification"),
+        _CLASSES,
+    ),
+    **dict.fromkeys(("WordTaggingTask", "NewWordTaggingTask"), _TAGS),
+    **dict.fromkeys(("IntentSlotTask", "JointTextTask"), _JOINT),
+    "SeqNNTask": _TURNS,
+    **dict.fromkeys(("PairwiseClassificationTask", "PairClassificationTask"), _PAIRS),
+    **dict.fromkeys(
+        ("QueryDocumentPairwiseRankingTask", "QueryDocumentPairwiseRankingTask_Deprecated"),
+        _RANKING,
+    ),
+    **dict.fromkeys(("SemanticParsingTask", "SemanticParsingTask_Deprecated"), _TREES),
+    "LMTask": _LANGUAGE,
+}
+"""PyText's tasks of texts with an equivalent."""
+
+_DISJOINT = ("NewDisjointMultitask", "DisjointMultitask")
+_DEFAULTS: Mapping[str, Any] = {
+    "batch_size": 16,
+    "use_fixed_batch_size": True,
+    "optimizer": "adam",
+    "optimizer_adam_beta1": 0.9,
+    "optimizer_adam_beta2": 0.999,
+    "optimizer_adam_epsilon": 1e-8,
+    "learning_rate_schedule": "constant",
+    "learning_rate_constant": 0.001,
+    "weight_decay": 1e-5,
+    "clip_grad_norm": 0.0,
+    "embedding_size": 100,
+    "layer_prepostprocess_dropout": 0.4,
+}
+"""PyText's defaults, by our names."""
+_EPOCHS = 10
+_HELD_OUT, _FEWEST = 0.1, 10  # of a training file that was evaluated on: share, rows
+
+_LSTM: Mapping[str, Any] = {"lstm_dim": 32, "num_hidden_layers": 1, "attention_size": 64}
+_CNN: Mapping[str, Any] = {"kernel_sizes": (3, 4), "num_filters": 100}
+_TAGGER: Mapping[str, Any] = {"tag_decoder": "softmax"}
+_DEFAULTS_OF: Mapping[str, Mapping[str, Any]] = {
+    "bilstm_attention_classifier": {**_LSTM, "attention_hops": 1, "attention_penalty": 0.0},
+    "text_cnn": {**_CNN, "max_norm": 0.0},
+    "fasttext": {"ngram_order": 1},
+    "bilstm_tagger": {**_LSTM, **_TAGGER},
+    "bilstm_slot_attention_tagger": {**_LSTM, **_TAGGER},
+    "bsequential_cnn_tagger": {**_CNN, **_TAGGER},
+    "joint_bilstm": {
+        **_LSTM,
+        **_TAGGER,
+        "pooling": "last",
+        "slot_attention": "none",
+        "target_weights": "intent:0.2,slots:0.5",
+    },
+    "joint_cnn": {**_CNN, **_TAGGER, "target_weights": "intent:0.2,slots:0.5"},
+    "seqnn": {**_LSTM, **_CNN},
+    "pair_classifier": {"lstm_dim": 32, "sentence_pooling": "attention"},
+    "pairwise_ranker": {"lstm_dim": 32, "sentence_pooling": "attention"},
+    "rnng": {"lstm_dim": 32, "num_hidden_layers": 1, "layer_prepostprocess_dropout": 0.1},
+    "lstm_lm": {
+        "stream_length": 0,
+        "lstm_dim": 32,
+        "num_hidden_layers": 1,
+        "locked_dropout": False,
+        "embedding_dropout": 0.0,
+        "output_dropout": 0.0,
+        "weight_dropout": 0.0,
+        "activation_penalty": 0.0,
+        "change_penalty": 0.0,
+        "shared_embedding_and_softmax_weights": False,
+    },
+}
+"""PyText's defaults by our model, and what our sets have that PyText lacks."""
+
+_SEVERAL = ("EnsembleTask", *_DISJOINT)
+_MODELS = (
+    *("DocModel", "DocModel_Deprecated", "WordTaggingModel", "WordTaggingModel_Deprecated"),
+    *("IntentSlotModel", "JointModel", "SeqNNModel", "SeqNNModel_Deprecated", "PairwiseModel"),
+    *("QueryDocPairwiseRankingModel", "RNNGParser", "LMLSTM", "PairClassificationModel"),
+)
+_TRANSPARENT = (  # components that only say which of several classes is meant
+    "BiLSTMDocAttention",  # of the turns of SeqRepresentation
+    *("BiLSTM", "SelfAttention", "SlotAttention", "MLPDecoder", "Data", "TSVDataSource"),
+    *("PoolingBatcher", "Batcher", "WordEmbedding", "CrossEntropyLoss", "SeqRepresentation"),
+    *("TaskTrainer", "Trainer", "EnsembleTrainer", "HogwildTrainer", "ClassificationOutputLayer"),
+    *("WordTaggingOutputLayer", "IntentSlotOutputLayer", "LMOutputLayer", "CNN", "RNNGParser"),
+)
+
+
+@dataclass
+class _Found:
+    """Settings by our names, and the paths of settings without an equivalent.
+
+    Attributes:
+      hparams: hyperparameters.
+      flags: flags of t2t-trainer.
+      left: paths with their values.
+      optimizer: PyText's name of the optimizer.
+    """
+
+    optimizer: str = "Adam"
+    hparams: dict[str, Any] = field(default_factory=dict)
+    flags: dict[str, Any] = field(default_factory=dict)
+    left: list[str] = field(default_factory=list)
+
+
+def _number(value: Any) -> Any:
+    """Returns a number that PyText also reads as text, "0.001"."""
+    return float(value) if isinstance(value, str) else value
+
+
+def _to(name: str, change: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:
+    def put(found: _Found, value: Any) -> None:
+        found.hparams[name] = change(value)
+
+    return put
+
+
+def _flag(name: str) -> Callable[..., None]:
+    def put(found: _Found, value: Any) -> None:
+        found.flags[name] = value
+
+    return put
+
+
+def _ignored(*_: Any) -> None:
+    """Ignores a setting that changes nothing here."""
+
+
+def _batch(found: _Found, value: Any) -> None:
+    found.hparams |= {"batch_size": value, "use_fixed_batch_size": True}
+
+
+_FIELDS: Mapping[str, Callable[..., None]] = {
+    "embed_dim": _to("embedding_size"),
+    "pretrained_embeddings_path": _to("pretrained_embeddings"),
+    "lstm_dim": _to("lstm_dim"),
+    "num_layers": _to("num_hidden_layers"),
+    "dropout": _to("layer_prepostprocess_dropout", _number),
+    "attention_type": _to(
+        "slot_attention", lambda value: value.lower().replace("no_attention", "none")
+    ),
+    "attn_dimension": _to("attention_size"),
+    "kernel_num": _to("num_filters"),
+    "kernel_sizes": _to("kernel_sizes"),
+    "hidden_dims": _to("hidden_dims"),
+    "epochs": _flag("train_epochs"),
+    "early_stop_after": _flag("eval_patience"),
+    "lr": _to("learning_rate_constant", _number),
+    "weight_decay": _to("weight_decay", _number),
+    "momentum": _to("optimizer_momentum_momentum", _number),
+    "max_clip_norm": _to("clip_grad_norm", lambda value: _number(value) or 0.0),
+    "train_batch_size": _batch,
+    "random_seed": _flag("random_seed"),
+    "tied_weights": _to("shared_embedding_and_softmax_weights"),
+    "compositional_type": _to("composition"),
+    "shared_representations": _to("tied_encoders"),
+    **dict.fromkeys(
+        """
+        report_train_metrics do_eval num_workers sort_key in_memory pool_num_batches
+        eval_batch_size test_batch_size embedding_init_strategy test_filename eval_filename
+        train_filename field_names quoted
+        train_path eval_path test_path columns_to_read text_column_name
+        output_path use_tensorboard use_cuda_if_available save_snapshot_path export_caffe2_path
+        export_torchscript_path export_onnx_path export test_out_path debug_path version
+        modules_save_dir save_module_checkpoints report_eval_results distributed_world_size
+        """.split(),
+        _ignored,
+    ),
+}
+"""PyText's fields -> what they set; a name means the same wherever it is."""
+
+_OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
+    "Adam": {},
+    "SGD": {"optimizer": "momentum", "optimizer_momentum_momentum": 0.0, "weight_decay": 0.0},
+    "AdamW": {"optimizer": "adam_w", "weight_decay": 0.01},
+    "Adagrad": {"optimizer": "adagrad", "learning_rate_constant": 0.01},
+}
+"""PyText's optimizers, with their defaults."""
+_FIXED: Mapping[str, Any] = {
+    **dict.fromkeys(("use_buffer", "use_stack", "use_action"), True),
+    **dict.fromkeys(("intent_slot_nesting", "no_slots_inside_unsupported"), True),
+    **dict.fromkeys(("use_last_open_NT_feature", "ignore_loss_for_unsupported"), False),
+    "max_open_NT": 10,
+    "beam_size": 1,
+    "top_k": 1,
+    "encode_relations": True,
+}
+"""PyText's fields of which only the default has an equivalent."""
+_INPUTS = ("dense_feat", "dense", "dict_feat", "gazetteer_feat", "char_feat", "contextual_feat")
+"""PyText's features besides words; none has an equivalent in a declaration of its files."""
+
+_CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "CRFOutputLayer": {"tag_decoder": "crf", "tag_constraints": "decode"},
+    "BinaryCrossEntropyLoss": {"loss": "binary_cross_entropy"},
+    "FocalLoss": {"loss": "focal"},
+    "MaxPool": {"pooling": "max"},
+    "MeanPool": {"pooling": "mean"},
+    "CosineAnnealingLR": {"learning_rate_schedule": "constant*cosine_annealing"},
+    "ExponentialLR": {"learning_rate_schedule": "constant*exp_decay"},
+}
+"""Components that are hyperparameters here."""
+
+
+def detect(path: Path) -> bool:
+    """Returns True if a file is a configuration of PyText."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    try:
+        content = read_json(path)
+    except Exception:
+        return False
+    inner = content.get("config", content)
+    return isinstance(inner, dict) and "task" in inner
+
+
+def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str]:
+    """Writes the configuration file, or those of an ensemble, for a configuration of PyText.
+
+    Args:
+      source: the JSON file.
+      output_dir: new folder, with `run.json`, or `run1.json`, `run2.json` and so on.
+      problem: name of the problem; default: the name of the file.
+
+    Returns:
+      Lines for the user.
+
+    Raises:
+      DataError: the file is no JSON.
+      HParamsError: the configuration has a component without an equivalent.
+      UsageError: it is of a task without an equivalent.
+    """
+    content = read_json(source)
+    content = content.get("config", content)
+    tasks = content.get("task")
+    if not isinstance(tasks, dict) or len(tasks) != 1:
+        raise UsageError(f'{source} has no "task" with one component: it is none of PyText.')
+    ((name, task),) = tasks.items()
+    base = problem or "".join(c if c.isalnum() else "_" for c in source.stem.lower())
+    rest = {key: value for key, value in content.items() if key != "task"}
+    lines: list[str] = []
+    runs: list[dict[str, Any]] = []
+    for part_name, part, own in _parts(name, task, base):
+        run, left = _converted(part_name, part, own, rest, source.absolute().parent)
+        runs.append(run)
+        lines.append(f"{part_name}: problem {own}, model {run['model']}")
+        lines += [f"without an equivalent: {one}" for one in left]
+        if isinstance(share := run["problem"]["files"]["eval"], float):
+            lines.append(f"evaluated on {share:.0%} of the training file, which are held out")
+        lines += [f"not found: {one}" for one in _missing(run["problem"]["files"])]
+    if name in _DISJOINT:
+        runs = [_joined(runs, base)]
+    elif len(runs) > 1:
+        for number, run in enumerate(runs):
+            run["hparams"] |= {"bagging_share": 1.0, "bagging_seed": number}
+    with staged_folder(output_dir) as folder:
+        for number, run in enumerate(runs, 1):
+            file = folder / ("run.json" if len(runs) == 1 else f"run{number}.json")
+            text = json.dumps(run, indent=2, ensure_ascii=False) + "\n"
+            file.write_text(text, encoding="utf-8")
+    return lines
+
+
+def _held_out(file: Path) -> float:
+    """Returns the share of a training file to evaluate on; more of a small one."""
+    rows = sum(1 for _ in read_lines(file)) if file.exists() else 0
+    return max(_HELD_OUT, min(0.5, _FEWEST / rows)) if rows else _HELD_OUT
+
+
+def _missing(files: Mapping[str, Any]) -> list[str]:
+    return [str(one) for one in files.values() if isinstance(one, str) and not Path(one).exists()]
+
+
+def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[str, Any], str]]:
+    """Returns the tasks of one: name, content and the problem's name.
+
+    Raises:
+      UsageError: there is no equivalent.
+    """
+    if name == "EnsembleTask":
+        model = task.get("model") or {}
+        if set(model) & {"BaggingDocEnsembleModel", "BaggingIntentSlotEnsembleModel"}:
+            ((kind, inner),) = model.items()
+            models = inner.get("models", [])
+            copies = int(inner.get("num_models") or len(models) or 1)
+            models = models if len(models) > 1 else [*models, *models] * copies
+            of = "IntentSlotTask" if "IntentSlot" in kind else "DocumentClassificationTask"
+            rest = {key: value for key, value in task.items() if key != "model"}
+            return [(of, {**rest, "model": one}, base) for one in models[: max(copies, 1)]]
+    if name in _DISJOINT:
+        found = []
+        for key, inner in (task.get("tasks") or {}).items():
+            ((kind, content),) = inner.items()
+            found.append((kind, content, f"{base}_{key.lower()}"))
+        if found:
+            return found
+    if name not in TASKS:
+        known = ", ".join([*TASKS, *_SEVERAL])
+        raise UsageError(f"PyText's {name} has no equivalent here. Tasks that have: {known}.")
+    return [(name, task, base)]
+
+
+def _joined(runs: Sequence[dict[str, Any]], problem: str) -> dict[str, Any]:
+    """Returns the run of several problems that share a model.
+
+    Raises:
+      HParamsError: their models differ.
+    """
+    models = dict.fromkeys(run["model"] for run in runs)
+    if len(models) > 1:
+        raise HParamsError(
+            f"these tasks have the models {', '.join(models)}. Several problems share one model "
+            "here; train them one after another, with --warm_start_from."
+        )
+    members = [run["problem"] for run in runs]
+    mixture = {
+        "problem": problem,
+        "kind": "mixture",
+        "problems": members,
+        "schedule": "round_robin",
+    }
+    return {**runs[0], "problem": mixture}
+
+
+def _converted(
+    name: str, task: dict[str, Any], problem: str, rest: Mapping[str, Any], folder: Path
+) -> tuple[dict[str, Any], list[str]]:
+    """Returns the content of a file for `--config`, and the settings without an equivalent."""
+    if name not in TASKS:
+        raise UsageError(f"PyText's {name} has no equivalent here. See docs/how_to/from_pytext.md.")
+    known = TASKS[name]
+    found = _Found()
+    model = task.get("model") or {}
+    representation = _chosen(_inner(model).get("representation"), known)
+    own_model, own_set = known.models[representation]
+    by_lower = {one.lower(): one for one in _OPTIMIZERS}
+    for section in (task, rest):
+        for path, key, value in _leaves(section):
+            if set(path.split(".")) & set(_INPUTS):
+                raise HParamsError(
+                    f"{path}: features besides words are not imported. Declare them as a user of "
+                    "this library: docs/tutorials/own_data.md."
+                )
+            if key in _FIELDS:
+                _FIELDS[key](found, value)
+            elif key in _CHOICES:
+                found.hparams |= _CHOICES[key]
+            elif key in _OPTIMIZERS:
+                found.optimizer = key
+            elif key in _FIXED:
+                _check_fixed(path, value, _FIXED[key])
+            elif key == "type" and str(value).lower() in by_lower:  # of the first versions
+                found.optimizer = by_lower[value.lower()]
+            elif key == "bidirectional":
+                _check_fixed(path, value, known is not _LANGUAGE)
+            elif key == "freeze":
+                _check_fixed(path, value, value if "embedding" in path else False)
+                found.hparams |= {"freeze": ["modalities", "tokens"]} if value else {}
+            elif value is not None and not _is_known_component(path, key, known):
+                found.left.append(f"{path}={json.dumps(value)}")
+    if own_model == "bilstm_tagger" and found.hparams.get("slot_attention", "none") != "none":
+        own_model, own_set = "bilstm_slot_attention_tagger", "bilstm_slot_attention_tagger_base"
+    if known is _TAGS and "representation" not in _inner(model):
+        found.left.append("PassThroughRepresentation, the default: the model has a BiLSTM")
+    declaration = _declaration(known, task, problem, folder)
+    return {"problem": declaration, **_flags(found, own_model, own_set)}, found.left
+
+
+def _flags(found: _Found, model: str, hparams_set: str) -> dict[str, Any]:
+    """Returns flags of t2t-trainer, with hyperparameters by the names of the model."""
+    made = registry.hparams(hparams_set)
+    fields = type(made).model_fields
+    defaults = {**_DEFAULTS, **_DEFAULTS_OF[model]}
+    values = {**defaults, **_OPTIMIZERS.get(found.optimizer, {}), **found.hparams}
+    width = values.pop("lstm_dim", None)
+    if width is not None:
+        names = ("lstm_size", "encoder_size", "hidden_size")
+        values[next(name for name in names if name in fields)] = int(width)
+    if model == "lstm_lm":
+        values["input_dropout"] = values["between_dropout"] = values["layer_prepostprocess_dropout"]
+    dims = values.pop("hidden_dims", None)
+    if dims and model in ("bilstm_attention_classifier", "pair_classifier"):
+        values["hidden_size"] = int(dims[0])
+        values["mlp_layers"] = len(dims)
+    elif dims:
+        found.left.append(f"decoder.hidden_dims={json.dumps(dims)}")
+    for name in [name for name in values if name not in fields]:
+        value = values.pop(name)
+        if name in found.hparams:
+            found.left.append(f"{name}={json.dumps(value)}")
+    made.replace(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
+    flags = {"train_epochs": _EPOCHS, **found.flags}
+    return {"model": model, "hparams_set": hparams_set, "hparams": values, "trainer": flags}
+
+
+def _inner(component: Any) -> dict[str, Any]:
+    """Returns the fields of a component, which may be in {"ClassName": {...}}."""
+    if isinstance(component, dict) and len(component) == 1:
+        ((key, value),) = component.items()
+        if key[:1].isupper() and isinstance(value, dict):
+            return value
+    return component if isinstance(component, dict) else {}
+
+
+def _chosen(component: Any, task: _Task) -> str:
+    """Returns the name of a representation; HParamsError if it has no equivalent."""
+    if isinstance(component, dict):
+        named = [key for key in component if key[:1].isupper()]
+        for name in named:
+            if name not in task.models and name not in _TRANSPARENT:
+                raise HParamsError(
+                    f"PyText's {name} has no equivalent for a {task.kind} problem; there are "
+                    f"{', '.join(task.models)}."
+                )
+            if name in task.models:
+                return str(name)
+    return next(iter(task.models))
+
+
+def _leaves(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, str, Any]]:
+    """Yields (path, key, value) of settings, and of components without settings."""
+    if depth > _MOST_DEPTH:
+        raise HParamsError(f"{path[:80]}...: nested too deeply for a configuration.")
+    if not isinstance(value, dict):
+        return
+    for key, inner in value.items():
+        place = f"{path}.{key}" if path else key
+        if key[:1].isupper():
+            yield place, key, {}
+        if isinstance(inner, dict):
+            yield from _leaves(inner, place, depth + 1)
+        elif not key[:1].isupper():
+            yield place, key, inner
+
+
+def _check_fixed(path: str, value: Any, expected: Any) -> None:
+    if value not in (expected, None):
+        raise HParamsError(
+            f"{path}={json.dumps(value)} has no equivalent here; only {json.dumps(expected)} has."
+        )
+
+
+def _is_known_component(path: str, key: str, task: _Task) -> bool:
+    """Returns True for a component that is the default, or chosen already.
+
+    Raises:
+      HParamsError: a component of a model, a trainer or data has no equivalent.
+    """
+    if not key[:1].isupper():
+        return False
+    if key in _TRANSPARENT or key in _MODELS or key in task.models:
+        return True
+    raise HParamsError(
+        f"PyText's {key} ({path}) has no equivalent here; docs/how_to/from_pytext.md lists those "
+        "that have."
+    )
+
+
+def _declaration(
+    known: _Task, task: Mapping[str, Any], problem: str, folder: Path
+) -> dict[str, Any]:
+    """Returns the declaration of the data of a task."""
+    data = _inner(task.get("data") or {})
+    source = _inner(data.get("source") or {})
+    handler = task.get("data_handler") or {}
+    columns = list(source.get("field_names") or handler.get("columns_to_read") or known.columns)
+    columns = ["label" if name == "doc_label" else name for name in columns]
+    columns = ["slots" if name == "word_label" else name for name in columns]
+    paths: dict[str, Any] = {}
+    for split in ("train", "eval", "test"):
+        path = source.get(f"{split}_filename") or handler.get(f"{split}_path")
+        if path:
+            found = next((one for one in (folder / path, Path(path)) if one.exists()), None)
+            paths[split] = str(found.resolve()) if found else path
+    if "train" not in paths:
+        raise UsageError("the configuration names no training file: train_filename of its source.")
+    if paths.get("eval", paths["train"]) == paths["train"]:
+        paths["eval"] = _held_out(Path(paths["train"]))
+    if paths.get("test") in (paths["train"], paths["eval"]):
+        del paths["test"]  # a file is measured once
+    declaration: dict[str, Any] = {
+        "problem": problem,
+        "kind": known.kind,
+        "files": paths,
+        "format": "pytext",
+        "options": {"columns": columns, **({"quoted": True} if source.get("quoted") else {})},
+        "fields": dict(known.fields),
+    }
+    if known.kind not in ("text2tree", "text2self"):
+        declaration["vocab_type"] = "word"
+    return declaration
