@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
@@ -40,6 +40,9 @@ class ImportFlags(Settings):
     hparams: str = hp("", "Changes to the old hyperparameters, by their old names: name=value,...")
     labels: tuple[str, ...] = hp(
         (), "Names of the classes, in the order of their numbers; default: the numbers."
+    )
+    kind: Literal["", "text2class", "textpair2class"] = hp(
+        "", "Kind of the problem of an encoder such as BERT; default: text2class."
     )
     checkpoint: str = hp("", "Name or step of the checkpoint; default: the newest, or the best.")
     subwords: tuple[str, ...] = hp(
@@ -99,6 +102,7 @@ def run() -> ImportReport:
         hparams=_flag("hparams"),
         data_dir=Path(_flag("data_dir")) if _flag("data_dir") else None,
         labels=tuple(_flag("labels")),
+        kind=_flag("kind"),
         checkpoint=_flag("checkpoint"),
         subwords=tuple(_flag("subwords")),
         decode_hparams=_flag("decode_hparams"),

@@ -145,7 +145,7 @@ def _ranked(
     log_probs = log_probs.view(num_rows, -1, width)  # [R, K or 1, width]
     log_probs = log_probs + beam.alive_log_probs[:, : log_probs.size(1)].unsqueeze(-1)
     lengths = torch.as_tensor(length, dtype=torch.float32, device=log_probs.device)
-    penalty = policy.penalty(lengths + 1.0)
+    penalty = policy.divisor(lengths + 1.0, beam.limits)
     scores = log_probs.flatten(1) / penalty  # [R, K * width]
     scores, order = scores.sort(dim=-1, descending=True, stable=True)
     scores, order = scores[:, :count], order[:, :count]

@@ -215,7 +215,7 @@ class Constraints:
         needed = _needed_after(progress, ids).view(num_rows, -1)
         candidate_scores = scores.gather(1, ids).view(num_rows, beam_size, width)
         candidate_scores = candidate_scores + beam.alive_log_probs.unsqueeze(-1)
-        penalty = policy.penalty(candidate_scores.new_full((), length + 1.0))
+        penalty = policy.divisor(candidate_scores.new_full((), length + 1.0), beam.limits)
         ids, candidate_scores = ids.view(num_rows, -1), candidate_scores.flatten(1) / penalty
         # Sort by bank, impossible ones last; then by score; then by index.
         possible = ~torch.isneginf(candidate_scores)

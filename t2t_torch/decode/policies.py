@@ -53,6 +53,18 @@ class BeamPolicy:
         """Returns the divisor of the log-probability of hypotheses with `length` ids."""
         return torch.pow((self.offset + length) / self.scale, self.alpha)
 
+    def divisor(self, length: Tensor, limits: Tensor) -> Tensor:
+        """Returns the divisor of the log-probabilities in each row of a beam.
+
+        Args:
+          length: ids of the hypotheses, [].
+          limits: maximum number of ids of each row, [R].
+
+        Returns:
+          [] or [R, 1].
+        """
+        return self.penalty(length)
+
     def log_probs(self, logits: Tensor, length: int | Tensor, limits: Tensor) -> Tensor:
         """Returns the log-probabilities of the next ids, minus infinity where one is excluded.
 
@@ -156,15 +168,27 @@ class FairseqPolicy(_PeerPolicy):
 
 @dataclass(frozen=True)
 class HuggingFacePolicy(FairseqPolicy):
-    """Rules of transformers' `generate` for models of translation, version 5.
+    """Rules of transformers' `generate`, version 5.
 
     Attributes:
+      new_ids: of a language model, the maximum number of ids after the prompt; the prompt does not
+        count as length.  0: there is no prompt.
       early_stopping: "true": a row ends with K ended hypotheses; "false": when the best active one
         is no better than the worst of K ended ones at its present length; "never": at the greatest
         possible length.
     """
 
     early_stopping: Literal["true", "false", "never"] = "false"
+    new_ids: int = 0
+
+    def divisor(self, length: Tensor, limits: Tensor) -> Tensor:
+        """Returns the divisor of the log-probabilities in each row; see `BeamPolicy`."""
+        return self.penalty(self._counted(length, limits).clamp(min=1)).view(-1, 1)
+
+    def _counted(self, length: Tensor, limits: Tensor) -> Tensor:
+        """Returns the number of ids of each row that count as length.  [R]."""
+        prompt = limits - self.new_ids if self.new_ids else torch.zeros_like(limits)
+        return length - prompt.float()
 
     def log_probs(self, logits: Tensor, length: int | Tensor, limits: Tensor) -> Tensor:
         """Returns the log-probabilities of the next ids; the allowed ones sum to 1."""
@@ -177,7 +201,8 @@ class HuggingFacePolicy(FairseqPolicy):
         lengths = beam.limits.float()
         if self.early_stopping == "false":
             lengths = torch.zeros_like(lengths) + length
-        best_possible = beam.alive_log_probs[:, 0] / self.penalty(lengths.clamp(min=1))
+        counted = self._counted(lengths, beam.limits)
+        best_possible = beam.alive_log_probs[:, 0] / self.penalty(counted.clamp(min=1))
         return (best_possible <= beam.ended_scores[:, -1]) | (beam.limits <= length)
 
     def grow(self, beam: Beam, candidates: Candidates, eos: int = EOS) -> tuple[Beam, Tensor]:
@@ -263,8 +288,13 @@ def _with_ended(grown: Beam, beam: Beam, ids: Tensor, scores: Tensor) -> Beam:
     )
 
 
-def policy_of(hparams: SearchHParams) -> BeamPolicy:
-    """Returns the rules of the decoding settings."""
+def policy_of(hparams: SearchHParams, *, go_on: bool = False) -> BeamPolicy:
+    """Returns the rules of the decoding settings.
+
+    Args:
+      hparams: decoding settings.
+      go_on: True if inputs are prompts, for language models.
+    """
     alone = hparams.beam_size == 1
     both: dict[str, Any] = {
         "alpha": 0.0 if alone else hparams.alpha,
@@ -281,6 +311,6 @@ def policy_of(hparams: SearchHParams) -> BeamPolicy:
     if kind == "fairseq":
         return FairseqPolicy(**both, per_place=1 if alone else 2)
     if kind == "huggingface":
-        stop = hparams.early_stopping
-        return HuggingFacePolicy(**both, per_place=1 if alone else 2, early_stopping=stop)
+        both |= {"per_place": 1 if alone else 2, "early_stopping": hparams.early_stopping}
+        return HuggingFacePolicy(**both, new_ids=hparams.extra_length if go_on else 0)
     return BeamPolicy(**both, per_place=1 if alone else 2)

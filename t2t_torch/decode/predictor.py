@@ -298,7 +298,7 @@ class Predictor:
                 model.encode({name: ids}),
                 max_lengths=limits,
                 beam_size=hparams.beam_size,
-                policy=policy_of(hparams),
+                policy=policy_of(hparams, go_on=not has_inputs),
                 prefix=prefix,
                 rules=rules_of(hparams, inputs, device, go_on=not has_inputs),
             )

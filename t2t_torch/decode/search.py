@@ -239,7 +239,7 @@ class SearchConstraints:
         own = log_probs.view(len(beam.rows), -1).gather(1, index)
         own = own + beam.alive_log_probs.gather(1, best.parents)
         own = own.masked_fill(torch.isneginf(best.log_probs), -torch.inf)
-        ended = own / at.policy.penalty(own.new_full((), at.length + 1.0))
+        ended = own / at.policy.divisor(own.new_full((), at.length + 1.0), beam.limits)
         return best._replace(log_probs=own, scores=torch.where(best.ids == EOS, ended, best.scores))
 
 

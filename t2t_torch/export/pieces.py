@@ -19,7 +19,7 @@ from t2t_torch.export.strings import (
     of_flat,
 )
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
-from t2t_torch.text.pieces import BytePairEncoding, PieceEncoder, SentencePieces
+from t2t_torch.text.pieces import BytePairEncoding, HuggingFacePieces, PieceEncoder, SentencePieces
 
 _META_SPACE = "\u2581"
 
@@ -28,6 +28,8 @@ def why_not_in_graph(encoder: PieceEncoder) -> str:
     """Returns the reason why a graph cannot hold an encoder; "" if it can."""
     if isinstance(encoder.pieces, BytePairEncoding):
         return "its subwords are BPE codes"
+    if isinstance(encoder.pieces, HuggingFacePieces):
+        return "its subwords are a tokenizer of Hugging Face"
     if not isinstance(encoder.pieces, SentencePieces):
         return ""
     processor, numbers = encoder.pieces.processor, encoder.pieces.numbers
@@ -66,7 +68,8 @@ class PieceGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> Rows:
         """Returns the ids of the pieces of each text."""
-        graph, pieces, unknown = self._graph, self._encoder.pieces, self._encoder.unknown
+        graph, pieces = self._graph, self._encoder.pieces
+        unknown = PAD if self._encoder.unknown is None else self._encoder.unknown
         if not isinstance(pieces, SentencePieces):
             parts = field.parts
             ids = numbered(graph, parts, {**self._ids, "": PAD}, unknown)

@@ -487,7 +487,7 @@ class _Step(NamedNetwork):
         beam = Beam(numbers, limits, *(inputs[name] for name in BEAM))
         logits, state = self.model.step(beam.alive_ids[:, :, -1].flatten(), state)
         logits = logits[:, : search.vocab_size]
-        policy = policy_of(hparams)
+        policy = policy_of(hparams, go_on=not search.has_inputs)
         candidates = candidates_of(logits, beam, length, policy)
         grown, parents = policy.grow(beam, candidates)
         ids = numbers.new_full((batch,), PAD)

@@ -474,6 +474,11 @@ def check_writes(loaded: Loaded) -> None:
             f"the model {name!r} of {loaded.problem.full_name!r} {why}: the graph of a search goes "
             "from one text to another. This model answers with  t2t-decoder"
         )
+    if not getattr(getattr(loaded.model, "hparams", None), "predict_first", True):
+        raise ExportError(
+            "a graph of a language model predicts its first id, and predict_first=False. Serve the "
+            "run with PyTorch:  t2t-server --output_dir=RUN"
+        )
 
 
 def _beginning(row: Row) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
 from t2t_torch.transformer_hparam import TransformerLayerHParams
@@ -15,6 +17,15 @@ class TransformerEncoderHParams(TransformerLayerHParams):
     use_target_space_embedding: bool = hp(
         False,
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",
+    )
+    joint_positions: bool = hp(
+        False, "Positions of several texts are counted on, as in BERT; False: each from 0."
+    )
+    summary: Literal["mean", "first"] = hp(
+        "mean", "What the output for classes and numbers is of: all positions, or the first."
+    )
+    summary_activation: Literal["none", "relu", "tanh"] = hp(
+        "none", "A linear map of the summary with this activation function; none: no map."
     )
 
 

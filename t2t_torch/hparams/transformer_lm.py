@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from t2t_torch.hparam import hp
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.registry import register_hparams
 
 
 class TransformerLmHParams(TransformerHParams):
     """Transformer language model: the Transformer's hyperparameters."""
+
+    predict_first: bool = hp(
+        True,
+        "The first id of a text is predicted, from zeros or decoder_start_id; False: it is given, "
+        "as in GPT-2, and all ids are equally probable in its place.",
+    )
 
 
 def _of_width(hparams: TransformerLmHParams, hidden_size: int) -> TransformerLmHParams:

@@ -70,6 +70,8 @@ SOURCES: Mapping[str, str] = {
     "opennmt": "t2t_torch.interop.opennmt",
     "sockeye": "t2t_torch.interop.sockeye",
     "marian": "t2t_torch.interop.marian",
+    "bert": "t2t_torch.interop.bert",
+    "gpt2": "t2t_torch.interop.gpt2",
     "pytext": "t2t_torch.interop.pytext",
 }
 """By name of a library, the module that reads its runs; of pytext, its configurations."""
@@ -88,6 +90,7 @@ class ImportOptions:
       hparams: changes to it, in the source's syntax, likewise.
       data_dir: folder of the source's vocabularies; None: the source itself, or where it says.
       labels: names of the classes, in the order of their numbers, if the source has none.
+      kind: kind of the problem of an encoder, text2class or textpair2class; "": text2class.
       checkpoint: name or step of the checkpoint; "": the newest, or the best.
       subwords: files of the subword models of inputs and targets; one for both; empty: those found.
       decode_hparams: settings that replace those of the source, "beam_size=4,alpha=0.6".
@@ -99,6 +102,7 @@ class ImportOptions:
     hparams: str = ""
     data_dir: Path | None = None
     labels: tuple[str, ...] = ()
+    kind: str = ""
     checkpoint: str = ""
     subwords: tuple[str, ...] = ()
     decode_hparams: str = ""
@@ -240,6 +244,10 @@ def import_run(
     name = library or detect_source(folder)
     reader = source_named(name)
     options = options or ImportOptions()
+    if options.kind and name != "bert":
+        raise UsageError(
+            f"--kind={options.kind}: a run of {name} has its own problem. Leave it out."
+        )
     if name == "pytext":
         if verification is not None:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")

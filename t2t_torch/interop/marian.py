@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.interop.fairseq import read_stack
+from t2t_torch.interop.huggingface import OTHERS, folder_tensors, model_type, read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     POST_NORM,
@@ -29,9 +29,7 @@ from t2t_torch.interop.translation import (
     translation_run,
     with_subwords,
 )
-from t2t_torch.interop.unpickling import load_pickled
 
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 _ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",
@@ -48,9 +46,8 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
 
 
 def detect(source: Path) -> bool:
-    """Returns True if a folder has the configuration and weights of Hugging Face's models."""
-    has_weights = any((source / name).exists() for name in _WEIGHTS)
-    return (source / "config.json").exists() and has_weights
+    """Returns True if a folder has a model of Hugging Face that no other source here reads."""
+    return model_type(source) not in (None, *OTHERS)
 
 
 def read(source: Path, options: ImportOptions) -> ImportedRun:
@@ -70,12 +67,12 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     kind = config.get("model_type")
     if kind != "marian":
         raise UsageError(
-            f"{source / 'config.json'} is of a {kind!r}; of Hugging Face's models only those of "
-            "Marian, such as Helsinki-NLP/opus-mt-en-de, can be imported."
+            f"{source / 'config.json'} is of a {kind!r}; of Hugging Face's models those of Marian, "
+            f"such as Helsinki-NLP/opus-mt-en-de, and {', '.join(OTHERS)} can be imported."
         )
     refuse("Marian", forbidden(config, _MUST_BE))
     vocabularies = with_subwords(_vocabularies(source, config), _subwords(source, options))
-    weights = Weights("Marian", _tensors(source))
+    weights = Weights("Marian", folder_tensors(source))
     ours, hparams = _converted(weights, config, vocabularies)
     weights.check_read()
     tokenizer = source / "tokenizer_config.json"
@@ -114,40 +111,6 @@ def _decoding(source: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             "early_stopping": stop if stop == "never" else str(bool(stop)).lower(),
         }
     return settings
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file.
-
-    Raises:
-      DataError: the file is missing, or holds none.
-    """
-    try:
-        content = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
-    except (ValueError, RecursionError) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(f"{path} is not JSON: {reason}. Copy it again.") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} is no JSON object. Copy it again.")
-    return content
-
-
-def _tensors(source: Path) -> Mapping[str, Any]:
-    path = source / _WEIGHTS[0]
-    if not path.exists():
-        content = load_pickled(source / _WEIGHTS[1])
-        if not isinstance(content, dict):
-            raise CheckpointError(f"{source / _WEIGHTS[1]} has no weights by name.")
-        return content
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged: {error}. Copy it again.") from None
 
 
 def _vocabularies(source: Path, config: Mapping[str, Any]) -> list[Vocabulary]:

@@ -15,7 +15,7 @@ from typing import Any
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.files import read_lines, staged_folder
-from t2t_torch.interop.marian import read_json
+from t2t_torch.interop.huggingface import read_json
 
 _MOST_DEPTH = 50
 

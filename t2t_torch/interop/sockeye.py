@@ -10,8 +10,8 @@ import torch
 import yaml
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.huggingface import read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
-from t2t_torch.interop.marian import read_json
 from t2t_torch.interop.translation import (
     TRANSFORMER,
     Linear,

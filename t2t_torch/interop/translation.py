@@ -21,7 +21,7 @@ from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
 
 _SHOWN = 10  # names in an error
 
-Subwords = tuple[Literal["sentencepiece", "bpe"], bytes]
+Subwords = tuple[Literal["sentencepiece", "bpe", "tokenizer"], bytes]
 """Kind and content of a subword model."""
 
 
@@ -33,21 +33,23 @@ class Vocabulary:
       tokens: the tokens by the library's ids.
       pad: id of padding.
       eos: id of the end symbol.
-      unknown: id of unknown tokens.
+      unknown: id of unknown tokens; None: there are none.
       silent: ids of other symbols that have no text, such as the start symbol.
       subwords: the subword model; None: texts are tokens separated by spaces.
       add_eos: False if texts have no end symbol.
       strip: True if the library removes spaces around an output.
+      first: ids before each text.
     """
 
     tokens: Sequence[str]
     pad: int
     eos: int
-    unknown: int
+    unknown: int | None
     silent: tuple[int, ...] = ()
     subwords: Subwords | None = None
     add_eos: bool = True
     strip: bool = False
+    first: tuple[int, ...] = ()
 
     @property
     def order(self) -> list[int]:
@@ -76,10 +78,11 @@ class Vocabulary:
         """Returns the content of the vocabulary file in a run directory."""
         return vocabulary_file(
             [self.tokens[number] for number in self.order],
-            self.our_id(self.unknown),
+            None if self.unknown is None else self.our_id(self.unknown),
             silent=map(self.our_id, self.silent),
             add_eos=self.add_eos,
             strip=self.strip,
+            first=map(self.our_id, self.first),
             subwords=self.subwords,
         )
 
@@ -368,7 +371,7 @@ def translation_run(
       ignored: parts that are not imported.
     """
     source, target = languages
-    name = options.problem or _free_name(f"{library}_{source}_{target}")
+    name = options.problem or free_name(f"{library}_{source}_{target}")
     both = [vocabulary.file() for vocabulary in vocabularies]
     files = {
         field: f"vocab.{name}.{'joint' if both[0] == both[1] else field}.pieces"
@@ -400,7 +403,7 @@ def translation_run(
     )
 
 
-def _free_name(name: str) -> str:
+def free_name(name: str) -> str:
     """Returns a name of a problem, with a number if there is one of this name."""
     name = re.sub(r"[^a-z0-9_]", "_", name.lower())
     numbered = (f"{name}_{number}" for number in itertools.count(2))

@@ -274,15 +274,24 @@ class JoinInputs(nn.Module):
       features: the problem's; all inputs are joined.
       hidden_size: H.
       positions: what is added to each text.
+      joint_positions: True to count positions on from one text to the next.
 
     Attributes:
       names: the inputs that have positions of their own, in their order.
       places: where the words of texts stand.
     """
 
-    def __init__(self, features: Features, hidden_size: int, positions: Positions) -> None:
+    def __init__(
+        self,
+        features: Features,
+        hidden_size: int,
+        positions: Positions,
+        *,
+        joint_positions: bool = False,
+    ) -> None:
         super().__init__()
         inputs = features.inputs
+        self._joint_positions = joint_positions
         self.positions = positions
         self._of_words = {name: f.aligned_to for name, f in inputs.items() if f.aligned_to}
         self.names = [name for name in inputs if name not in self._of_words]
@@ -309,9 +318,11 @@ class JoinInputs(nn.Module):
         places = {}
         end = 0
         for name in self.names if names is None else names:
-            x = self._embedded(name, features)
+            which = None
             if len(self.names) > 1:
-                x = x + self.which[self.names.index((as_if or {}).get(name, name))]
+                which = self.which[self.names.index((as_if or {}).get(name, name))]
+            before = torch.cat(masks, 1).sum(1) if self._joint_positions and masks else None
+            x = self._embedded(name, features, which, before)
             parts.append(x)
             masks.append(features[name].mask)
             places[name] = (end, end + x.size(1))
@@ -324,14 +335,36 @@ class JoinInputs(nn.Module):
         known = [its for its in segments if its is not None]
         return torch.cat(known, 1) if known else None
 
-    def _embedded(self, name: str, features: ModelInputs) -> Tensor:
-        """Returns an input with what is known of its words, and its positions.  [B, S, H]."""
+    def _embedded(
+        self, name: str, features: ModelInputs, which: Tensor | None, before: Tensor | None
+    ) -> Tensor:
+        """Returns an input with what is known of its words, and its positions.
+
+        Args:
+          name: the input.
+          features: all inputs.
+          which: vector that says which input it is, [H].
+          before: number of positions before it, [B]; None: 0.
+
+        Returns:
+          [B, S, H].
+        """
         x = features[name].embedded
         for word_feature, text in self._of_words.items():
             if text == name:
                 words = features[word_feature].embedded
                 x = x + self.places.at_ids(name, words, x, features).to(x.dtype)
-        if name not in self._texts:
-            return x
-        joined: Tensor = self.positions(x, features[name].positions)
-        return joined
+        is_normalized = name in self._texts and self.positions.norm is not None
+        if which is not None and is_normalized:
+            x = x + which
+        if name in self._texts:
+            positions = features[name].positions
+            if before is not None:
+                if positions is not None:
+                    raise HParamsError(
+                        "joint_positions: positions of packed texts are counted in each example. "
+                        "Set --hparams=pack_dataset=False."
+                    )
+                positions = before[:, None] + torch.arange(x.size(1), device=x.device)
+            x = self.positions(x, positions)
+        return x + which if which is not None and not is_normalized else x

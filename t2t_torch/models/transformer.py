@@ -154,6 +154,7 @@ class TransformerState:
       prefixes: keys and values of prepended inputs of each layer, of the B sentences; or empty.
       attended: mean attention weights of the heads of the last layer; see `Attending`.
       watches: True if steps record attention weights.
+      is_first_given: True before the first id of a language model that does not predict it.
     """
 
     caches: list[KeyValueCache]
@@ -163,6 +164,7 @@ class TransformerState:
     prefixes: list[Prefix] = dataclasses.field(default_factory=list)
     attended: Attended | None = None
     watches: bool = False
+    is_first_given: bool = False
 
     @property
     def position(self) -> Tensor:

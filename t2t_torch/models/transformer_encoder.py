@@ -40,7 +40,10 @@ class TransformerEncoder(T2TModel):
     def __init__(self, hparams: TransformerEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)
         self.join = JoinInputs(
-            features, hparams.hidden_size, Positions(hparams, hparams.max_source_positions)
+            features,
+            hparams.hidden_size,
+            Positions(hparams, hparams.max_source_positions),
+            joint_positions=hparams.joint_positions,
         )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.encoder = nn.ModuleList(
@@ -50,6 +53,8 @@ class TransformerEncoder(T2TModel):
         if hparams.use_target_space_embedding:
             table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
             self.target_space = nn.Parameter(table)
+        if hparams.summary_activation != "none":
+            self.pooler = nn.Linear(hparams.hidden_size, hparams.hidden_size)
         initialize(self, hparams)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -60,7 +65,7 @@ class TransformerEncoder(T2TModel):
         if len(choices) < len(targets):
             joined = self.join(features)
             hidden = self._encode(joined, self.join.segments(features))
-            summary = pooling.mean(hidden, joined.mask)  # [B, H]
+            summary = self._summary(hidden, joined.mask)  # [B, H]
         for name, target in targets.items():
             of = target.refers_to
             if name in choices:
@@ -88,11 +93,19 @@ class TransformerEncoder(T2TModel):
             x = layer(x, mask)
         return self.encoder_output(x)
 
+    def _summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
+        """Returns one vector of each example.  [B, S, H], [B, S] -> [B, H]."""
+        summary = hidden[:, 0] if self.hparams.summary == "first" else pooling.mean(hidden, mask)
+        if self.hparams.summary_activation == "none":
+            return summary
+        pooled: Tensor = self.pooler(summary)
+        return pooled.tanh() if self.hparams.summary_activation == "tanh" else pooled.relu()
+
     def _candidates(self, target: Choice, features: ModelInputs) -> Tensor:
         """Returns a summary of each candidate, combined with the shared inputs.  [B, K, H]."""
         common = [name for name in self.join.names if name not in target.candidates]
         summaries = []
         for candidate in target.candidates:
             joined = self.join(features, [*common, candidate], {candidate: target.candidates[0]})
-            summaries.append(pooling.mean(self._encode(joined), joined.mask))
+            summaries.append(self._summary(self._encode(joined), joined.mask))
         return torch.stack(summaries, 1)

@@ -6,12 +6,15 @@ Generative Pre-Training".
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
+from torch import Tensor
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
 from t2t_torch.layers.pooling import causal, same_segment, shift_right
 from t2t_torch.model import Hidden, ModelInputs
-from t2t_torch.models.transformer import Transformer
+from t2t_torch.models.transformer import Transformer, TransformerState
 from t2t_torch.registry import register_model
 
 
@@ -35,12 +38,29 @@ class TransformerLm(Transformer):
         mask = None
         if segments is not None:
             mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
-        x = shift_right(targets, self._start, features["targets"].positions)
-        before = features["targets"].before
+        positions, before = features["targets"].positions, features["targets"].before
+        is_given = before is None and not self.hparams.predict_first
+        x = targets if is_given else shift_right(targets, self._start, positions)
         if before is not None:
             first = self.embed("targets", before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
-        x = self.dropout(self.positions(x, features["targets"].positions))
+        x = self.dropout(self.positions(x, positions))
         for layer in self.decoder:
             x = layer(x, mask, None, None)
-        return {"targets": Hidden(self.decoder_output(x))}
+        hidden = self.decoder_output(x)
+        if is_given:
+            hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), positions)
+        return {"targets": Hidden(hidden)}
+
+    def encode(self, batch: dict[str, Tensor]) -> TransformerState:
+        """Returns the state before the first step; see `T2TModel.encode`."""
+        state = super().encode(batch)
+        return dataclasses.replace(state, is_first_given=not self.hparams.predict_first)
+
+    def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
+        """Runs a decoding step; see `T2TModel.step`."""
+        if not state.is_first_given:
+            return super().step(ids, state)
+        nothing = next(self.parameters()).new_zeros(ids.size(0), self.hparams.hidden_size)
+        state = dataclasses.replace(state, is_first_given=False)
+        return self.top(Hidden(nothing), "targets"), state

@@ -156,8 +156,9 @@ class TextPairProblem(TextProblem):
 
     def pair(self, directory: Path) -> dict[str, Feature]:
         """Returns the features of the inputs."""
-        text = Text(self.encoder(directory))
-        return {"first": text, "second": text, **self.dense(directory)}
+        encoder = self.encoder(directory)
+        texts = {"first": Text(encoder), "second": Text(encoder.following())}
+        return {**texts, **self.dense(directory)}
 
 
 class TextPair2ClassProblem(TextPairProblem):

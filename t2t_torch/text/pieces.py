@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import functools
 import itertools
 import json
@@ -119,6 +120,42 @@ class SentencePieces:
         return text
 
 
+class HuggingFacePieces:
+    """Splits texts by a tokenizer of Hugging Face: WordPiece, byte-level BPE and others.
+
+    Args:
+      tokenizer: content of its file, `tokenizer.json`.
+
+    Raises:
+      DataError: it is no such tokenizer, or the package tokenizers is missing.
+    """
+
+    def __init__(self, tokenizer: str) -> None:
+        try:
+            from tokenizers import Tokenizer
+        except ImportError:
+            raise DataError(
+                "this vocabulary is read by the package tokenizers:  pip install '.[hf]'"
+            ) from None
+        try:
+            self._tokenizer = Tokenizer.from_str(tokenizer)
+        except Exception as error:  # its errors have no class of their own
+            raise DataError(f"this is no tokenizer of Hugging Face: {error}.") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    def split(self, text: str) -> list[str]:
+        """Returns the pieces of a text."""
+        pieces: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens
+        return pieces
+
+    def join(self, pieces: Iterable[str]) -> str:
+        """Returns the text of pieces."""
+        decoder = self._tokenizer.decoder
+        text: str = " ".join(pieces) if decoder is None else decoder.decode(list(pieces))
+        return text
+
+
 class Words:
     """Splits texts at spaces."""
 
@@ -135,16 +172,17 @@ class PieceEncoder(TextEncoder):
     """Encodes the pieces of a text by their position in a list of tokens.
 
     Its file, `vocab.NAME.pieces`, is JSON: {"tokens": [...], "unknown": 3, "silent": [2],
-    "add_eos": true, "strip": false, "sentencepiece": model in base64}, or in place of the last
-    "bpe": codes, "separator": "@@".
+    "add_eos": true, "strip": false, "first": [], "sentencepiece": model in base64}, or in place of
+    the last "bpe": codes, "separator": "@@", or "tokenizer": content of a tokenizer.json.
 
     Args:
       tokens: the tokens by id; those of padding and of the end come first.
-      unknown: id of all other pieces.
+      unknown: id of all other pieces; None: they are left out.
       pieces: splits texts, and joins pieces to texts.
       silent: ids without a text, such as the start symbol.
       add_eos: False if texts of the data have no end symbol.
       strip: True to remove spaces around a decoded text.
+      first: ids before each text, such as that of [CLS].
 
     Raises:
       DataError: there is no such id.
@@ -153,20 +191,22 @@ class PieceEncoder(TextEncoder):
     def __init__(
         self,
         tokens: Sequence[str],
-        unknown: int,
-        pieces: BytePairEncoding | SentencePieces | Words,
+        unknown: int | None,
+        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | Words,
         *,
         silent: Iterable[int] = (),
         add_eos: bool = True,
         strip: bool = False,
+        first: Iterable[int] = (),
     ) -> None:
         self.strip = strip
+        self.first = tuple(first)
         self.tokens = tuple(tokens)
         self.unknown = unknown
         self.pieces = pieces
         self.silent = frozenset(silent)
         self.add_eos = add_eos
-        if not NUM_RESERVED <= unknown < len(self.tokens):
+        if unknown is not None and not NUM_RESERVED <= unknown < len(self.tokens):
             raise DataError(f"the id of unknown pieces is {unknown}, of {len(self.tokens)} tokens.")
         known = reversed(list(enumerate(self.tokens))[NUM_RESERVED:])
         self._ids = {token: number for number, token in known if number not in self.silent}
@@ -187,14 +227,18 @@ class PieceEncoder(TextEncoder):
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> PieceEncoder:
-        pieces: BytePairEncoding | SentencePieces | Words = Words()
+        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | Words = Words()
         if "sentencepiece" in content:
             pieces = SentencePieces(base64.b64decode(content["sentencepiece"], validate=True))
         elif "bpe" in content:
             pieces = BytePairEncoding(content["bpe"], content["separator"])
+        elif "tokenizer" in content:
+            pieces = HuggingFacePieces(content["tokenizer"])
         tokens, silent = [str(token) for token in content["tokens"]], content["silent"]
         switches = {name: bool(content[name]) for name in ("add_eos", "strip")}
-        return cls(tokens, int(content["unknown"]), pieces, silent=silent, **switches)
+        first = [int(number) for number in content.get("first", ())]
+        unknown = None if content["unknown"] is None else int(content["unknown"])
+        return cls(tokens, unknown, pieces, silent=silent, first=first, **switches)
 
     @property
     def vocab_size(self) -> int:
@@ -204,7 +248,15 @@ class PieceEncoder(TextEncoder):
     @property
     def unknown_ids(self) -> frozenset[int]:
         """The id of unknown pieces."""
-        return frozenset({self.unknown})
+        return frozenset() if self.unknown is None else frozenset({self.unknown})
+
+    def following(self) -> PieceEncoder:
+        """Returns the encoder of a text that follows another one: without `first`."""
+        if not self.first:
+            return self
+        copied = copy.copy(self)
+        copied.first = ()
+        return copied
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per piece; DataError if the text holds a lone surrogate."""
@@ -213,11 +265,12 @@ class PieceEncoder(TextEncoder):
         except (RuntimeError, TypeError, UnicodeEncodeError):
             check_unicode(text)
             raise
-        return [self._ids.get(piece, self.unknown) for piece in pieces]
+        ids = (self._ids.get(piece, self.unknown) for piece in pieces)
+        return [*self.first, *(number for number in ids if number is not None)]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         """Returns the ids of each word, as if it were a text."""
-        return self.encode_batch(words)
+        return [ids[len(self.first) :] for ids in self.encode_batch(words)]
 
     def _decode(self, ids: list[int]) -> str:
         kept = (i for i in ids if i < len(self.tokens) and i not in self.silent)
@@ -227,22 +280,24 @@ class PieceEncoder(TextEncoder):
 
 def vocabulary_file(
     tokens: Sequence[str],
-    unknown: int,
+    unknown: int | None,
     *,
     silent: Iterable[int] = (),
     add_eos: bool = True,
     strip: bool = False,
-    subwords: tuple[Literal["sentencepiece", "bpe"], bytes] | None = None,
+    first: Iterable[int] = (),
+    subwords: tuple[Literal["sentencepiece", "bpe", "tokenizer"], bytes] | None = None,
     separator: str = "@@",
 ) -> bytes:
     """Returns the content of a vocabulary file; see `PieceEncoder`.
 
     Args:
       tokens: the tokens by id.
-      unknown: id of unknown pieces.
+      unknown: id of unknown pieces; None: there are none.
       silent: ids without a text.
       add_eos: False if texts have no end symbol.
       strip: True to remove spaces around a decoded text.
+      first: ids before each text.
       subwords: kind and file of the subword model; None: texts are split at spaces.
       separator: of BPE.
 
@@ -255,14 +310,15 @@ def vocabulary_file(
         "silent": sorted(silent),
         "add_eos": add_eos,
         "strip": strip,
+        "first": list(first),
     }
     if subwords is not None and subwords[0] == "sentencepiece":
         content["sentencepiece"] = base64.b64encode(subwords[1]).decode()
     elif subwords is not None:
         try:
-            content |= {"bpe": subwords[1].decode(), "separator": separator}
+            content |= {subwords[0]: subwords[1].decode(), "separator": separator}
         except UnicodeDecodeError:
-            raise DataError("the BPE codes are not UTF-8. Copy the file again.") from None
+            raise DataError(f"the {subwords[0]} file is not UTF-8. Copy it again.") from None
     PieceEncoder._of(content)  # raises for what cannot be read back
     return json.dumps(content, ensure_ascii=False).encode()
 

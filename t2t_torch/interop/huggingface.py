@@ -1,0 +1,166 @@
+"""Folders of Hugging Face's `save_pretrained`: configuration, weights, tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.interop.translation import Vocabulary
+from t2t_torch.interop.unpickling import load_pickled
+
+OTHERS = ("bert", "distilbert", "gpt2")
+"""`model_type`s besides marian that are imported."""
+
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+
+
+def model_type(source: Path) -> str | None:
+    """Returns the `model_type` of a folder, "" if it names none; None if it is no such folder."""
+    config = source / "config.json"
+    if not config.exists() or not any((source / name).exists() for name in _WEIGHTS):
+        return None
+    try:
+        return str(read_json(config).get("model_type") or "")
+    except DataError:
+        return ""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Returns the object in a JSON file.
+
+    Raises:
+      DataError: the file is missing, or holds none.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
+    except (ValueError, RecursionError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError(f"{path} is not JSON: {reason}. Copy it again.") from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path} is no JSON object. Copy it again.")
+    return content
+
+
+def folder_tensors(source: Path) -> Mapping[str, Any]:
+    """Returns the weights of a folder; CheckpointError if they are damaged."""
+    path = source / _WEIGHTS[0]
+    if not path.exists():
+        content = load_pickled(source / _WEIGHTS[1])
+        if not isinstance(content, dict):
+            raise CheckpointError(f"{source / _WEIGHTS[1]} has no weights by name.")
+        return content
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(path)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}. Copy it again.") from None
+
+
+def tokenizer_file(source: Path) -> bytes:
+    """Returns the content of `tokenizer.json`, made of the files of old folders if it is missing.
+
+    Raises:
+      DataError: there is no vocabulary, or the package tokenizers is missing.
+    """
+    path = source / "tokenizer.json"
+    if path.exists():
+        return path.read_bytes()
+    config = source / "tokenizer_config.json"
+    named = read_json(config) if config.exists() else {}
+    words, pieces, merges = (source / n for n in ("vocab.txt", "vocab.json", "merges.txt"))
+    try:
+        from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
+
+        if words.exists():
+            made: Any = BertWordPieceTokenizer(
+                str(words),
+                lowercase=bool(named.get("do_lower_case", True)),
+                strip_accents=named.get("strip_accents"),
+                handle_chinese_chars=bool(named.get("tokenize_chinese_chars", True)),
+            )
+        elif pieces.exists() and merges.exists():
+            space = bool(named.get("add_prefix_space", False))
+            made = ByteLevelBPETokenizer(str(pieces), str(merges), add_prefix_space=space)
+        else:
+            raise DataError(
+                f"{source} has no tokenizer: neither tokenizer.json, nor vocab.txt, nor vocab.json "
+                "with merges.txt. Copy the whole folder."
+            )
+    except ImportError:
+        raise DataError(
+            "tokenizers of Hugging Face are read by a package:  pip install '.[hf]'"
+        ) from None
+    text: str = made.to_str()
+    return text.encode()
+
+
+def read_vocabulary(
+    source: Path,
+    rows: int,
+    *,
+    eos: str,
+    unknown: str | None = None,
+    pad: str | None = None,
+    first: Sequence[str] = (),
+    silent: Sequence[str] = (),
+) -> Vocabulary:
+    """Reads the vocabulary of a folder.
+
+    Args:
+      source: the folder.
+      rows: rows of the embeddings; tokens that the tokenizer lacks have no text.
+      eos: token that ends texts.
+      unknown: token of unknown pieces; None: there are none.
+      pad: token of padding; None: there is none, and one is added at the end.
+      first: tokens before each text.
+      silent: further tokens without a text, where there are any.
+
+    Raises:
+      DataError: the tokenizer is missing or damaged, or has other tokens.
+    """
+    content = tokenizer_file(source)
+    try:
+        known = json.loads(content)
+        numbers = dict(known["model"]["vocab"])
+        numbers |= {one["content"]: one["id"] for one in known.get("added_tokens") or ()}
+        by_id = {int(number): str(token) for token, number in numbers.items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DataError(f"{source / 'tokenizer.json'} is no tokenizer. Copy it again.") from None
+    needed = [one for one in (eos, unknown, pad, *first) if one is not None]
+    if lacking := [one for one in needed if one not in numbers]:
+        raise DataError(f"the tokenizer of {source} has no {', '.join(lacking)}.")
+    if by_id and max(by_id) >= rows:
+        raise DataError(
+            f"the tokenizer of {source} has {max(by_id) + 1:,} tokens and the model {rows:,} "
+            "vectors: they are of different models. Copy the whole folder again."
+        )
+    tokens = [by_id.get(number, f"<token {number}>") for number in range(rows)]
+    extra = [number for number in range(rows) if number not in by_id]
+    if pad is None:
+        tokens.append("<pad>")
+    without = {numbers[one] for one in (*first, *silent) if one in numbers}
+    return Vocabulary(
+        tokens,
+        pad=len(tokens) - 1 if pad is None else numbers[pad],
+        eos=numbers[eos],
+        unknown=None if unknown is None else numbers[unknown],
+        silent=(*sorted(without), *extra),
+        subwords=("tokenizer", content),
+        first=tuple(numbers[one] for one in first),
+    )
+
+
+def with_padding(table: Tensor, vocabulary: Vocabulary) -> Tensor:
+    """Returns a table with a row of zeros for an added token of padding, if there is one."""
+    added = len(vocabulary.tokens) - len(table)
+    return torch.cat([table, table.new_zeros(added, *table.shape[1:])])
