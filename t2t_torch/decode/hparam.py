@@ -74,7 +74,7 @@ class SearchHParams(Params):
         "false",
         "search_rules=huggingface: early_stopping of generate.  true: a search stops with "
         "beam_size ended hypotheses; false, never: when no other can be better, at its present "
-        "length or at any.",
+        "length or at any.  search_rules=sockeye: true: with the first that ends.",
     )
     force_eos: bool = hp(
         True,
@@ -259,7 +259,7 @@ class SearchHParams(Params):
                 f"{source}: beam_size=1 compares no hypotheses, so it does not read",
                 "Leave it out, or set a wider beam.",
             )
-        if self.search_rules != "huggingface":
+        if self.search_rules not in ("huggingface", "sockeye"):
             self._refuse(
                 ("early_stopping",),
                 f"{source}: search_rules={self.search_rules} does not read",

@@ -9,7 +9,7 @@ graphs contain them, too.  How the libraries differ:
 | fairseq | 2 K | is kept if it is among the first K candidates | with K ended |
 | huggingface | 2 K | likewise, if it is also among the K best ended | see `early_stopping` |
 | opennmt | K | leaves its place empty | when the best candidate ends |
-| sockeye | K | stays in the beam with its score | when all K have ended |
+| sockeye | K | stays in the beam with its score | when all K have ended, or the first |
 """
 
 from __future__ import annotations
@@ -233,15 +233,25 @@ class OpenNMTPolicy(_PeerPolicy):
         return _with_ended(grown, beam, ids, scores), candidates.parents
 
 
+@dataclass(frozen=True)
 class SockeyePolicy(_PeerPolicy):
     """Rules of Sockeye 3's beam search.
 
     The score of an ended hypothesis competes with the log-probabilities of active ones for a place.
+
+    Attributes:
+      stop_at_first: True to end a row with its first ended hypothesis; the result is the best one,
+        ended or not.
     """
+
+    stop_at_first: bool = False
 
     def done(self, beam: Beam, length: int | Tensor) -> Tensor:
         """Returns [R] True for rows without active hypotheses, or at their limit."""
-        return (beam.alive_log_probs.amax(1) <= _DEAD) | (beam.limits <= length)
+        all_ended = beam.alive_log_probs.amax(1) <= _DEAD
+        if self.stop_at_first:
+            all_ended = beam.ended_scores[:, 0] > _DEAD
+        return all_ended | (beam.limits <= length)
 
     def grow(self, beam: Beam, candidates: Candidates, eos: int = EOS) -> tuple[Beam, Tensor]:
         """Returns the beam one id later, and parents; see `BeamPolicy`."""
@@ -256,6 +266,9 @@ class SockeyePolicy(_PeerPolicy):
         going = kept_new & ~ends
         log_probs = candidates.log_probs.masked_fill(~going, -torch.inf)
         scores = torch.where(kept_new & ends, candidates.scores, 2 * NO_SCORE)
+        if self.stop_at_first:  # the others compete with it as they are
+            stops = (kept_new & ends).any(1, keepdim=True)
+            scores = torch.where(stops & going, candidates.log_probs, scores)
         before = torch.where(kept_before, beam.ended_scores, 2 * NO_SCORE)
         grown = beam._replace(alive_ids=ids, alive_log_probs=log_probs)
         return _with_ended(grown, beam._replace(ended_scores=before), ids, scores), (
@@ -307,7 +320,8 @@ def policy_of(hparams: SearchHParams, *, go_on: bool = False) -> BeamPolicy:
     if kind == "opennmt":
         return OpenNMTPolicy(**both, per_place=1)
     if kind == "sockeye":
-        return SockeyePolicy(**both, per_place=1)
+        at_first = hparams.early_stopping == "true"
+        return SockeyePolicy(**both, per_place=1, stop_at_first=at_first)
     if kind == "fairseq":
         return FairseqPolicy(**both, per_place=1 if alone else 2)
     if kind == "huggingface":
