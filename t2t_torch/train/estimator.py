@@ -229,9 +229,14 @@ def train_step(
     # Forward and backward passes; sums over all processes.
     share_buffers(run.model, world.size)
     totals = _gradients(run, batches, state.seed)
-    if world.size > 1 and not exchanges_gradients(run.network):
+    if world.size > 1 and task.automatic_optimization and not exchanges_gradients(run.network):
         average_gradients(run.model, world.size)
     world.sum(totals)
+    if not task.automatic_optimization:
+        norm = task.state.gradient_norm().to(run.device)
+        skipped = (~(totals[0] + norm).isfinite()).float()
+        _complete(run, state, totals, norm, skipped)
+        return totals, norm
 
     # The gradient of the mean loss, clipped.
     _drop_frozen(optimizer, step)
@@ -249,15 +254,24 @@ def train_step(
     if run.weight_noise is not None:
         run.weight_noise(optimizer.param_groups, seed=state.seed, step=step, skipped=skipped)
     run.precision.update(skipped)
-    task.state.after_update(optimizer, state, skipped)
+    _complete(run, state, totals, norm, skipped)
+    return totals, norm
+
+
+def _complete(
+    run: TrainState, state: TrainerState, totals: Tensor, norm: Tensor, skipped: Tensor
+) -> None:
+    """Counts a step after the update of its weights."""
+    if not run.has_updated:  # fail now, not after an hour, if the optimizer's state cannot be saved
+        optimizer_tensors(run.optimizer, run.model)
+        run.has_updated = True
+    run.task.state.after_update(run.optimizer, state, skipped)
     _notify(run.model, "after_step")
     if run.average is not None:
-        run.average.update(run.model, step + 1, state.mean_begun)
-
+        run.average.update(run.model, state.step + 1, state.mean_begun)
     state.step += 1
     state.batches_consumed += state.batches_per_step
     run.meter.add(totals, norm)
-    return totals, norm
 
 
 def _notify(module: nn.Module, method: str, *arguments: int) -> None:
@@ -294,9 +308,6 @@ def _update(run: TrainState, skipped: Tensor) -> None:
     elif not skipped:
         optimizer.step()
     optimizer.zero_grad()
-    if not run.has_updated:  # fail now, not after an hour, if the optimizer's state cannot be saved
-        optimizer_tensors(optimizer, run.model)
-        run.has_updated = True
 
 
 _MOST_PIECES = 64  # maximum number of pieces of a batch
@@ -360,8 +371,9 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
             with run.precision.autocast():
                 loss = total_loss(run.network(batch))
             run.is_exchanging |= is_last and exchanges_gradients(run.network)
-            scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
-            scaled.backward()  # type: ignore[no-untyped-call]
+            if run.task.automatic_optimization:
+                scaled = loss.sum if run.precision.scale is None else loss.sum * run.precision.scale
+                scaled.backward()  # type: ignore[no-untyped-call]
         totals += run.task.batches.totals(loss, batch)
     return totals
 

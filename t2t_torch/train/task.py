@@ -319,6 +319,10 @@ class TaskState:
             finite.
         """
 
+    def gradient_norm(self) -> Tensor:
+        """Returns the gradient norm of the last step, [], if the objective updates the weights."""
+        raise NotImplementedError
+
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns more numbers and arrays for the steps since the last report, in all processes."""
         return {}, {}
@@ -354,6 +358,8 @@ class Task(ABC):
       trained_with: optimizer and losses in the run banner; empty: the optimizer's class.
       overlaps_gradients: True if the backward pass averages gradients over processes; otherwise
         they are averaged afterwards and the model is not wrapped.
+      automatic_optimization: True if the loop computes gradients and updates the weights; otherwise
+        the forward pass of the objective does both, and `state.gradient_norm` reports it.
       origin: information for loading the run directory; None: written by a command.
     """
 
@@ -366,6 +372,7 @@ class Task(ABC):
     chosen: Mapping[str, Any] | None = None
     trained_with: Sequence[str] = ()
     overlaps_gradients: bool = True
+    automatic_optimization: bool = True
     origin: Origin | None = None
 
     @abstractmethod

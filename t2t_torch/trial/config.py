@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 import json
 import math
 import re
@@ -447,7 +448,7 @@ def _no_script(value: Any) -> Any:
             "a script was how PEDL ran plain Keras programs, and here trials of PyTorch alone run; "
             "a class is named as module:Class, such as model_def:MyTrial"
         )
-    return value
+    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
 def _place(value: str) -> str:
@@ -644,8 +645,15 @@ class ExperimentConfig(Section):
 
     @property
     def trial_class(self) -> str | None:
-        """The location of the trial class, module:Class; None if not specified."""
-        return self.entrypoint or self.entrypoints.trial_class
+        """The location of the trial class, module:Class; None if not specified.
+
+        Of a command, such as `python3 -m determined.launch.torch_distributed --trial model_def:Net`
+        or `python3 train.py`, it is the argument after --trial.
+        """
+        words = (self.entrypoint or "").split()
+        if len(words) < 2:
+            return self.entrypoint or self.entrypoints.trial_class
+        return next((after for flag, after in itertools.pairwise(words) if flag == "--trial"), None)
 
     @property
     def functions(self) -> dict[str, str]:

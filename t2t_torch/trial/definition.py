@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,17 +15,23 @@ from t2t_torch.errors import TrialError
 from t2t_torch.registry import camelcase_to_snakecase
 from t2t_torch.trial.pedl_module import install_shim
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
-from t2t_torch.trial.user_code import BASE, TOO_NEW, Source, load, module_beside, module_of, several
+from t2t_torch.trial.user_code import BASE, Source, load, module_beside, module_of, several
 
-DOCUMENTED, TRAIN_BATCH = "documented", "train_batch"
+DOCUMENTED, TRAIN_BATCH, CONTEXT = "documented", "train_batch", "context"
 
 _NEEDED = {
     DOCUMENTED: ("build_model", "losses", "optimizer", "validation_metrics"),
     TRAIN_BATCH: ("build_model", "optimizer", "train_batch"),
+    CONTEXT: ("train_batch",),
 }
-_API = {DOCUMENTED: "documented API", TRAIN_BATCH: "API with train_batch"}
+_API = {
+    DOCUMENTED: "documented API",
+    TRAIN_BATCH: "API with train_batch",
+    CONTEXT: "API with a context",
+}
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
-_OF_DETERMINED = ("build_training_data_loader", "build_validation_data_loader")
+LOADERS = ("build_training_data_loader", "build_validation_data_loader")
+"""Methods of Determined's trials that return the loaders."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ class Definition:
       download_data: module-level function; None if missing.
       make_data_loaders: module-level function; None if the class has it as a method.
       generation: "documented": `losses` and `validation_metrics`; "train_batch": a single method
-        per step.
+        per step; "context": a single method that also updates the weights.
+      takes_context: whether the class is created with Determined's context.
       name: name of the class in snake_case.
     """
 
@@ -48,15 +56,18 @@ class Definition:
     download_data: Callable[..., Any] | None
     make_data_loaders: Callable[..., Any] | None
     generation: str
+    takes_context: bool
     name: str
 
     def has(self, method: str) -> bool:
         """Returns True if the class has a method."""
-        return callable(getattr(self.trial_class, method, None))
+        return callable(_method(self.trial_class, method))
 
     @property
     def methods(self) -> tuple[str, ...]:
         """The names of the methods called by training and evaluation."""
+        if self.generation == CONTEXT:  # called by the names of their arguments
+            return ()
         optional = ["create_lr_scheduler"]
         if self.generation == TRAIN_BATCH:
             optional += _EVALUATIONS
@@ -86,9 +97,8 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
     modules.append(sys.modules.get(trial_class.__module__, modules[0]))
     path = source.path or Path(getattr(modules[0], "__file__", None) or source.module)
     make_data_loaders = None
-    if "make_data_loaders" in places or not callable(
-        getattr(trial_class, "make_data_loaders", None)
-    ):
+    own = any(callable(_method(trial_class, name)) for name in ("make_data_loaders", *LOADERS))
+    if "make_data_loaders" in places or not own:
         make_data_loaders = _function(source, modules, "make_data_loaders", places)
     definition = Definition(
         spec=spec,
@@ -97,6 +107,7 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
         download_data=_function(source, modules, "download_data", places),
         make_data_loaders=make_data_loaders,
         generation=_generation(trial_class),
+        takes_context=_takes_context(trial_class),
         name=camelcase_to_snakecase(trial_class.__name__),
     )
     _check(definition)
@@ -138,18 +149,15 @@ def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
     listed = ", ".join(trial.__name__ for trial in trials)
     where = getattr(entry, "__file__", None) or entry.__name__
     if name and trials != [named]:
-        _refuse_determined(source, [named])
         fault = f"has no class {name}" if named is None else f"has {name}, no subclass of {BASE}"
         raise TrialError(f"--trial={source.spec}: {where} {fault}. Its trials: {listed or 'none'}.")
     if not trials:
-        _refuse_determined(source, vars(entry).values())
         raise TrialError(
             f"--trial={source.spec}: there is no subclass of {BASE} in {where}. Write `from "
-            f"pedl.frameworks.pytorch import {BASE}` and `class MyTrial({BASE})`."
+            f"t2t_torch import {BASE}` (or pedl's or determined's) and `class MyTrial({BASE})`."
         )
     if len(trials) > 1:
         raise several(source.spec, listed, trials[0].__name__)
-    _refuse_context(source, trials[0])
     return trials[0]
 
 
@@ -164,35 +172,28 @@ def _classes(values: Iterable[Any]) -> Iterator[type[Any]]:
 
 
 def _is_trial(value: Any) -> bool:
-    """Returns True for subclasses of this package's class, or of an installed PEDL's."""
+    """Returns True for subclasses of this package's class, or of an installed package's."""
     return isinstance(value, type) and any(
-        base is PyTorchTrial or (base.__name__ == BASE and base.__module__.split(".")[0] == "pedl")
+        base is PyTorchTrial or (base.__name__ == BASE and _is_installed(base))
         for base in value.__mro__[1:]
     )
 
 
-def _refuse_determined(source: Source, values: Iterable[Any]) -> None:
-    """Rejects subclasses of classes of Determined's own package.
-
-    Raises:
-      TrialError: there is such a class.
-    """
-    bases = (base for cls in _classes(values) for base in cls.__mro__[1:])
-    if any(base.__module__.split(".")[0] == "determined" for base in bases):
-        raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
+def _is_installed(kind: type[Any]) -> bool:
+    return kind.__module__.split(".")[0] in ("pedl", "determined")
 
 
-def _refuse_context(source: Source, trial_class: type[Any]) -> None:
-    """Rejects a trial that expects a context argument.
+def _method(trial_class: type[Any], name: str) -> Any:
+    """Returns a member of a class; None if only a base class of an installed package has it."""
+    owner = next((base for base in trial_class.__mro__ if name in vars(base)), None)
+    return None if owner is None or _is_installed(owner) else getattr(trial_class, name)
 
-    Raises:
-      TrialError: the trial expects one.
-    """
-    own = trial_class.__init__
-    parameters = list(inspect.signature(own).parameters)[1:]
-    given = any(name in ("context", "trial_context") for name in parameters)
-    if given or any(hasattr(trial_class, name) for name in _OF_DETERMINED):
-        raise TrialError(f"--trial={source.spec}: {trial_class.__name__}: {TOO_NEW}")
+
+def _takes_context(trial_class: type[Any]) -> bool:
+    """Returns True if a trial is created with a context."""
+    parameters = list(inspect.signature(trial_class.__init__).parameters)[1:]
+    named = any(name in ("context", "trial_context") for name in parameters)
+    return named or any(_method(trial_class, name) is not None for name in LOADERS)
 
 
 def _generation(trial_class: type[Any]) -> str:
@@ -201,7 +202,8 @@ def _generation(trial_class: type[Any]) -> str:
     Raises:
       TrialError: it mixes two interfaces.
     """
-    has = {name for name in ("losses", "train_batch", *_EVALUATIONS) if hasattr(trial_class, name)}
+    names = ("losses", "train_batch", *_EVALUATIONS)
+    has = {name for name in names if _method(trial_class, name) is not None}
     if {"losses", "train_batch"} <= has:
         raise TrialError(
             f"{trial_class.__name__} has both losses and train_batch, and each says how to train. "
@@ -212,7 +214,10 @@ def _generation(trial_class: type[Any]) -> str:
         raise TrialError(
             f"{trial_class.__name__} has both evaluate_batch and evaluate_full_dataset. Keep one."
         )
-    return TRAIN_BATCH if has and "losses" not in has else DOCUMENTED
+    if "losses" in has or not has:
+        return DOCUMENTED
+    older = any(_method(trial_class, name) for name in ("build_model", "optimizer"))
+    return CONTEXT if _takes_context(trial_class) and not older else TRAIN_BATCH
 
 
 def _check(definition: Definition) -> None:
@@ -223,9 +228,14 @@ def _check(definition: Definition) -> None:
     """
     missing = [name for name in _NEEDED[definition.generation] if not definition.has(name)]
     evaluates = any(map(definition.has, _EVALUATIONS))
-    if definition.generation == TRAIN_BATCH and not evaluates:
+    if definition.generation != DOCUMENTED and not evaluates:
         missing.append("evaluate_batch or evaluate_full_dataset")
-    if definition.make_data_loaders is None and not definition.has("make_data_loaders"):
+    loaders = [name for name in LOADERS if not definition.has(name)]
+    if definition.generation == CONTEXT or len(loaders) == 1:
+        missing += loaders
+    elif (
+        definition.make_data_loaders is None and loaders and not definition.has("make_data_loaders")
+    ):
         hint = (
             "" if definition.path.is_dir() else "; --trial=DIRECTORY also finds it in other files"
         )
@@ -235,6 +245,15 @@ def _check(definition: Definition) -> None:
             f"{definition.trial_class.__name__} is missing: {', '.join(missing)} "
             f"({_API[definition.generation]}). --trial={definition.spec}"
         )
+
+
+def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any) -> Any:
+    """Returns an instance of the trial class, created with the context or the hyperparameters."""
+    if definition.takes_context:
+        parameters = inspect.signature(definition.trial_class).parameters.values()
+        own = [copy.deepcopy(dict(chosen))] if len(required(parameters)) > 1 else []
+        return definition.trial_class(context, *own)
+    return call(definition.trial_class, copy.deepcopy(dict(chosen)), what="__init__")
 
 
 # Calls of user code, with the number of arguments that it accepts.

@@ -46,17 +46,21 @@ def _unexpected(what: str, value: Any, expected: str) -> TrialError:
     return TrialError(f"{what} returned {_kind(value)}; {expected} was expected.{hint}")
 
 
-def check_model(model: Any) -> nn.Module:
+def check_model(model: Any, what: str = "build_model") -> nn.Module:
     """Checks and returns the result of `build_model`.
+
+    Args:
+      model: result of the method.
+      what: name of the method, for error messages.
 
     Raises:
       TrialError: it is no `nn.Module`, or has no trainable parameters.
     """
     if not isinstance(model, nn.Module):
-        raise _unexpected("build_model", model, "an nn.Module")
+        raise _unexpected(what, model, "an nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TrialError(
-            f"build_model returned a {type(model).__name__} without a parameter that can be "
+            f"{what} returned a {type(model).__name__} without a parameter that can be "
             "trained. Layers in a plain list or dict are not found: put them in an nn.ModuleList "
             "or an nn.ModuleDict."
         )
@@ -69,14 +73,8 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
     Raises:
       TrialError: it is no optimizer, has parameters of another model, or requires a closure.
     """
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise _unexpected("optimizer", optimizer, "a torch.optim.Optimizer")
-    if _needs_closure(type(optimizer)):
-        raise TrialError(
-            f"optimizer returned {_kind(optimizer)}, whose step() needs a closure that computes "
-            "the loss again and again. Here a step has its gradients already: use an optimizer "
-            "whose step() does without, such as SGD or Adam."
-        )
+    check_step(optimizer, "optimizer returned")
+    assert isinstance(optimizer, torch.optim.Optimizer)
     trained = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     own = {id(parameter) for parameter in model.parameters()}
     foreign = [list(parameter.shape) for key, parameter in trained.items() if key not in own]
@@ -91,6 +89,27 @@ def check_optimizer(optimizer: Any, model: nn.Module) -> torch.optim.Optimizer:
         more = f" and {len(missed) - 5} more" if len(missed) > 5 else ""
         logging.warning("optimizer does not train %s%s.", ", ".join(missed[:5]), more)
     return optimizer
+
+
+def check_step(optimizer: Any, what: str) -> None:
+    """Checks that a value is an optimizer whose update needs no closure.
+
+    Args:
+      optimizer: result of a method.
+      what: beginning of error messages.
+
+    Raises:
+      TrialError: it is no optimizer, or requires a closure.
+    """
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        hint = " Is a return missing?" if optimizer is None else ""
+        raise TrialError(f"{what} {_kind(optimizer)}; a torch.optim.Optimizer was expected.{hint}")
+    if _needs_closure(type(optimizer)):
+        raise TrialError(
+            f"{what} {_kind(optimizer)}, whose step() needs a closure that computes "
+            "the loss again and again. Here a step has its gradients already: use an optimizer "
+            "whose step() does without, such as SGD or Adam."
+        )
 
 
 def total_of(losses: Any, what: str = "losses") -> Tensor:

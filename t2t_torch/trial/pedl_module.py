@@ -1,8 +1,9 @@
-"""`import pedl` and removed names of numpy, for trials written in 2019."""
+"""`import pedl`, `import determined`, and names that numpy has removed, for existing trials."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.machinery
 import importlib.util
 import inspect
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
-from t2t_torch.trial import pytorch_trial
+from t2t_torch.trial import context as of_determined
+from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.pytorch_trial import InvalidHP, PyTorchTrial, Reducer
 from t2t_torch.trial.schedule import LRScheduler
 
@@ -32,7 +34,16 @@ TorchData: TypeAlias = dict[str, Tensor] | Sequence[Tensor] | Tensor
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
-    """torch's `DataLoader` under PEDL's name."""
+    """torch's `DataLoader` under PEDL's and Determined's name."""
+
+    def get_data_loader(self, *_: Any, **__: Any) -> DataLoader:
+        """Returns the loader itself: the loop repeats, skips and shares its batches."""
+        return self
+
+
+def data_length(data: TorchData) -> int:
+    """Returns the number of records in a nested batch."""
+    return nested.rows_of(data)
 
 
 # Elementwise mean of metrics over batches.
@@ -166,6 +177,32 @@ _MODULES: dict[str, dict[str, Any]] = {
     },
     "pedl.frameworks.pytorch.data": {"DataLoader": DataLoader, "TorchData": TorchData},
     "pedl.frameworks.pytorch.util": {"error_rate": error_rate},
+    "determined": {
+        "InvalidHP": InvalidHP,
+        "TrialContext": of_determined.PyTorchTrialContext,
+        "__version__": "0.38.1",  # the newest interface that is implemented
+        "get_cluster_info": lambda: None,
+    },
+    "determined.errors": {"InvalidHP": InvalidHP},
+    "determined.tensorboard": {},
+    "determined.tensorboard.metric_writers": {},
+    "determined.tensorboard.metric_writers.pytorch": {"TorchWriter": of_determined.TorchWriter},
+    "determined.pytorch": {
+        "ClipGradsL2Norm": of_determined.ClipGradsL2Norm,
+        "ClipGradsL2Value": of_determined.ClipGradsL2Value,
+        "DataLoader": DataLoader,
+        "LRScheduler": of_determined.LRScheduler,
+        "MetricReducer": of_determined.MetricReducer,
+        "PyTorchCallback": of_determined.PyTorchCallback,
+        "PyTorchExperimentalContext": of_determined.ExperimentalContext,
+        "PyTorchTrial": PyTorchTrial,
+        "PyTorchTrialContext": of_determined.PyTorchTrialContext,
+        "Reducer": Reducer,
+        "TorchData": TorchData,
+        "data_length": data_length,
+        "reset_parameters": reset_parameters,
+        "to_device": nested.to_device,
+    },
 }
 
 
@@ -200,23 +237,37 @@ def remove_numpy_names() -> None:
         delattr(np, _ADDED.pop())
 
 
-def install_shim() -> bool:
-    """Makes `pedl` importable unless PEDL is installed; returns True if this shim is used.
+_PARTS = {"pedl": "frameworks", "determined": "pytorch"}
+"""Package -> subpackage by which an installed one is recognized."""
 
-    An unrelated package named pedl is hidden, with a warning.
+
+def install_shim() -> bool:
+    """Makes `pedl` and `determined` importable; an installed one takes precedence.
+
+    An unrelated package of such a name is hidden, with a warning.
+
+    Returns:
+      True if this module provides both.
     """
-    loaded = sys.modules.get("pedl")
+    return sum(_install(package) for package in _PARTS) == len(_PARTS)
+
+
+def _install(package: str) -> bool:
+    loaded = sys.modules.get(package)
     if loaded is not None and hasattr(loaded, "__t2t_torch__"):
         return True
-    spec = importlib.util.find_spec("pedl")
+    spec = importlib.util.find_spec(package)
     if spec is not None:
         places = [Path(place) for place in spec.submodule_search_locations or ()]
-        if any((place / "frameworks").is_dir() for place in places):
+        if any((place / _PARTS[package]).is_dir() for place in places):
             return False
-        logging.warning("The package pedl at %s is no PEDL; trials do not see it.", spec.origin)
-    for name in _MODULES:
+        logging.warning(
+            "The package %s at %s is no trial library; trials do not see it.", package, spec.origin
+        )
+    own = [name for name in _MODULES if name.partition(".")[0] == package]
+    for name in own:
         sys.modules[name] = _module(name)
-    for name in _MODULES:
+    for name in own:
         parent, _, child = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], child, sys.modules[name])
@@ -224,10 +275,28 @@ def install_shim() -> bool:
 
 
 def _module(name: str) -> ModuleType:
-    module = ModuleType(name, f"PEDL's `{name}`, as t2t_torch has it.")
+    module = ModuleType(name, f"The package's `{name}`, as t2t_torch has it.")
     vars(module).update(_MODULES[name], __t2t_torch__=True)
     is_package = any(other.startswith(f"{name}.") for other in _MODULES)
     module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=is_package)
     if is_package:
         module.__path__ = []
+    if name.startswith("determined"):
+        vars(module)["__getattr__"] = functools.partial(_unknown, name)
     return module
+
+
+def _unknown(module: str, name: str) -> NoReturn:
+    """Raises an error for a name of Determined that is not supported.
+
+    Raises:
+      AttributeError: the name is private.
+      TrialError: the name is not supported.
+    """
+    if name.startswith("_"):
+        raise AttributeError(name)
+    names = ", ".join(key for key in _MODULES[module] if not key.startswith("_"))
+    raise TrialError(
+        f"The trial uses {module}.{name}, which is not supported. Of {module} there are: {names}. "
+        "See docs/how_to/from_determined.md."
+    )

@@ -37,7 +37,17 @@ from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.train.run_directory import RunDirectory, check_files
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
-from t2t_torch.trial.definition import POSITIONAL, TRAIN_BATCH, call, load_definition, required
+from t2t_torch.trial.context import PyTorchTrialContext, WrappedModels
+from t2t_torch.trial.context_task import model_of
+from t2t_torch.trial.definition import (
+    CONTEXT,
+    DOCUMENTED,
+    POSITIONAL,
+    call,
+    instance_of,
+    load_definition,
+    required,
+)
 from t2t_torch.trial.metrics import check_batch_pair, check_model
 from t2t_torch.trial.nested import as_arrays, groups, rows_of, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
@@ -278,9 +288,13 @@ def load_trial(
     )
     with torch.random.fork_rng():  # weights are initialized, then overwritten
         definition = load_definition(spec, config.functions)
-        trial = call(definition.trial_class, copy.deepcopy(record.hparams), what="__init__")
+        context = PyTorchTrialContext(World(0, 1, torch.device("cpu")))
+        trial = instance_of(definition, record.hparams, context)
         chosen_hparams = copy.deepcopy(record.hparams)
-        model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))
+        if definition.generation == CONTEXT:
+            model = model_of(trial, context)
+        else:
+            model = check_model(call(trial.build_model, chosen_hparams, what="build_model"))
     chosen = load_weights(model, run, checkpoint, spec)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -452,7 +466,7 @@ def validation_inputs(
 
 def _inputs(task: TrialTask, model: nn.Module, device: torch.device, rows: int) -> Iterator[Any]:
     batches = task.eval_batches(Split.EVAL, rank=0, world_size=1)
-    documented = task.definition.generation != TRAIN_BATCH
+    documented = task.definition.generation == DOCUMENTED
     full = not documented and not task.definition.has("evaluate_batch")
     for batch in batches:
         moved = task.batches.to_device(batch, device)
@@ -475,6 +489,8 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     Raises:
       TrialError: the model was called with names that `forward` does not list.
     """
+    if isinstance(model, WrappedModels):
+        model()  # raises an error
     calls: list[Any] = []
 
     def note(_: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,18 @@ from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ANSWER, ExperimentConfig
-from t2t_torch.trial.definition import TRAIN_BATCH, Definition, arity, call, load_definition
+from t2t_torch.trial.context import PyTorchTrialContext
+from t2t_torch.trial.context_task import ContextTask
+from t2t_torch.trial.definition import (
+    CONTEXT,
+    DOCUMENTED,
+    LOADERS,
+    Definition,
+    arity,
+    call,
+    instance_of,
+    load_definition,
+)
 from t2t_torch.trial.epoch_orders import isolated
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
@@ -259,11 +270,12 @@ def prepare(
     pytorch_trial.set_download_data_dir(path)
     world.maximum(0)  # barrier
     seed_all(seed)
+    context = _context_of(config, world)
     trial: Any = None
     make = definition.make_data_loaders
-    if make is None:  # a method; it needs an instance unless it is static
-        trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
-        make = trial.make_data_loaders
+    if make is None:  # methods; they need an instance
+        trial = instance_of(definition, chosen, context)
+        make = getattr(trial, "make_data_loaders", None) or _building(trial)
     given = (
         pytorch_trial.get_experiment_config(),
         pytorch_trial.get_hyperparameters(),
@@ -271,17 +283,31 @@ def prepare(
     )
     loaders = check_loaders(call(make, *given, what="make_data_loaders"))
     if trial is None:
-        trial = call(definition.trial_class, copy.deepcopy(chosen), what="__init__")
+        trial = instance_of(definition, chosen, context)
     _check_methods(trial, definition, loaders[0], chosen)
-    return TrialTask(
-        definition,
-        trial,
-        loaders,
-        chosen=chosen,
-        settings=settings_of(config),
-        averages=config.optimizations.average_aggregated_gradients,
-        metric=config.searcher.metric,
+    settings: Any = {
+        "chosen": chosen,
+        "settings": settings_of(config),
+        "averages": config.optimizations.average_aggregated_gradients,
+        "metric": config.searcher.metric,
+    }
+    if definition.generation == CONTEXT:
+        return ContextTask(definition, trial, loaders, context=context, **settings)
+    return TrialTask(definition, trial, loaders, **settings)
+
+
+def _context_of(config: ExperimentConfig, world: World) -> PyTorchTrialContext:
+    options = config.optimizations
+    return PyTorchTrialContext(
+        world,
+        aggregation_frequency=options.aggregation_frequency,
+        averages=options.average_aggregated_gradients,
+        clip_grad_norm=options.clip_grad_norm,
     )
+
+
+def _building(trial: Any) -> Callable[[], tuple[Any, ...]]:
+    return lambda: tuple(getattr(trial, name)() for name in LOADERS)
 
 
 def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict[str, Any]) -> None:
@@ -427,7 +453,7 @@ def _stepped(task: TrialTask, estimator: Estimator) -> Iterator[str]:
     """Trains a step and evaluates a batch."""
     batch: Any = next(iter(estimator.begin().source))
     yield from _described("batch of training", batch.content)
-    if task.definition.generation != TRAIN_BATCH:
+    if task.definition.generation == DOCUMENTED:
         inputs, _ = task.batches.to_device(batch, estimator.world.device).content
         with torch.no_grad():
             predictions = estimator.model.eval()(inputs)

@@ -19,6 +19,8 @@ The interface of later trials, with the training step in one method:
         def train_batch(self, batch, model, epoch_idx, batch_idx): ...    # -> dict with "loss"
         def evaluate_batch(self, batch, model): ...          # -> dict
         def evaluate_full_dataset(self, data_loader, model): ...          # alternative -> dict
+
+The interface of Determined, whose trials update their weights themselves, is in `context.py`.
 """
 
 from __future__ import annotations
@@ -79,6 +81,11 @@ class _Current:
 def name_run(path: Path | None) -> None:
     """Sets the run directory, from which the run and experiment numbers are derived."""
     _Current.run = path.resolve() if path else None
+
+
+def get_run_directory() -> Path | None:
+    """Returns the run directory; None without one."""
+    return _Current.run
 
 
 def get_trial_id() -> int:
@@ -213,12 +220,14 @@ def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
     method = getattr(trial, "evaluation_reducer", None)
     reducers = Reducer.AVG if method is None else method()
     values = list(reducers.values()) if isinstance(reducers, dict) else [reducers]
-    if not all(isinstance(value, Reducer) for value in values):
+    if not all(getattr(value, "name", None) in Reducer.__members__ for value in values):
         raise TrialError(
             f"evaluation_reducer returned {reducers!r}; a pedl.frameworks.pytorch.Reducer (AVG, "
             "SUM, MAX or MIN), or a dict of them by the metrics' names, was expected."
         )
-    return reducers
+    if isinstance(reducers, dict):  # also enums of an installed package
+        return {name: Reducer[value.name] for name, value in reducers.items()}
+    return Reducer[reducers.name]
 
 
 # Exception for invalid hyperparameters.

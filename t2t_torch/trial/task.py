@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+import types
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from t2t_torch.train.task import BatchAdapter, Evaluator, Task, TaskState
 from t2t_torch.trial import nested
 from t2t_torch.trial.attribute_state import AttributeState
 from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
-from t2t_torch.trial.definition import TRAIN_BATCH, call
+from t2t_torch.trial.definition import DOCUMENTED, TRAIN_BATCH, call
 from t2t_torch.trial.epoch_orders import isolated, mix
 from t2t_torch.trial.metrics import (
     MetricAverages,
@@ -375,7 +376,10 @@ class TrialTask(Task):
         """Returns the trial's optimizer; also creates its scheduler."""
         self.state.schedule = None
         chosen = copy.deepcopy(dict(self.hyperparameters))
-        result = call(self.trial.optimizer, model, chosen, what="optimizer")
+        method = self.trial.optimizer
+        if not callable(method):  # the method has set `self.optimizer`
+            method = types.MethodType(type(self.trial).optimizer, self.trial)
+        result = call(method, model, chosen, what="optimizer")
         optimizer, scheduler = check_optimizer(result, model), None
         if self.definition.has("create_lr_scheduler"):
             scheduler = call(self.trial.create_lr_scheduler, optimizer, what="create_lr_scheduler")
@@ -410,7 +414,7 @@ class TrialTask(Task):
         if split is not Split.EVAL:
             raise TrialError(f"a trial has no split {split.value}: it has a validation loader.")
         loader = self.loaders[1]
-        if self.definition.generation != TRAIN_BATCH or self.definition.has("evaluate_batch"):
+        if self.definition.generation == DOCUMENTED or self.definition.has("evaluate_batch"):
             if (rank, world_size) not in self._validation:  # cached, as counting may be expensive
                 batches = TrialEvalBatches(loader, rank=rank, world_size=world_size)
                 self._validation[rank, world_size] = batches
@@ -424,7 +428,7 @@ class TrialTask(Task):
     @property
     def evaluation_method(self) -> str:
         """The name of the evaluation method."""
-        if self.definition.generation != TRAIN_BATCH:
+        if self.definition.generation == DOCUMENTED:
             return "validation_metrics"
         has_batch = self.definition.has("evaluate_batch")
         return "evaluate_batch" if has_batch else "evaluate_full_dataset"

@@ -85,19 +85,19 @@ def tree_of(path: Path) -> ast.Module:
         return ast.Module([], [])
 
 
-_OTHER_TRIALS = ("pedl.frameworks.keras", "pedl.frameworks.tensorflow", "pedl.trial", "pedl.data")
+_OTHER_TRIALS = (
+    "pedl.frameworks.keras pedl.frameworks.tensorflow pedl.trial pedl.data determined.keras "
+    "determined.estimator determined.tensorflow determined.pytorch.deepspeed"
+).split()
 _OTHERS = (*_OTHER_TRIALS, "tensorflow", "keras", "tensorpack")
 _NO_PYTORCH = (
     "This is no trial of PyTorch: it imports {}. Only PyTorchTrial is run here; trials of Keras, "
     "TensorFlow and its Estimator are not."
 )
 
-TOO_NEW = (
-    "This trial is written for Determined (0.12 or later), whose trials are given a context and "
-    "wrap their model in it. Accepted are trials of PEDL: build_model, optimizer, losses and "
-    "validation_metrics, or build_model, optimizer, train_batch and evaluate_batch, with a "
-    "function make_data_loaders(experiment_config, hparams) beside the class. "
-    "See docs/how_to/trials.md."
+_NO_MODULE = (
+    "Of the package determined there are determined and determined.pytorch here, not {}. Trials of "
+    "determined.pytorch.PyTorchTrial are run; see docs/how_to/from_determined.md."
 )
 
 
@@ -165,7 +165,7 @@ def load(source: Source) -> list[ModuleType]:
     return _load_directory(source, folder)
 
 
-def _refuse_others(source: Source, files: list[Path], names: tuple[str, ...]) -> None:
+def _refuse_others(source: Source, files: list[Path], names: Iterable[str]) -> None:
     """Rejects files that define trials of other frameworks.
 
     Raises:
@@ -320,8 +320,6 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
             )
         return trials[source.class_name]
     if not trials:
-        if any(imports(path, "determined") for path in files):
-            raise TrialError(f"--trial={source.spec}: {TOO_NEW}")
         raise TrialError(
             f"--trial={source.spec}: no file of {folder} defines a subclass of {BASE}. Looked in: "
             f"{', '.join(path.name for path in files) or 'no Python file'}."
@@ -427,7 +425,7 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError):
             if (error.name or "").split(".")[0] == "determined":
-                raise TrialError(f"{what}: {TOO_NEW}") from error
+                raise TrialError(f"{what}: {_NO_MODULE.format(error.name)}") from error
             if any(f"{error.name}.".startswith(f"{other}.") for other in _OTHERS):
                 raise TrialError(f"{what}: {_NO_PYTORCH.format(error.name)}") from error
         raise TrialError(f"importing {what} failed:\n{users_traceback(error)}") from error

@@ -272,23 +272,28 @@ def test_an_error_of_the_users_import_keeps_the_users_traceback(tmp_path):
     assert "ended the process (SystemExit(3))" in said and "__main__" in said
 
 
+def test_a_trial_with_one_of_two_loaders_names_the_other(tmp_path):
+    text = GOOD + "    def build_training_data_loader(self): pass\n"
+    assert "build_validation_data_loader" in refused(tmp_path, {"m.py": text})
+
+
+@pytest.mark.parametrize("name", ["context", "trial_context"])
+def test_a_trial_of_the_older_interface_may_take_a_context(tmp_path, name):
+    text = GOOD + f"    def __init__(self, {name}): pass\n"
+    definition = load_definition(str(write(tmp_path, {"m.py": text})))
+    assert definition.takes_context and definition.generation == "documented"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "named"),
     [
-        "from determined.pytorch import PyTorchTrial\n" + LOADERS + trial(),
-        GOOD + "    def build_training_data_loader(self): pass\n",
-        GOOD + "    def __init__(self, context): pass\n",
-        GOOD + "    def __init__(self, trial_context): pass\n",
+        ("from determined.pytorch import Trainer\n" + GOOD, "determined.pytorch.Trainer"),
+        ("import determined.util\n" + GOOD, "determined.util"),
+        ("from determined.keras import TFKerasTrial\n" + GOOD, "determined.keras"),
     ],
 )
-def test_trials_of_determined_are_told_what_is_accepted(tmp_path, text):
-    said = refused(tmp_path, {"m.py": text})
-    assert "written for Determined" in said and "Accepted are trials of PEDL" in said
-
-
-def test_a_script_that_imports_determined_and_has_no_trial_is_told_too(tmp_path):
-    files = {"m.py": "import determined as det\n", "n.py": "1 / 0\n"}
-    assert "written for Determined" in refused(tmp_path, files)
+def test_names_of_determined_that_are_not_supported_are_refused(tmp_path, text, named):
+    assert named in refused(tmp_path, {"m.py": text})
 
 
 def test_a_method_that_makes_loaders_comes_before_a_function(tmp_path):

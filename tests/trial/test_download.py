@@ -104,7 +104,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def defined(download_data) -> Definition:
-    return Definition("a.py", Path("a.py"), object, download_data, None, "documented", "a")
+    return Definition("a.py", Path("a.py"), object, download_data, None, "documented", False, "a")
 
 
 def download(function, *, rank: int = 0, start: str = "1", seconds: float = 600) -> Path | None:

@@ -25,6 +25,9 @@ NAMES = {
     "pedl.frameworks.pytorch": "LRScheduler PyTorchTrial Reducer reset_parameters",
     "pedl.frameworks.pytorch.data": "DataLoader TorchData",
     "pedl.frameworks.pytorch.util": "error_rate",
+    "determined": "InvalidHP TrialContext get_cluster_info pytorch",
+    "determined.pytorch": "DataLoader LRScheduler MetricReducer PyTorchCallback PyTorchTrial "
+    "PyTorchTrialContext Reducer TorchData reset_parameters",
 }
 
 
@@ -57,7 +60,7 @@ def test_another_package_of_that_name_is_hidden(tmp_path):
     )
     done = run(script, tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "is no PEDL" in done.stderr
+    assert "is no trial library" in done.stderr
 
 
 @pytest.mark.slow
