@@ -139,6 +139,7 @@ def small(hparams: HParams) -> HParams:
     sizes |= {"embedding_size": 16, "character_size": 4}
     sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
     sizes |= {"lstm_size": 8, "attention_hops": 2, "ngram_buckets": 50}
+    sizes |= {"num_rec_steps": 2, "act_max_steps": 3}
     known = {name: size for name, size in sizes.items() if name in type(hparams).model_fields}
     return hparams.replace(**known)
 

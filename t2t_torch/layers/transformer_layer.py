@@ -253,11 +253,13 @@ class Joined(NamedTuple):
       x: [B, S, H].
       mask: [B, S] bool.
       places: for each input the range of positions that it has, [first, last).
+      positions: of each element in its own input, or in its packed example; [S] or [B, S].
     """
 
     x: Tensor
     mask: Tensor
     places: dict[str, tuple[int, int]]
+    positions: Tensor
 
 
 NUM_SPACES = 32
@@ -314,7 +316,7 @@ class JoinInputs(nn.Module):
           names: of inputs, in the order in which they are joined; None is all.
           as_if: for an input the one whose vector says which it is, if not its own.
         """
-        parts, masks = [], []
+        parts, masks, positions = [], [], []
         places = {}
         end = 0
         for name in self.names if names is None else names:
@@ -325,9 +327,13 @@ class JoinInputs(nn.Module):
             x = self._embedded(name, features, which, before)
             parts.append(x)
             masks.append(features[name].mask)
+            own = features[name].positions
+            positions.append(torch.arange(x.size(1), device=x.device) if own is None else own)
             places[name] = (end, end + x.size(1))
             end += x.size(1)
-        return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places)
+        rank = max(own.dim() for own in positions)
+        positions = [own if own.dim() == rank else own.expand(len(x), -1) for own in positions]
+        return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places, torch.cat(positions, -1))
 
     def segments(self, features: ModelInputs) -> Tensor | None:
         """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""

@@ -34,16 +34,18 @@ from t2t_torch.layers.pooling import (
     same_segment,
     shift_right,
 )
+from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
     EncoderLayer,
     FeedForward,
+    Joined,
     JoinInputs,
     Positions,
     Postprocess,
     Preprocess,
 )
-from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
+from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
 
@@ -259,8 +261,8 @@ class Transformer(T2TModel):
             if segments is not None and of_inputs is not None:
                 memory_mask = same_segment(segments, of_inputs)
         targets = features["targets"]
-        hidden = self._decode(targets.embedded, targets.positions, mask, memory, memory_mask)
-        return {"targets": Hidden(hidden)}
+        hidden = self._decode(targets, mask, memory, memory_mask)
+        return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the output of `body` for targets that follow their inputs (`prepend_mode`)."""
@@ -279,11 +281,12 @@ class Transformer(T2TModel):
         x = prepend(self._embedded(ids), targets.embedded, lengths)  # [B, S + 1 + T, H]
         if self._sees_inputs_whole:
             mask = full_over_inputs(lengths, x.size(1))
-        hidden = self._decode(x, None, mask, memory, memory_mask)
+        rows = ModelInput(ids, x, torch.ones_like(x[..., 0], dtype=torch.bool))
+        hidden = self._decode(rows, mask, memory, memory_mask)
         states, prepended = at_targets(hidden, lengths, targets.values.size(1)), None
         if self.training and not self._sees_inputs_whole:
             prepended = Prepended(hidden[:, : ids.size(1)], ids)
-        return {"targets": Hidden(states, prepended=prepended)}
+        return {"targets": Hidden(states, penalty=take_penalties(self), prepended=prepended)}
 
     @property
     def _sees_inputs_whole(self) -> bool:
@@ -295,19 +298,41 @@ class Transformer(T2TModel):
 
     def _decode(
         self,
-        targets: Tensor,
-        positions: Tensor | None,
+        targets: ModelInput,
         mask: Tensor | None,
         memory: Tensor | None,
         memory_mask: Tensor | None,
     ) -> Tensor:
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
-        x = shift_right(targets, self._start, positions)
-        x = self.dropout(self.positions(x, positions))
-        for layer in self.decoder:
-            x = layer(x, mask, memory, memory_mask)
+        x = shift_right(targets.embedded, self._start, targets.positions)
+        x = self.dropout(self.positions(x, targets.positions))
+        x = self._run_decoder(x, targets, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
+
+    def _run_decoder(
+        self,
+        x: Tensor,
+        targets: ModelInput,
+        mask: Tensor | None,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
+    ) -> Tensor:
+        """Runs the layers of the decoder; see `DecoderLayer.forward`.
+
+        Args:
+          x: what the decoder reads: shifted embeddings, with positions, [B, T, H].
+          targets: mask and positions of the targets.
+          mask: attention mask, [B or 1, 1, T, T] bool; None is causal.
+          memory: output of the encoder, [B, S, H], or None.
+          memory_mask: mask of the memory, [B, 1, 1 or T, S] bool.
+
+        Returns:
+          [B, T, H].
+        """
+        for layer in self.decoder:
+            x = layer(x, mask, memory, memory_mask)
+        return x
 
     @property
     def _start(self) -> Tensor | None:
@@ -327,9 +352,22 @@ class Transformer(T2TModel):
         segments = self.join.segments(features)
         if segments is not None:
             mask = same_segment(segments, segments)
+        return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
+
+    def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
+        """Runs the layers of the encoder.
+
+        Args:
+          x: [B, S, H].
+          mask: attention mask, [B, 1, 1 or S, S] bool.
+          joined: mask and positions of the inputs.
+
+        Returns:
+          [B, S, H].
+        """
         for layer in self.encoder:
             x = layer(x, mask)
-        return self.encoder_output(x), joined.mask
+        return x
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
@@ -383,15 +421,29 @@ class Transformer(T2TModel):
         x = self._embedded(ids[:, None])  # [R, 1, H]
         if (start := self._start) is not None:
             x = torch.where((ids == PAD)[:, None, None], start.to(x.dtype), x)
-        x = self.positions(x, positions)
-        for i, layer in enumerate(self.decoder):
-            memory = state.memories[i] if state.memories else None
-            prefix = state.prefixes[i] if state.prefixes else None
-            seen: list[Tensor] | None = [] if state.watches and layer is self.decoder[-1] else None
-            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, seen)
+        seen: list[Tensor] | None = [] if state.watches else None
+        x = self._run_step(self.positions(x, positions), state, seen)
         if seen and state.memory_mask is not None:
             weights = seen[0].mean(1)  # [B, K, S]
             mask = state.memory_mask[:, 0].expand_as(weights)
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             state = dataclasses.replace(state, attended=attended)
         return self.top(Hidden(self.decoder_output(x).squeeze(1)), "targets"), state  # [R, V]
+
+    def _run_step(self, x: Tensor, state: TransformerState, seen: list[Tensor] | None) -> Tensor:
+        """Runs the layers of the decoder for one position.
+
+        Args:
+          x: [R, 1, H].
+          state: its caches are extended.
+          seen: list to append the last layer's encoder-decoder attention weights to.
+
+        Returns:
+          [R, 1, H].
+        """
+        for i, layer in enumerate(self.decoder):
+            memory = state.memories[i] if state.memories else None
+            prefix = state.prefixes[i] if state.prefixes else None
+            watch = seen if layer is self.decoder[-1] else None
+            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch)
+        return x

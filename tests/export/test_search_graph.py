@@ -31,6 +31,7 @@ SLOW: dict[str, dict[str, Any]] = {
     "transformer_lm": {},
     "lstm_seq2seq": {},
     "lstm_seq2seq_attention": {"num_heads": 2},
+    "universal_transformer": {"recurrence_type": "act", "act_type": "global"},
 }
 
 SEARCHES = {

@@ -34,6 +34,11 @@ FAMILIES = {
     "transformer_encoder": "transformer",
     "lstm_seq2seq": "lstm",
     "lstm_seq2seq_attention": "lstm",
+    "lstm_encoder": "lstm",
+    "lstm_seq2seq_bidirectional_encoder": "lstm",
+    "lstm_seq2seq_attention_bidirectional_encoder": "lstm",
+    "universal_transformer": "universal",
+    "universal_transformer_encoder": "universal",
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
 

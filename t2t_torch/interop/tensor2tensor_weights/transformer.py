@@ -71,14 +71,23 @@ _TABLES = {
 
 
 def convert_hparams(
-    model: str, values: Mapping[str, Any], variables: Mapping[str, Array]
+    model: str,
+    values: Mapping[str, Any],
+    variables: Mapping[str, Array],
+    must_be: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> HParams:
     """See `tensor2tensor_weights.convert_hparams`.
 
     `transformer_encoder` ignores the settings of a decoder.  A model of prepended inputs has no
     encoder if the problem has no `inputs`, which only the variables show.
+
+    Args:
+      model: name of the model.
+      values: values by tensor2tensor's names.
+      variables: variables of the model.
+      must_be: further expected values, of a relative of the Transformer.
     """
-    expected = dict(_MUST_BE)
+    expected = {**_MUST_BE, **(must_be or {})}
     if values.get("prepend_mode", "none") != "none":
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
     transformer = registry.model("transformer").HParams
