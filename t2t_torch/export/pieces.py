@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,15 @@ from t2t_torch.export.strings import (
     FieldText,
     Rows,
     at_least_one,
+    characters,
     characters_of,
     count_of,
     joined,
     numbered,
     of_flat,
+    tokens,
 )
+from t2t_torch.export.subtokens import PieceTrie
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
 from t2t_torch.text.pieces import (
     END_OF_WORD,
@@ -32,13 +35,21 @@ from t2t_torch.text.pieces import (
 
 IntArray = npt.NDArray[np.int64]
 
+_BLOCK = 256  # neighboring characters, which are often unchanged or removed all
 _META_SPACE = "\u2581"
 
 
-def why_not_in_graph(encoder: PieceEncoder) -> str:
-    """Returns the reason why a graph cannot hold an encoder; "" if it can."""
-    if isinstance(encoder.pieces, HuggingFacePieces):
-        return "its subwords are a tokenizer of Hugging Face"
+def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
+    """Returns the reason why a graph cannot hold an encoder; "" if it can.
+
+    Args:
+      encoder: the encoder.
+      as_target: True for a text that the graph writes, False for one that it reads.
+    """
+    pieces = encoder.pieces
+    if isinstance(pieces, HuggingFacePieces) and (as_target or not _is_bert(pieces.config)):
+        kind = (pieces.config.get("model") or {}).get("type")
+        return f"its subwords are a tokenizer of Hugging Face ({kind})"
     if not isinstance(encoder.pieces, SentencePieces):
         return ""
     processor, numbers = encoder.pieces.processor, encoder.pieces.numbers
@@ -47,15 +58,23 @@ def why_not_in_graph(encoder: PieceEncoder) -> str:
     return ""
 
 
+def _is_bert(config: Mapping[str, Any]) -> bool:
+    """Returns True if a tokenizer splits texts like BERT."""
+    parts = [(config.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer")]
+    model = config.get("model") or {}
+    return [*parts, model.get("type")] == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+
+
 class PieceGraph(EncoderGraph):
     """A `PieceEncoder` in a graph.
 
     A character that the sentencepiece model does not know is the unknown token, even if the
-    dictionary has it; and a text ends at NUL.
+    dictionary has it; and a text ends at NUL.  Names of special tokens of BERT, such as [SEP], are
+    texts like any other.
 
     Args:
       graph: graph to which operators are added.
-      encoder: the encoder, of words or of a sentencepiece model.
+      encoder: the encoder.
       name: name of the text, for messages.
 
     Raises:
@@ -63,7 +82,7 @@ class PieceGraph(EncoderGraph):
     """
 
     def __init__(self, graph: Graph, encoder: PieceEncoder, name: str) -> None:
-        if reason := why_not_in_graph(encoder):
+        if reason := why_not_in_graph(encoder, as_target=False):
             raise ExportError(
                 f"{name!r}: a graph cannot read this text: {reason}. Serve the run with PyTorch:  "
                 "t2t-server --output_dir=RUN"
@@ -77,10 +96,23 @@ class PieceGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> Rows:
         """Returns the ids of the pieces of each text."""
+        rows, first = self._of_texts(field), self._encoder.first
+        if not first:
+            return rows
+        graph = self._graph
+        shape = graph.add("Shape", rows.values, start=0, end=1)
+        shape = graph.add("Concat", shape, [len(first)], axis=0)
+        before = graph.add("Expand", graph.constant([list(first)]), shape)
+        values = graph.add("Concat", before, rows.values, axis=1)
+        return Rows(values, graph.add("Add", rows.lengths, len(first)))
+
+    def _of_texts(self, field: FieldText) -> Rows:
         graph, pieces = self._graph, self._encoder.pieces
         unknown = PAD if self._encoder.unknown is None else self._encoder.unknown
         if isinstance(pieces, BytePairEncoding):
             return self._byte_pairs(field.parts, pieces, unknown)
+        if isinstance(pieces, HuggingFacePieces):
+            return self._word_pieces(field, pieces, unknown)
         if not isinstance(pieces, SentencePieces):
             parts = field.parts
             ids = numbered(graph, parts, {**self._ids, "": PAD}, unknown)
@@ -94,10 +126,7 @@ class PieceGraph(EncoderGraph):
     def _byte_pairs(self, parts: str, pieces: BytePairEncoding, unknown: int) -> Rows:
         """Returns the ids of the pieces of words.  [B, W] string, padded with ""."""
         graph, codes = self._graph, _Codes(pieces, self._encoder.tokens)
-        is_word = graph.add("Not", graph.add("Equal", parts, graph.constant("")))
-        row = graph.add("Gather", graph.add("NonZero", is_word), 0)  # [N], of each word
-        words = graph.add("Reshape", parts, [-1])
-        words = graph.add("Compress", words, graph.add("Reshape", is_word, [-1]), axis=0)
+        words, row = _nonempty(graph, parts)
         symbols, word = codes.merged(graph, words)
         beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
         inside, last = codes.ids(self._ids, unknown)
@@ -107,14 +136,96 @@ class PieceGraph(EncoderGraph):
             graph.add("Gather", graph.constant(inside), symbols),
             graph.add("Gather", graph.constant(last), symbols),
         )
+        return _rows(graph, ids, graph.add("Gather", row, word), parts)
+
+    def _word_pieces(self, field: FieldText, pieces: HuggingFacePieces, unknown: int) -> Rows:
+        """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
+        graph, model = self._graph, pieces.config["model"]
+        parts = _bert_words(graph, field, pieces)
+        words, row = _nonempty(graph, parts)
+        # The first symbol of a word is its start, and only pieces that begin words begin with it.
+        letters, word = _nonempty(
+            graph, characters_of(graph, graph.add("StringConcat", graph.constant("\n"), words))
+        )
+        alphabet = {one for token in self._ids for one in token} - {"\n"}
+        numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
+        prefix = model["continuing_subword_prefix"]
+        trie = {}
+        for token, number in self._ids.items():
+            is_inside = token.startswith(prefix)
+            text = token.removeprefix(prefix) if is_inside else f"\n{token}"
+            if text.strip("\n"):
+                trie[tuple(numbers[one] for one in text)] = number
+        symbols = numbered(graph, letters, numbers, len(numbers))
+        starts = graph.add("Equal", symbols, 0)
+        cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
+        none = graph.add("Expand", 0, graph.add("Shape", words))
+        fails = graph.add("And", cut.begins, graph.add("Less", cut.ids, 0))
+        fails = graph.add("ScatterElements", none, word, graph.integers(fails), reduction="max")
+        ones = graph.add("Expand", 1, graph.add("Shape", word))
+        sizes = graph.add("ScatterElements", none, word, ones, reduction="add")
+        too_long = graph.add("Greater", sizes, int(model["max_input_chars_per_word"]) + 1)
+        is_unknown = graph.add("Or", graph.add("Equal", fails, 1), too_long)
+        is_unknown = graph.add("Gather", is_unknown, word)
+        ids = graph.add("Where", is_unknown, unknown, cut.ids)
+        kept = graph.add("And", cut.begins, graph.add("Or", starts, graph.add("Not", is_unknown)))
         row = graph.add("Gather", row, word)
-        zeros = graph.add("Expand", 0, graph.add("Shape", parts, start=0, end=1))
-        ones = graph.add("Expand", 1, graph.add("Shape", row))
-        return of_flat(graph, ids, graph.add("ScatterElements", zeros, row, ones, reduction="add"))
+        ids, row = (graph.add("Compress", one, kept, axis=0) for one in (ids, row))
+        return _rows(graph, ids, row, parts)
 
     def of_words(self, field: FieldText) -> NoReturn:
         """Raises ExportError: no imported model has a text of words."""
         raise ExportError(f"{self._name!r}: a graph cannot split this text into words.")
+
+
+def _nonempty(graph: Graph, strings: str) -> tuple[str, str]:
+    """Returns the nonempty strings of rows [B, W], and the row of each.  [N] string, [N] int64."""
+    mask = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
+    row = graph.add("Gather", graph.add("NonZero", mask), 0)
+    flat = graph.add("Reshape", strings, [-1])
+    return graph.add("Compress", flat, graph.add("Reshape", mask, [-1]), axis=0), row
+
+
+def _rows(graph: Graph, ids: str, row: str, like: str) -> Rows:
+    """Returns rows of ids.
+
+    Args:
+      graph: graph to which operators are added.
+      ids: [N] int64, those of each row in order.
+      row: the row of each, [N] int64.
+      like: a tensor with as many rows.
+    """
+    zeros = graph.add("Expand", 0, graph.add("Shape", like, start=0, end=1))
+    ones = graph.add("Expand", 1, graph.add("Shape", row))
+    return of_flat(graph, ids, graph.add("ScatterElements", zeros, row, ones, reduction="add"))
+
+
+def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> str:
+    """Returns the normalized words of texts, [B, W] string, padded with "".
+
+    BERT's normalization and its split do not depend on the characters around one.
+    """
+    changed = {}
+    every = characters()
+    for start in range(0, len(every), _BLOCK):
+        block = every[start : start + _BLOCK]
+        words = pieces.words(f"a{''.join(block)}a")
+        if words == ["aa"]:
+            changed |= dict.fromkeys(block, "")
+        elif words != [f"a{''.join(block)}a"]:
+            texts = {one: " ".join(pieces.words(f"a{one}a"))[1:-1] for one in block}
+            changed |= {one: text for one, text in texts.items() if text != one}
+    letters = graph.add(
+        "LabelEncoder",
+        field.letters,
+        domain="ai.onnx.ml",
+        keys_strings=list(changed),
+        values_strings=list(changed.values()),
+        default_string="\n",  # in no word
+    )
+    as_it_is = graph.add("Equal", letters, graph.constant("\n"))
+    letters = graph.add("Where", as_it_is, field.letters, letters)
+    return tokens(graph, joined(graph, letters), separators=[" +"])
 
 
 class _Codes:
@@ -179,11 +290,7 @@ class _Codes:
         """Returns `merged` before the first merge."""
         if self._pieces.end_is_apart:  # words have no line ends
             words = graph.add("StringConcat", words, graph.constant("\n"))
-        letters = characters_of(graph, words)
-        mask = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
-        word = graph.add("Gather", graph.add("NonZero", mask), 0)
-        letters = graph.add("Reshape", letters, [-1])
-        letters = graph.add("Compress", letters, graph.add("Reshape", mask, [-1]), axis=0)
+        letters, word = _nonempty(graph, characters_of(graph, words))
         if self._pieces.end_is_apart:
             names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
             return numbered(graph, letters, names, self._unknown), word

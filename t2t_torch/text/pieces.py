@@ -132,6 +132,9 @@ class HuggingFacePieces:
     Args:
       tokenizer: content of its file, `tokenizer.json`.
 
+    Attributes:
+      config: the same as an object.
+
     Raises:
       DataError: it is no such tokenizer, or the package tokenizers is missing.
     """
@@ -149,11 +152,18 @@ class HuggingFacePieces:
             raise DataError(f"this is no tokenizer of Hugging Face: {error}.") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self.config: dict[str, Any] = json.loads(tokenizer)
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
         pieces: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens
         return pieces
+
+    def words(self, text: str) -> list[str]:
+        """Returns the normalized words of a text, which are then split into pieces."""
+        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        text = text if normalizer is None else normalizer.normalize_str(text)
+        return [word for word, _ in splitter.pre_tokenize_str(text)]
 
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""

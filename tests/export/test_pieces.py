@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -11,7 +13,7 @@ import pytest
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.pieces import PieceGraph, decoded_pieces
 from t2t_torch.export.strings import FieldText
-from t2t_torch.text.pieces import END_OF_WORD, BytePairEncoding, PieceEncoder
+from t2t_torch.text.pieces import END_OF_WORD, BytePairEncoding, HuggingFacePieces, PieceEncoder
 
 TEXTS = [
     "",
@@ -43,6 +45,8 @@ def check(encoder: PieceEncoder, texts: list[str]) -> None:
     for text, row in zip(texts, expected, strict=True):
         one, (length,) = encode.run(None, {"t": np.array([text], object)})
         assert list(one[0][:length]) == row, text
+    if not isinstance(encoder.pieces, BytePairEncoding):
+        return
     graph = Graph()
     decoded = decoded_pieces(graph, encoder, graph.input("i", "int64", [None, None]))
     graph.output("texts", decoded, "string", [None])
@@ -77,3 +81,26 @@ def test_merges_of_bpe_are_those_of_the_encoder(version, seed):
     tokens = ["<pad>", "</s>", "<unk>", *dict.fromkeys(pieces)]
     codes = BytePairEncoding(version + "\n".join(merges))
     check(PieceEncoder(tokens, 2, codes, strip=True), TEXTS + texts)
+
+
+BERT = Path(__file__).parent.parent / "golden" / "peers" / "huggingface"
+
+
+@pytest.mark.parametrize("kind", ["bert", "distilbert"])  # uncased, cased
+def test_word_pieces_are_those_of_bert(kind):
+    pieces = HuggingFacePieces((BERT / kind / "tokenizer.json").read_text("utf-8"))
+    vocabulary = pieces.config["model"]["vocab"]
+    tokens = ["[PAD]", "[SEP]", *(one for one in vocabulary if one not in ("[PAD]", "[SEP]"))]
+    unknown, first = tokens.index("[UNK]"), tokens.index("[CLS]")
+    encoder = PieceEncoder(tokens, unknown, pieces, silent=[first], first=[first])
+    texts = json.loads((BERT / kind / "expected.json").read_text("utf-8"))["items"]
+    lines = [item["text"] for item in texts if isinstance(item["text"], str)]
+    odd = [
+        "The D\u00f3g, don't!  \u4e2d\u6587 x",
+        "\u00c9cole e\u0301cole \u0130\u03a3 \u03a3",
+        "a\u200bb\tc\x00d \ufffd",
+        "the\u2014dog\u00a0sees ##the \u00df \ufb01",
+        "\U0001f600dog the\u0301",
+        *("t" * length for length in (99, 100, 101)),
+    ]
+    check(encoder, TEXTS + lines + odd)
