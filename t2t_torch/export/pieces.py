@@ -205,7 +205,7 @@ def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> st
 
     BERT's normalization and its split do not depend on the characters around one.
     """
-    changed = {}
+    changed: dict[str, str] = {}
     every = characters()
     for start in range(0, len(every), _BLOCK):
         block = every[start : start + _BLOCK]
