@@ -21,8 +21,9 @@ def initialize(module: nn.Module, hparams: HParams) -> None:
     with torch.no_grad():
         for child in module.modules():
             if isinstance(child, nn.Linear):
-                parts = child.parts if isinstance(child, Projections) else 1
-                for weight in child.weight.chunk(parts):
+                is_joint = isinstance(child, Projections)
+                sizes = child.sizes if is_joint else (child.out_features,)
+                for weight in child.weight.split(sizes):
                     fill(weight, hparams.initializer_gain)
                 if child.bias is not None:
                     child.bias.zero_()

@@ -20,7 +20,6 @@ from t2t_torch.layers.attention import (
     CrossAttention,
     KeyValueCache,
     Prefix,
-    SelfAttention,
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -44,6 +43,7 @@ from t2t_torch.layers.transformer_layer import (
     Positions,
     Postprocess,
     Preprocess,
+    self_attention,
 )
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
@@ -62,15 +62,18 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
         super().__init__()
-        sizes = (hparams.hidden_size, hparams.num_heads, hparams.attention_dropout)
-        bias = hparams.attention_bias
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(*sizes, hparams.furthest, bias=bias)
+        self.attention = self_attention(hparams, hparams.furthest)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
             self.memory_attention_before = Preprocess(hparams)
-            self.memory_attention = CrossAttention(*sizes, bias=bias)
+            self.memory_attention = CrossAttention(
+                hparams.hidden_size,
+                hparams.num_heads,
+                hparams.attention_dropout,
+                bias=hparams.attention_bias,
+            )
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
         self.feed_forward = FeedForward(hparams)
