@@ -20,7 +20,7 @@ class RecurrenceHParams(Params):
     num_rec_steps: int = hp(0, "Steps.  0: num_hidden_layers.", low=0, high=10_000)
     num_inrecurrence_layers: int = hp(1, "Layers of the block.", low=1, high=10_000)
     add_position_timing_signal: bool = hp(
-        True, "Each step adds sinusoids of the position, and pos is not used."
+        True, "Each step adds sinusoids of the position, and pos=timing adds nothing."
     )
     add_step_timing_signal: bool = hp(
         True, "Each step adds a vector of its number.  gru and lstm need none."

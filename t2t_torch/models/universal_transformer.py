@@ -60,7 +60,7 @@ class UniversalTransformer(Transformer):
             )
         layers = hparams.num_inrecurrence_layers
         block = hparams.replace(num_encoder_layers=layers, num_decoder_layers=layers)
-        if hparams.add_position_timing_signal:
+        if hparams.add_position_timing_signal and hparams.pos == "timing":
             block = block.replace(pos="none")
         super().__init__(block, features)
         self.hparams = hparams

@@ -24,7 +24,7 @@ class UniversalTransformerEncoder(TransformerEncoder):
 
     def __init__(self, hparams: UniversalTransformerEncoderHParams, features: Features) -> None:
         block = hparams.replace(num_hidden_layers=hparams.num_inrecurrence_layers)
-        if hparams.add_position_timing_signal:
+        if hparams.add_position_timing_signal and hparams.pos == "timing":
             block = block.replace(pos="none")
         super().__init__(block, features)
         self.hparams = hparams

@@ -32,8 +32,13 @@ Array = npt.NDArray[np.float32]
 FAMILIES = {
     "transformer": "transformer",
     "transformer_encoder": "transformer",
+    "transformer_regressor": "transformer",
+    "transformer_scorer": "transformer",
+    "attention_lm": "attention_lm",
+    "attention_lm_moe": "attention_lm",
     "lstm_seq2seq": "lstm",
     "lstm_seq2seq_attention": "lstm",
+    "text_cnn": "text_cnn",
     "lstm_encoder": "lstm",
     "lstm_seq2seq_bidirectional_encoder": "lstm",
     "lstm_seq2seq_attention_bidirectional_encoder": "lstm",

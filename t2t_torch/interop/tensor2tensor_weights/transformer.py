@@ -110,6 +110,8 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     parts: dict[str, dict[int, Array]] = {}
     unknown = []
     for name, value in variables.items():
+        if "/targets_bottom/real/" in name:  # of a target that no model reads
+            continue
         place = _place(name)
         if place is None:
             unknown.append(name)
@@ -133,7 +135,8 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
         return (_TABLES[match[1]], int(match[2])) if match[1] in _TABLES else None
     if name.endswith("body/target_space_embedding/kernel"):
         return ("target_space",), 0
-    if match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
+    top = r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)$"
+    if match := re.search(top, name):
         return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
     if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
         return (f"{match[1]}_output.norm.{_NORMS[match[2]]}",), 0
