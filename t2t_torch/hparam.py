@@ -74,8 +74,19 @@ class MultiProblemHParams(Params):
 
     multiproblem_shared: tuple[str, ...] = hp(
         (),
-        "Regular expressions: weights with a matching name are shared.  Empty: all weights except "
+        "Regular expressions: weights with a matching name are shared; expression=>name also "
+        "shares those under another name, such as ^decoder=>encoder.  Empty: all weights except "
         "those of targets.",
+    )
+    multiproblem_models: str = hp(
+        "",
+        "Problems with a model of their own, as [problem:model/hparams_set/name=value,...].  "
+        "Others have --model and --hparams_set.",
+    )
+    multiproblem_architecture: str = hp(
+        "",
+        "Model and hyperparameters of the problems of multiproblem_models, as JSON; written by the "
+        "trainer.",
     )
     multiproblem_weights: str = hp(
         "",
