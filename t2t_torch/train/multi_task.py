@@ -17,7 +17,6 @@ from t2t_torch.objectives import Objective
 from t2t_torch.optim.parameter_groups import freeze
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.training_split import component_seed
-from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.multi_model import (
     MultiModel,
@@ -28,6 +27,7 @@ from t2t_torch.train.multi_model import (
     problem_weights,
     with_models,
 )
+from t2t_torch.train.problem_data import schedule_of
 from t2t_torch.train.problem_task import LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
 
@@ -94,9 +94,7 @@ class MultiTask(LearningTask):
         }
         counted = {task.counted for task in self.tasks.values()}
         self.counted = counted.pop() if len(counted) == 1 else "examples"
-        self._schedule = MixingSchedule.parse(
-            hparams.mixing_schedule or problem.mixing_schedule, len(self.tasks)
-        )
+        self._schedule = schedule_of(problem, hparams, len(self.tasks))
         self._weights = problem_weights(hparams.multiproblem_weights, list(self.tasks))
         self.evaluator()  # rejects missing metrics before training
 
@@ -213,7 +211,9 @@ def with_choices(problem: Problem, hparams: HParams, before: HParams | None = No
 def _check_one(problem: Problem, hparams: HParams) -> None:
     """Rejects settings that have a meaning only for several problems."""
     names = ["multiproblem_shared", "multiproblem_weights", "multiproblem_models"]
-    names += ["mixing_schedule"] if problem.mixing_schedule is None else []
+    if problem.mixing_schedule is None:
+        names += ["mixing_schedule", "multiproblem_mixing_schedule"]
+        names += ["multiproblem_per_task_threshold"]
     faults = [name for name in names if getattr(hparams, name)]
     if faults:
         raise HParamsError(
