@@ -383,7 +383,8 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
 def _reads_back(feature: Feature) -> bool:
     """Returns True if values can be decoded exactly; a word vocabulary merges unknown words."""
     if isinstance(feature, Text):
-        return not isinstance(feature.encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
+        encoder = getattr(feature.encoder, "text", feature.encoder)  # that of a `TaskEncoder`
+        return not isinstance(encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
     return isinstance(feature, ClassLabel | Tags | Choice | Image | Span)
 
 

@@ -37,7 +37,7 @@ class Text2ClassProblem(TextProblem):
     """
 
     text_fields = ("inputs",)
-    metrics = ("accuracy", "neg_log_perplexity")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False
