@@ -17,7 +17,7 @@ from t2t_torch.data.raw_file import RawFile, member
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
-from t2t_torch.problem_types.classification import Image2ClassProblem
+from t2t_torch.problem_types.images import Image2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
