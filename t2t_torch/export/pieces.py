@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import EXTENSIONS, Graph
+from t2t_torch.export.graph import EXTENSIONS, Graph, any_true, latest, places, shifted
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
     Rows,
     at_least_one,
+    characters_of,
     count_of,
     joined,
     numbered,
     of_flat,
 )
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
-from t2t_torch.text.pieces import BytePairEncoding, HuggingFacePieces, PieceEncoder, SentencePieces
+from t2t_torch.text.pieces import (
+    END_OF_WORD,
+    BytePairEncoding,
+    HuggingFacePieces,
+    PieceEncoder,
+    SentencePieces,
+)
+
+IntArray = npt.NDArray[np.int64]
 
 _META_SPACE = "\u2581"
 
 
 def why_not_in_graph(encoder: PieceEncoder) -> str:
     """Returns the reason why a graph cannot hold an encoder; "" if it can."""
-    if isinstance(encoder.pieces, BytePairEncoding):
-        return "its subwords are BPE codes"
     if isinstance(encoder.pieces, HuggingFacePieces):
         return "its subwords are a tokenizer of Hugging Face"
     if not isinstance(encoder.pieces, SentencePieces):
@@ -70,6 +79,8 @@ class PieceGraph(EncoderGraph):
         """Returns the ids of the pieces of each text."""
         graph, pieces = self._graph, self._encoder.pieces
         unknown = PAD if self._encoder.unknown is None else self._encoder.unknown
+        if isinstance(pieces, BytePairEncoding):
+            return self._byte_pairs(field.parts, pieces, unknown)
         if not isinstance(pieces, SentencePieces):
             parts = field.parts
             ids = numbered(graph, parts, {**self._ids, "": PAD}, unknown)
@@ -80,9 +91,148 @@ class PieceGraph(EncoderGraph):
             table[number] = self._ids.get(piece, unknown)
         return of_flat(graph, graph.add("Gather", graph.constant(table), theirs), lengths)
 
+    def _byte_pairs(self, parts: str, pieces: BytePairEncoding, unknown: int) -> Rows:
+        """Returns the ids of the pieces of words.  [B, W] string, padded with ""."""
+        graph, codes = self._graph, _Codes(pieces, self._encoder.tokens)
+        is_word = graph.add("Not", graph.add("Equal", parts, graph.constant("")))
+        row = graph.add("Gather", graph.add("NonZero", is_word), 0)  # [N], of each word
+        words = graph.add("Reshape", parts, [-1])
+        words = graph.add("Compress", words, graph.add("Reshape", is_word, [-1]), axis=0)
+        symbols, word = codes.merged(graph, words)
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        inside, last = codes.ids(self._ids, unknown)
+        ids = graph.add(
+            "Where",
+            beside,
+            graph.add("Gather", graph.constant(inside), symbols),
+            graph.add("Gather", graph.constant(last), symbols),
+        )
+        row = graph.add("Gather", row, word)
+        zeros = graph.add("Expand", 0, graph.add("Shape", parts, start=0, end=1))
+        ones = graph.add("Expand", 1, graph.add("Shape", row))
+        return of_flat(graph, ids, graph.add("ScatterElements", zeros, row, ones, reduction="add"))
+
     def of_words(self, field: FieldText) -> NoReturn:
         """Raises ExportError: no imported model has a text of words."""
         raise ExportError(f"{self._name!r}: a graph cannot split this text into words.")
+
+
+class _Codes:
+    """Merges of BPE in a graph.
+
+    Args:
+      pieces: the merges.
+      tokens: tokens of the vocabulary; characters that occur in no merge may be tokens.
+    """
+
+    def __init__(self, pieces: BytePairEncoding, tokens: Iterable[str]) -> None:
+        self._pieces = pieces
+        single = (token.removesuffix(pieces.separator) for token in tokens)
+        symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
+        for one in {*single, END_OF_WORD} - {""}:
+            if len(one) == 1 or one == END_OF_WORD:
+                symbols |= dict.fromkeys((one, one + END_OF_WORD))
+        self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
+        self._unknown = len(self._symbols)
+
+    def ids(self, ids: Mapping[str, int], unknown: int) -> tuple[IntArray, IntArray]:
+        """Returns the id of each symbol inside a word, and at its end.
+
+        Args:
+          ids: ids by token.
+          unknown: id of all others.
+        """
+        inside = [ids.get(one + self._pieces.separator, unknown) for one in self._symbols]
+        last = [ids.get(one.removesuffix(END_OF_WORD), unknown) for one in self._symbols]
+        return np.array([*inside, unknown]), np.array([*last, unknown])
+
+    def merged(self, graph: Graph, words: str) -> tuple[str, str]:
+        """Returns the concatenated symbols of words, [M], and the number of the word of each.
+
+        Args:
+          graph: graph to which operators are added.
+          words: nonempty, [N] string.
+        """
+        symbols, word = self._letters(graph, words)
+        worst = graph.add("Expand", len(self._pieces.ranks), graph.add("Shape", words))
+        body = graph.body("merge")
+        body.input("turn", "int64", [])
+        body.input("more", "bool", [])
+        merged, of_word = (
+            body.input("symbols", "int64", [None]),
+            body.input("word", "int64", [None]),
+        )
+        merged, of_word, merges = self._merge(body, merged, of_word, worst)
+        body.output("more", any_true(body, merges), "bool", [])
+        body.output("symbols", merged, "int64", [None])
+        body.output("word", of_word, "int64", [None])
+        yes = graph.constant(True)
+        symbols, word = graph.several(2, "Loop", "", yes, symbols, word, body=body)
+        if self._pieces.end_is_apart:  # an end that was not merged is no piece
+            kept = graph.add("Equal", symbols, self._symbols[END_OF_WORD])
+            kept = graph.add("Not", kept)
+            symbols = graph.add("Compress", symbols, kept, axis=0)
+            word = graph.add("Compress", word, kept, axis=0)
+        return symbols, word
+
+    def _letters(self, graph: Graph, words: str) -> tuple[str, str]:
+        """Returns `merged` before the first merge."""
+        if self._pieces.end_is_apart:  # words have no line ends
+            words = graph.add("StringConcat", words, graph.constant("\n"))
+        letters = characters_of(graph, words)
+        mask = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
+        word = graph.add("Gather", graph.add("NonZero", mask), 0)
+        letters = graph.add("Reshape", letters, [-1])
+        letters = graph.add("Compress", letters, graph.add("Reshape", mask, [-1]), axis=0)
+        if self._pieces.end_is_apart:
+            names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
+            return numbered(graph, letters, names, self._unknown), word
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        end = graph.add("Where", beside, graph.constant(""), graph.constant(END_OF_WORD))
+        letters = graph.add("StringConcat", letters, end)
+        return numbered(graph, letters, self._symbols, self._unknown), word
+
+    def _merge(self, graph: Graph, symbols: str, word: str, worst: str) -> tuple[str, str, str]:
+        """Makes the best merge of each word, at all its places.
+
+        Args:
+          graph: body of the loop.
+          symbols: [M] int64.
+          word: [M] int64.
+          worst: number of merges, for each word, [N] int64.
+
+        Returns:
+          symbols, word, and a mask of the places of merges in the old symbols.
+        """
+        ranks, numbers = self._pieces.ranks, self._symbols
+        size, none = self._unknown + 1, len(ranks)
+        keys = [numbers[first] * size + numbers[second] for first, second in ranks]
+        key = graph.add("Add", graph.add("Mul", symbols, size), shifted(graph, symbols, 1, 0))
+        rank = graph.add(
+            "LabelEncoder",
+            key,
+            domain="ai.onnx.ml",
+            keys_int64s=[-1, *keys],  # never empty
+            values_int64s=[none, *ranks.values()],
+            default_int64=none,
+        )
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        rank = graph.add("Where", beside, rank, none)
+        best = graph.add("ScatterElements", worst, word, rank, reduction="min")
+        is_best = graph.add("Equal", rank, graph.add("Gather", best, word))
+        is_best = graph.add("And", is_best, graph.add("Less", rank, none))
+        # Pairs of equal symbols overlap: from the left, every second one is merged.
+        in_run = graph.add("Sub", places(graph, word), latest(graph, graph.add("Not", is_best)))
+        merges = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
+        merges = graph.add("And", is_best, merges)
+        by_rank = np.zeros(none + 1, np.int64)
+        for pair, number in ranks.items():
+            by_rank[number] = numbers["".join(pair)]
+        result = graph.add("Gather", graph.constant(by_rank), rank)
+        symbols = graph.add("Where", merges, result, symbols)
+        kept = graph.add("Equal", shifted(graph, graph.integers(merges), -1, 0), 0)
+        symbols = graph.add("Compress", symbols, kept, axis=0)
+        return symbols, graph.add("Compress", word, kept, axis=0), merges
 
 
 def sentence_pieces(graph: Graph, texts: str, model: bytes) -> tuple[str, str]:
@@ -128,6 +278,8 @@ def decoded_pieces(graph: Graph, encoder: PieceEncoder, ids: str) -> str:
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
     mask = graph.add("And", before, graph.add("Gather", graph.constant(has_text), ids))
+    if isinstance(encoder.pieces, BytePairEncoding):
+        return _joined_pairs(graph, encoder.tokens, encoder.pieces.separator, ids, mask)
     if not isinstance(encoder.pieces, SentencePieces):
         words = _looked_up(graph, list(encoder.tokens), ids, mask)
         number = graph.add("CumSum", graph.integers(mask), 1)
@@ -170,3 +322,23 @@ def _looked_up(graph: Graph, texts: list[str], ids: str, mask: str) -> str:
         default_string="",
     )
     return graph.add("Where", mask, found, [""])
+
+
+def _joined_pairs(graph: Graph, tokens: Sequence[str], separator: str, ids: str, mask: str) -> str:
+    """Returns the texts of pieces of BPE: `BytePairEncoding.join`.
+
+    Args:
+      graph: graph to which operators are added.
+      tokens: the tokens by id.
+      separator: end of each piece but the last of a word.
+      ids: [B, T] int64.
+      mask: where ids have a text, [B, T] bool.
+    """
+    texts = [token.removesuffix(separator) for token in tokens]
+    ends = np.array([not token.endswith(separator) for token in tokens])
+    ink = graph.add("Gather", graph.constant(np.array([text != "" for text in texts])), ids)
+    ink = graph.integers(graph.add("And", mask, ink))
+    later = graph.add("Greater", graph.add("CumSum", ink, 1, reverse=1, exclusive=1), 0)
+    ends_word = graph.add("And", mask, graph.add("Gather", graph.constant(ends), ids))
+    space = graph.add("Where", graph.add("And", ends_word, later), [" "], [""])
+    return joined(graph, graph.add("StringConcat", _looked_up(graph, texts, ids, mask), space))

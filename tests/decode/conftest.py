@@ -15,7 +15,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
@@ -36,7 +36,7 @@ def golden_predictor(variant: str) -> Predictor:
         targets={"targets": texts["targets"]},
         target_space_id=problem["target_space_id"],
     )
-    model = Transformer(transformer_hparams(record["hparams"]), features)
+    model = Transformer(convert_hparams("transformer", record["hparams"]), features)
     load_variables(model, dict(np.load(GOLDEN / variant / "variables.npz")))
     return Predictor(model, registry.problem("tiny_algo"), features)
 

@@ -20,7 +20,7 @@ from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor import load_lstm_variables, lstm_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.model import T2TModel
 from t2t_torch.models.lstm_seq2seq_attention import Memory
@@ -52,14 +52,14 @@ def make(variant: str, **hparams: Any) -> Any:
     sizes = record["problem_hparams"]["vocab_size"]
     texts = {name: Text(IntegerEncoder(size - NUM_RESERVED)) for name, size in sizes.items()}
     features = Features({"inputs": texts["inputs"]}, {"targets": texts["targets"]})
-    read = lstm_hparams(record["model"], record["hparams"] | hparams)
+    read = convert_hparams(record["model"], record["hparams"] | hparams)
     return registry.model(record["model"])(read, features)
 
 
 def reading_padding(variant: str, **hparams: Any) -> T2TModel:
     """A model with tensor2tensor's weights whose attention, like its, has no mask."""
     model = make(variant, **hparams)
-    load_lstm_variables(model, variables(variant))
+    load_variables(model, variables(variant))
     if RECORDS[variant]["model"] == "lstm_seq2seq_attention":
         attention = model.attention
         attention.remember = lambda encoded: Memory(
@@ -129,7 +129,7 @@ def test_decodes_are_those_of_tensor2tensor(variant: str, tag: str, beam: int) -
 
 def test_ours_does_not_look_at_padding() -> None:
     model = make("bahdanau")
-    load_lstm_variables(model, variables("bahdanau"))
+    load_variables(model, variables("bahdanau"))
     golden = batch_of(arrays("bahdanau"))
     row = {name: torch.nn.functional.pad(ids[1:2], (0, 30)) for name, ids in golden.items()}
     short = {name: ids[:, : int((ids != 0).sum())] for name, ids in row.items()}
@@ -157,7 +157,7 @@ def test_several_heads_of_bahdanau_read_their_own_vectors() -> None:
     cell = f"{scope}multi_rnn_cell/cell_0/lstm_cell/kernel"
     wider = np.concatenate([given[cell][:48], given[cell][24:48], given[cell][48:]])
     model = make("bahdanau", num_heads=2)
-    load_lstm_variables(model, given | more | {cell: wider})
+    load_variables(model, given | more | {cell: wider})
     match = model.attention.match.weight
     torch.testing.assert_close(match[0], torch.from_numpy(given[first]))
     torch.testing.assert_close(match[1], 2 * match[0])
@@ -169,12 +169,12 @@ def test_several_heads_of_bahdanau_read_their_own_vectors() -> None:
 def test_what_does_not_fit_is_named() -> None:
     record = RECORDS["luong"]
     with pytest.raises(HParamsError, match="max_area_width"):
-        lstm_hparams(record["model"], record["hparams"] | {"max_area_width": 3})
+        convert_hparams(record["model"], record["hparams"] | {"max_area_width": 3})
     with pytest.raises(HParamsError, match="hidden_sizes"):
-        lstm_hparams(record["model"], record["hparams"] | {"hidden_sizes": 3})
+        convert_hparams(record["model"], record["hparams"] | {"hidden_sizes": 3})
     given = variables("luong")
     with pytest.raises(CheckpointError, match=r"luong/magic"):
-        load_lstm_variables(make("luong"), given | {"luong/magic": np.zeros(3)})
+        load_variables(make("luong"), given | {"luong/magic": np.zeros(3)})
     with pytest.raises(CheckpointError, match=r"decoder\.0\.weight_ih"):
-        load_lstm_variables(make("luong", attention_layer_size=8), given)
-    load_lstm_variables(make("luong"), given | {"global_step": np.array(400)})
+        load_variables(make("luong", attention_layer_size=8), given)
+    load_variables(make("luong"), given | {"global_step": np.array(400)})

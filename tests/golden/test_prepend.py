@@ -20,7 +20,7 @@ from t2t_torch.decode.beam import Hypotheses
 from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
@@ -51,7 +51,7 @@ def arrays(variant: str, file: str) -> dict[str, Tensor]:
 def load_model(variant: str, **hparams: Any) -> Transformer:
     sizes = RECORDS[variant]["problem_hparams"]["vocab_size"]
     text = Text(IntegerEncoder(sizes["targets"] - NUM_RESERVED))
-    made = transformer_hparams(RECORDS[variant]["hparams"])
+    made = convert_hparams("transformer", RECORDS[variant]["hparams"])
     model = Transformer(
         made.replace(encode_inputs="inputs" in sizes, **hparams),
         Features({"inputs": text}, {"targets": text}),

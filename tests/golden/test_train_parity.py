@@ -18,7 +18,7 @@ from torch import nn
 
 from t2t_torch import registry
 from t2t_torch.features import Features, Text
-from t2t_torch.interop import tensor2tensor
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables, transformer
 from t2t_torch.loss import total_loss
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.optim.gradient import GradientFinisher
@@ -49,7 +49,7 @@ def model_of(golden, hparams):
     space = problem["target_space_id"]
     features = Features({"inputs": text}, {"targets": text}, target_space_id=space)
     model = Transformer(hparams, features)
-    tensor2tensor.load_variables(model, INITIAL)
+    load_variables(model, INITIAL)
     return model.train()
 
 
@@ -61,11 +61,11 @@ def batch_of(step):
 def rows_of_variables(names):
     """tensor2tensor's variable -> (our parameter, its rows there): it keeps in several variables
     what we keep in one matrix."""
-    places = {name: tensor2tensor._place(name) for name in names}
+    places = {name: transformer._place(name) for name in names}
     rows, ends = {}, {}
     for name in sorted(places, key=lambda name: places[name][1]):
         ours = places[name][0][0]
-        height = tensor2tensor._as_ours(name, INITIAL[name]).shape[0]
+        height = transformer._as_ours(name, INITIAL[name]).shape[0]
         first = ends.get(ours, 0)
         rows[name] = ours, slice(first, first + height)
         ends[ours] = first + height
@@ -118,7 +118,7 @@ def train(golden, hparams, model, optimizer, finish, *, before_step=lambda: None
 def test_twenty_steps_are_those_of_tensor2tensor(run):
     golden = read(run)
     recorded = np.load(FOLDER / f"{run}.npz")
-    hparams = tensor2tensor.transformer_hparams(golden["hparams"])
+    hparams = convert_hparams("transformer", golden["hparams"])
     model = model_of(golden, hparams)
     before_step = lambda: None  # noqa: E731
     if run == "adafactor":  # its moments and scales are of whole variables: give it those
@@ -147,7 +147,7 @@ def test_twenty_steps_are_those_of_tensor2tensor(run):
     )
     final = {k.removeprefix("final/"): recorded[k] for k in recorded.files if "final/" in k}
     if final:
-        expected = tensor2tensor._weights(final)
+        expected = transformer.convert_weights(final)
         weights = model.state_dict()
         differences = torch.cat(
             [(weights[name] - value).abs().flatten() for name, value in expected.items()]

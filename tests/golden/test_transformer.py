@@ -19,7 +19,7 @@ from t2t_torch.decode.beam import Hypotheses
 from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import beam_search
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
@@ -52,7 +52,7 @@ def load_model(variant: str, **hparams: Any) -> Transformer:
     sizes = problem["vocab_size"]
     features = {name: Text(IntegerEncoder(size - NUM_RESERVED)) for name, size in sizes.items()}
     model = Transformer(
-        transformer_hparams(RECORDS[variant]["hparams"]).replace(**hparams),
+        convert_hparams("transformer", RECORDS[variant]["hparams"]).replace(**hparams),
         Features(
             inputs={name: features[name] for name in features if name == "inputs"},
             targets={"targets": features["targets"]},

@@ -20,7 +20,7 @@ from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.interop import ctranslate2 as interop
 from t2t_torch.interop.ctranslate2 import recipe
-from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.subword import SubwordEncoder
@@ -54,7 +54,7 @@ def golden(variant: str) -> Loaded:
     inputs = {name: text for name, text in texts.items() if name == "inputs"}
     space = record["problem_hparams"]["target_space_id"]
     features = Features(inputs, {"targets": texts["targets"]}, target_space_id=space)
-    hparams = transformer_hparams(record["hparams"])
+    hparams = convert_hparams("transformer", record["hparams"])
     model = Transformer(hparams, features).eval()
     load_variables(model, dict(np.load(GOLDEN / variant / "variables.npz")))
     return Loaded(model, registry.problem("tiny_algo"), features, RunInfo(TASK, 1))

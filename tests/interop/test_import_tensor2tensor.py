@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tensorflow_writer import entry, message, varint, write_index
 
 import t2t_torch as t2t
 from t2t_torch.bin import datagen, import_run, trainer
 from t2t_torch.bin import eval as evaluate
-from t2t_torch.data.tfrecord import masked_crc32c
 from t2t_torch.errors import CheckpointError
 from t2t_torch.interop.tensorflow_checkpoint import (
     TensorFlowCheckpoint,
@@ -236,47 +235,6 @@ def test_a_folder_with_files_is_never_written_to(old, tmp_path, capsys):
     run_import(old, tmp_path / "run", code=2)
     assert "has files" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
-
-
-# A writer of TensorFlow's checkpoints, for what the real ones do not have.
-
-
-def varint(number: int) -> bytes:
-    parts = []
-    while number > 0x7F:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
-
-
-def message(number: int, content: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(content)) + content
-
-
-def entry(dtype: int, shape: tuple[int, ...], offset: int, content: bytes) -> bytes:
-    sizes = b"".join(message(2, b"\x08" + varint(size)) for size in shape)
-    place = b"\x20" + varint(offset) + b"\x28" + varint(len(content))
-    checksum = b"\x35" + struct.pack("<I", masked_crc32c(content))
-    return b"\x08" + varint(dtype) + message(2, sizes) + place + checksum
-
-
-def block(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    content = b"".join(
-        varint(0) + varint(len(key)) + varint(len(value)) + key + value for key, value in pairs
-    )
-    content += struct.pack("<II", 0, 1)
-    return content + b"\0" + struct.pack("<I", masked_crc32c(content + b"\0"))
-
-
-def write_index(path: Path, entries: Mapping[bytes, bytes]) -> None:
-    pairs = block(sorted({b"": b"\x08\x01", **entries}.items()))
-    empty = block([])
-    handle = varint(0) + varint(len(pairs) - 5)
-    index = block([(b"\xff", handle)])
-    footer = varint(len(pairs)) + varint(len(empty) - 5)
-    footer += varint(len(pairs) + len(empty)) + varint(len(index) - 5)
-    magic = struct.pack("<Q", 0xDB4775248B80FB57)
-    path.write_bytes(pairs + empty + index + footer.ljust(40, b"\0") + magic)
 
 
 def test_slices_of_a_variable_and_narrow_types_are_read(tmp_path):

@@ -12,7 +12,7 @@ import torch
 
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.interop.tensor2tensor import load_variables, transformer_hparams
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
 
@@ -29,12 +29,13 @@ def variables() -> dict[str, Any]:
 def model(**hparams: Any) -> Transformer:
     text = Text(IntegerEncoder(101 - NUM_RESERVED))
     return Transformer(
-        transformer_hparams(VALUES | hparams), Features({"inputs": text}, {"targets": text})
+        convert_hparams("transformer", VALUES | hparams),
+        Features({"inputs": text}, {"targets": text}),
     )
 
 
 def test_hyperparameters_keep_their_names_and_values() -> None:
-    hparams = transformer_hparams(VALUES)
+    hparams = convert_hparams("transformer", VALUES)
     for name in type(hparams).model_fields:
         if name in VALUES and name != "loss":  # a name here, functions by target there
             assert getattr(hparams, name) == VALUES[name]
@@ -56,12 +57,12 @@ def test_hyperparameters_keep_their_names_and_values() -> None:
 )
 def test_hyperparameters_of_another_model_are_refused_by_name(name: str, value: Any) -> None:
     with pytest.raises(HParamsError, match=name):
-        transformer_hparams(VALUES | {name: value})
+        convert_hparams("transformer", VALUES | {name: value})
 
 
 def test_the_weights_that_prepending_sets_itself_are_no_other_model() -> None:
     given = {"prepend_mode": "prepend_inputs_full_attention", "weights_fn": {"targets": "its own"}}
-    assert transformer_hparams(VALUES | given).prepend_mode == given["prepend_mode"]
+    assert convert_hparams("transformer", VALUES | given).prepend_mode == given["prepend_mode"]
 
 
 def test_weights_are_transposed_joined_and_shared() -> None:

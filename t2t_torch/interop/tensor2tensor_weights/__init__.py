@@ -1,0 +1,146 @@
+"""Conversion of tensor2tensor's hyperparameters and variables, one file for each family of models.
+
+Variables have their TensorFlow names; they may come from a checkpoint or, for example, from an
+`.npz` file:
+
+    hparams = convert_hparams("transformer", json.load(open("hparams.json")))
+    model = Transformer(hparams, dataclasses.replace(features, target_space_id=3))
+    load_variables(model, dict(numpy.load("variables.npz")))
+
+A file of this package has two functions: `convert_hparams(model, values, variables)`, and
+`convert_weights(variables)`, which returns weights by our names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor, nn
+
+from t2t_torch import registry
+from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import HParams
+from t2t_torch.interop.importer import load_all
+
+Array = npt.NDArray[np.float32]
+
+FAMILIES = {
+    "transformer": "transformer",
+    "transformer_encoder": "transformer",
+    "lstm_seq2seq": "lstm",
+    "lstm_seq2seq_attention": "lstm",
+}
+"""Files of this package by the models of tensor2tensor that can be converted."""
+
+
+def _family(model: str) -> Any:
+    return importlib.import_module(f"{__name__}.{FAMILIES[model]}")
+
+
+def convert_hparams(
+    model: str, values: Mapping[str, Any], variables: Mapping[str, Array] | None = None
+) -> HParams:
+    """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
+
+    Hyperparameters that only affect its training infrastructure (shards, summaries, TPUs, the noise
+    shape of dropout ...) are dropped.
+
+    Args:
+      model: name of a model, one of `FAMILIES`.
+      values: values by tensor2tensor's names.
+      variables: variables of the model, which show what `values` do not determine, such as whether
+        a model with prepended inputs has an encoder.
+
+    Raises:
+      HParamsError: a value requires a model that differs from ours, or is out of bounds; all are
+        named.
+    """
+    hparams: HParams = _family(model).convert_hparams(model, values, variables or {})
+    return hparams.signed("tensor2tensor")
+
+
+def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Returns weights by our names.
+
+    Args:
+      model: name of a model, one of `FAMILIES`.
+      variables: arrays by TensorFlow's names; optimizer slots and counters are ignored.
+
+    Raises:
+      CheckpointError: variables are unknown.
+    """
+    weights: dict[str, Tensor] = _family(model).convert_weights(variables)
+    return weights
+
+
+def load_variables(model: nn.Module, variables: Mapping[str, Array]) -> None:
+    """Loads the trainable variables of a model of tensor2tensor.
+
+    Args:
+      model: our model with the same hyperparameters and vocabulary sizes.
+      variables: arrays by TensorFlow's names; optimizer slots and counters are ignored.
+
+    Raises:
+      CheckpointError: a variable is unknown to the model, a weight is missing, or a shape differs.
+    """
+    weights = convert_weights(str(model.name), variables)
+    expected = model.state_dict()
+    top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
+    shares = {top, bottom} <= expected.keys()
+    if shares and top not in weights and expected[top].data_ptr() == expected[bottom].data_ptr():
+        weights[top] = weights.get(bottom, expected[bottom])
+    if any(re.search(r"/shared/weights_\d+$", name) for name in variables):
+        weights = {  # a language model has no inputs
+            name: value
+            for name, value in weights.items()
+            if name in expected or name != "modalities.inputs.bottom.weight"
+        }
+    load_all(model, weights)
+
+
+def checked_hparams(
+    model: str, values: Mapping[str, Any], expected: Mapping[str, tuple[Any, ...]]
+) -> HParams:
+    """Returns the hyperparameters of a model, after checks.
+
+    Args:
+      model: name of our model.
+      values: values by tensor2tensor's names.
+      expected: by name, the values for which its model equals ours; these are not hyperparameters
+        of our model.
+
+    Raises:
+      HParamsError: a value is not one of the expected ones, or a name is unknown.
+    """
+    other = [
+        f"{name}={values[name]!r} (expected {allowed[0]!r})"
+        for name, allowed in expected.items()
+        if name in values and values[name] not in allowed
+    ]
+    if other:
+        raise HParamsError(
+            f"this tensor2tensor model computes what our {model} does not: " + ", ".join(other)
+        )
+    kind = registry.model(model).HParams
+    unknown = values.keys() - kind.model_fields.keys() - kind.unsupported - expected.keys()
+    if unknown:
+        raise HParamsError(
+            f"tensor2tensor's {model} has no hyperparameter {', '.join(sorted(unknown))}. "
+            "Expected the contents of an hparams.json of tensor2tensor 1.15."
+        )
+    kept = {k: v for k, v in values.items() if k in kind.model_fields and k not in expected}
+    if "pos" in kept and kept["pos"] is None:
+        kept["pos"] = "none"
+    return kind().replace(**kept)
+
+
+def is_training_state(name: str) -> bool:
+    """Returns True if a tensor2tensor variable belongs to the optimizer or counts steps."""
+    return name.startswith(("training/", "global_step", "losses_avg")) or bool(
+        re.search(r"/(Adam(_1)?|Momentum|[vm][rc]?|grad_acc)$", name)
+    )
