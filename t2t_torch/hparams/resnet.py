@@ -43,12 +43,11 @@ class ResnetHParams(ImageHParams):
     )
 
 
-@register_hparams("resnet_50")
 @register_hparams
 def resnet_base() -> ResnetHParams:
     """ResNet-50 with tensor2tensor's values, for ImageNet in batches of 8 x 128.
 
-    tensor2tensor, models/resnet.py, resnet_base and resnet_50: 120,000 steps.
+    tensor2tensor, models/resnet.py, resnet_50: 120,000 steps.
     """
     return ResnetHParams().replace(
         initializer="normal_unit_scaling",
@@ -64,6 +63,12 @@ def resnet_base() -> ResnetHParams:
         batch_size=128,
         image_standardization="imagenet",
     )
+
+
+@register_hparams
+def resnet_50() -> ResnetHParams:
+    """ResNet-50, the same as `resnet_base`."""
+    return resnet_base()
 
 
 @register_hparams

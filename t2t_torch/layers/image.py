@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Image
 
 # As torchvision and tensor2tensor (data_generators/imagenet.py) have them, times 255.
 _IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
@@ -42,6 +43,17 @@ def standardize(pixels: Tensor, kind: str) -> Tensor:
     mean = x.mean(axes, keepdim=True)
     deviation = (x - mean).square().mean(axes, keepdim=True).sqrt()
     return (x - mean) / deviation.clamp(min=count**-0.5)
+
+
+def only_image(model: str, features: Features) -> Image:
+    """Returns the picture that a model reads; HParamsError if there are several inputs."""
+    image, *others = features.inputs.values()
+    if others or not isinstance(image, Image):
+        raise HParamsError(
+            f"model {model!r} reads one picture; this problem has the inputs "
+            f"{', '.join(features.inputs)}."
+        )
+    return image
 
 
 class Pixels(nn.Module):

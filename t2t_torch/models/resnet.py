@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Image, MultiLabel, Real, SoftLabel
 from t2t_torch.hparams.resnet import ResnetHParams
-from t2t_torch.layers.image import batch_norm, pad_same, scale_fan_in
+from t2t_torch.layers.image import batch_norm, only_image, pad_same, scale_fan_in
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
@@ -140,13 +140,13 @@ class Resnet(T2TModel):
     texts = (0, 0)
 
     def __init__(self, hparams: ResnetHParams, features: Features) -> None:
-        _check(hparams, features)
+        _check(hparams)
         super().__init__(hparams, features)
-        (image,) = features.inputs.values()
+        image = only_image(self.name, features)
         stride = 1 if hparams.is_cifar else 2
         channels, *filters = hparams.filter_sizes
         kernel = hparams.initial_kernel_size
-        self.first = Convolution(_channels(image), channels, kernel, stride)
+        self.first = Convolution(image.channels, channels, kernel, stride)
         self.first_norm = Norm(channels)
         self.groups = nn.ModuleList()
         ratios = hparams.bottleneck_ratios
@@ -201,11 +201,7 @@ class Resnet(T2TModel):
         return dict.fromkeys(self.features.targets, hidden)
 
 
-def _channels(image: Any) -> int:
-    return int(image.channels)
-
-
-def _check(hparams: ResnetHParams, features: Features) -> None:
+def _check(hparams: ResnetHParams) -> None:
     groups = len(hparams.layer_sizes)
     if not groups or min((*hparams.layer_sizes, *hparams.filter_sizes)) < 1:
         raise HParamsError(
@@ -221,7 +217,3 @@ def _check(hparams: ResnetHParams, features: Features) -> None:
                 f"{name}={getattr(hparams, name)}: layer_sizes has {groups} groups, which need "
                 f"{count} numbers."
             )
-    if len(features.inputs) != 1:
-        raise HParamsError(
-            f"model 'resnet' reads one picture; the problem has {', '.join(features.inputs)}."
-        )

@@ -16,7 +16,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Image, MultiLabel, Real, SoftLabel
 from t2t_torch.hparams.shake_shake import ShakeShakeHParams
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.image import batch_norm, pad_same
+from t2t_torch.layers.image import batch_norm, only_image, pad_same
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
@@ -163,13 +163,8 @@ class ShakeShake(T2TModel):
                 "multiple of 16, such as 32."
             )
         super().__init__(hparams, features)
-        if len(features.inputs) != 1:
-            raise HParamsError(
-                f"model 'shake_shake' reads one picture; the problem has "
-                f"{', '.join(features.inputs)}."
-            )
-        (image,) = (its.shape for its in features.inputs.values())
-        self.init_conv = nn.Conv2d(int(image[2] or 0), 16, 3, padding=1)
+        channels = only_image(self.name, features).channels
+        self.init_conv = nn.Conv2d(channels, 16, 3, padding=1)
         self.init_bn = _norm(16)
         count = (hparams.num_hidden_layers - 2) // 6
         blocks: list[nn.Module] = []
