@@ -143,7 +143,7 @@ class Resnet(T2TModel):
         _check(hparams)
         super().__init__(hparams, features)
         image = only_image(self.name, features)
-        stride = 1 if hparams.is_cifar else 2
+        stride = hparams.initial_stride or (1 if hparams.is_cifar else 2)
         channels, *filters = hparams.filter_sizes
         kernel = hparams.initial_kernel_size
         self.first = Convolution(image.channels, channels, kernel, stride)

@@ -45,7 +45,7 @@ class Image2ClassProblem(Problem):
     class_labels: ClassVar[tuple[str, ...]] = ()
     encoded: ClassVar[bool] = False
     augmentation: ClassVar[Sequence[str]] = ()
-    metrics = ("accuracy", "neg_log_perplexity")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=resnet --hparams_set=resnet_cifar_15 --train_steps=5000"
     setting_names = ("height", "width", "channels", "class_labels")
     optional_setting_names = ("encoded",)

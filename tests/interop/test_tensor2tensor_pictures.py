@@ -77,7 +77,8 @@ def test_the_numbers_of_layers_tell_the_blocks_of_a_resnet(
     hparams = registry.hparams("resnet_50").replace(
         block_fn=kind, layer_sizes=blocks, filter_sizes=(4, 4, 8)
     )
-    model = registry.model("resnet")(hparams, Features({"inputs": Image(8, 8)}, {"targets": ClassLabel(LABELS)}))  # fmt: skip
+    features = Features({"inputs": Image(8, 8)}, {"targets": ClassLabel(LABELS)})
+    model = registry.model("resnet")(hparams, features)
     of_block = {"residual": [3, 3], "bottleneck": [1, 3, 1]}[kind]
     sides = [7]
     for count in blocks:
@@ -90,7 +91,7 @@ def test_the_numbers_of_layers_tell_the_blocks_of_a_resnet(
 
 
 def test_a_run_on_cifar10_is_imported_and_predicts(tmp_path: Path) -> None:
-    values, variables, evaluated = golden("resnet_cifar")
+    values, variables, _ = golden("resnet_cifar")
     run = tmp_path / "run"
     run.mkdir()
     write_checkpoint(run / "model.ckpt-7", {**variables, "global_step": np.array(7, np.int64)})
