@@ -439,6 +439,12 @@ class DataHParams(SamplingHParams):
         "Training examples share rows of max_length tokens; attention does not cross from one to "
         "another.",
     )
+    image_augmentation: tuple[str, ...] = hp(
+        (),
+        "Random changes of training pictures, in this order: crop:4 (pixels of padding), flip, "
+        "shift:0.1 (part of a side), cutout:16 (side in pixels), rand_augment:2:9 (operations, "
+        "strength), resized_crop:0.08 (least part of the area).  Empty: the problem's; none: none.",
+    )
     pad_batch: bool = hp(
         False, "Pads every batch to its bucket's boundary: a compiled model sees few shapes."
     )
@@ -494,6 +500,12 @@ class RegularizationHParams(Params):
     r_drop_alpha: float = hp(
         0.0,
         "Factor on the divergence of two passes with different dropout (R-Drop).  0: one pass.",
+        low=0,
+    )
+    mixup_alpha: float = hp(
+        0.0,
+        "Training pictures are mixed in pairs, and their losses: with weights w and 1 - w, where w "
+        "is drawn from Beta(alpha, alpha) for each batch.  0: none.",
         low=0,
     )
     clip_grad_norm: float = hp(

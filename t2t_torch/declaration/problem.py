@@ -29,6 +29,7 @@ from t2t_torch.declaration.schema import (
     nearest,
 )
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features.image_augmentation import parse
 from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
@@ -167,6 +168,15 @@ def _is_tokenizer(value: Any) -> tuple[bool, str]:
     return True, ""
 
 
+def _is_augmentation(value: Any) -> tuple[bool, str]:
+    """Returns whether a value is a list of changes of pictures, and the expected value."""
+    try:
+        parse([str(name) for name in value], (1, 1))
+    except (TypeError, UsageError) as error:
+        return False, f'a list such as ["crop:4", "flip"] ({error})'
+    return isinstance(value, list), 'a list such as ["crop:4", "flip"]'
+
+
 def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
@@ -178,13 +188,18 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
             good, expected = isinstance(value, str) and bool(value), "a word"
         elif name == "tokenizer":
             good, expected = _is_tokenizer(value)
+        elif name == "augmentation":
+            good, expected = _is_augmentation(value)
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
             good = whole and lowest <= value <= LARGEST
             expected = f"a whole number from {lowest} to {LARGEST:,}"
         if not good:
             raise mistake(path, f"settings.{name}", f"{expected} was expected, not {value!r}.")
-    return dict(declaration.settings)
+    settings = dict(declaration.settings)
+    if declaration.kind == "image2class" and declaration.options.get("encoded"):
+        settings["encoded"] = True
+    return settings
 
 
 def _vocabulary(declaration: Declaration) -> dict[str, Any]:

@@ -471,10 +471,10 @@ KINDS: Mapping[str, Kind] = {
         (*_VOCABULARY, "max_turns"),
     ),
     "image2class": Kind(
-        "t2t_torch.problem_types.classification:Image2ClassProblem",
+        "t2t_torch.problem_types.images:Image2ClassProblem",
         {"inputs": Value.IMAGE, "targets": Value.LABEL},
         _INPUTS,
-        ("height", "width", "channels"),
+        ("height", "width", "channels", "augmentation"),
     ),
     "questioncontext2text": Kind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",

@@ -17,7 +17,7 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
-from t2t_torch.pipeline.plan import Batching, overridden
+from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import LengthLimits, measured
 from t2t_torch.pipeline.streams import EvalStreams
 from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
@@ -64,7 +64,7 @@ class ProblemData:
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
-            if overridden(problem):
+            if problem.preprocessing(hparams) is not None:
                 raise DataError(
                     f"{type(problem).__qualname__}.preprocess_example is never called: a mixture "
                     "has no examples of its own. Override it in the problems that it mixes."

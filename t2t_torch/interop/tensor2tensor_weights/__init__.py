@@ -34,6 +34,10 @@ FAMILIES = {
     "transformer_encoder": "transformer",
     "lstm_seq2seq": "lstm",
     "lstm_seq2seq_attention": "lstm",
+    "basic_fc_relu": "pictures",
+    "imagetransformer": "pictures",
+    "resnet": "pictures",
+    "shake_shake": "pictures",
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
 
