@@ -71,6 +71,26 @@ class TextConvolution(nn.Module):
         return torch.cat(found, 1)
 
 
+class SeparableConvolution(nn.Module):
+    """Convolution of each unit over time, then a linear map of the units.
+
+    Args:
+      input_size: E.
+      output_size: F.
+      kernel: K positions that are seen.
+    """
+
+    def __init__(self, input_size: int, output_size: int, kernel: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv1d(input_size, input_size, kernel, groups=input_size, bias=False)
+        self.pointwise = nn.Linear(input_size, output_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T + K - 1, E] -> [B, T, F]."""
+        found: Tensor = self.pointwise(self.depthwise(x.transpose(1, 2)).transpose(1, 2))
+        return found
+
+
 # Convolutions over the words before, after and around each word.
 #
 # Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language

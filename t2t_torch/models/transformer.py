@@ -7,7 +7,7 @@ converted weights give identical logits (`interop/tensor2tensor.py`).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -221,11 +221,18 @@ class Transformer(T2TModel):
 
     HParams = TransformerHParams
     reads_packed = True
+    prepends: ClassVar[bool] = True
+    """True if the decoder may read the inputs before the targets."""
     hparams: TransformerHParams
 
     def __init__(self, hparams: TransformerHParams, features: Features) -> None:
         super().__init__(hparams, features)
         hparams.check_prepending(features)
+        if not self.prepends and hparams.prepend_mode != "none":
+            raise HParamsError(
+                f"prepend_mode={hparams.prepend_mode}: the decoder of {self.name} reads no inputs. "
+                "Set --hparams=prepend_mode=none."
+            )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.has_encoder = features.has_inputs and hparams.encode_inputs
         if features.has_inputs and not self.has_encoder:
@@ -237,17 +244,23 @@ class Transformer(T2TModel):
             positions = Positions(hparams, hparams.max_source_positions)
             self.join = JoinInputs(features, hparams.hidden_size, positions)
             self.encoder = nn.ModuleList(
-                EncoderLayer(hparams, hparams.furthest)
+                self._encoder_layer()
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
             self.encoder_output = Preprocess(hparams)
         self.decoder = nn.ModuleList(
-            DecoderLayer(hparams, has_memory=self.has_encoder)
+            self._decoder_layer()
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
         self.positions = Positions(hparams, hparams.max_target_positions)
         self.decoder_output = Preprocess(hparams)
         initialize(self, hparams)
+
+    def _encoder_layer(self) -> nn.Module:
+        return EncoderLayer(self.hparams, self.hparams.furthest)
+
+    def _decoder_layer(self) -> nn.Module:
+        return DecoderLayer(self.hparams, has_memory=self.has_encoder)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
@@ -382,7 +395,7 @@ class Transformer(T2TModel):
         memory_mask = None
         if self.has_encoder:
             memory, there = self._encode(self.bottom(inputs))
-            memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
+            memories = self._remember(memory)
             memory_mask = attend_to(there)
         ids = batch[next(iter(self.features.inputs))]
         if self.hparams.prepend_mode != "none":
@@ -411,6 +424,10 @@ class Transformer(T2TModel):
             x, (keys, values) = layer.read(x, mask, memory, memory_mask)
             prefixes.append(Prefix(keys.contiguous(), values.contiguous(), there))
         return prefixes
+
+    def _remember(self, memory: Tensor) -> list[Memory]:
+        """Returns keys and values of the encoder's output [B, S, H] for each layer."""
+        return [layer.memory_attention.remember(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [layer.attention.cache(rows) for layer in self.decoder]

@@ -51,13 +51,9 @@ class UniversalTransformer(Transformer):
 
     HParams = UniversalTransformerHParams
     hparams: UniversalTransformerHParams
+    prepends = False
 
     def __init__(self, hparams: UniversalTransformerHParams, features: Features) -> None:
-        if hparams.prepend_mode != "none":
-            raise HParamsError(
-                f"prepend_mode={hparams.prepend_mode}: a {self.name} has an encoder for its "
-                "inputs. Set --hparams=prepend_mode=none."
-            )
         layers = hparams.num_inrecurrence_layers
         block = hparams.replace(num_encoder_layers=layers, num_decoder_layers=layers)
         if hparams.add_position_timing_signal and hparams.pos == "timing":

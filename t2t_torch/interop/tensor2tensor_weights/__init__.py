@@ -34,6 +34,7 @@ FAMILIES = {
     "transformer_encoder": "transformer",
     "transformer_regressor": "transformer",
     "transformer_scorer": "transformer",
+    "evolved_transformer": "evolved",
     "attention_lm": "attention_lm",
     "attention_lm_moe": "attention_lm",
     "lstm_seq2seq": "lstm",
@@ -44,6 +45,10 @@ FAMILIES = {
     "lstm_seq2seq_attention_bidirectional_encoder": "lstm",
     "universal_transformer": "universal",
     "universal_transformer_encoder": "universal",
+    "basic_fc_relu": "pictures",
+    "imagetransformer": "pictures",
+    "resnet": "pictures",
+    "shake_shake": "pictures",
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
 
