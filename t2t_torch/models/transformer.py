@@ -23,6 +23,7 @@ from t2t_torch.layers.attention import (
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.mixture_of_experts import mark_data
 from t2t_torch.layers.pooling import (
     at_targets,
     attend_to,
@@ -37,12 +38,12 @@ from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
     EncoderLayer,
-    FeedForward,
     Joined,
     JoinInputs,
     Positions,
     Postprocess,
     Preprocess,
+    feed_forward,
     self_attention,
 )
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
@@ -76,7 +77,7 @@ class DecoderLayer(nn.Module):
             )
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(hparams)
+        self.feed_forward = feed_forward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(
@@ -322,6 +323,7 @@ class Transformer(T2TModel):
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
         x = shift_right(targets.embedded, self._start, targets.positions)
         x = self.dropout(self.positions(x, targets.positions))
+        mark_data(self.decoder, targets.mask)
         x = self._run_decoder(x, targets, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
@@ -368,6 +370,7 @@ class Transformer(T2TModel):
         segments = self.join.segments(features)
         if segments is not None:
             mask = same_segment(segments, segments)
+        mark_data(self.encoder, joined.mask)
         return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
+from t2t_torch.layers.mixture_of_experts import mark_data
 from t2t_torch.layers.pooling import causal, same_segment, shift_right
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.model import Hidden, ModelInputs
@@ -46,6 +47,7 @@ class TransformerLm(Transformer):
             first = self.embed("targets", before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
         x = self.dropout(self.positions(x, positions))
+        mark_data(self.decoder, features["targets"].mask)
         for layer in self.decoder:
             x = layer(x, mask, None, None)
         hidden = self.decoder_output(x)

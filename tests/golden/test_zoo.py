@@ -24,6 +24,8 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers import pooling
+from t2t_torch.layers.mixture_of_experts import MixtureOfExperts
+from t2t_torch.models import transformer
 from t2t_torch.models.lstm_seq2seq_attention import LSTMSeq2seqAttention
 from t2t_torch.models.text_cnn import TextCnn
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
@@ -178,6 +180,18 @@ def test_the_loss_of_steps_is_that_of_tensor2tensor(name: str) -> None:
     sides = (model.encoder_recurrence, model.decoder_recurrence)
     found = sum(side.ponder.mean() for side in sides)  # padding has steps, too
     torch.testing.assert_close(0.01 * found, golden["losses/act_loss"], **SCORES)
+
+
+def test_the_loss_of_gates_is_that_of_tensor2tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MixtureOfExperts, "_drawn", lambda self, like: torch.zeros_like(like))
+    variant = VARIANT["transformer_moe_ffn_topk"]
+    golden = variant.arrays("eval")
+    rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout")
+    model = variant.model(**dict.fromkeys(rates, 0.0)).train()
+    batch = batch_of(golden)
+    monkeypatch.setattr(transformer, "mark_data", lambda layers, there: None)  # padding counts
+    hidden = model.body(model.bottom(batch))["targets"]
+    torch.testing.assert_close(hidden.penalty.mean(), golden["losses/extra_loss"], **SCORES)
 
 
 def through_eos(ids: Tensor) -> list[int]:
