@@ -21,7 +21,12 @@ from t2t_torch.layers.attention import CrossAttention, KeyValueCache
 from t2t_torch.layers.convolution import SeparableConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.transformer_layer import Joined, Postprocess, Preprocess, self_attention
-from t2t_torch.models.transformer import Memory, Transformer, TransformerState
+from t2t_torch.models.transformer import (
+    Memory,
+    Transformer,
+    TransformerState,
+    with_relative_keys,
+)
 from t2t_torch.registry import register_model
 
 _FIRST, _FINAL = 10, 6  # earlier positions that the decoder's convolutions see
@@ -66,7 +71,7 @@ class EncoderLayer(_Sublayers):
         self.conv_between = self._before(wide)
         self.conv_final = SeparableConvolution(wide, half, 9)
         self.attention_before, self.attention_after = self._before(), self._after()
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.dense_before, self.dense_after = self._before(), self._after()
         self.dense_inner, self.dense_outer = nn.Linear(size, wide), nn.Linear(wide, size)
 
@@ -109,7 +114,10 @@ class DecoderLayer(_Sublayers):
         size, wide, half = self.size, 2 * self.size, self.size // 2
         heads = max(min(2 * hparams.num_heads, _MOST_HEADS), hparams.num_heads)
         self.first_before = self._before()
-        self.first_attention = self_attention(hparams.replace(num_heads=heads), hparams.furthest)
+        doubled = hparams.replace(num_heads=heads)
+        self.first_attention = with_relative_keys(
+            self_attention(doubled, hparams.furthest), doubled
+        )
         self.has_memory = has_memory
         if has_memory:
             self.first_memory, self.second_memory = (
@@ -127,7 +135,7 @@ class DecoderLayer(_Sublayers):
         self.conv_between = self._before(wide)
         self.conv_final = SeparableConvolution(wide, size, _FINAL + 1)
         self.attention_before, self.attention_after = self._before(), self._after()
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.dense_before, self.dense_after = self._before(), self._after()
         self.dense_inner, self.dense_outer = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
         self.dense_between = self._before(4 * size)
@@ -284,7 +292,7 @@ class EvolvedTransformer(Transformer):
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [
-            attention.cache(rows)  # type: ignore[operator, union-attr]
+            self._cache(attention, rows)
             for layer in self.decoder
             for attention in (layer.first_attention, layer.attention)
         ]

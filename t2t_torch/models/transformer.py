@@ -20,6 +20,8 @@ from t2t_torch.layers.attention import (
     CrossAttention,
     KeyValueCache,
     Prefix,
+    RelativeKeys,
+    SelfAttention,
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -29,6 +31,9 @@ from t2t_torch.layers.pooling import (
     attend_to,
     causal,
     full_over_inputs,
+    local_around,
+    local_causal,
+    never_empty,
     padding_mask,
     prepend,
     same_segment,
@@ -53,6 +58,14 @@ from t2t_torch.text.encoder import PAD
 Memory = tuple[Tensor, Tensor]
 
 
+def with_relative_keys(attention: SelfAttention, hparams: TransformerHParams) -> SelfAttention:
+    """Adds the vectors of `self_attention_type=dot_product_relative_v2` to an attention."""
+    if hparams.self_attention_type == "dot_product_relative_v2":
+        size = hparams.hidden_size // attention.num_heads
+        attention.relative = RelativeKeys(attention.num_heads, size, hparams.max_relative_position)
+    return attention
+
+
 class DecoderLayer(nn.Module):
     """Decoder layer: causal self-attention, encoder-decoder attention, feed-forward network.
 
@@ -64,7 +77,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
@@ -258,7 +271,9 @@ class Transformer(T2TModel):
         initialize(self, hparams)
 
     def _encoder_layer(self) -> nn.Module:
-        return EncoderLayer(self.hparams, self.hparams.furthest)
+        layer = EncoderLayer(self.hparams, self.hparams.furthest)
+        with_relative_keys(layer.attention, self.hparams)
+        return layer
 
     def _decoder_layer(self) -> nn.Module:
         return DecoderLayer(self.hparams, has_memory=self.has_encoder)
@@ -267,10 +282,8 @@ class Transformer(T2TModel):
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         if self.hparams.prepend_mode != "none":
             return self._after_inputs(features)
-        memory = memory_mask = mask = None
-        segments = features["targets"].segments
-        if segments is not None:
-            mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
+        memory = memory_mask = None
+        segments, mask = features["targets"].segments, self._target_mask(features["targets"])
         if self.has_encoder:
             memory, there = self._encode(features)  # [B, S, H], [B, S]
             memory_mask = attend_to(there)
@@ -280,6 +293,21 @@ class Transformer(T2TModel):
         targets = features["targets"]
         hidden = self._decode(targets, mask, memory, memory_mask)
         return {"targets": Hidden(hidden, penalty=take_penalties(self))}
+
+    def _target_mask(self, targets: ModelInput) -> Tensor | None:
+        """Returns the mask of the decoder, [B or 1, 1, T, T] bool; None: causal."""
+        segments, mask = targets.segments, None
+        width, device = targets.values.size(1), targets.values.device
+        if segments is not None:
+            mask = same_segment(segments, segments) & causal(width, device)
+        block = self.hparams.attention_loc_block_length
+        if self.hparams.is_local and (width > block or torch.compiler.is_exporting()):
+            positions = targets.positions
+            if positions is None:
+                positions = torch.arange(width, device=device)
+            local = local_causal(positions, block)
+            mask = local if mask is None else never_empty(mask & local)
+        return mask
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the output of `body` for targets that follow their inputs (`prepend_mode`)."""
@@ -370,8 +398,17 @@ class Transformer(T2TModel):
         segments = self.join.segments(features)
         if segments is not None:
             mask = same_segment(segments, segments)
+        if self.hparams.is_local:
+            mask = never_empty(mask & self._local_mask(joined.positions))
         mark_data(self.encoder, joined.mask)
         return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
+
+    def _local_mask(self, positions: Tensor) -> Tensor:
+        """Returns the mask of local attention in the encoder, [B or 1, 1, S, S] bool."""
+        block = self.hparams.attention_loc_block_length
+        if self.hparams.self_attention_type == "local_mask_right":
+            return local_causal(positions, block)
+        return local_around(positions, block, self.hparams.attention_loc_block_width)
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
         """Runs the layers of the encoder.
@@ -433,7 +470,12 @@ class Transformer(T2TModel):
         return [layer.memory_attention.remember(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
-        return [layer.attention.cache(rows) for layer in self.decoder]
+        return [self._cache(layer.attention, rows) for layer in self.decoder]
+
+    def _cache(self, attention: Any, rows: int) -> KeyValueCache:
+        block = self.hparams.attention_loc_block_length if self.hparams.is_local else 0
+        cache: KeyValueCache = dataclasses.replace(attention.cache(rows), block=block)
+        return cache
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Runs a decoding step; see `T2TModel.step`."""

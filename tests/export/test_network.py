@@ -31,16 +31,14 @@ OTHERS = {
     "pair_classifier": 0,
     "pairwise_ranker": -1,
     "span_qa": 0,
+    "lstm_encoder": 0,
     "text_cnn": 0,
     "transformer_regressor": 0,
     "universal_transformer_encoder": 0,
 }
 """As `LABELLING`: what of these is new beside those takes time alone."""
 
-REFUSED = {
-    "lstm_encoder": r"LSTMEncoder cannot be exported: .*data-dependent",
-    "seqnn": r"Seqnn cannot be exported: .*data-dependent",
-}
+REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
 """A model that labels and has no graph, and what is said of it."""
 
 WRITING = """

@@ -192,6 +192,8 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
     if match := re.fullmatch(r"local_moe/(.+)", name):
         gate = _EXPERTS.get(match[1])
         return gate and (f"{sublayer}.{gate}", 0)
+    if name.endswith("dot_product_self_attention_relative_v2/key_relative_embeddings"):
+        return f"{sublayer}.relative.table", 0
     if match := re.fullmatch(r"multihead_attention/(\w+)/kernel", name):
         ours = _PROJECTIONS.get((sublayer, match[1]))
         return ours and (f"{sublayer}.{ours[0]}.weight", ours[1])
