@@ -244,27 +244,6 @@ def _to_memory(attention: CrossAttention, x: Tensor, memory: Memory, mask: Tenso
     return found.view_as(x)
 
 
-@dataclasses.dataclass
-class EvolvedTransformerState(TransformerState):
-    """Decoding state of R rows, with two caches and two memories of each layer.
-
-    Attributes:
-      windows: of each layer.
-    """
-
-    windows: list[Windows] = dataclasses.field(default_factory=list)
-
-    def expand(self, hypotheses: int) -> EvolvedTransformerState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        windows = [[w.repeat_interleave(hypotheses, 0) for w in one] for one in self.windows]
-        return dataclasses.replace(super().expand(hypotheses), windows=windows)  # type: ignore[return-value]
-
-    def reorder(self, index: Tensor) -> EvolvedTransformerState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        windows = [[w.index_select(0, index) for w in one] for one in self.windows]
-        return dataclasses.replace(super().reorder(index), windows=windows)  # type: ignore[return-value]
-
-
 @register_model
 class EvolvedTransformer(Transformer):
     """Encoder and decoder of evolved layers; without inputs only the decoder."""
@@ -297,7 +276,7 @@ class EvolvedTransformer(Transformer):
             for attention in (layer.first_attention, layer.attention)
         ]
 
-    def encode(self, batch: dict[str, Tensor]) -> EvolvedTransformerState:
+    def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
         state = super().encode(batch)
         size, like = self.hparams.hidden_size, state.caches[0].keys
@@ -306,11 +285,9 @@ class EvolvedTransformer(Transformer):
             [like.new_zeros(rows, _FIRST, size), like.new_zeros(rows, _FINAL, 2 * size)]
             for _ in self.decoder
         ]
-        parts = {one.name: getattr(state, one.name) for one in dataclasses.fields(state)}
-        return EvolvedTransformerState(**parts, windows=windows)
+        return dataclasses.replace(state, windows=windows)
 
     def _run_step(self, x: Tensor, state: TransformerState, seen: list[Tensor] | None) -> Tensor:
-        assert isinstance(state, EvolvedTransformerState)
         for i, layer in enumerate(self.decoder):
             both = slice(2 * i, 2 * i + 2)
             memories = state.memories[both] or None

@@ -123,7 +123,7 @@ class DecoderLayer(nn.Module):
         x = self.attention_after(x, y)
         if memory is not None and memory_mask is not None:
             x = self._attend_to_memory(x, memory, memory_mask)
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x))), read
+        return self._feed_forward(x), read
 
     def step(
         self,
@@ -133,6 +133,7 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor | None,
         prefix: Prefix | None = None,
         seen: list[Tensor] | None = None,
+        windows: list[Tensor] | None = None,
     ) -> Tensor:
         """Runs a decoding step; appends one position to the cache.
 
@@ -143,6 +144,7 @@ class DecoderLayer(nn.Module):
           memory_mask: mask of the memory, [B, 1, 1, S] bool.
           prefix: keys and values before the cache, of the B sentences.
           seen: list to append the encoder-decoder attention weights to, [B, N, K, S].
+          windows: what convolutions see of earlier positions; replaced.
 
         Returns:
           [R, 1, H].
@@ -154,7 +156,13 @@ class DecoderLayer(nn.Module):
                 asking = self.memory_attention_before(by_sentence)
                 seen.append(self.memory_attention.attention_of(asking, memory, memory_mask))
             x = self._attend_to_memory(by_sentence, memory, memory_mask).view_as(x)
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
+        return self._feed_forward(x, windows)
+
+    def _feed_forward(self, x: Tensor, windows: list[Tensor] | None = None) -> Tensor:
+        """Runs the feed-forward sublayer; `windows` as in `step`.  [B, T, H]."""
+        before = self.feed_forward_before(x)
+        y = self.feed_forward(before, windows) if windows else self.feed_forward(before)
+        return self.feed_forward_after(x, y)
 
     def _attend_to_memory(self, x: Tensor, memory: Memory, memory_mask: Tensor) -> Tensor:
         y = self.memory_attention(self.memory_attention_before(x), memory, memory_mask)
@@ -174,6 +182,7 @@ class TransformerState:
       attended: mean attention weights of the heads of the last layer; see `Attending`.
       watches: True if steps record attention weights.
       is_first_given: True before the first id of a language model that does not predict it.
+      windows: of each layer with convolutions, what these see of earlier positions, [R, K, H] each.
     """
 
     caches: list[KeyValueCache]
@@ -184,6 +193,7 @@ class TransformerState:
     attended: Attended | None = None
     watches: bool = False
     is_first_given: bool = False
+    windows: list[list[Tensor]] = dataclasses.field(default_factory=list)
 
     @property
     def position(self) -> Tensor:
@@ -204,6 +214,7 @@ class TransformerState:
             self,
             caches=[cache.expand(hypotheses) for cache in self.caches],
             hypotheses=self.hypotheses * hypotheses,
+            windows=[[w.repeat_interleave(hypotheses, 0) for w in one] for one in self.windows],
         )
 
     def reorder(self, index: Tensor) -> TransformerState:
@@ -222,6 +233,7 @@ class TransformerState:
             memories=memories,
             memory_mask=memory_mask,
             prefixes=prefixes,
+            windows=[[w.index_select(0, index) for w in one] for one in self.windows],
         )
 
 
@@ -399,14 +411,15 @@ class Transformer(T2TModel):
         if segments is not None:
             mask = same_segment(segments, segments)
         if self.hparams.is_local:
-            mask = never_empty(mask & self._local_mask(joined.positions))
+            is_masked = self.hparams.self_attention_type == "local_mask_right"
+            mask = never_empty(mask & self._local_mask(joined.positions, is_masked=is_masked))
         mark_data(self.encoder, joined.mask)
         return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
 
-    def _local_mask(self, positions: Tensor) -> Tensor:
+    def _local_mask(self, positions: Tensor, *, is_masked: bool) -> Tensor:
         """Returns the mask of local attention in the encoder, [B or 1, 1, S, S] bool."""
         block = self.hparams.attention_loc_block_length
-        if self.hparams.self_attention_type == "local_mask_right":
+        if is_masked:
             return local_causal(positions, block)
         return local_around(positions, block, self.hparams.attention_loc_block_width)
 
@@ -510,5 +523,6 @@ class Transformer(T2TModel):
             memory = state.memories[i] if state.memories else None
             prefix = state.prefixes[i] if state.prefixes else None
             watch = seen if layer is self.decoder[-1] else None
-            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch)
+            windows = state.windows[i] if state.windows else None
+            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch, windows)
         return x

@@ -28,6 +28,7 @@ from t2t_torch.layers.mixture_of_experts import MixtureOfExperts
 from t2t_torch.models import transformer
 from t2t_torch.models.lstm_seq2seq_attention import LSTMSeq2seqAttention
 from t2t_torch.models.text_cnn import TextCnn
+from t2t_torch.models.transformer_moe import SeparableFeedForward, TransformerMoe
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 
 FOLDER = Path(__file__).parent / "zoo"
@@ -94,6 +95,7 @@ VARIANT = {name: Variant(name) for name in VARIANTS}
 LABELS = [name for name, one in VARIANT.items() if one.record["task"] in ("cls", "reg")]
 READ_PADDING = (
     "lstm_seq2seq_attention_bidirectional_encoder",
+    "transformer_moe",
     "universal_transformer_act_global",
 )
 TEXTS = [name for name in VARIANTS if name not in LABELS]
@@ -121,6 +123,13 @@ def reading_padding(model: Any, inputs: Tensor) -> Any:
 
     if isinstance(model, TextCnn):
         model.modality("inputs").mask = torch.ones_like
+        return model
+    if isinstance(model, TransformerMoe):
+        for layer in model.encoder:
+            if isinstance(part := layer.feed_forward, SeparableFeedForward):
+                part._padded = lambda number, x, windows, _, run=part._padded: run(
+                    number, x, windows, None
+                )
         return model
     if isinstance(model, LSTMSeq2seqAttention):
         remember = model.attention.remember

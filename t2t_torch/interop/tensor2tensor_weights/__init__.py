@@ -34,6 +34,7 @@ FAMILIES = {
     "transformer_encoder": "transformer",
     "transformer_regressor": "transformer",
     "transformer_scorer": "transformer",
+    "transformer_moe": "typed_layers",
     "evolved_transformer": "evolved",
     "attention_lm": "attention_lm",
     "attention_lm_moe": "attention_lm",
