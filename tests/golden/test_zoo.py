@@ -130,6 +130,13 @@ def reading_padding(model: Any, inputs: Tensor) -> Any:
                 part._padded = lambda number, x, windows, _, run=part._padded: run(
                     number, x, windows, None
                 )
+                places = torch.arange(
+                    inputs.size(1)
+                )  # of a layer whose attention has no other mask
+                layer.attention.forward = functools.partial(
+                    layer.attention.forward, mask=model._local_mask(places, is_masked=True)
+                )
+                layer.attention.forward = lambda x, _, run=layer.attention.forward: run(x)
         return model
     if isinstance(model, LSTMSeq2seqAttention):
         remember = model.attention.remember
