@@ -55,6 +55,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.loss import total_loss
 from t2t_torch.model import T2TModel
 from t2t_torch.optim.parameter_groups import parameter_groups
@@ -364,7 +365,8 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
       CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
         ten are named.
     """
-    own = model.state_dict()
+    state = model.state_dict()
+    own = {name: tensor for name, tensor in state.items() if not is_memory(name)}
     faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
     for name, here in own.items():
         if name not in weights:
@@ -378,7 +380,7 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             + "\n  ".join(faults[:_SHOWN])
             + "\nMake the model from the run's own hyperparameters and vocabularies."
         )
-    model.load_state_dict(weights)
+    model.load_state_dict({**state, **weights})
 
 
 def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -584,6 +584,22 @@ class SelfAttention(nn.Module):
         mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
         return self.output(join_heads(mixed)), (k, v)
 
+    def after(self, x: Tensor, remembered: Tensor, mask: Tensor) -> Tensor:
+        """Attends from the positions of `x` to these and to earlier ones.
+
+        Args:
+          x: [B, T, H].
+          remembered: inputs of M earlier positions, [B, M, H].
+          mask: [B, 1, T, M + T] bool.
+
+        Returns:
+          [B, T, H].
+        """
+        q, k, v = self._project(torch.cat([remembered, x], 1))
+        k, v = self._repeated(k, 1), self._repeated(v, 1)
+        q = q[:, :, remembered.size(1) :]
+        return self.output(join_heads(self.weights(q, k, v, mask, relative=self.relative)))
+
     def cache(self, rows: int) -> KeyValueCache:
         """Returns an empty cache of R rows."""
         weight = self.query_key_value.weight

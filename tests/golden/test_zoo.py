@@ -98,7 +98,7 @@ READ_PADDING = (
     "transformer_moe",
     "universal_transformer_act_global",
 )
-TEXTS = [name for name in VARIANTS if name not in LABELS]
+TEXTS = [name for name in VARIANTS if name not in (*LABELS, "transformer_memory")]
 SCORED = [
     ("transformer_scorer", "score"),
     # Its search excludes hypotheses after an id 0, where its LSTM ends a text.
@@ -196,6 +196,26 @@ def test_the_loss_of_steps_is_that_of_tensor2tensor(name: str) -> None:
     sides = (model.encoder_recurrence, model.decoder_recurrence)
     found = sum(side.ponder.mean() for side in sides)  # padding has steps, too
     torch.testing.assert_close(0.01 * found, golden["losses/act_loss"], **SCORES)
+
+
+def test_chunks_continue_as_tensor2tensor_intends() -> None:
+    variant = VARIANT["transformer_memory"]
+    golden, model = variant.arrays("eval"), variant.model()
+    length = model.hparams.stream_length
+    found = []
+    for block, targets in enumerate(golden["in_targets"].split(length, 1)):
+        rows = torch.arange(len(targets))
+        batch = {
+            "targets": targets,
+            "targets_before": torch.zeros_like(rows),  # each chunk starts with a vector of zeros
+            "targets_stream": rows,
+            "targets_block": torch.full_like(rows, block),
+        }
+        with torch.no_grad():
+            found.append(model(batch).logits["targets"])
+    real = golden["in_targets"] != 0
+    expected = golden["logits_intended_recomputed"]
+    torch.testing.assert_close(torch.cat(found, 1)[real], expected[real], **SCORES)
 
 
 def test_the_loss_of_gates_is_that_of_tensor2tensor(monkeypatch: pytest.MonkeyPatch) -> None:
