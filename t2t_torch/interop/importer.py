@@ -60,6 +60,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.loss import total_loss
 from t2t_torch.model import T2TModel
 from t2t_torch.optim.parameter_groups import parameter_groups
@@ -468,8 +469,9 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
       CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
         ten are named.
     """
-    check_shapes(model.state_dict(), weights)
-    model.load_state_dict(weights)
+    state = model.state_dict()
+    check_shapes(state, weights)
+    model.load_state_dict({**state, **weights})  # the memory of a model is not imported
 
 
 def check_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
@@ -482,6 +484,7 @@ def check_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> No
     Raises:
       CheckpointError: see `load_all`.
     """
+    own = {name: tensor for name, tensor in own.items() if not is_memory(name)}
     faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
     for name, here in own.items():
         if name not in weights:
