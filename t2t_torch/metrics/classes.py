@@ -276,9 +276,9 @@ class LabelAccuracy(Metric):
         return quotient(sums.view(-1, 2).sum(0))
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
-        """Returns the share of each task that has labels."""
+        """Returns the share of each task that has labels, 0 if none occurs."""
         pairs = zip(self._labels, sums.view(-1, 2), strict=False)
-        return {f"{name}/{task}": quotient(pair) for task, pair in pairs if pair[1]}
+        return {f"{name}/{task}": quotient(pair) for task, pair in pairs}
 
 
 class _PerLabel(_ByClass):
