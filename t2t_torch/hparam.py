@@ -93,11 +93,11 @@ class MultiProblemHParams(Params):
         "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1.",
     )
 
-    multiproblem_mixing_schedule: Literal["", "constant", "exponential", "pretrain"] = hp(
-        "",
-        "Mixing of the first problem with the others, after tensor2tensor.  constant: in fixed "
-        "proportions; exponential: the others grow exponentially; pretrain: first the first one "
-        "alone, then the others alone.  Empty: by mixing_schedule.",
+    multiproblem_mixing_schedule: Literal["constant", "exponential", "pretrain"] = hp(
+        "constant",
+        "Mixing of the first problem with the others.  constant: in fixed proportions; "
+        "exponential: the others grow exponentially; pretrain: first the first one alone, then "
+        "the others alone.  Read if it or one of the three below is not at its default.",
     )
     multiproblem_schedule_threshold: float = hp(
         0.5,

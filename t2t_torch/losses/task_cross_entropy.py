@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import HParamsError
 from t2t_torch.features import Text
 from t2t_torch.hparam import HParams
 from t2t_torch.losses.cross_entropy import CrossEntropy
@@ -19,7 +18,7 @@ class TaskCrossEntropy(CrossEntropy):
     """Cross entropy in which, in TRAIN, each example of a `TaskMixtureProblem` has the weight 1.
 
     What follows the id of the task has `multiproblem_label_weight` of it, the inputs and that id
-    have the rest; without inputs all positions have the same weight.  tensor2tensor's
+    have the rest; without inputs, or an id, all positions have the same weight.  tensor2tensor's
     `multiproblem_reweight_label_loss` takes these means over a batch; here they are of an example,
     so that no example depends on others.
     """
@@ -29,14 +28,9 @@ class TaskCrossEntropy(CrossEntropy):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        ids = getattr(feature.encoder, "task_ids", None)
-        if not ids:
-            raise HParamsError(
-                "loss=task_cross_entropy is of texts with ids of tasks, those of a "
-                "TaskMixtureProblem. Leave it out: the default is cross_entropy."
-            )
         self.reads = ("label_smoothing", "multiproblem_label_weight")
-        self._tasks = min(ids.values()), max(ids.values())
+        ids = getattr(feature.encoder, "task_ids", {}).values()
+        self._tasks = min(ids, default=0), max(ids, default=-1)
         self._weight = hparams.multiproblem_label_weight
 
     @property

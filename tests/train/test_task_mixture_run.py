@@ -84,7 +84,7 @@ def test_settings_of_tensor2tensors_mixing_choose_the_batches(make_tasks):
 
 def test_bad_settings_of_mixing_are_named(make_tasks):
     with pytest.raises(HParamsError, match="are both set"):
-        make_tasks("multiproblem_mixing_schedule=constant,mixing_schedule=1 1")
+        make_tasks("multiproblem_mixing_schedule=pretrain,mixing_schedule=1 1")
     with pytest.raises(DataError, match="3 shares for 2 problems"):
         make_tasks("multiproblem_per_task_threshold=[1,3,4]")
 
