@@ -46,7 +46,7 @@ class Image2ClassProblem(Problem):
     encoded: ClassVar[bool] = False
     augmentation: ClassVar[Sequence[str]] = ()
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
-    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_15 --train_steps=5000"
+    suggested_flags = "--model=resnet --hparams_set=resnet_mnist --train_steps=5000"
     setting_names = ("height", "width", "channels", "class_labels")
     optional_setting_names = ("encoded",)
 

@@ -91,6 +91,7 @@ class CifarProblem(Image2ClassProblem):
     held_out: ClassVar[int] = 0
     resized_to: ClassVar[int] = 0
     augmentation: ClassVar[Sequence[str]] = ("crop:4", "flip")
+    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_small --train_steps=30000"
 
     @property
     @abstractmethod
