@@ -32,6 +32,7 @@ from t2t_torch.features import (
     Features,
     Image,
     MultiLabel,
+    PixelSequence,
     Real,
     RowWeight,
     SoftLabel,
@@ -71,6 +72,8 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
     for k, (name, feature) in enumerate(features.all.items()):
         if isinstance(feature, TreeFeature):
             batch[name] = _random_trees(feature, lengths[feature.of], generator)
+        elif isinstance(feature, PixelSequence):
+            batch[name] = _random_rows(feature, [feature.size + 1] * rows, generator)
         elif feature.is_sequence:
             # Features of words have one entry per word; rows differ in length.
             of = feature.aligned_to or name
@@ -145,7 +148,7 @@ def small(hparams: HParams) -> HParams:
     sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
     sizes |= {"lstm_size": 8, "attention_hops": 2, "ngram_buckets": 50}
     sizes |= {"num_rec_steps": 2, "act_max_steps": 3}
-    sizes |= {"layer_sizes": (1, 1), "filter_sizes": (4, 8, 8), "patch_size": 4}
+    sizes |= {"layer_sizes": (1, 1), "filter_sizes": (4, 8, 8), "patch_size": 4, "block_length": 4}
     fields = type(hparams).model_fields
     known = {name: size for name, size in sizes.items() if name in fields}
     if layers := known.get("num_hidden_layers"):
@@ -185,6 +188,8 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         (ClassLabel, {"first": text, "second": text}, ClassLabel(labels)),
         (Real, {"first": text, "second": text}, Real(2)),
         (Real, {"inputs": text}, Real(2)),
+        (PixelSequence, {"inputs": text}, PixelSequence(height=2, width=3, channels=2)),
+        (PixelSequence, {}, PixelSequence(height=1, width=4, channels=1)),
         (Tags, {"inputs": words, "inputs_shape": WordShape("inputs")}, Tags(labels)),
         (Span, {"question": words, "context": words}, Span()),
         (Choice, candidates, Choice(("positive", "negative"))),
@@ -387,7 +392,8 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
         if feature.vocab_size:
             low, high = feature.lowest_id, feature.vocab_size
             assert all(low <= i < high for i in ids), f"{place}: {ids}"
-        again = feature.decode(ids)
+        picture = None if feature.is_encoded else feature.picture(ids)
+        again = feature.decode(ids) if picture is None else picture
         if _reads_back(feature) and UNKNOWN not in ids:
             assert np.array_equal(again, value), f"{place}: {value!r}"
 

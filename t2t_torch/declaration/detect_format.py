@@ -185,7 +185,7 @@ def _excel(path: Path) -> DetectedFormat:
 
 _UNLABELLED = ("unsup", "unlabeled", "unlabelled", "unknown")
 _INSPECTED_FILES = 50
-_MAX_PIXELS = 64  # longest side of a picture that is not scaled
+MAX_PIXELS = 64  # longest side of a picture that is not scaled
 
 
 def _class_folders(path: Path) -> DetectedFormat:
@@ -210,10 +210,12 @@ def _class_folders(path: Path) -> DetectedFormat:
         files = [file for name in names for file in files_of(path / name)[:_INSPECTED_FILES]]
         shapes = {picture_of(file).shape for file in files}
         height, width, _ = max(shapes)
-        if len(shapes) > 1 or max(height, width) > _MAX_PIXELS:
-            side = min(_MAX_PIXELS, max(height, width))
-            options["size"] = f"{side}x{side}"
-            doubts.append(f'the pictures are scaled to {side}x{side} pixels; "size" sets another.')
+        if len(shapes) > 1 or max(height, width) > MAX_PIXELS:
+            options["encoded"] = True
+            doubts.append(
+                "the pictures are stored as files, and their centre is scaled when they are read: "
+                '"settings" has the size.'
+            )
     return DetectedFormat("class_folders", options, doubts)
 
 

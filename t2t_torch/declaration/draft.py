@@ -14,6 +14,7 @@ from typing import Any
 from t2t_torch import registry
 from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, Inspected, Table, inspect
 from t2t_torch.declaration.detect_format import (
+    MAX_PIXELS,
     DetectedFiles,
     DetectedFormat,
     check_unpacked,
@@ -24,6 +25,7 @@ from t2t_torch.declaration.detect_format import (
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, located
 from t2t_torch.errors import DataError
+from t2t_torch.features.picture import decoded
 from t2t_torch.features.text import words_of
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import format_of, open_records
@@ -153,7 +155,11 @@ def _pictures(table: Table) -> Inferred:
 
 
 def _size(table: Table) -> dict[str, int]:
-    return dict(zip(("height", "width", "channels"), table.first["image"].shape, strict=True))
+    image = table.first["image"]
+    if isinstance(image, bytes):  # a file of any size
+        side = min(MAX_PIXELS, max(decoded(image, 3).shape))
+        return {"height": side, "width": side, "channels": 3}
+    return dict(zip(("height", "width", "channels"), image.shape, strict=True))
 
 
 def _class_folders(table: Table) -> Inferred:

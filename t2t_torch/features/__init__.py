@@ -1,7 +1,7 @@
 """Features: the types of values that an example consists of."""
 
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
-from t2t_torch.features.image import Image
+from t2t_torch.features.image import Image, PixelSequence
 from t2t_torch.features.label import (
     NO_SPAN,
     Choice,
@@ -40,6 +40,7 @@ __all__ = [
     "MultiLabel",
     "OriginalWords",
     "OutputSpec",
+    "PixelSequence",
     "Place",
     "Real",
     "RowWeight",

@@ -329,6 +329,10 @@ class Feature(ABC):
             "text in problems of questions about one (SpanQAProblem) can be exported."
         )
 
+    def picture(self, numbers: Any) -> npt.NDArray[np.uint8] | None:
+        """Returns the image that reports show for stored numbers; None if it is none."""
+        return None
+
     def restore(self, name: str, features: Features, row: Row) -> Any:
         """Returns a value, in its JSON form, that encodes to the stored numbers.
 

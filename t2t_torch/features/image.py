@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -12,6 +12,8 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
 from t2t_torch.features.picture import center_fit, decoded, encoded
+from t2t_torch.features.text import Text
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
 
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph
@@ -84,6 +86,10 @@ class Image(Feature):
             return self.fitted(self.opened(pixels))
         return pixels.reshape(self.height, self.width, self.channels)
 
+    def picture(self, numbers: Iterable[int]) -> npt.NDArray[np.uint8]:
+        """Returns the image, [height, width, channels]."""
+        return self.decode(numbers)
+
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
         return inputs.input(name, "uint8", self.shape)
@@ -114,6 +120,62 @@ class Image(Feature):
             high, wide, _ = self.opened(row[name]).shape
             return f"picture of {high} x {wide} pixels, a file of {len(row[name]):,} bytes"
         return f"picture of {self.height} x {self.width} pixels"
+
+
+@dataclass(frozen=True)
+class PixelSequence(Text):
+    """An image that a model generates: a text of numbers from 0 to 255, as in "255 0 0 255 0 0".
+
+    They are ordered by rows, then pixels, then channels.  As in any text ids are from 2 on, and
+    `EOS` follows: `[B, height * width * channels + 1]` in a batch.
+
+    Attributes:
+      height: height in pixels.
+      width: width in pixels.
+      channels: 1 for grey, 3 for red, green and blue.
+    """
+
+    encoder: TextEncoder = field(default_factory=lambda: IntegerEncoder(_BRIGHTEST + 1))
+    height: int = 1
+    width: int = 1
+    channels: int = 3
+
+    @property
+    def size(self) -> int:
+        """The number of values of an image."""
+        return self.height * self.width * self.channels
+
+    def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
+        """Returns the ids of images: arrays, nested lists, or texts of numbers.
+
+        Raises:
+          DataError: the shape is different, or a number is not from 0 to 255.
+        """
+        texts = [value for value in values if isinstance(value, str)]
+        encoded = iter(super().encode_batch(texts))
+        shape = (self.height, self.width, self.channels)
+        return [
+            next(encoded)
+            if isinstance(value, str)
+            else [*(pixels_of(value, shape).reshape(-1).astype(int) + NUM_RESERVED).tolist(), EOS]
+            for value in values
+        ]
+
+    def picture(self, numbers: Iterable[int]) -> npt.NDArray[np.uint8]:
+        """Returns the image of ids, [height, width, channels]; missing pixels are black."""
+        pixels = np.zeros(self.size, np.uint8)
+        ids = content(numbers)[: self.size]
+        pixels[: len(ids)] = np.asarray(ids, np.int64) - NUM_RESERVED
+        return pixels.reshape(self.height, self.width, self.channels)
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the size; reports show the image itself."""
+        return f"picture of {self.height} x {self.width} pixels"
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """Equality only."""
+        return ("exact_match",)
 
 
 def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from t2t_torch.features import Feature, Text
+from t2t_torch.features import Feature, PixelSequence, Text
 from t2t_torch.metrics.metric import WITH_IDS, Metric, counted, quotient, sums_of
 from t2t_torch.metrics.sequence import neg_log_perplexity
 from t2t_torch.registry import register_metric
@@ -94,3 +94,19 @@ class BitsPerCharacter(BitsPerByte):
 
     def _size(self, text: str) -> int:
         return len(text)
+
+
+@register_metric("bits_per_dim")
+class BitsPerDim(Perplexity):
+    """Loss in bits per value of a picture, the usual measure of its generation."""
+
+    of = (PixelSequence,)
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the log-likelihood and the values; the end of a picture is certain."""
+        value, _ = neg_log_perplexity(logits, targets, counted(self.feature, targets))
+        return sums_of(value, (targets > EOS).sum())
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the bits."""
+        return -quotient(sums) / math.log(2)

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Image
+from t2t_torch.features import Image, PixelSequence
 from t2t_torch.hparam import HParams
 from t2t_torch.image_hparam import ImageHParams
 from t2t_torch.layers.image import Pixels, standardize
+from t2t_torch.modalities.text import Embedding, Softmax, TextModality
 from t2t_torch.modality import Modality
+from t2t_torch.text.encoder import NUM_RESERVED
 
 _SIDES = (7, 8, 4, 5, 6)  # sizes of a patch in pixels, by preference, if they divide the image
 
@@ -100,3 +102,50 @@ class PixelModality(ImageModality):
     def bottom_of(cls, feature: Image, hparams: Any) -> nn.Module:
         """Returns the layer that scales the pixels."""
         return Pixels(hparams.image_standardization)
+
+
+# Images that are generated.
+
+_VALUES = 256
+
+
+class PixelEmbedding(Embedding):
+    """Embedding table of the values of pixels, with rows of its own for each channel.
+
+    Args:
+      channels: number of channels.
+      hparams: as of `Embedding`.
+    """
+
+    def __init__(self, channels: int, hparams: HParams) -> None:
+        super().__init__(NUM_RESERVED + _VALUES * channels, hparams)
+        self.channels = channels
+
+    def forward(self, ids: Tensor, first: int = 0) -> Tensor:
+        """Returns the vectors of ids.  [..., T] -> [..., T, H].
+
+        Args:
+          ids: ids of consecutive values.
+          first: place of the first one in the picture.
+        """
+        places = torch.arange(first, first + ids.size(-1), device=ids.device)
+        channel = places % self.channels
+        return super().forward(torch.where(ids < NUM_RESERVED, ids, ids + channel * _VALUES))
+
+
+class PixelSequenceModality(TextModality):
+    """Modality of images that are generated value by value; targets only.
+
+    tensor2tensor's `image_channel_embeddings_bottom`, and 256 logits with a bias.
+    """
+
+    serves = PixelSequence
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> TextModality:
+        """Creates the modality of a target."""
+        if not is_target:
+            raise HParamsError("a PixelSequence can be a target, but no input.")
+        table = nn.Parameter(torch.empty(NUM_RESERVED + _VALUES, hparams.hidden_size))
+        nn.init.normal_(table, std=hparams.hidden_size**-0.5)
+        return cls(PixelEmbedding(feature.channels, hparams), Softmax(table, bias=True))

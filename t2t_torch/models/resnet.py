@@ -34,6 +34,15 @@ class Convolution(nn.Conv2d):
     def __init__(self, inputs: int, filters: int, kernel: int, stride: int = 1) -> None:
         super().__init__(inputs, filters, kernel, stride, padding=(kernel - 1) // 2, bias=False)
 
+    def forward(self, input: Tensor) -> Tensor:
+        """[B, inputs, height, width] -> [B, filters, height / stride, width / stride]."""
+        if self.kernel_size == (1, 1):
+            # Equal to a stride of the convolution, for which the backward pass of torch 2.13 on a
+            # CPU crashes with channels last and 4 input and 8 output channels.
+            down, right = self.stride
+            return F.conv2d(input[:, :, ::down, ::right], self.weight)
+        return super().forward(input)
+
 
 class Norm(nn.Module):
     """Batch norm, and ReLU if `relu`.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from t2t_torch.data.manifest import datagen_command
 from t2t_torch.data.vocabulary_builder import LabelVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.features import ClassLabel, Features, Image
+from t2t_torch.features import ClassLabel, Features, Image, PixelSequence, Text
 from t2t_torch.features.image_augmentation import Change, parse
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.text.encoder import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,7 +46,7 @@ class Image2ClassProblem(Problem):
     encoded: ClassVar[bool] = False
     augmentation: ClassVar[Sequence[str]] = ()
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
-    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_15 --train_steps=5000"
+    suggested_flags = "--model=resnet --hparams_set=resnet_mnist --train_steps=5000"
     setting_names = ("height", "width", "channels", "class_labels")
     optional_setting_names = ("encoded",)
 
@@ -114,3 +114,31 @@ class ImageChanges:
             for change in self.changes:
                 example["inputs"] = change(example["inputs"], rng)
         return example if self.then is None else self.then(example, mode, rng)
+
+
+class Class2ImageProblem(Problem):
+    """Generation of images of a fixed size, given a class.
+
+    `generate_samples` yields {"inputs": str, "targets": uint8 array [height, width, channels]}.
+    The hparam `unconditional` of the model ignores the class.
+
+    Attributes:
+      height: pixels.
+      width: pixels.
+      channels: 1 for greyscale, 3 for RGB.
+      class_labels: the names of the classes, without spaces.
+    """
+
+    height: ClassVar[int] = 28
+    width: ClassVar[int] = 28
+    channels: ClassVar[int] = 1
+    class_labels: ClassVar[tuple[str, ...]] = ()
+    metrics: ClassVar[tuple[str, ...]] = ("bits_per_dim", "accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=imagetransformer --hparams_set=imagetransformer_base"
+    setting_names = ("height", "width", "channels", "class_labels")
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the features of the class and the image."""
+        label = Text(TokenEncoder(self.class_labels), add_eos=False)
+        image = PixelSequence(height=self.height, width=self.width, channels=self.channels)
+        return Features({"inputs": label}, {"targets": image})

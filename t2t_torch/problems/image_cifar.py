@@ -19,7 +19,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.features.picture import resize_by_area
 from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
-from t2t_torch.problem_types.images import Image2ClassProblem
+from t2t_torch.problem_types.images import Class2ImageProblem, Image2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
@@ -91,6 +91,7 @@ class CifarProblem(Image2ClassProblem):
     held_out: ClassVar[int] = 0
     resized_to: ClassVar[int] = 0
     augmentation: ClassVar[Sequence[str]] = ("crop:4", "flip")
+    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_small --train_steps=30000"
 
     @property
     @abstractmethod
@@ -254,3 +255,38 @@ class ImageCifar10PlainRandomShift(ImageCifar10Plain):
     """The same, with training images moved by up to a tenth of their sides."""
 
     augmentation = ("shift:0.1",)
+
+
+@register_problem("image_cifar10_plain_gen")
+class ImageCifar10PlainGen(Class2ImageProblem):
+    """Generates images of a class; in tensor2tensor with the suffix `_rev`."""
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
+    height = _SIDE
+    width = _SIDE
+    channels = 3
+    class_labels: ClassVar[tuple[str, ...]] = ImageCifar10.class_labels
+    suggested_flags = "--model=imagetransformer --hparams_set=imagetransformer_cifar10_base"
+    classes: ClassVar[CifarProblem] = ImageCifar10Plain()
+
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """Returns the existing raw files."""
+        return self.classes.raw_files(tmp_dir)
+
+    def prepare(self, tmp_dir: Path) -> None:
+        """Downloads and unpacks the files."""
+        self.classes.prepare(tmp_dir)
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the images of a split."""
+        self.classes.bad_records = self.bad_records
+        for sample in self.classes.generate_samples(tmp_dir, split):
+            yield {"inputs": sample["targets"], "targets": sample["inputs"]}
+
+
+@register_problem("image_cifar100_plain_gen")
+class ImageCifar100PlainGen(ImageCifar10PlainGen):
+    """Generates images of one of 100 classes; in tensor2tensor with the suffix `_rev`."""
+
+    class_labels = ImageCifar100.class_labels
+    classes: ClassVar[CifarProblem] = ImageCifar100Plain()

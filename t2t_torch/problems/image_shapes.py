@@ -34,6 +34,7 @@ class ImageShapes(Image2ClassProblem):
     channels = 3
     class_labels = _LABELS
     augmentation = ("crop:4", "flip")
+    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_small --train_steps=1000"
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields pictures, the classes by turns."""

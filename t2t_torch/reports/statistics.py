@@ -141,9 +141,9 @@ def sample_row(
         ),
         aligned=_aligned(features, stored),
         pictures={
-            name: feature.decode(stored[name])
+            name: picture
             for name, feature in features.all.items()
-            if feature.is_image
+            if (picture := feature.picture(stored[name])) is not None
         },
     )
 

@@ -633,3 +633,18 @@ def test_texts_with_spans_have_the_tokenizer_of_their_reader(tmp_path: Path):
     (tmp_path / "spans.jsonl").write_text("\n".join(rows), "utf-8")
     content = draft(tmp_path / "spans.jsonl").content
     assert content["settings"] == {"tokenizer": "punctuation"}
+
+
+def test_pictures_of_several_sizes_are_stored_as_files(tmp_path, capsys):
+    pictures = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for n in range(20):
+            pictures.new("RGB", (90 + n, 70), (n, 9, 200)).save(
+                tmp_path / "pets" / name / f"{n}.jpg"
+            )
+    content, printed = declare(tmp_path / "pets", capsys)
+    assert content["options"] == {"encoded": True}
+    assert content["settings"] == {"height": 64, "width": 64, "channels": 3}
+    assert "stored as files" in printed
+    check_it_generates(content, tmp_path, tmp_path)

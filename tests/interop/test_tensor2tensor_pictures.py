@@ -17,10 +17,10 @@ from tensorflow_writer import write_checkpoint
 import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.bin import import_run
-from t2t_torch.features import ClassLabel, Features, Image
+from t2t_torch.features import ClassLabel, Features, Image, PixelSequence, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.tokens import ModelInput
-from t2t_torch.text.encoder import ClassLabelEncoder
+from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "t2t_pictures"
 LABELS = ClassLabelEncoder([str(i) for i in range(10)])
@@ -65,6 +65,26 @@ def test_logits_equal_tensor2tensor(name: str) -> None:
     torch.testing.assert_close(
         logits, torch.from_numpy(evaluated["logits"]), atol=CASES[name], rtol=0
     )
+
+
+def test_logits_of_a_generated_picture_equal_tensor2tensor() -> None:
+    values, variables, evaluated = golden("imagetransformer")
+    hparams = convert_hparams("imagetransformer", values, variables)
+    image = PixelSequence(height=8, width=8, channels=3)
+    features = Features(
+        {"inputs": Text(TokenEncoder(LABELS.labels), add_eos=False)}, {"targets": image}
+    )
+    model = registry.model("imagetransformer")(hparams, features).eval()
+    load_variables(model, variables)
+    targets = image.encode_batch([evaluated["in_targets"][0].astype(np.uint8)])
+    inputs = torch.from_numpy(evaluated["in_inputs"]).long() + 2
+    with torch.no_grad():
+        output = model({"inputs": inputs, "targets": torch.tensor(targets)})
+    logits = output.logits["targets"][:, :-1, 2:].view(1, 8, 8, 3, 256)
+    torch.testing.assert_close(logits, torch.from_numpy(evaluated["logits"]), atol=2e-5, rtol=0)
+    loss = output.losses["targets"]  # here the end of the picture counts, too
+    assert float(loss.sum) == pytest.approx(float(evaluated["loss_num"]), abs=1e-3)
+    assert float(loss.weight) == float(evaluated["loss_den"]) + 1
 
 
 @pytest.mark.parametrize("blocks", [(3, 4), (1, 2)])

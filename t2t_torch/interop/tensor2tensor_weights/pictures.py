@@ -18,6 +18,7 @@ from torch import Tensor
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
+from t2t_torch.text.encoder import NUM_RESERVED
 
 # The values for which tensor2tensor's models equal ours.
 _MUST_BE: dict[str, tuple[Any, ...]] = {
@@ -33,6 +34,26 @@ _OF_RESNET: dict[str, tuple[Any, ...]] = {
     "use_nchw": (True, False),  # the order of axes in memory
     "use_td": (False, ""),
 }
+_OF_IMAGETRANSFORMER: dict[str, tuple[Any, ...]] = {
+    "attention_key_channels": (0,),
+    "attention_value_channels": (0,),
+    "block_raster_scan": (False,),
+    "bottom": ({"targets": "image_channel_embeddings_bottom"},),
+    "dec_attention_type": ("local_1d",),
+    "ffn_layer": ("conv_hidden_relu",),
+    "kv_filter_width": (1,),
+    "likelihood": ("cat",),
+    "local_and_global_att": (False,),
+    "norm_type": ("layer",),
+    "q_filter_width": (1,),
+    "shared_rel": (False,),
+    "top": ({"targets": "identity_top"},),
+}
+_UNREAD = """
+    block_size block_width gap_sizes img_len memory_flange num_channels num_encoder_layers
+    num_mixtures num_output_layers query_shape
+""".split()
+"""Hyperparameters of imagetransformer that `local_1d` does not read, or that the problem has."""
 _NORM = {
     "gamma": "weight",
     "beta": "bias",
@@ -51,6 +72,9 @@ def convert_hparams(
     expected = _MUST_BE | (_OF_RESNET if model == "resnet" else {})
     if model == "basic_fc_relu":
         made["layer_prepostprocess_dropout"] = made.pop("dropout", 0.0)
+    if model == "imagetransformer":
+        expected |= _OF_IMAGETRANSFORMER
+        made = {name: value for name, value in made.items() if name not in _UNREAD}
     if model == "shake_shake":
         made["shake_shake_concat"] = bool(made.get("shake_shake_concat"))
     hparams = checked_hparams(model, made, expected)
@@ -65,6 +89,8 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables of a model of pictures as weights by our names."""
     used = {name: value for name, value in variables.items() if not is_training_state(name)}
     model = next(iter(used), "").partition("/")[0]
+    if model == "imagetransformer":
+        return _imagetransformer(used)
     convert = {"resnet": _resnet, "shake_shake": _shake_shake}.get(model, _basic)
     weights: dict[str, Array] = {}
     unknown = []
@@ -189,3 +215,52 @@ def _layers(sides: Sequence[int]) -> tuple[list[str], list[str]]:
         norms += own
         place += count + projects
     return convolutions, norms
+
+
+_OF_LAYER = {
+    "layer_postprocess/layer_norm/layer_norm_scale": "attention_after.norm.weight",
+    "layer_postprocess/layer_norm/layer_norm_bias": "attention_after.norm.bias",
+    "layer_postprocess_1/layer_norm/layer_norm_scale": "feed_forward_after.norm.weight",
+    "layer_postprocess_1/layer_norm/layer_norm_bias": "feed_forward_after.norm.bias",
+    "local_1d_self_att/self_attention/output_transform/kernel": "attention.output.weight",
+    "ffn/conv1/kernel": "feed_forward.inner.weight",
+    "ffn/conv1/bias": "feed_forward.inner.bias",
+    "ffn/conv2/kernel": "feed_forward.outer.weight",
+    "ffn/conv2/bias": "feed_forward.outer.bias",
+}
+_OUTSIDE = {
+    "kernel": "modalities.inputs.bottom.weight",
+    "rgb_target_emb_input_bottom": "modalities.targets.bottom.weight",
+    "body/output_conv/kernel": "modalities.targets.top.weight",
+    "body/output_conv/bias": "modalities.targets.top.bias",
+}
+
+
+def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Returns the variables of imagetransformer as weights by our names.
+
+    Tables of labels and values of pixels have two rows more here, those of padding and end.
+    """
+    weights: dict[str, Array] = {}
+    unknown = []
+    for name in variables:
+        inside = re.search(r"body/decoder_layer_(\d+)/(.+)$", name)
+        end = re.search(r"(body/output_conv/\w+|rgb_target_emb_\w+|(?<=embedding/)kernel)$", name)
+        value = variables[name]
+        if inside and (ours := _OF_LAYER.get(inside[2])):
+            weights[f"decoder.{inside[1]}.{ours}"] = value.T if value.ndim == 2 else value
+        elif inside and inside[2].endswith("self_attention/q/kernel"):
+            parts = [variables[re.sub("q/kernel$", f"{part}/kernel", name)] for part in "qkv"]
+            joined = np.concatenate([part.T for part in parts])
+            weights[f"decoder.{inside[1]}.attention.query_key_value.weight"] = joined
+        elif end and end[1] in _OUTSIDE:
+            rows = value.T if name.endswith("output_conv/kernel") else value
+            above = np.zeros((NUM_RESERVED, *rows.shape[1:]), np.float32)
+            weights[_OUTSIDE[end[1]]] = np.concatenate([above, rows])
+        elif not (inside and re.search("self_attention/[kv]/kernel$", inside[2])):
+            unknown.append(name)
+    if unknown:
+        raise CheckpointError(
+            "not variables of imagetransformer that we know: " + ", ".join(unknown[:10])
+        )
+    return {name: torch.from_numpy(np.array(value, order="C")) for name, value in weights.items()}
