@@ -110,7 +110,7 @@ class Ensemble(nn.Module):
         for name, modality in self.modalities.items():
             logits = self.top(hidden[name], name)
             losses[name] = self._loss(hidden[name], logits, name, batch)
-            readable[name] = modality.readable(logits)
+            readable[name] = modality.readable(logits, batch[name])
         return Output(readable, losses)
 
     def _loss(self, hidden: Hidden, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:

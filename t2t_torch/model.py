@@ -325,7 +325,7 @@ class T2TModel(nn.Module, abc.ABC):
                 if self.overrides("loss")
                 else self._reported_loss(logits[name], name, batch)
             )
-            logits[name] = self.modality(name).readable(logits[name])
+            logits[name] = self.modality(name).readable(logits[name], batch[name])
         return Output(logits, losses)
 
     def overrides(self, method: str) -> bool:

@@ -38,12 +38,14 @@ InputKind: TypeAlias = Literal[
     "word_numbers",
     "gazetteer",
     "image",
+    "audio",
     "tensor",
     "value",
 ]
 """The form of an input in JSON: a text; words, as a list or separated by spaces; a label for each
 word, likewise; a list of numbers; a list of numbers for each word; for each word a mapping of
-labels to weights; an image as nested lists; an array of a trial; any other JSON value."""
+labels to weights; an image as nested lists; a sound as a wav file in base64, or a list of samples;
+an array of a trial; any other JSON value."""
 
 OutputKind: TypeAlias = Literal[
     "class",
@@ -74,8 +76,9 @@ class InputSpec:
       dtype: element type of the graph's input: "string" [batch]; "float32" [batch, size] for
         numbers; for numbers of words "float32" [batch, words, size]; for a gazetteer "string"
         [batch, words, entries], with the weights in a second input, `<name>_weights`, float64; for
-        an image "uint8" [batch, height, width, channels]; for a tensor its own.
-      size: number of numbers; 0 for strings.
+        an image "uint8" [batch, height, width, channels]; for a sound "int16" [batch, samples],
+        -32768 after the end; for a tensor its own.
+      size: number of numbers; the sampling rate of a sound; 0 for strings.
       of: for values with an entry for each word, the field of the words.
       longest: number of words or tokens at which the input is truncated, or, if `tagged`, above
         which it is an error; 0: no limit.

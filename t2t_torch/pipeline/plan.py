@@ -668,6 +668,7 @@ class Batching:
       longest_row: positions of the longest row of the training split, which limits evaluation if
         nothing else does; 0: unknown.
       preprocess: the problem's `preprocess_example`, if it overrides that of `Problem`.
+      most_growth: the problem's, of `preprocess`.
     """
 
     hparams: DataHParams
@@ -677,6 +678,7 @@ class Batching:
     split_length: int = 0
     longest_row: int = 0
     preprocess: Callable[..., Mapping[str, Any]] | None = None
+    most_growth: float = 1.0
 
     @classmethod
     def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
@@ -694,6 +696,7 @@ class Batching:
             split_length=problem.split_length(hparams),
             longest_row=longest_row,
             preprocess=overridden(problem),
+            most_growth=problem.most_growth,
         )
 
     @property
