@@ -88,6 +88,11 @@ class Ensemble(nn.Module):
         """Returns the modality of the averaged logits of a target."""
         return self.modalities[name]
 
+    @property
+    def searches(self) -> bool:
+        """True if the members generate texts id by id."""
+        return all(model.searches for model in self._members)
+
     def overrides(self, method: str) -> bool:
         """Returns True if a member overrides `bottom`, `top` or `loss`."""
         return any(model.overrides(method) for model in self._members)

@@ -192,6 +192,8 @@ class T2TModel(nn.Module, abc.ABC):
       counts_examples: True if each example has the same weight in the TRAIN loss, whatever the
         length of its target.  Needed if models of several problems are trained together and some
         of them count examples anyway.
+      searches: True if texts are generated id by id, with `encode` and `step`; False if `top` has
+        an output for each frame of a sound (CTC).
       reads_streams: True if `body` continues from the end of the last batch; see
         `pipeline/streams.py`.
 
@@ -229,6 +231,7 @@ class T2TModel(nn.Module, abc.ABC):
         widths = {name: self.target_width(hparams, features, name) for name in features.targets}
         self.modalities = build_modalities(hparams, features, widths)
         self.counts_examples = False
+        self.searches = True
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:

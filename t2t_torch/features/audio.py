@@ -60,8 +60,7 @@ def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
         import soundfile
     except ModuleNotFoundError:
         raise DataError(
-            f"{name} is no wav file. Other formats need soundfile:  "
-            "pip install 't2t_torch[speech]'"
+            f"{name} is no wav file. Other formats need soundfile:  pip install 't2t_torch[speech]'"
         ) from None
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
@@ -156,7 +155,8 @@ def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.fl
 
 def int16_of(samples: npt.NDArray[Any]) -> Samples:
     """Returns amplitudes from -1 to 1 as 16-bit samples; louder ones are clipped."""
-    return np.rint(samples * LOUDEST).clip(-LOUDEST, LOUDEST).astype(np.int16)
+    whole: Samples = np.rint(samples * LOUDEST).clip(-LOUDEST, LOUDEST).astype(np.int16)
+    return whole
 
 
 # Mel scale.
@@ -209,7 +209,8 @@ def spectrogram(samples: Samples, sample_rate: int, bins: int = 40) -> npt.NDArr
     mel = magnitudes @ mel_matrix(bins, size // 2 + 1, sample_rate, 20.0, sample_rate / 2)
     levels = np.log(np.maximum(mel, 1e-3)).T[::-1]
     scaled = (levels - levels.min()) / max(float(np.ptp(levels)), 1e-9)
-    return (255.0 * scaled).astype(np.uint8)
+    picture: npt.NDArray[np.uint8] = (255.0 * scaled).astype(np.uint8)
+    return picture
 
 
 # Features.
@@ -252,7 +253,7 @@ class Audio(Feature):
         """`NO_SAMPLE`."""
         return NO_SAMPLE
 
-    def encode(self, value: Any) -> Samples:
+    def encode(self, value: Any) -> Any:
         """Returns the samples of whole frames, `NO_SAMPLE` after the end.
 
         Args:
@@ -300,7 +301,9 @@ class Audio(Feature):
 
     def decode(self, ids: Iterable[int]) -> Samples:
         """Returns the samples, [n] int16."""
-        samples = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int16)
+        samples: Samples = np.asarray(
+            ids if isinstance(ids, np.ndarray) else list(ids), np.int16
+        )
         return samples[samples != NO_SAMPLE]
 
     def restore(self, name: str, features: Features, row: Row) -> str:
@@ -318,7 +321,8 @@ class Audio(Feature):
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Returns the frames of the samples.  [B, frames, samples] int16."""
-        return inputs.frames(name, self.samples_per_frame, NO_SAMPLE)
+        frames: str = inputs.frames(name, self.samples_per_frame, NO_SAMPLE)
+        return frames
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the sampling rate, as `size`."""
@@ -331,6 +335,10 @@ class Audio(Feature):
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the duration; reports show a spectrogram."""
         return self.describe_value(self.decode(row[name].reshape(-1)))
+
+    def line(self, value: Any) -> str:
+        """Returns the duration."""
+        return self.describe_value(value)
 
     def describe_value(self, value: Any) -> str:
         """Returns the duration."""

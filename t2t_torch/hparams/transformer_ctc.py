@@ -50,9 +50,7 @@ def transformer_ctc_tiny() -> TransformerCtcHParams:
 @register_hparams
 def transformer_ctc_joint_tiny() -> TransformerCtcHParams:
     """The same with two decoder layers, trained jointly.  Watanabe et al. 2017, ESPnet's 0.3."""
-    return transformer_ctc_tiny().replace(
-        ctc_weight=0.3, num_decoder_layers=2, label_smoothing=0.1
-    )
+    return transformer_ctc_tiny().replace(ctc_weight=0.3, num_decoder_layers=2, label_smoothing=0.1)
 
 
 @register_hparams

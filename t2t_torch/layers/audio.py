@@ -33,9 +33,7 @@ class LogMel(nn.Module):
     mel: Tensor
     deltas: Tensor
 
-    def __init__(
-        self, hparams: AudioHParams, sample_rate: int, floor: float = _FLOOR
-    ) -> None:
+    def __init__(self, hparams: AudioHParams, sample_rate: int, floor: float = _FLOOR) -> None:
         super().__init__()
         if hparams.audio_upper_edge_hertz > sample_rate / 2:
             raise HParamsError(

@@ -99,7 +99,6 @@ class CtcModality(Modality):
         return _CERTAIN * F.one_hot(ids, logits.size(-1)).float()
 
     def predict(self, logits: Tensor) -> BatchPrediction:
-        """Returns the greedy text of each example, and the probability of its path."""
-        log_probs = logits.float().log_softmax(-1)
-        best, frames = log_probs.max(-1)
-        return BatchPrediction(collapsed(frames), best.sum(-1).exp())
+        """Returns the greedy text of each example; the score is the path's log-probability, [B]."""
+        best, frames = logits.float().log_softmax(-1).max(-1)
+        return BatchPrediction(collapsed(frames), None, best.sum(-1))

@@ -47,6 +47,7 @@ class TransformerCtc(Transformer):
         ctc = CtcModality(target.vocab_size, hparams)
         initialize(ctc, hparams)
         self.is_alone = hparams.ctc_weight == 1.0
+        self.searches = not self.is_alone
         if self.is_alone:
             self.modalities["targets"] = ctc
             del self.decoder, self.positions, self.decoder_output
@@ -74,9 +75,6 @@ class TransformerCtc(Transformer):
         ctc = self.ctc.loss(self.ctc.logits(frames), batch[target], weights)
         return loss._replace(sum=(1.0 - share) * loss.sum + share * ctc.sum)
 
-    def frame_log_probs(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """Returns the log-probabilities of CTC at each frame, [B, S, V], and the mask, [B, S]."""
-        memory, mask = self._encode(self.bottom(batch))
-        modality = self.modality("targets") if self.is_alone else self.ctc
-        logits = modality.logits(Hidden(memory, mask))
-        return logits.log_softmax(-1), mask
+    def ctc_logits(self, batch: dict[str, Tensor]) -> Tensor:
+        """Returns the logits of CTC beside a decoder.  [B, S, V]."""
+        return self.ctc.logits(Hidden(*self._encode(self.bottom(batch))))
