@@ -41,9 +41,7 @@ class SpeechPredictor(Predictor):
             )
         return sounds[0]
 
-    def encode(
-        self, texts: Sequence[Any], hparams: DecodeHParams | None = None
-    ) -> list[Any]:
+    def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[Any]:
         """Returns the frames of sounds, [frames, samples] int16 each.
 
         Raises:
@@ -104,8 +102,8 @@ class SpeechPredictor(Predictor):
             ]
         count = hparams.beam_size if hparams.return_beams else 1
         return [
-            self._prediction([list(one.ids) for one in best[:count]], [p.score for p in best[:count]])
+            self._prediction(
+                [list(one.ids) for one in best[:count]], [p.score for p in best[:count]]
+            )
             for best in found
         ]
-
-

@@ -296,14 +296,14 @@ class Audio(Feature):
 
     def framed(self, samples: npt.NDArray[Any]) -> Samples:
         """Returns samples [n] as whole frames, `NO_SAMPLE` after the end.  [frames * samples]."""
-        missing = -len(samples) % self.samples_per_frame
-        return np.pad(samples.astype(np.int16), (0, missing), constant_values=NO_SAMPLE)
+        frames = -(-len(samples) // self.samples_per_frame)
+        whole: Samples = np.full(frames * self.samples_per_frame, NO_SAMPLE, np.int16)
+        whole[: len(samples)] = samples
+        return whole
 
     def decode(self, ids: Iterable[int]) -> Samples:
         """Returns the samples, [n] int16."""
-        samples: Samples = np.asarray(
-            ids if isinstance(ids, np.ndarray) else list(ids), np.int16
-        )
+        samples: Samples = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int16)
         return samples[samples != NO_SAMPLE]
 
     def restore(self, name: str, features: Features, row: Row) -> str:

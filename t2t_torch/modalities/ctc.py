@@ -15,7 +15,7 @@ from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, M
 from t2t_torch.text.encoder import EOS, PAD
 
 _CERTAIN = 30.0  # logit of the predicted id, for metrics
-_OUT_OF_FRAMES = -1e9  # logit of all ids but the blank, at padding
+_IMPOSSIBLE = -1e9  # logit of the end of a text, and at padding of all ids but the blank
 
 
 class CtcModality(Modality):
@@ -50,12 +50,13 @@ class CtcModality(Modality):
         return target_ids(targets).float()
 
     def logits(self, hidden: Hidden) -> Tensor:
-        """Returns the output of `top`; at padding the blank is certain.  [B, S, V]."""
+        """Returns the output of `top`, never `EOS`; at padding the blank is certain.  [B, S, V]."""
         logits: Tensor = self.top(hidden.states).float()
+        ids = torch.arange(logits.size(-1), device=logits.device)
+        logits = torch.where(ids == EOS, _IMPOSSIBLE, logits)
         if hidden.mask is None:
             return logits
-        ids = torch.arange(logits.size(-1), device=logits.device)
-        blank = torch.where(ids == BLANK, 0.0, _OUT_OF_FRAMES)
+        blank = torch.where(ids == BLANK, 0.0, _IMPOSSIBLE)
         return torch.where(hidden.mask[..., None], logits, blank)
 
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:

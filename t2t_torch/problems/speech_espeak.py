@@ -110,7 +110,9 @@ def with_noise(
     white = np.fft.rfft(np.random.default_rng(list(seed)).standard_normal(len(samples)))
     pink = np.fft.irfft(white / np.sqrt(np.arange(1, len(white) + 1)), len(samples))
     power = np.mean(samples**2) / 10 ** (snr / 10)
-    noisy: npt.NDArray[np.float64] = samples + pink * np.sqrt(power / max(float(np.mean(pink**2)), 1e-12))
+    noisy: npt.NDArray[np.float64] = samples + pink * np.sqrt(
+        power / max(float(np.mean(pink**2)), 1e-12)
+    )
     return noisy
 
 

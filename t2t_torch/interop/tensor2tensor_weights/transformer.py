@@ -23,6 +23,10 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "attention_variables_3d": (False,),
     "area_key_mode": ("none",),
     "area_value_mode": ("none",),
+    "audio_frame_step": (10.0,),
+    "audio_keep_example_waveforms": (False, True),
+    "audio_preproc_in_bottom": (False,),
+    "audio_sample_rate": (16000,),
     "bottom": ({},),
     "causal_decoder_self_attention": (True,),
     "factored_logits": (False,),
@@ -49,7 +53,9 @@ _SUBLAYERS = {
     "encdec_attention": "memory_attention",
     "ffn": "feed_forward",
 }
+_CONVOLUTIONS = {"conv2d": "first", "conv2d_1": "second", "conv2d_2": "last"}
 _NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
+_SPEECH = "modalities.inputs.bottom.convolutions"
 _LINEARS = {"conv1": "inner", "conv2": "outer"}
 # (our matrix, index of the part in it) by sublayer and tensor2tensor's name.
 _PROJECTIONS = {
@@ -86,6 +92,7 @@ def convert_hparams(
     kind = registry.model(model).HParams
     known = {k: v for k, v in values.items() if k in kind.model_fields or k not in settings}
     known |= {k: v for k, v in values.items() if k in expected}
+    known = _in_frames(known)
     hparams = checked_hparams(model, known, expected)
     if not variables:
         return hparams
@@ -94,6 +101,19 @@ def convert_hparams(
     if model == "transformer" and not any("/body/encoder/" in name for name in variables):
         changes = {"encode_inputs": False} if values.get("prepend_mode") != "none" else {}
     return hparams.replace(**changes) if changes else hparams
+
+
+def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns hyperparameters of speech whose lengths are frames of sounds.
+
+    tensor2tensor's `max_length` is frames times mel filters.  Its speech problems count examples by
+    `batch_size`, ours count frames.
+    """
+    bins = values.get("audio_num_mel_bins")
+    if not bins:
+        return values
+    bins = max(bins, 80)  # the number of its sets
+    return {**values, "use_fixed_batch_size": True, "max_length": values["max_length"] // bins}
 
 
 def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
@@ -126,6 +146,10 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
         return ("target_space",), 0
     if match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
         return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
+    if match := re.search(r"speech_recognition_modality/(conv2d(?:_\d)?)/kernel$", name):
+        return (f"{_SPEECH}.{_CONVOLUTIONS[match[1]]}.weight",), 0
+    if match := re.search(r"speech_recognition_modality/layer_norm(?:_(\d))?/(\w+)$", name):
+        return (f"{_SPEECH}.norms.{match[1] or 0}.{_NORMS[match[2]]}",), 0
     if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
         return (f"{match[1]}_output.norm.{_NORMS[match[2]]}",), 0
     match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
@@ -155,6 +179,8 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
 
 def _as_ours(name: str, value: Array) -> Array:
     """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
+    if value.ndim == 4:  # a convolution [time, frequency, in, out]
+        return np.ascontiguousarray(value.transpose(3, 2, 0, 1), dtype=np.float32)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
