@@ -49,7 +49,7 @@ class LogMel(nn.Module):
         matrix = mel_matrix(hparams.audio_num_mel_bins, self.size // 2 + 1, sample_rate, *edges)
         self.register_buffer("window", torch.hann_window(length), persistent=False)
         self.register_buffer("mel", torch.from_numpy(matrix).float(), persistent=False)
-        filters = _delta_filters() if hparams.audio_add_delta_deltas else torch.ones(1, 1, 1)
+        filters = _delta_filters() if hparams.audio_add_delta_deltas else torch.ones(1, 1)
         self.register_buffer("deltas", filters, persistent=False)
 
     @property
@@ -90,7 +90,7 @@ class LogMel(nn.Module):
         """Returns the magnitudes of the spectrum of each frame.
 
         Args:
-          blocks: samples, [B, frames, samples]; a frame goes on into the next blocks.
+          blocks: samples, [B, frames, samples]; a frame continues in the next blocks.
 
         Returns:
           [B, frames, size / 2 + 1].
@@ -113,18 +113,19 @@ class LogMel(nn.Module):
 
         [B, F, bins] -> [B, F, bins, channels].
         """
-        rows = levels.transpose(1, 2).flatten(0, 1)[:, None]  # [B * bins, 1, F]
-        filtered = F.conv1d(rows, self.deltas, padding=self.deltas.size(2) // 2)
-        return filtered.unflatten(0, (-1, levels.size(2))).permute(0, 3, 1, 2)
+        around, count = self.deltas.size(1) // 2, levels.size(1)
+        padded = F.pad(levels, (0, 0, around, around))
+        shifted = torch.stack([padded[:, i : i + count] for i in range(2 * around + 1)], -1)
+        return shifted @ self.deltas.T
 
 
 def _delta_filters() -> Tensor:
-    """Returns the filters of values and of differences, of unit norm.  [3, 1, 9]."""
+    """Returns the filters of values and of differences, of unit norm.  [3, 9]."""
     first = torch.tensor(_DELTA)
     second = F.conv1d(first[None, None], first.flip(0)[None, None], padding=4)[0, 0]  # convolved
     identity = F.pad(torch.ones(1), (4, 4))
     filters = torch.stack([identity, F.pad(first, (2, 2)), second])
-    return (filters / filters.norm(dim=1, keepdim=True))[:, None]
+    return filters / filters.norm(dim=1, keepdim=True)
 
 
 def normalized(x: Tensor, lengths: Tensor) -> Tensor:

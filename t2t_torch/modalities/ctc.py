@@ -63,6 +63,7 @@ class CtcModality(Modality):
         """Returns the negative log-likelihood per predicted id; padding frames cost nothing."""
         everywhere = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
         values = ctc_losses(logits, everywhere, targets)
+        values = values.masked_fill(values > -_IMPOSSIBLE / 2, 0.0)  # more ids than frames
         counted = self.item_weights(targets, None)
         if weights is not None:
             values, counted = values * weights, counted * weights[:, None]
@@ -82,7 +83,7 @@ class CtcModality(Modality):
     def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns logits whose maxima are the greedy text, `EOS` and padding.
 
-        They have more positions than the targets, which tells metrics that the text was predicted
+        They have more positions than the targets: by this, metrics know that the text was predicted
         without them.
 
         Args:

@@ -51,7 +51,7 @@ class ShorteningConvolutions(nn.Module):
         Returns:
           [B, S, H], where S = `shortened(F)`.
         """
-        x = F.pad(x, (0, 0, 0, 0, 0, _PADDED)).permute(0, 3, 1, 2)  # [B, C, F, bins]
+        x = F.pad(x, (0, 0, 0, 0, 0, _PADDED)).permute(0, 3, 1, 2)  # [B, C, F, bins], channels last
         x = self._norm(0, self.first(x))
         x = self._norm(1, self.second(x))
         mask = mask_of(shortened(lengths), x.size(2))

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio, Features
 from t2t_torch.hparams.transformer_ctc import TransformerCtcHParams
 from t2t_torch.layers.initialization import initialize
@@ -34,15 +33,12 @@ class TransformerCtc(Transformer):
 
     HParams = TransformerCtcHParams
     reads = (Audio,)
+    needs_inputs = True
     reads_packed = False
     hparams: TransformerCtcHParams
 
     def __init__(self, hparams: TransformerCtcHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        if not self.has_encoder:
-            raise HParamsError(
-                "transformer_ctc reads a sound; this problem has none. Use transformer_lm."
-            )
         (target,) = features.targets.values()
         ctc = CtcModality(target.vocab_size, hparams)
         initialize(ctc, hparams)

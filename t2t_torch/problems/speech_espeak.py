@@ -32,7 +32,7 @@ _SPEAKERS: Mapping[Split, Sequence[str]] = {
 """Variants of espeak-ng's voices; no speaker is in two splits."""
 
 
-class EspeakProblem(Speech2TextProblem):
+class _EspeakProblem(Speech2TextProblem):
     """Base class of problems whose texts espeak-ng speaks.  Speakers of EVAL and TEST are unseen.
 
     Attributes:
@@ -62,16 +62,16 @@ class EspeakProblem(Speech2TextProblem):
         draw = random.Random(f"{self.name} {split.value}")
         for number, text in enumerate(self.texts_of(tmp_dir, split)):
             voice = f"{draw.choice(_ACCENTS)}+{draw.choice(self.speakers[split])}"
-            spoken = speak(
+            spoken = _speak(
                 text, voice, draw.randint(130, 210), draw.randint(35, 65), self.sample_rate
             )
             snr = draw.choice(self.snrs)
             if snr is not None:
-                spoken = with_noise(spoken, snr, [self.shuffle_seed, len(split.value), number])
+                spoken = _with_noise(spoken, snr, [self.shuffle_seed, len(split.value), number])
             yield {"inputs": int16_of(spoken), "targets": text}
 
 
-def speak(
+def _speak(
     text: str, voice: str, words_per_minute: int, pitch: int, sample_rate: int
 ) -> npt.NDArray[np.float64]:
     """Returns the waveform of a text, spoken by espeak-ng.
@@ -97,7 +97,7 @@ def speak(
     return resample(samples[:, 0], rate, sample_rate)
 
 
-def with_noise(
+def _with_noise(
     samples: npt.NDArray[np.float64], snr: float, seed: Sequence[int]
 ) -> npt.NDArray[np.float64]:
     """Returns a waveform with pink noise.
@@ -117,7 +117,7 @@ def with_noise(
 
 
 @register_problem("speech_espeak_digits")
-class SpeechEspeakDigits(EspeakProblem):
+class SpeechEspeakDigits(_EspeakProblem):
     """One to five digits, as words; noise at 20 and 10 dB in two thirds of the utterances.
 
     Attributes:
@@ -137,7 +137,7 @@ class SpeechEspeakDigits(EspeakProblem):
 
 
 @register_problem("speech_espeak_sentences")
-class SpeechEspeakSentences(EspeakProblem):
+class SpeechEspeakSentences(_EspeakProblem):
     """English captions of Multi30k in lower case, without punctuation.
 
     Attributes:
@@ -146,7 +146,7 @@ class SpeechEspeakSentences(EspeakProblem):
     """
 
     counts: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 8000, Split.EVAL: 300, Split.TEST: 300}
-    text_problem: ClassVar[str] = "translate_multi30k"
+    text_problem: ClassVar[str] = "translate_multi30k_ende"
     suggested_flags = (
         "--model=transformer_ctc --hparams_set=transformer_ctc_joint_tiny --train_steps=20000"
     )
