@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparams.transformer import TransformerHParams, transformer_tiny
+from t2t_torch.hparams.transformer import TransformerHParams, transformer_speech_tiny
 from t2t_torch.registry import register_hparams
 
 
@@ -25,26 +25,7 @@ def _of(hparams: TransformerHParams) -> TransformerCtcHParams:
 @register_hparams
 def transformer_ctc_tiny() -> TransformerCtcHParams:
     """Three layers of 128 and CTC alone, for an hour of speech on a CPU."""
-    return _of(transformer_tiny()).replace(
-        num_hidden_layers=3,
-        batch_size=8000,
-        max_length=2000,
-        min_length_bucket=100,
-        audio_num_mel_bins=40,
-        audio_num_filters=32,
-        num_zeropad_frames=0,
-        audio_time_masks=2,
-        audio_time_mask_frames=20,
-        audio_frequency_masks=2,
-        audio_frequency_mask_bins=6,
-        shared_embedding_and_softmax_weights=False,
-        label_smoothing=0.0,
-        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
-        learning_rate_constant=0.002,
-        learning_rate_warmup_steps=200,
-        optimizer_adam_beta2=0.98,
-        clip_grad_norm=1.0,
-    )
+    return _of(transformer_speech_tiny()).replace(num_hidden_layers=3, label_smoothing=0.0)
 
 
 @register_hparams
