@@ -22,7 +22,7 @@ from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligne
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Feature, Features
+from t2t_torch.features import Feature, Features, InputSpec
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
@@ -125,6 +125,11 @@ class Predictor:
         return next(
             iter(self.features.inputs if self.features.has_inputs else self.features.targets)
         )
+
+    @property
+    def spec(self) -> InputSpec:
+        """The specification of the input."""
+        return InputSpec(self.field, "text")
 
     @property
     def target(self) -> str:

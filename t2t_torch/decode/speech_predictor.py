@@ -15,7 +15,7 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Audio
+from t2t_torch.features import Audio, InputSpec
 from t2t_torch.layers.ctc import BLANK, Prefix, collapsed, prefix_beam_search
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
@@ -40,6 +40,18 @@ class SpeechPredictor(Predictor):
                 "the model itself (Predictor.model) for its logits."
             )
         return sounds[0]
+
+    @property
+    def spec(self) -> InputSpec:
+        """The specification of the input."""
+        feature: Any = self._input
+        spec: InputSpec = feature.input_spec(self.field, self.features)
+        return spec
+
+    @property
+    def why_unaligned(self) -> str:
+        """Sounds have no words to align with."""
+        return "it reads sounds, which have no words"
 
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[Any]:
         """Returns the frames of sounds, [frames, samples] int16 each.

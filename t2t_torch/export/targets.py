@@ -303,8 +303,9 @@ class CtcExportTarget(LabelExportTarget):
         hparams.check_read(("beam_size",), "a graph of CTC, which is greedy,")
         super().__init__(loaded)
         (self._target,) = loaded.features.targets
-        self._writes: Any = loaded.features.targets[self._target]
-        check_decodable(self._target, self._writes.encoder)
+        written: Any = loaded.features.targets[self._target]
+        check_decodable(self._target, written.encoder)
+        self._writes = written
         greedy = hparams.replace(beam_size=1)
         arguments = self.predictor.model, loaded.problem, loaded.features, greedy, loaded.info
         self._texts = SpeechPredictor(*arguments)

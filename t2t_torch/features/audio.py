@@ -304,7 +304,8 @@ class Audio(Feature):
     def decode(self, ids: Iterable[int]) -> Samples:
         """Returns the samples, [n] int16."""
         samples: Samples = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int16)
-        return samples[samples != NO_SAMPLE]
+        own: Samples = samples[samples != NO_SAMPLE]
+        return own
 
     def restore(self, name: str, features: Features, row: Row) -> str:
         """Returns a wav file as a base64 text."""
