@@ -337,6 +337,10 @@ class Audio(Feature):
         """Returns the duration; reports show a spectrogram."""
         return self.describe_value(self.decode(row[name].reshape(-1)))
 
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Returns a spectrogram."""
+        return spectrogram(self.decode(stored), self.sample_rate)[..., None]
+
     def line(self, value: Any) -> str:
         """Returns the duration."""
         return self.describe_value(value)

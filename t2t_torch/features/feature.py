@@ -416,6 +416,15 @@ class Feature(ABC):
         """
         return self.describe_value(self.decode(row[name]))
 
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
+        """Returns a picture of stored numbers for reports; None if there is none.
+
+        Returns:
+          [height, width, channels] bytes.
+        """
+        pixels: npt.NDArray[np.uint8] | None = self.decode(stored) if self.is_image else None
+        return pixels
+
     def describe_value(self, value: Any) -> str:
         """Returns a value as one line of a report."""
         if value is None:
