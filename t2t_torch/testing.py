@@ -77,7 +77,7 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
             # Features of words have one entry per word; rows differ in length.
             of = feature.aligned_to or name
             width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
-            if isinstance(feature, Audio):  # frames, several for each id
+            if feature.is_sound:  # frames, several for each id
                 width = [8 * size for size in width]
             batch[name] = _random_rows(feature, width, generator)
         else:
@@ -90,7 +90,7 @@ def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generato
     shape = (len(lengths), max(lengths), *feature.shape[1:])
     if feature.vocab_size:
         ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
-    elif isinstance(feature, Audio):
+    elif feature.is_sound:
         ids = torch.randint(-9999, 9999, shape, generator=generator, dtype=torch.int16)
     else:  # numbers that are not ids
         ids = torch.rand(shape, generator=generator) + 0.1

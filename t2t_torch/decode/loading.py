@@ -28,7 +28,7 @@ from t2t_torch.errors import (
     RegistryError,
     UsageError,
 )
-from t2t_torch.features import Audio, Features, TreeFeature
+from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
@@ -94,7 +94,7 @@ def load(
     arguments = loaded.model.to(device), loaded.problem, loaded.features
     if all(feature.generates for feature in loaded.features.targets.values()):
         trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
-        sounds = any(isinstance(f, Audio) for f in loaded.features.inputs.values())
+        sounds = any(feature.is_sound for feature in loaded.features.inputs.values())
         kind = TreePredictor if trees else SpeechPredictor if sounds else Predictor
         return kind(*arguments, hparams, loaded.info)
     return LabelPredictor(*arguments, loaded.info)

@@ -33,7 +33,7 @@ class SpeechPredictor(Predictor):
 
     def _input_of(self, problem: Problem) -> Audio:
         sounds = list(self.features.inputs.values())
-        if len(sounds) != 1 or not isinstance(sounds[0], Audio):
+        if len(sounds) != 1 or not sounds[0].is_sound:
             kinds = ", ".join(type(kind).__name__ for kind in sounds)
             raise DecodeError(
                 f"problem {problem.full_name!r} has the inputs {kinds}: expected one Audio. Call "

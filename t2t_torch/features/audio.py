@@ -229,6 +229,7 @@ class Audio(Feature):
     """
 
     is_discrete: ClassVar[bool] = False
+    is_sound: ClassVar[bool] = True
 
     sample_rate: int = 16000
     resample: bool = False

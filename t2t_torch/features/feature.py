@@ -147,6 +147,7 @@ class Feature(ABC):
       classifies: True if each item is exactly one of `labels`.
       is_multilabel: True if each of `labels` is predicted as present or absent.
       is_image: True if `decode` returns an image, [height, width, channels] of bytes.
+      is_sound: True if it is a waveform.
       starts_words: True if it holds the position of each word's first id.
       selects_words: True if a value is a part of the text `refers_to`, which users give unsplit.
       is_listed_by_word: True if reports print its entries below the words of `aligned_to`.
@@ -159,6 +160,7 @@ class Feature(ABC):
     classifies: ClassVar[bool] = False
     is_multilabel: ClassVar[bool] = False
     is_image: ClassVar[bool] = False
+    is_sound: ClassVar[bool] = False
     selects_words: ClassVar[bool] = False
     starts_words: ClassVar[bool] = False
     is_listed_by_word: ClassVar[bool] = False
