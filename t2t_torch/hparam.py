@@ -74,12 +74,43 @@ class MultiProblemHParams(Params):
 
     multiproblem_shared: tuple[str, ...] = hp(
         (),
-        "Regular expressions: weights with a matching name are shared.  Empty: all weights except "
+        "Regular expressions: weights with a matching name are shared; expression=>name also "
+        "shares those under another name, such as ^decoder=>encoder.  Empty: all weights except "
         "those of targets.",
+    )
+    multiproblem_models: str = hp(
+        "",
+        "Problems with a model of their own, as [problem:model/hparams_set/name=value,...].  "
+        "Others have --model and --hparams_set.",
+    )
+    multiproblem_architecture: str = hp(
+        "",
+        "Model and hyperparameters of the problems of multiproblem_models, as JSON; written by the "
+        "trainer.",
     )
     multiproblem_weights: str = hp(
         "",
         "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1.",
+    )
+
+    multiproblem_mixing_schedule: Literal["", "constant", "exponential", "pretrain"] = hp(
+        "",
+        "Mixing of the first problem with the others, after tensor2tensor.  constant: in fixed "
+        "proportions; exponential: the others grow exponentially; pretrain: first the first one "
+        "alone, then the others alone.  Empty: by mixing_schedule.",
+    )
+    multiproblem_schedule_threshold: float = hp(
+        0.5,
+        "Share of all problems but the first, at the end of an exponential schedule.",
+        low=0,
+        high=1,
+    )
+    multiproblem_schedule_max_examples: float = hp(
+        1e7, "Steps of an exponential schedule, or on the first problem alone.", low=1
+    )
+    multiproblem_per_task_threshold: str = hp(
+        "",
+        "Share of each problem, in [] with commas; overrides the three settings above.",
     )
 
 
@@ -443,6 +474,12 @@ class DataHParams(SamplingHParams):
         "Training examples share rows of max_length tokens; attention does not cross from one to "
         "another.",
     )
+    image_augmentation: tuple[str, ...] = hp(
+        (),
+        "Random changes of training pictures, in this order: crop:4 (pixels of padding), flip, "
+        "shift:0.1 (part of a side), cutout:16 (side in pixels), rand_augment:2:9 (operations, "
+        "strength), resized_crop:0.08 (least part of the area).  Empty: the problem's; none: none.",
+    )
     pad_batch: bool = hp(
         False, "Pads every batch to its bucket's boundary: a compiled model sees few shapes."
     )
@@ -498,6 +535,12 @@ class RegularizationHParams(Params):
     r_drop_alpha: float = hp(
         0.0,
         "Factor on the divergence of two passes with different dropout (R-Drop).  0: one pass.",
+        low=0,
+    )
+    mixup_alpha: float = hp(
+        0.0,
+        "Training pictures are mixed in pairs, and their losses: with weights w and 1 - w, where w "
+        "is drawn from Beta(alpha, alpha) for each batch.  0: none.",
         low=0,
     )
     clip_grad_norm: float = hp(
@@ -590,9 +633,7 @@ class HParams(
         max_relative_position memory_height mlperf_mode moe_hidden_sizes moe_k moe_loss_coef
         moe_num_experts moe_overhead_eval moe_overhead_train multiproblem_fixed_train_length
         multiproblem_label_weight multiproblem_max_input_length multiproblem_max_target_length
-        multiproblem_mixing_schedule multiproblem_per_task_threshold
-        multiproblem_reweight_label_loss multiproblem_schedule_max_examples
-        multiproblem_schedule_threshold multiproblem_target_eval_only multiproblem_vocab_size name
+        multiproblem_reweight_label_loss multiproblem_target_eval_only multiproblem_vocab_size name
         nbr_decoder_problems no_data_parallelism norm_type num_area_layers num_sampled_classes
         overload_eval_metric_name parameter_attention_key_channels
         parameter_attention_value_channels position_features prepend_mode pretrained_model_dir

@@ -2,7 +2,8 @@
 
 An `Objective` wraps a model and returns its training losses.  Hyperparameters choose its parts, in
 any combination: scheduled sampling (`scheduled_sampling_prob`), R-Drop (`r_drop_alpha`), a
-confidence penalty, weights of targets and classes, and distillation (`distill_from`).
+confidence penalty, weights of targets and classes, distillation (`distill_from`) and mixed
+pictures (`mixup_alpha`).
 """
 
 from __future__ import annotations
@@ -318,6 +319,42 @@ def warm_up(schedule: str, step: int, steps: int) -> float:
     return _LEAST + (1.0 - _LEAST) * done
 
 
+# Mixup.  Zhang et al. 2018, arXiv:1710.09412.
+
+
+class Mixed(NamedTuple):
+    """A batch whose pictures are mixed in pairs.
+
+    Attributes:
+      batch: mixed pictures with the targets of the first of each pair.
+      other: the same pictures with the targets of the second.
+      share: weight of the first, from 0 to 1.
+    """
+
+    batch: dict[str, Tensor]
+    other: dict[str, Tensor]
+    share: float
+
+
+def mixed_up(batch: dict[str, Tensor], features: Features, alpha: float) -> Mixed:
+    """Mixes each picture with another of the batch.
+
+    Args:
+      batch: features as the pipeline produces them.
+      features: features of the problem; all inputs are pictures.
+      alpha: both parameters of the Beta distribution from which the weight is drawn.
+    """
+    share = float(torch.distributions.Beta(alpha, alpha).sample())
+    size = len(next(iter(batch.values())))
+    partner = torch.randperm(size)
+    other = {name: values[partner.to(values.device)] for name, values in batch.items()}
+    pictures = {
+        name: share * batch[name].float() + (1.0 - share) * other[name].float()
+        for name in features.inputs
+    }
+    return Mixed({**batch, **pictures}, {**other, **pictures}, share)
+
+
 # The training losses of a model, from the outputs of its body.
 
 
@@ -471,6 +508,7 @@ class Objective(nn.Module):
         self.scheduled_sampling: ScheduledSampling | None = None
         if hparams.scheduled_sampling_prob:
             self.scheduled_sampling = ScheduledSampling(hparams)
+        self._mixup_alpha = hparams.mixup_alpha
         self._weights = target_weights(hparams.target_weights, model.features)
         terms = [model.modality(name).objective for name in model.features.targets]
         self._passes = max((term.passes for term in terms if term is not None), default=1)
@@ -489,10 +527,22 @@ class Objective(nn.Module):
 
     def losses(self, batch: dict[str, Tensor]) -> dict[str, Loss]:
         """Returns the training loss of each target."""
-        model = self.model
+        model, mixed = self.model, None
+        if self._mixup_alpha:
+            mixed = mixed_up(batch, model.features, self._mixup_alpha)
+            batch = mixed.batch
         read = self._with_samples(batch)
         passes = [model.body(model.bottom(read)) for _ in range(self._passes)]
-        losses = training_losses(model, passes, batch, self._taught(batch))
+        taught = self._taught(batch)
+        losses = training_losses(model, passes, batch, taught)
+        if mixed is not None:
+            second, share = training_losses(model, passes, mixed.other, taught), mixed.share
+            losses = {
+                name: Loss(
+                    *(share * a + (1.0 - share) * b for a, b in zip(one, second[name], strict=True))
+                )
+                for name, one in losses.items()
+            }
         for name, weight in self._weights.items():
             losses[name] = losses[name]._replace(sum=losses[name].sum * weight)
         return losses
@@ -545,6 +595,12 @@ def check_objective(hparams: Any, features: Features) -> None:
       HParamsError: they do not.
     """
     target_weights(hparams.target_weights, features)
+    others = [name for name, feature in features.inputs.items() if not feature.is_image]
+    if hparams.mixup_alpha and (others or not features.inputs):
+        raise HParamsError(
+            f"mixup_alpha={hparams.mixup_alpha} mixes pictures, and the inputs are "
+            f"{', '.join(others) or 'none'}. Set mixup_alpha=0."
+        )
     for target, feature in features.targets.items():
         if hparams.scheduled_sampling_prob and not feature.is_text:
             raise HParamsError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
@@ -294,6 +294,14 @@ class Problem(ABC):
           The same features, as arrays or lists of numbers.
         """
         return example
+
+    def preprocessing(self, hparams: DataHParams) -> Callable[..., Mapping[str, Any]] | None:
+        """Returns the function that changes examples when they are read; None if there is none.
+
+        By default `preprocess_example`, if a subclass overrides it.
+        """
+        own = type(self).preprocess_example
+        return None if own is Problem.preprocess_example else self.preprocess_example
 
     @abstractmethod
     def stored_features(self, directory: Path) -> Features:

@@ -459,7 +459,13 @@ register_reader = RegisterReader()
 
 
 def problem(name: str) -> Problem:
-    """Creates the problem of this name, which may have the suffixes `_rev` and `_copy`."""
+    """Creates the problem of this name, which may have the suffixes `_rev` and `_copy`.
+
+    `<mixture>__<problem>` is a task of a `TaskMixtureProblem`.
+    """
+    whole, mark, part = name.partition("__")
+    if mark and hasattr(mixture := problem(whole), "component"):
+        return cast("Problem", mixture.component(part))
     spec = parse_problem_name(name)
     made = _find("problem", spec.base_name)(reverse=spec.was_reversed, copy=spec.was_copy)
     return cast("Problem", made)

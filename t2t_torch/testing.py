@@ -141,12 +141,23 @@ _SAMPLES = 20
 
 def small(hparams: HParams) -> HParams:
     """Returns hparams with small sizes, for checks of about a second."""
-    sizes = {"hidden_size": 16, "filter_size": 32, "num_heads": 2, "num_hidden_layers": 2}
+    sizes: dict[str, Any] = {
+        "hidden_size": 16,
+        "filter_size": 32,
+        "num_heads": 2,
+        "num_hidden_layers": 2,
+    }
     sizes |= {"embedding_size": 16, "character_size": 4}
     sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
     sizes |= {"audio_num_mel_bins": 20, "audio_num_filters": 4, "num_zeropad_frames": 3}
     sizes |= {"lstm_size": 8, "attention_hops": 2, "ngram_buckets": 50}
-    known = {name: size for name, size in sizes.items() if name in type(hparams).model_fields}
+    sizes |= {"num_rec_steps": 2, "act_max_steps": 3}
+    sizes |= {"layer_sizes": (1, 1), "filter_sizes": (4, 8, 8), "patch_size": 4}
+    fields = type(hparams).model_fields
+    known = {name: size for name, size in sizes.items() if name in fields}
+    if layers := known.get("num_hidden_layers"):
+        lowest = [one.ge for one in fields["num_hidden_layers"].metadata if hasattr(one, "ge")]
+        known["num_hidden_layers"] = max(layers, *lowest)
     return hparams.replace(**known)
 
 
@@ -176,6 +187,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         (ClassLabel, {"inputs": Turns(text.encoder), "dense": Real(2)}, ClassLabel(labels)),
         (MultiLabel, {"inputs": text}, MultiLabel(labels)),
         (SoftLabel, {"inputs": Image(8, 8, 3)}, SoftLabel(labels)),
+        (ClassLabel, {"inputs": Image(8, 12, 1)}, ClassLabel(labels)),
         (SoftLabel, {"inputs": text}, SoftLabel(labels)),
         (ClassLabel, {"first": text, "second": text}, ClassLabel(labels)),
         (Real, {"first": text, "second": text}, Real(2)),
@@ -409,7 +421,10 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
 def _reads_back(feature: Feature) -> bool:
     """Returns True if values can be decoded exactly; a word vocabulary merges unknown words."""
     if isinstance(feature, Text):
-        return not isinstance(feature.encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
+        encoder = getattr(feature.encoder, "text", feature.encoder)  # that of a `TaskEncoder`
+        return not isinstance(encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
+    if feature.is_encoded:  # files in place of pixels
+        return False
     return isinstance(feature, ClassLabel | Tags | Choice | Image | Span)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import enum
+import functools
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -21,8 +23,10 @@ from t2t_torch.data.vocabulary_builder import (
 )
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features, Real, RowWeight, Text
+from t2t_torch.files import staged
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import (
+    RESERVED_TOKENS,
     ByteEncoder,
     CharacterEncoder,
     ClassLabelEncoder,
@@ -73,6 +77,8 @@ class TextProblem(Problem):
       vocabularies: by text field, the user's vocabulary file in the data folder.  Fields may have
         the same file, or files of their own; the suffix is that of a vocabulary type.  Takes the
         place of `vocab_type` and `approx_vocab_size`.
+      learns_vocabularies: True to learn the `vocabularies` as subwords of the training samples,
+        each of `approx_vocab_size`, from the texts of its fields.
       class_labels: class labels; if empty, those of the training samples.
       dense_size: size of the additional input "dense", a list of numbers; 0 for none.
       row_weight: True if the field "weight" is the weight of a sample in the loss.
@@ -87,6 +93,7 @@ class TextProblem(Problem):
     oov_token: ClassVar[str | None] = None
     use_vocab_from_other_problem: ClassVar[str | None] = None
     vocabularies: ClassVar[Mapping[str, str]] = {}
+    learns_vocabularies: ClassVar[bool] = False
     class_labels: ClassVar[tuple[str, ...]] = ()
     dense_size: ClassVar[int] = 0
     row_weight: ClassVar[bool] = False
@@ -129,7 +136,8 @@ class TextProblem(Problem):
     def kept_vocab_files(self) -> tuple[str, ...]:
         """The vocabulary files that belong to another problem or are the user's."""
         if self.vocabularies:
-            return tuple(dict.fromkeys(self.vocabularies.values()))
+            files = () if self.learns_vocabularies else self.vocabularies.values()
+            return tuple(dict.fromkeys(files))
         borrowed = self.use_vocab_from_other_problem is not None
         is_given = borrowed or self.vocab_type is VocabType.TOKEN
         return (self.vocab_filename,) if is_given and self.vocab_filename is not None else ()
@@ -144,10 +152,14 @@ class TextProblem(Problem):
         """Builders of the vocabulary, unless it is shared, and of the moments of "dense"."""
         learners: list[VocabularyBuilder] = []
         file = self.vocab_filename  # None also if each field has its own
-        if file is not None and file not in self.kept_vocab_files:
-            size = self.approx_vocab_size
+        size = self.approx_vocab_size
+        limit, seed = self.max_samples_for_vocab, self.shuffle_seed
+        if self.learns_vocabularies:
+            for own in dict.fromkeys(self.vocabularies.values()):
+                texts = functools.partial(self._texts_of, own)
+                learners.append(SubwordVocabularyBuilder(own, texts, size, limit, seed))
+        elif file is not None and file not in self.kept_vocab_files:
             if self.vocab_type is VocabType.SUBWORD:
-                limit, seed = self.max_samples_for_vocab, self.shuffle_seed
                 learners.append(SubwordVocabularyBuilder(file, self.texts, size, limit, seed))
             elif self.vocab_type is VocabType.WORD:
                 learners.append(WordVocabularyBuilder(file, self._words, size, self.min_word_count))
@@ -169,7 +181,11 @@ class TextProblem(Problem):
             if file is not None and not (data_dir / file).exists():
                 owner.prepare(tmp_dir)
                 owner.build_vocab(data_dir, tmp_dir)
-        elif missing := [f for f in self.vocabularies.values() if not (data_dir / f).exists()]:
+        elif missing := [
+            file
+            for file in self.vocabularies.values()
+            if file in self.kept_vocab_files and not (data_dir / file).exists()
+        ]:
             raise DataError(
                 f"{self.name!r} has the vocabularies {', '.join(dict.fromkeys(missing))}, which "
                 f"are not in {data_dir}. Copy them there, for example from the run directory."
@@ -283,6 +299,9 @@ class TextProblem(Problem):
             )
         return directory / file
 
+    def _texts_of(self, file: str, sample: Mapping[str, Any]) -> Iterator[str]:
+        return (sample[field] for field, own in self.vocabularies.items() if own == file)
+
     def _words(self, sample: Mapping[str, Any]) -> Iterator[str]:
         for field in self.text_fields:
             value = sample[field]
@@ -308,6 +327,41 @@ class TextProblem(Problem):
                 )
             owner = other
         return owner
+
+
+class RawVocabularyProblem(TextProblem):
+    """Base class of problems whose raw files list the words of the vocabulary.
+
+    Other words become `UNKNOWN_WORD`.  Name this class before the type of the problem:
+    `class Lambada(RawVocabularyProblem, Text2SelfProblem)`.
+    """
+
+    vocab_type = VocabType.TOKEN
+    oov_token = UNKNOWN_WORD
+
+    @abstractmethod
+    def vocabulary_words(self, tmp_dir: Path) -> Iterable[str]:
+        """Returns the words in the order of their ids; duplicates and reserved words are skipped.
+
+        Raises:
+          DataError: the raw file of the words is missing.
+        """
+
+    @property
+    def kept_vocab_files(self) -> tuple[str, ...]:
+        """None: the vocabulary is built with the data."""
+        return ()
+
+    def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
+        """Writes the vocabulary if it is not in `data_dir` yet, and builds what else is learnt."""
+        path = data_dir / self._file
+        if not path.exists():
+            reserved = (*RESERVED_TOKENS, UNKNOWN_WORD)
+            words = (word for word in self.vocabulary_words(tmp_dir) if word)
+            lines = dict.fromkeys((*reserved, *words))
+            with staged(path) as temporary:
+                temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        super().build_vocab(data_dir, tmp_dir)
 
 
 class Text2TextProblem(TextProblem):

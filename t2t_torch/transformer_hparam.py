@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
@@ -27,11 +27,14 @@ class TransformerLayerHParams(HParams):
     ffn_gated: bool = hp(
         False, "The activation is multiplied by a second linear map of the input (GLU)."
     )
-    pos: Literal["timing", "sinusoids", "sinusoids_interleaved", "learned", "none"] = hp(
+    pos: Literal[
+        "timing", "sinusoids", "sinusoids_interleaved", "learned", "rotary", "alibi", "none"
+    ] = hp(
         "timing",
-        "Vectors added to embeddings by their position.  timing: sines, then cosines, with "
+        "Positions.  Vectors added to embeddings: timing: sines, then cosines, with "
         "tensor2tensor's frequencies; sinusoids: those of Vaswani et al. 2017; "
-        "sinusoids_interleaved: each sine before its cosine; learned: a table.",
+        "sinusoids_interleaved: each sine before its cosine; learned: a table.  In self-attention: "
+        "rotary: queries and keys are rotated; alibi: scores fall with the distance.",
     )
     position_offset: int = hp(0, "Added to each position of timing and sinusoids.", low=0)
     max_source_positions: int = hp(
@@ -40,4 +43,16 @@ class TransformerLayerHParams(HParams):
         "pos=learned needs a number.",
         low=0,
     )
-    embedding_norm: bool = hp(False, "Layer norm after embeddings and positions.")
+    embedding_norm: bool = hp(False, "Norm after embeddings and positions.")
+    norm_type: Literal["layer", "rms"] = hp(
+        "layer", "Kind of all norms: layer norm, or root mean square."
+    )
+    num_key_value_heads: int = hp(
+        0,
+        "Heads of keys and values in self-attention, shared by groups of num_heads; 1 is "
+        "multi-query attention.  0: num_heads.",
+        low=0,
+    )
+    qk_norm: bool = hp(False, "RMS norm of each head's queries and keys in self-attention.")
+
+    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {"norm_type"}

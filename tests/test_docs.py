@@ -46,7 +46,7 @@ from t2t_torch.bin import (
 )
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.bin import server as serving
-from t2t_torch.declaration.schema import KINDS, MIXTURE, Beside, Declaration
+from t2t_torch.declaration.schema import KINDS, MIXTURES, Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.readers.formats import FORMATS
 from t2t_torch.registry import parse_problem_name
@@ -257,9 +257,10 @@ def test_the_page_on_own_data_tells_all_kinds_formats_and_keys():
         for heading in ("Kinds", "Formats", "Keys")
     }
     told = {heading: set(re.findall(r"`(\w+)`", text)) for heading, text in firsts.items()}
-    assert told["Kinds"] - {"kind"} == {*KINDS, MIXTURE}
+    assert told["Kinds"] - {"kind"} == {*KINDS, *MIXTURES}
     assert told["Formats"] - {"format"} == {*FORMATS} - {"parallel"}
-    keys = {*Declaration.model_fields, *Beside.model_fields} - {"problems", "schedule"}
+    of_mixtures = {"problems", "schedule", "models", "max_input_length"}
+    keys = {*Declaration.model_fields, *Beside.model_fields} - of_mixtures
     assert told["Keys"] - {"key"} == keys
     rows = dict(re.findall(r"^\| `(\w+)` (\|.*)$", section(page, "Kinds"), re.M))
     for name, kind in KINDS.items():

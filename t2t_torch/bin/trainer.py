@@ -162,6 +162,7 @@ def _run_schedule(
     from t2t_torch.distributed.precision import resolve
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import BaselineCheck, Experiment, chosen_hooks
+    from t2t_torch.train.multi_task import with_choices
     from t2t_torch.train.problem_task import with_architecture
 
     before = directory.hparams(type(hparams)) if directory.exists else None
@@ -171,6 +172,7 @@ def _run_schedule(
             problem = registry.problem(record.problem)
             decoding = DecodingSchedule(directory, problem, world, stop)
         hparams = with_architecture(resolve(hparams, world, before), before)
+        hparams = with_choices(registry.problem(record.problem), hparams, before)
         task = _task(directory, record, hparams, world)
         config = run_config(record.train_steps)
         baselines = BaselineCheck(registry.problem(record.problem), Path(flag("data_dir")))
@@ -193,7 +195,7 @@ def _dry_run() -> int:
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.memory import dry_run_lines
-    from t2t_torch.train.multi_task import task_of
+    from t2t_torch.train.multi_task import task_of, with_choices
     from t2t_torch.train.problem_task import with_architecture
     from t2t_torch.train.run_directory import RunDirectory
 
@@ -204,7 +206,7 @@ def _dry_run() -> int:
     problem, model = registry.problem(record.problem), registry.model(record.model)
     hparams, data_dir = named_run.hparams(directory, record), Path(flag("data_dir"))
     check_patience(hparams.swa_patience, flag("schedule"), flag("local_eval_frequency"))
-    hparams = with_architecture(hparams)
+    hparams = with_choices(problem, with_architecture(hparams))
     with join_world(use_gpu=False) as world:
         task = task_of(problem, model, hparams, data_dir=data_dir, vocab_dir=data_dir)
         add_metrics(task, flag("eval_metrics"))

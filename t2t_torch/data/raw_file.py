@@ -519,6 +519,29 @@ def member(archive: RawFile, path: str) -> RawFile:
     return RawFile(name, folders=folders, archive=archive, inside=(folder,))
 
 
+def matching(archive: RawFile, tmp_dir: Path, pattern: str) -> list[Path]:
+    """Returns the files of an archive that match a pattern, unpacked, in the order of their paths.
+
+    Args:
+      archive: archive of the files.
+      tmp_dir: folder of raw files.
+      pattern: of the path in the archive or of its end, with `*` for any part of a name.
+
+    Raises:
+      DataError: the archive is missing, damaged, or has no such file.
+    """
+    path = archive.get(tmp_dir)
+    unpacked = unpack(path)
+    paths = sorted(path for path in unpacked.rglob(pattern) if path.is_file())
+    if not paths:
+        raise DataError(
+            f"{path} holds no {pattern}, so it is not the archive that was expected; or "
+            f"{unpacked}, which was taken for what comes out of it, is something else or not "
+            f"whole. Delete {unpacked}, and get the archive again."
+        )
+    return paths
+
+
 def _download_name(name: str, urls: Sequence[str]) -> str:
     """Returns the name of a download, with ".gz" if it is compressed."""
     packed = bool(urls) and urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")

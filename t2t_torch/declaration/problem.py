@@ -17,7 +17,7 @@ from t2t_torch.declaration.rows import MissingColumnError, RowFiles, SampleMaker
 from t2t_torch.declaration.schema import (
     KINDS,
     LARGEST,
-    MIXTURE,
+    MIXTURES,
     USUAL_COLUMNS,
     Column,
     Declaration,
@@ -29,10 +29,13 @@ from t2t_torch.declaration.schema import (
     nearest,
 )
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features.image_augmentation import parse
 from t2t_torch.files import replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
+from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.problem_types.task_mixture import TaskMixtureProblem
 from t2t_torch.readers.formats import FORMATS, format_of
 from t2t_torch.readers.text_file import BadRecords, Record
 from t2t_torch.text.subword import SmallVocabularyError
@@ -165,6 +168,15 @@ def _is_tokenizer(value: Any) -> tuple[bool, str]:
     return True, ""
 
 
+def _is_augmentation(value: Any) -> tuple[bool, str]:
+    """Returns whether a value is a list of changes of pictures, and the expected value."""
+    try:
+        parse([str(name) for name in value], (1, 1))
+    except (TypeError, UsageError) as error:
+        return False, f'a list such as ["crop:4", "flip"] ({error})'
+    return isinstance(value, list), 'a list such as ["crop:4", "flip"]'
+
+
 def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
@@ -178,13 +190,18 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
             good, expected = isinstance(value, bool), "true or false"
         elif name == "tokenizer":
             good, expected = _is_tokenizer(value)
+        elif name == "augmentation":
+            good, expected = _is_augmentation(value)
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
             good = whole and lowest <= value <= LARGEST
             expected = f"a whole number from {lowest} to {LARGEST:,}"
         if not good:
             raise mistake(path, f"settings.{name}", f"{expected} was expected, not {value!r}.")
-    return dict(declaration.settings)
+    settings = dict(declaration.settings)
+    if declaration.kind == "image2class" and declaration.options.get("encoded"):
+        settings["encoded"] = True
+    return settings
 
 
 def _vocabulary(declaration: Declaration) -> dict[str, Any]:
@@ -249,14 +266,24 @@ _ATTRIBUTES = {
 """For each key of "features", the class attribute of problem types that support it."""
 
 
+_OF_MIXTURES = {
+    "problems": MIXTURES,
+    "schedule": MIXTURES,
+    "models": ("multi",),
+    "max_input_length": ("taskmixture",),
+}
+"""For each key of problems without files, the kinds that have it."""
+
+
 def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: type[Problem]) -> None:
     """Raises RegistryError for unsupported keys of this kind, and for missing required ones."""
     name = declaration.kind
     if declaration.files is None:
         raise mistake(path, "files", f'is missing; kind {name!r} needs {{"train", "eval"}}.')
-    for key in ("problems", "schedule"):
+    for key, kinds in _OF_MIXTURES.items():
         if getattr(declaration, key):
-            raise mistake(path, key, f"is for kind {MIXTURE!r}, not for {name!r}.")
+            listed = " and ".join(map(repr, kinds))
+            raise mistake(path, key, f"is for kind {listed}, not for {name!r}.")
     known = [key for key, attribute in _ATTRIBUTES.items() if hasattr(family, attribute)]
     if Value.WORDS not in kind.fields.values():
         known = [key for key in known if key != "gazetteer"]  # only for given words
@@ -382,6 +409,21 @@ class FromJson(Problem):
 
 class DeclaredMixture(FromJson, MixtureProblem):
     """A declared mixture."""
+
+
+class DeclaredTaskMixture(FromJson, TaskMixtureProblem):
+    """A declared language model of several tasks."""
+
+
+class DeclaredMultiProblem(FromJson, MultiProblem):
+    """Declared problems of different types, trained together."""
+
+
+_MIXTURES: Mapping[str, type[Problem]] = {
+    "mixture": DeclaredMixture,
+    "taskmixture": DeclaredTaskMixture,
+    "multi": DeclaredMultiProblem,
+}
 
 
 class DeclaredProblem(FromJson):
@@ -604,12 +646,14 @@ def _class_of(content: str, path: Path) -> type[FromJson]:
         "said": content,
     }
     name = f"Declared_{declaration.problem}"
-    if declaration.kind == MIXTURE:
-        attributes = {**common, **_mixture(declaration, path)}
-        return type(name, (DeclaredMixture,), attributes)
+    if declaration.kind in MIXTURES:
+        base = _MIXTURES[declaration.kind]
+        attributes = {**common, **_mixture(declaration, path, base)}
+        return cast("type[FromJson]", type(name, (base,), attributes))
     if declaration.kind not in KINDS:
         what = (
-            f"there is no kind {declaration.kind!r}.{nearest(declaration.kind, (*KINDS, MIXTURE))}"
+            f"there is no kind {declaration.kind!r}."
+            f"{nearest(declaration.kind, (*KINDS, *MIXTURES))}"
         )
         raise mistake(path, "kind", what)
     kind = KINDS[declaration.kind]
@@ -626,21 +670,30 @@ def _docstring(declaration: Declaration) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def _mixture(declaration: Declaration, path: Path) -> dict[str, Any]:
+def _mixture(declaration: Declaration, path: Path, base: type[Problem]) -> dict[str, Any]:
     """Returns the class attributes of a mixture."""
-    known = ("problem", "kind", "description", "source", "licence", "problems", "schedule")
+    own = [key for key, kinds in _OF_MIXTURES.items() if declaration.kind in kinds]
+    known = ("problem", "kind", "description", "source", "licence", *own)
     for key in declaration.model_fields_set - {*known, "model", "hparams_set"}:
         raise mistake(path, key, f"a mixture has no data of its own.{nearest(key, known)}")
-    for key in ("problems", "schedule"):
+    needed = ("problems", "schedule") if declaration.kind == "mixture" else ("problems",)
+    for key in needed:
         if not getattr(declaration, key):
             raise mistake(path, key, "is missing; a mixture needs it.")
-    try:
-        MixingSchedule.parse(str(declaration.schedule), len(declaration.problems))
-    except DataError as error:
-        raise mistake(path, "schedule", str(error)) from None
+    if declaration.schedule:
+        try:
+            MixingSchedule.parse(declaration.schedule, len(declaration.problems))
+        except DataError as error:
+            raise mistake(path, "schedule", str(error)) from None
     flags_said = declaration.model or declaration.hparams_set  # otherwise the first problem's
     return {
         "problem_names": declaration.problems,
-        "mixing_schedule": declaration.schedule,
-        **(suggested(declaration, MixtureProblem) if flags_said else {}),
+        **({"mixing_schedule": declaration.schedule} if declaration.schedule else {}),
+        **({"models": declaration.models} if declaration.models else {}),
+        **(
+            {"max_input_length": declaration.max_input_length}
+            if declaration.max_input_length
+            else {}
+        ),
+        **(suggested(declaration, base) if flags_said else {}),
     }

@@ -406,7 +406,9 @@ def located(found: Sequence[Mapping[str, Any]], context: str) -> list[dict[str, 
 
 
 def image(parts: Sequence[Any], column: Column) -> Any:
-    """Returns an image's pixels."""
+    """Returns an image's pixels, or the bytes of its file."""
+    if isinstance(parts[0], bytes):
+        return parts[0]
     pixels = np.asarray(parts[0])
     if pixels.ndim not in (2, 3) or pixels.dtype.kind not in "iu":
         raise UnfitError(f"no picture but {pixels.dtype} {pixels.shape}")

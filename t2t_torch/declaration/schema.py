@@ -190,7 +190,7 @@ class Declaration(_Part):
 
     Attributes:
       problem: the problem's name.
-      kind: kind of problem: one of `KINDS`, or "mixture".
+      kind: kind of problem: one of `KINDS` or `MIXTURES`.
       description: free text.
       source: source of the data; free text.
       licence: licence of the data; free text.
@@ -213,6 +213,8 @@ class Declaration(_Part):
       hparams_set: suggested hparams set.
       problems: names of a mixture's problems.
       schedule: mixing schedule of a mixture.
+      models: for kind "multi": by problem, its model, as "model/hparams_set/name=value".
+      max_input_length: for kind "taskmixture": number of ids kept of inputs; 0 for all.
     """
 
     problem: str
@@ -239,6 +241,8 @@ class Declaration(_Part):
     hparams_set: str | None = None
     problems: tuple[str, ...] = ()
     schedule: str | None = None
+    models: Mapping[str, str] = {}
+    max_input_length: Annotated[pydantic.StrictInt, pydantic.Field(ge=0)] = 0
 
     @pydantic.field_validator("split_by", mode="before")
     @classmethod
@@ -328,8 +332,8 @@ def _is_column(name: object) -> bool:
 # Kinds of declarable problems: problem type, and fields of their samples.
 
 
-MIXTURE = "mixture"
-"""The kind that refers to other problems and has no files of its own."""
+MIXTURES = ("mixture", "taskmixture", "multi")
+"""The kinds that refer to other problems and have no files of their own."""
 
 
 class Value(enum.Enum):
@@ -469,10 +473,10 @@ KINDS: Mapping[str, Kind] = {
         (*_VOCABULARY, "max_turns"),
     ),
     "image2class": Kind(
-        "t2t_torch.problem_types.classification:Image2ClassProblem",
+        "t2t_torch.problem_types.images:Image2ClassProblem",
         {"inputs": Value.IMAGE, "targets": Value.LABEL},
         _INPUTS,
-        ("height", "width", "channels"),
+        ("height", "width", "channels", "augmentation"),
     ),
     "speech2text": Kind(
         "t2t_torch.problem_types.speech:Speech2TextProblem",
@@ -585,6 +589,6 @@ def _check_circle(names: tuple[str, ...], path: Path, within: tuple[str, ...]) -
             raise mistake(path, "problems", f"a mixture cannot mix itself: {cycle}.")
         if base in places and places[base].suffix == ".json":
             inner = content_of(places[base])
-            if inner.get("kind") == MIXTURE:
+            if inner.get("kind") in MIXTURES:
                 named = Declaration.parse(inner, places[base]).problems
                 _check_circle(named, places[base], (*within, base))

@@ -40,6 +40,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import BEST, Prediction
 from t2t_torch.runtime.session import batches_of
 from t2t_torch.text.encoder import PAD
+from t2t_torch.train.multi_model import model_choices
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_directory import RunDirectory
@@ -77,7 +78,10 @@ def evaluate_ensemble(
     names = requested.vocab_files_in(Path(data_dir), directory.path)
     directory.check_vocabularies(names, data_dir)
     kind = registry.model(directory.task().model)
-    task = ProblemTask(requested, kind, model.hparams, data_dir=data_dir, vocab_dir=directory.path)
+    (chosen,) = model_choices([requested.full_name], kind, model.hparams).values()
+    task = ProblemTask(
+        requested, chosen.model, model.hparams, data_dir=data_dir, vocab_dir=directory.path
+    )
     if prepare is not None:
         prepare(task)
     evaluator = task.evaluator()

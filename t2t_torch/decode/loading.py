@@ -35,7 +35,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import import_usr_dirs
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
-from t2t_torch.train.multi_model import multi_model
+from t2t_torch.train.multi_model import model_choices, multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 if TYPE_CHECKING:
@@ -164,7 +164,8 @@ def load_run(
     requested = learnt.component(problem)
     _features(run, learnt)
     parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
-    models = {name: _model(model_class, hparams, *part) for name, part in parts.items()}
+    chosen = model_choices(list(parts), model_class, hparams)
+    models = {name: _model(*chosen[name], *part) for name, part in parts.items()}
     step = load_checkpoint(multi_model(models, hparams), run, checkpoint)
     return Loaded(models[problem], requested, parts[problem][1], RunInfo(task, step))
 

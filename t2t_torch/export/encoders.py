@@ -249,7 +249,10 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
     Raises:
       ExportError: it cannot.
     """
-    if isinstance(encoder, PieceEncoder) and (reason := why_not_in_graph(encoder)):
+    reason = ""
+    if isinstance(encoder, PieceEncoder):
+        reason = why_not_in_graph(encoder, as_target=True)
+    if reason:
         raise ExportError(
             f"{name!r}: a graph cannot write this text: {reason}. Serve the run with PyTorch:  "
             "t2t-server --output_dir=RUN"

@@ -372,6 +372,12 @@ def before_each(graph: Graph, counts: str) -> str:
     return graph.add("CumSum", longer, 0)
 
 
+def any_true(graph: Graph, flags: str) -> str:
+    """Returns True if any element is true: [N] bool to [] bool."""
+    count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
+    return graph.add("Greater", count, 0)
+
+
 _END = 2**63 - 1
 
 

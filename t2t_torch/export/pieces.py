@@ -2,34 +2,54 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import EXTENSIONS, Graph
+from t2t_torch.export.graph import EXTENSIONS, Graph, any_true, latest, places, shifted
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
     Rows,
     at_least_one,
+    characters,
+    characters_of,
     count_of,
     joined,
     numbered,
     of_flat,
+    tokens,
 )
+from t2t_torch.export.subtokens import PieceTrie
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD
-from t2t_torch.text.pieces import BytePairEncoding, HuggingFacePieces, PieceEncoder, SentencePieces
+from t2t_torch.text.pieces import (
+    END_OF_WORD,
+    BytePairEncoding,
+    HuggingFacePieces,
+    PieceEncoder,
+    SentencePieces,
+)
 
+IntArray = npt.NDArray[np.int64]
+
+_BLOCK = 256  # neighboring characters, which are often unchanged or removed all
 _META_SPACE = "\u2581"
 
 
-def why_not_in_graph(encoder: PieceEncoder) -> str:
-    """Returns the reason why a graph cannot hold an encoder; "" if it can."""
-    if isinstance(encoder.pieces, BytePairEncoding):
-        return "its subwords are BPE codes"
-    if isinstance(encoder.pieces, HuggingFacePieces):
-        return "its subwords are a tokenizer of Hugging Face"
+def why_not_in_graph(encoder: PieceEncoder, *, as_target: bool) -> str:
+    """Returns the reason why a graph cannot hold an encoder; "" if it can.
+
+    Args:
+      encoder: the encoder.
+      as_target: True for a text that the graph writes, False for one that it reads.
+    """
+    pieces = encoder.pieces
+    if isinstance(pieces, HuggingFacePieces) and (as_target or not _is_bert(pieces.config)):
+        kind = (pieces.config.get("model") or {}).get("type")
+        return f"its subwords are a tokenizer of Hugging Face ({kind})"
     if not isinstance(encoder.pieces, SentencePieces):
         return ""
     processor, numbers = encoder.pieces.processor, encoder.pieces.numbers
@@ -38,15 +58,23 @@ def why_not_in_graph(encoder: PieceEncoder) -> str:
     return ""
 
 
+def _is_bert(config: Mapping[str, Any]) -> bool:
+    """Returns True if a tokenizer splits texts like BERT."""
+    parts = [(config.get(part) or {}).get("type") for part in ("normalizer", "pre_tokenizer")]
+    model = config.get("model") or {}
+    return [*parts, model.get("type")] == ["BertNormalizer", "BertPreTokenizer", "WordPiece"]
+
+
 class PieceGraph(EncoderGraph):
     """A `PieceEncoder` in a graph.
 
     A character that the sentencepiece model does not know is the unknown token, even if the
-    dictionary has it; and a text ends at NUL.
+    dictionary has it; and a text ends at NUL.  Names of special tokens of BERT, such as [SEP], are
+    texts like any other.
 
     Args:
       graph: graph to which operators are added.
-      encoder: the encoder, of words or of a sentencepiece model.
+      encoder: the encoder.
       name: name of the text, for messages.
 
     Raises:
@@ -54,7 +82,7 @@ class PieceGraph(EncoderGraph):
     """
 
     def __init__(self, graph: Graph, encoder: PieceEncoder, name: str) -> None:
-        if reason := why_not_in_graph(encoder):
+        if reason := why_not_in_graph(encoder, as_target=False):
             raise ExportError(
                 f"{name!r}: a graph cannot read this text: {reason}. Serve the run with PyTorch:  "
                 "t2t-server --output_dir=RUN"
@@ -68,8 +96,23 @@ class PieceGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> Rows:
         """Returns the ids of the pieces of each text."""
+        rows, first = self._of_texts(field), self._encoder.first
+        if not first:
+            return rows
+        graph = self._graph
+        shape = graph.add("Shape", rows.values, start=0, end=1)
+        shape = graph.add("Concat", shape, [len(first)], axis=0)
+        before = graph.add("Expand", graph.constant([list(first)]), shape)
+        values = graph.add("Concat", before, rows.values, axis=1)
+        return Rows(values, graph.add("Add", rows.lengths, len(first)))
+
+    def _of_texts(self, field: FieldText) -> Rows:
         graph, pieces = self._graph, self._encoder.pieces
         unknown = PAD if self._encoder.unknown is None else self._encoder.unknown
+        if isinstance(pieces, BytePairEncoding):
+            return self._byte_pairs(field.parts, pieces, unknown)
+        if isinstance(pieces, HuggingFacePieces):
+            return self._word_pieces(field, pieces, unknown)
         if not isinstance(pieces, SentencePieces):
             parts = field.parts
             ids = numbered(graph, parts, {**self._ids, "": PAD}, unknown)
@@ -80,9 +123,223 @@ class PieceGraph(EncoderGraph):
             table[number] = self._ids.get(piece, unknown)
         return of_flat(graph, graph.add("Gather", graph.constant(table), theirs), lengths)
 
+    def _byte_pairs(self, parts: str, pieces: BytePairEncoding, unknown: int) -> Rows:
+        """Returns the ids of the pieces of words.  [B, W] string, padded with ""."""
+        graph, codes = self._graph, _Codes(pieces, self._encoder.tokens)
+        words, row = _nonempty(graph, parts)
+        symbols, word = codes.merged(graph, words)
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        inside, last = codes.ids(self._ids, unknown)
+        ids = graph.add(
+            "Where",
+            beside,
+            graph.add("Gather", graph.constant(inside), symbols),
+            graph.add("Gather", graph.constant(last), symbols),
+        )
+        return _rows(graph, ids, graph.add("Gather", row, word), parts)
+
+    def _word_pieces(self, field: FieldText, pieces: HuggingFacePieces, unknown: int) -> Rows:
+        """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
+        graph, model = self._graph, pieces.config["model"]
+        parts = _bert_words(graph, field, pieces)
+        words, row = _nonempty(graph, parts)
+        # The first symbol of a word is its start, and only pieces that begin words begin with it.
+        letters, word = _nonempty(
+            graph, characters_of(graph, graph.add("StringConcat", graph.constant("\n"), words))
+        )
+        alphabet = {one for token in self._ids for one in token} - {"\n"}
+        numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
+        prefix = model["continuing_subword_prefix"]
+        trie = {}
+        for token, number in self._ids.items():
+            is_inside = token.startswith(prefix)
+            text = token.removeprefix(prefix) if is_inside else f"\n{token}"
+            if text.strip("\n"):
+                trie[tuple(numbers[one] for one in text)] = number
+        symbols = numbered(graph, letters, numbers, len(numbers))
+        starts = graph.add("Equal", symbols, 0)
+        cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
+        none = graph.add("Expand", 0, graph.add("Shape", words))
+        fails = graph.add("And", cut.begins, graph.add("Less", cut.ids, 0))
+        fails = graph.add("ScatterElements", none, word, graph.integers(fails), reduction="max")
+        ones = graph.add("Expand", 1, graph.add("Shape", word))
+        sizes = graph.add("ScatterElements", none, word, ones, reduction="add")
+        too_long = graph.add("Greater", sizes, int(model["max_input_chars_per_word"]) + 1)
+        is_unknown = graph.add("Or", graph.add("Equal", fails, 1), too_long)
+        is_unknown = graph.add("Gather", is_unknown, word)
+        ids = graph.add("Where", is_unknown, unknown, cut.ids)
+        kept = graph.add("And", cut.begins, graph.add("Or", starts, graph.add("Not", is_unknown)))
+        row = graph.add("Gather", row, word)
+        ids, row = (graph.add("Compress", one, kept, axis=0) for one in (ids, row))
+        return _rows(graph, ids, row, parts)
+
     def of_words(self, field: FieldText) -> NoReturn:
         """Raises ExportError: no imported model has a text of words."""
         raise ExportError(f"{self._name!r}: a graph cannot split this text into words.")
+
+
+def _nonempty(graph: Graph, strings: str) -> tuple[str, str]:
+    """Returns the nonempty strings of rows [B, W], and the row of each.  [N] string, [N] int64."""
+    mask = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
+    row = graph.add("Gather", graph.add("NonZero", mask), 0)
+    flat = graph.add("Reshape", strings, [-1])
+    return graph.add("Compress", flat, graph.add("Reshape", mask, [-1]), axis=0), row
+
+
+def _rows(graph: Graph, ids: str, row: str, like: str) -> Rows:
+    """Returns rows of ids.
+
+    Args:
+      graph: graph to which operators are added.
+      ids: [N] int64, those of each row in order.
+      row: the row of each, [N] int64.
+      like: a tensor with as many rows.
+    """
+    zeros = graph.add("Expand", 0, graph.add("Shape", like, start=0, end=1))
+    ones = graph.add("Expand", 1, graph.add("Shape", row))
+    return of_flat(graph, ids, graph.add("ScatterElements", zeros, row, ones, reduction="add"))
+
+
+def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> str:
+    """Returns the normalized words of texts, [B, W] string, padded with "".
+
+    BERT's normalization and its split do not depend on the characters around one.
+    """
+    changed: dict[str, str] = {}
+    every = characters()
+    for start in range(0, len(every), _BLOCK):
+        block = every[start : start + _BLOCK]
+        words = pieces.words(f"a{''.join(block)}a")
+        if words == ["aa"]:
+            changed |= dict.fromkeys(block, "")
+        elif words != [f"a{''.join(block)}a"]:
+            texts = {one: " ".join(pieces.words(f"a{one}a"))[1:-1] for one in block}
+            changed |= {one: text for one, text in texts.items() if text != one}
+    letters = graph.add(
+        "LabelEncoder",
+        field.letters,
+        domain="ai.onnx.ml",
+        keys_strings=list(changed),
+        values_strings=list(changed.values()),
+        default_string="\n",  # in no word
+    )
+    as_it_is = graph.add("Equal", letters, graph.constant("\n"))
+    letters = graph.add("Where", as_it_is, field.letters, letters)
+    return tokens(graph, joined(graph, letters), separators=[" +"])
+
+
+class _Codes:
+    """Merges of BPE in a graph.
+
+    Args:
+      pieces: the merges.
+      tokens: tokens of the vocabulary; characters that occur in no merge may be tokens.
+    """
+
+    def __init__(self, pieces: BytePairEncoding, tokens: Iterable[str]) -> None:
+        self._pieces = pieces
+        single = (token.removesuffix(pieces.separator) for token in tokens)
+        symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
+        for one in {*single, END_OF_WORD} - {""}:
+            if len(one) == 1 or one == END_OF_WORD:
+                symbols |= dict.fromkeys((one, one + END_OF_WORD))
+        self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
+        self._unknown = len(self._symbols)
+
+    def ids(self, ids: Mapping[str, int], unknown: int) -> tuple[IntArray, IntArray]:
+        """Returns the id of each symbol inside a word, and at its end.
+
+        Args:
+          ids: ids by token.
+          unknown: id of all others.
+        """
+        inside = [ids.get(one + self._pieces.separator, unknown) for one in self._symbols]
+        last = [ids.get(one.removesuffix(END_OF_WORD), unknown) for one in self._symbols]
+        return np.array([*inside, unknown]), np.array([*last, unknown])
+
+    def merged(self, graph: Graph, words: str) -> tuple[str, str]:
+        """Returns the concatenated symbols of words, [M], and the number of the word of each.
+
+        Args:
+          graph: graph to which operators are added.
+          words: nonempty, [N] string.
+        """
+        symbols, word = self._letters(graph, words)
+        worst = graph.add("Expand", len(self._pieces.ranks), graph.add("Shape", words))
+        body = graph.body("merge")
+        body.input("turn", "int64", [])
+        body.input("more", "bool", [])
+        merged, of_word = (
+            body.input("symbols", "int64", [None]),
+            body.input("word", "int64", [None]),
+        )
+        merged, of_word, merges = self._merge(body, merged, of_word, worst)
+        body.output("more", any_true(body, merges), "bool", [])
+        body.output("symbols", merged, "int64", [None])
+        body.output("word", of_word, "int64", [None])
+        yes = graph.constant(True)
+        symbols, word = graph.several(2, "Loop", "", yes, symbols, word, body=body)
+        if self._pieces.end_is_apart:  # an end that was not merged is no piece
+            kept = graph.add("Equal", symbols, self._symbols[END_OF_WORD])
+            kept = graph.add("Not", kept)
+            symbols = graph.add("Compress", symbols, kept, axis=0)
+            word = graph.add("Compress", word, kept, axis=0)
+        return symbols, word
+
+    def _letters(self, graph: Graph, words: str) -> tuple[str, str]:
+        """Returns `merged` before the first merge."""
+        if self._pieces.end_is_apart:  # words have no line ends
+            words = graph.add("StringConcat", words, graph.constant("\n"))
+        letters, word = _nonempty(graph, characters_of(graph, words))
+        if self._pieces.end_is_apart:
+            names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
+            return numbered(graph, letters, names, self._unknown), word
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        end = graph.add("Where", beside, graph.constant(""), graph.constant(END_OF_WORD))
+        letters = graph.add("StringConcat", letters, end)
+        return numbered(graph, letters, self._symbols, self._unknown), word
+
+    def _merge(self, graph: Graph, symbols: str, word: str, worst: str) -> tuple[str, str, str]:
+        """Makes the best merge of each word, at all its places.
+
+        Args:
+          graph: body of the loop.
+          symbols: [M] int64.
+          word: [M] int64.
+          worst: number of merges, for each word, [N] int64.
+
+        Returns:
+          symbols, word, and a mask of the places of merges in the old symbols.
+        """
+        ranks, numbers = self._pieces.ranks, self._symbols
+        size, none = self._unknown + 1, len(ranks)
+        keys = [numbers[first] * size + numbers[second] for first, second in ranks]
+        key = graph.add("Add", graph.add("Mul", symbols, size), shifted(graph, symbols, 1, 0))
+        rank = graph.add(
+            "LabelEncoder",
+            key,
+            domain="ai.onnx.ml",
+            keys_int64s=[-1, *keys],  # never empty
+            values_int64s=[none, *ranks.values()],
+            default_int64=none,
+        )
+        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+        rank = graph.add("Where", beside, rank, none)
+        best = graph.add("ScatterElements", worst, word, rank, reduction="min")
+        is_best = graph.add("Equal", rank, graph.add("Gather", best, word))
+        is_best = graph.add("And", is_best, graph.add("Less", rank, none))
+        # Pairs of equal symbols overlap: from the left, every second one is merged.
+        in_run = graph.add("Sub", places(graph, word), latest(graph, graph.add("Not", is_best)))
+        merges = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
+        merges = graph.add("And", is_best, merges)
+        by_rank = np.zeros(none + 1, np.int64)
+        for pair, number in ranks.items():
+            by_rank[number] = numbers["".join(pair)]
+        result = graph.add("Gather", graph.constant(by_rank), rank)
+        symbols = graph.add("Where", merges, result, symbols)
+        kept = graph.add("Equal", shifted(graph, graph.integers(merges), -1, 0), 0)
+        symbols = graph.add("Compress", symbols, kept, axis=0)
+        return symbols, graph.add("Compress", word, kept, axis=0), merges
 
 
 def sentence_pieces(graph: Graph, texts: str, model: bytes) -> tuple[str, str]:
@@ -128,6 +385,8 @@ def decoded_pieces(graph: Graph, encoder: PieceEncoder, ids: str) -> str:
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
     mask = graph.add("And", before, graph.add("Gather", graph.constant(has_text), ids))
+    if isinstance(encoder.pieces, BytePairEncoding):
+        return _joined_pairs(graph, encoder.tokens, encoder.pieces.separator, ids, mask)
     if not isinstance(encoder.pieces, SentencePieces):
         words = _looked_up(graph, list(encoder.tokens), ids, mask)
         number = graph.add("CumSum", graph.integers(mask), 1)
@@ -170,3 +429,23 @@ def _looked_up(graph: Graph, texts: list[str], ids: str, mask: str) -> str:
         default_string="",
     )
     return graph.add("Where", mask, found, [""])
+
+
+def _joined_pairs(graph: Graph, tokens: Sequence[str], separator: str, ids: str, mask: str) -> str:
+    """Returns the texts of pieces of BPE: `BytePairEncoding.join`.
+
+    Args:
+      graph: graph to which operators are added.
+      tokens: the tokens by id.
+      separator: end of each piece but the last of a word.
+      ids: [B, T] int64.
+      mask: where ids have a text, [B, T] bool.
+    """
+    texts = [token.removesuffix(separator) for token in tokens]
+    ends = np.array([not token.endswith(separator) for token in tokens])
+    ink = graph.add("Gather", graph.constant(np.array([text != "" for text in texts])), ids)
+    ink = graph.integers(graph.add("And", mask, ink))
+    later = graph.add("Greater", graph.add("CumSum", ink, 1, reverse=1, exclusive=1), 0)
+    ends_word = graph.add("And", mask, graph.add("Gather", graph.constant(ends), ids))
+    space = graph.add("Where", graph.add("And", ends_word, later), [" "], [""])
+    return joined(graph, graph.add("StringConcat", _looked_up(graph, texts, ids, mask), space))

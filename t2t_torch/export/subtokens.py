@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_torch.export.graph import Graph, before_each, following, latest, places, shifted
+from t2t_torch.export.graph import Graph, any_true, before_each, following, latest, places, shifted
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
@@ -115,7 +115,7 @@ class PieceTrie:
         at = body.add("Compress", place, is_piece, axis=0)
         piece_ids = body.add("Compress", piece_ids, is_piece, axis=0)
         length = body.add("Expand", body.add("Add", turn, 1), body.add("Shape", at))
-        body.output("more", _any(body, goes_on), "bool", [])
+        body.output("more", any_true(body, goes_on), "bool", [])
         body.output("node", node, "int64", [None])
         body.output("place", place, "int64", [None])
         body.output("ids", body.add("ScatterElements", ids, at, piece_ids), "int64", [None])
@@ -148,7 +148,7 @@ def _reached(graph: Graph, starts: str, following: str) -> str:
     ones = body.add("Expand", 1, body.add("Shape", ahead))
     now = body.add("ScatterElements", met, ahead, ones)
     more = body.add("Greater", now, met)
-    body.output("more", _any(body, more), "bool", [])
+    body.output("more", any_true(body, more), "bool", [])
     body.output("met", now, "int64", [None])
     body.output("step", body.add("Gather", step, step), "int64", [None])
     met = graph.add("Pad", graph.integers(starts), [0, 1], 0)
@@ -156,12 +156,6 @@ def _reached(graph: Graph, starts: str, following: str) -> str:
     met, _ = graph.several(2, "Loop", "", graph.constant(True), met, step, body=body)
     met = graph.add("Slice", met, [0], beyond)
     return graph.add("Equal", met, 1)
-
-
-def _any(graph: Graph, flags: str) -> str:
-    """Returns True if any element is true: [N] bool to [] bool."""
-    count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
-    return graph.add("Greater", count, 0)
 
 
 _LINE_END = "\n"  # not in any alphabet

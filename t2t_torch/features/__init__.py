@@ -2,6 +2,7 @@
 
 from t2t_torch.features.audio import Audio, AugmentationSeed, Transcript
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
+from t2t_torch.features.image import Image
 from t2t_torch.features.label import (
     NO_SPAN,
     Choice,
@@ -12,7 +13,7 @@ from t2t_torch.features.label import (
     Span,
     Tags,
 )
-from t2t_torch.features.real import Image, Real, RowWeight
+from t2t_torch.features.real import Real, RowWeight
 from t2t_torch.features.text import Text, TreeFeature, Turns, Words
 from t2t_torch.features.word import (
     Gazetteer,

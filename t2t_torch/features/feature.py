@@ -223,6 +223,19 @@ class Feature(ABC):
         """True if examples differ in length."""
         return self.shape[:1] == (None,)
 
+    @property
+    def is_encoded(self) -> bool:
+        """True if the stored numbers are the bytes of a file, which `opened` decodes."""
+        return False
+
+    def opened(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns the value of a stored file, in its own size; only if `is_encoded`."""
+        return stored
+
+    def fitted(self, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns a value of `opened` in the shape of the feature; only if `is_encoded`."""
+        return value
+
     def lengths(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Converts counts of stored numbers to counts of positions; 1 if not a sequence.  [N]."""
         if not self.is_sequence:

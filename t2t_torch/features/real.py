@@ -1,4 +1,4 @@
-"""Features of numbers and images."""
+"""Features of numbers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec
 
 _MANY = 8  # longest list in examples of documentation
 if TYPE_CHECKING:
@@ -189,107 +188,3 @@ def numbers_of(value: Any) -> list[float]:
 
 def _fits(number: float) -> bool:
     return abs(number) <= _LARGEST  # False for NaN
-
-
-# Images.
-
-
-_BRIGHTEST = 255
-
-
-@dataclass(frozen=True)
-class Image(Feature):
-    """An image of a fixed size; `[B, height, width, channels]` bytes in a batch.
-
-    Attributes:
-      height: height in pixels.
-      width: width in pixels.
-      channels: 1 for grey, 3 for red, green and blue.
-    """
-
-    is_image: ClassVar[bool] = True
-
-    height: int
-    width: int
-    channels: int = 3
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of bytes."""
-        return "list<uint8>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """Rows, columns, channels."""
-        return (self.height, self.width, self.channels)
-
-    def encode(self, value: Any) -> Any:
-        """Returns the bytes of an array, or of nested lists of numbers as in JSON.
-
-        Raises:
-          DataError: the shape is different.
-        """
-        return pixels_of(value, self.shape).reshape(-1)
-
-    def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
-        """Returns the image, [height, width, channels]."""
-        pixels = np.fromiter((int(i) for i in ids), np.uint8)
-        return pixels.reshape(self.height, self.width, self.channels)
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
-        return inputs.input(name, "uint8", self.shape)
-
-    def restore(self, name: str, features: Features, row: Row) -> Any:
-        """Returns the image as nested lists."""
-        return self.decode(row[name]).tolist()
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns images of one color."""
-        named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
-        shape = self.height, self.width, self.channels
-        return {name: np.full(shape, pixel).tolist() for name, pixel in named.items()}
-
-    def input_spec(self, name: str, features: Features) -> InputSpec:
-        """Returns the size in pixels."""
-        shape = self.height, self.width, self.channels
-        return InputSpec(name, "image", "uint8", shape=shape)
-
-    @property
-    def num_channels(self) -> int:
-        """`channels`."""
-        return self.channels
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the size; reports show the image itself."""
-        return f"picture of {self.height} x {self.width} pixels"
-
-
-def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
-    """Returns an image as an array.
-
-    Args:
-      value: array of bytes, or nested lists of integers from 0 to 255.
-      shape: height, width, channels; the last axis is optional for a single channel.
-
-    Raises:
-      DataError: the shape is different, or a value is not a byte.
-    """
-    try:
-        pixels = np.asarray(value)
-    except ValueError:  # rows of different lengths
-        raise DataError(
-            f"a picture with rows of different lengths; {tuple(shape)} was expected."
-        ) from None
-    is_list = isinstance(value, list | tuple) and pixels.dtype.kind in "iu"
-    if is_list and pixels.size and pixels.min() >= 0 and pixels.max() <= _BRIGHTEST:
-        pixels = pixels.astype(np.uint8)
-    height, width, channels = shape
-    if pixels.shape not in ((height, width, channels), (height, width)) or pixels.dtype != np.uint8:
-        raise DataError(
-            f"a picture of {pixels.dtype} {pixels.shape}; uint8 {tuple(shape)} was expected, or "
-            "lists of whole numbers from 0 to 255."
-        )
-    if pixels.ndim < len(shape) and channels != 1:
-        raise DataError(f"a picture without channels, where {channels} were expected.")
-    return pixels.reshape(height, width, channels)  # type: ignore[arg-type]

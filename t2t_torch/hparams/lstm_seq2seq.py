@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from t2t_torch.features import Feature
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
 from t2t_torch.token_hparam import TokenHParams
+
+_P = TypeVar("_P", bound="LSTMSeq2seqHParams")
 
 
 class LSTMSeq2seqHParams(TokenHParams):
@@ -26,6 +30,12 @@ class LSTMSeq2seqHParams(TokenHParams):
         if feature.is_text and not self.embedding_size:
             return self.hidden_size
         return super().input_width(feature)
+
+    def of_decoder(self: _P) -> _P:
+        """Returns the settings of a decoder over both directions of an encoder: twice the units."""
+        return self.replace(
+            hidden_size=2 * self.hidden_size, embedding_size=self.embedding_size or self.hidden_size
+        )
 
 
 @register_hparams

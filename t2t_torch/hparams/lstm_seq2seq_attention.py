@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 from t2t_torch.hparam import hp
 from t2t_torch.hparams.lstm_seq2seq import (
@@ -12,6 +12,8 @@ from t2t_torch.hparams.lstm_seq2seq import (
     lstm_seq2seq_tiny,
 )
 from t2t_torch.registry import register_hparams
+
+_P = TypeVar("_P", bound="LSTMSeq2seqAttentionHParams")
 
 
 class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
@@ -43,6 +45,10 @@ class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
     def head_size(self) -> int:
         """Returns the output width of an attention head."""
         return self.attention_layer_size or self.hidden_size
+
+    def of_decoder(self: _P) -> _P:
+        """See `LSTMSeq2seqHParams.of_decoder`; a head keeps its width."""
+        return super().of_decoder().replace(attention_layer_size=self.head_size)
 
 
 @register_hparams

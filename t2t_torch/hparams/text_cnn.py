@@ -12,6 +12,11 @@ class TextCnnHParams(TokenHParams):
 
     kernel_sizes: tuple[int, ...] = hp((3, 4, 5), "Words that the filters of each kind see.")
     num_filters: int = hp(100, "Filters of each kind.", low=1)
+    pad_windows: bool = hp(
+        True,
+        "A text is padded on both sides, and each window with a word counts; False: only windows "
+        "full of words, as in tensor2tensor.",
+    )
     max_norm: float = hp(
         3.0,
         "After each step a class's softmax weights are scaled down to this L2 norm.  0: never.",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeVar
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
-from t2t_torch.hparam import HParams, hp
+from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 from t2t_torch.transformer_hparam import TransformerLayerHParams
+
+HParamsT = TypeVar("HParamsT", bound=TransformerLayerHParams)
 
 
 class TransformerHParams(TransformerLayerHParams):
@@ -51,7 +53,7 @@ class TransformerHParams(TransformerLayerHParams):
         True, "An encoder reads the inputs; False: the decoder alone does, see prepend_mode."
     )
 
-    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {
+    unsupported: ClassVar[frozenset[str]] = TransformerLayerHParams.unsupported - {
         "max_relative_position",
         "prepend_mode",
         "self_attention_type",
@@ -62,10 +64,16 @@ class TransformerHParams(TransformerLayerHParams):
         """The maximum relative distance of attention; 0 without relative attention.
 
         Raises:
-          HParamsError: attention is relative, and max_relative_position is 0.
+          HParamsError: attention is relative, and max_relative_position is 0 or pos is alibi.
         """
         if self.self_attention_type != "dot_product_relative":
             return 0
+        if self.pos == "alibi":
+            raise HParamsError(
+                "pos=alibi and self_attention_type=dot_product_relative both change the scores of "
+                "attention by distances. Set --hparams=pos=none or "
+                "self_attention_type=dot_product."
+            )
         if not self.max_relative_position:
             raise HParamsError(
                 "self_attention_type=dot_product_relative needs a distance up to which positions "
@@ -257,6 +265,31 @@ def transformer_multi30k() -> TransformerHParams:
 def transformer_low_resource() -> TransformerHParams:
     """`transformer_multi30k` for less than 500,000 pairs of texts, on any machine."""
     return transformer_multi30k().replace(activation_dtype="auto")
+
+
+@register_hparams
+def transformer_modern() -> TransformerHParams:
+    """`transformer_multi30k` with what later models brought, and as many weights.
+
+    Rotary positions, RMS norms, gated feed-forward sublayers (SwiGLU) of two thirds of the width
+    and without biases, a norm of queries and keys.
+    """
+    return modernized(transformer_multi30k()).replace(filter_size=680)
+
+
+def modernized(hparams: HParamsT) -> HParamsT:
+    """Returns hyperparameters with rotary positions, RMS norms, SwiGLU, a norm of queries and keys.
+
+    A gated sublayer has three matrices: two thirds of `filter_size` keep the number of weights.
+    """
+    return hparams.replace(
+        pos="rotary",
+        norm_type="rms",
+        ffn_activation="silu",
+        ffn_gated=True,
+        ffn_bias=False,
+        qk_norm=True,
+    )
 
 
 @register_hparams

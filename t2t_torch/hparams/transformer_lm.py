@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparams.transformer import TransformerHParams
+from t2t_torch.hparams.transformer import TransformerHParams, modernized
 from t2t_torch.registry import register_hparams
 
 
@@ -123,3 +123,9 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
         learning_rate_warmup_steps=100,
         activation_dtype="bfloat16",
     )
+
+
+@register_hparams
+def transformer_lm_modern() -> TransformerLmHParams:
+    """`transformer_lm_shakespeare` with what later models brought, and as many weights."""
+    return modernized(transformer_lm_shakespeare()).replace(filter_size=1024)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+import math
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -83,6 +85,64 @@ class RelativePositions(nn.Module):
 
     def _index(self, apart: Tensor) -> Tensor:
         return apart.clamp(-self.furthest, self.furthest) + self.furthest
+
+
+class LinearBiases(nn.Module):
+    """Biases of attention scores that fall linearly with the distance, without parameters (ALiBi).
+
+    Press et al. 2022, arXiv:2108.12409.  Heads have slopes in a geometric row from 2^(-8/N); if
+    their number is no power of two, every second slope of twice as many heads follows those of the
+    next lower power.  Distances count in both directions alike.
+
+    Args:
+      num_heads: N.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        power = 1 << (num_heads.bit_length() - 1)
+        slopes = [2 ** (-8 * (i + 1) / power) for i in range(power)]
+        slopes += [2 ** (-4 * (2 * i + 1) / power) for i in range(num_heads - power)]
+        self.register_buffer("slopes", torch.tensor(slopes), persistent=False)
+
+    def scores(self, q: Tensor, apart: Tensor) -> Tensor:
+        """Returns the addition to the attention scores.
+
+        Args:
+          q: queries, [B, N, T, D], or of one position [R, N, D].
+          apart: distances, [T, S], or of each row [R, 1, S].
+
+        Returns:
+          [N, T, S] or [R, N, S].
+        """
+        slopes = self.slopes.to(q.dtype)
+        slopes = slopes[:, None, None] if q.dim() == 4 else slopes[:, None]
+        return -slopes * apart.abs()
+
+    def mixed(self, weights: Tensor, apart: Tensor) -> Tensor | None:
+        """Returns the addition to the weighted values: none."""
+
+
+def rotated(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotates queries or keys by their positions: products depend on distances alone.
+
+    Su et al. 2021, arXiv:2104.09864, with the halves of a head as pairs, as in GPT-NeoX.
+
+    Args:
+      x: [..., T, D]; D is even.
+      positions: [T] integers, or broadcastable to [..., T].
+
+    Returns:
+      [..., T, D].
+    """
+    half = x.size(-1) // 2
+    steps = torch.arange(half, dtype=torch.float32, device=x.device)
+    angles = positions[..., None].float() * torch.exp(steps * (-math.log(1e4) / half))
+    sines, cosines = angles.sin().to(x.dtype), angles.cos().to(x.dtype)  # [..., T, D / 2]
+    first, second = x[..., :half], x[..., half:]
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)
 
 
 # Key-value caches of a decode, with growing or fixed capacity.
@@ -296,7 +356,7 @@ class AttentionWeights(nn.Module):
         mask: Tensor | None = None,
         *,
         causal: bool = False,
-        relative: RelativePositions | None = None,
+        relative: RelativePositions | LinearBiases | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
         """Returns weighted sums of the values.
@@ -308,7 +368,7 @@ class AttentionWeights(nn.Module):
           mask: bool, broadcasts to [B, N, T, S], True where a query may attend; None means
             everywhere.
           causal: queries do not attend to later positions; requires T equal to S and no mask.
-          relative: relative position vectors.
+          relative: relative position vectors, or biases.
           apart: distances, [T, S]; None: the last query has the position of the last key.
 
         Returns:
@@ -335,7 +395,8 @@ class AttentionWeights(nn.Module):
         weights = self.dropout(scores.softmax(dim=-1)).to(v.dtype)
         mixed = torch.matmul(weights, v)
         if relative is not None and apart is not None:
-            mixed = mixed + relative.mixed(weights, apart)
+            more = relative.mixed(weights, apart)
+            mixed = mixed if more is None else mixed + more
         return mixed
 
 
@@ -356,20 +417,18 @@ class Projections(nn.Linear):
 
     Args:
       in_features: width of the input.
-      out_features: width of each output.
-      parts: number of outputs.
+      sizes: width of each output.
       bias: True for biases.
     """
 
-    def __init__(
-        self, in_features: int, out_features: int, parts: int, *, bias: bool = False
-    ) -> None:
-        super().__init__(in_features, parts * out_features, bias=bias)
-        self.parts = parts
+    def __init__(self, in_features: int, sizes: Sequence[int], *, bias: bool = False) -> None:
+        super().__init__(in_features, sum(sizes), bias=bias)
+        self.sizes = tuple(sizes)
 
     def split(self, x: Tensor) -> tuple[Tensor, ...]:
-        """[..., in_features] -> `parts` of [..., out_features]."""
-        return self(x).chunk(self.parts, dim=-1)
+        """[..., in_features] -> [..., size] of each size."""
+        parts: tuple[Tensor, ...] = self(x).split(self.sizes, dim=-1)
+        return parts
 
 
 class Prefix(NamedTuple):
@@ -397,9 +456,15 @@ class SelfAttention(nn.Module):
       dropout: probability of zeroing an attention weight; TRAIN only.
       max_relative_position: maximum distance of `RelativePositions`; 0 disables them.
       bias: True for biases of the linear maps; tensor2tensor has none.
+      num_key_value_heads: heads of keys and values, each of which serves N / this many heads of
+        queries (Ainslie et al. 2023, arXiv:2305.13245); 0: N.
+      qk_norm: True for an RMS norm of each head's queries and keys (Henry et al. 2020,
+        arXiv:2010.04245).
+      positions: rotary rotates queries and keys (`rotated`), alibi adds `LinearBiases`.
 
     Raises:
-      HParamsError: hidden_size is not a multiple of num_heads.
+      HParamsError: hidden_size is not a multiple of num_heads, or num_heads is none of
+        num_key_value_heads; or a head is rotated and its width is odd.
     """
 
     def __init__(
@@ -410,20 +475,60 @@ class SelfAttention(nn.Module):
         max_relative_position: int = 0,
         *,
         bias: bool = False,
+        num_key_value_heads: int = 0,
+        qk_norm: bool = False,
+        positions: Literal["none", "rotary", "alibi"] = "none",
     ) -> None:
         super().__init__()
         _check_heads(hidden_size, num_heads)
-        self.num_heads = num_heads
-        self.query_key_value = Projections(hidden_size, hidden_size, 3, bias=bias)
+        self.num_heads, size = num_heads, hidden_size // num_heads
+        self.num_key_value_heads = num_key_value_heads or num_heads
+        if num_heads % self.num_key_value_heads:
+            raise HParamsError(
+                f"num_heads={num_heads} is not a multiple of num_key_value_heads="
+                f"{num_key_value_heads}. Set one of them, for example num_key_value_heads=1."
+            )
+        narrow = self.num_key_value_heads * size
+        self.query_key_value = Projections(hidden_size, (hidden_size, narrow, narrow), bias=bias)
         self.weights = AttentionWeights(dropout)
-        self.relative: RelativePositions | None = None
-        if max_relative_position:
-            self.relative = RelativePositions(hidden_size // num_heads, max_relative_position)
+        self.rotates = positions == "rotary"
+        if self.rotates and size % 2:
+            raise HParamsError(
+                f"pos=rotary rotates pairs of a head's channels, and it has {size}: hidden_size="
+                f"{hidden_size}, num_heads={num_heads}. Set an even quotient."
+            )
+        self.relative: RelativePositions | LinearBiases | None = None
+        if positions == "alibi":
+            self.relative = LinearBiases(num_heads)
+        elif max_relative_position:
+            self.relative = RelativePositions(size, max_relative_position)
+        self.query_norm: nn.RMSNorm | None = None
+        if qk_norm:
+            self.query_norm, self.key_norm = nn.RMSNorm(size, eps=1e-6), nn.RMSNorm(size, eps=1e-6)
         self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 
-    def _project(self, x: Tensor) -> list[Tensor]:
-        """Returns queries, keys and values.  [B, T, H] -> three of [B, N, T, D]."""
-        return [split_heads(part, self.num_heads) for part in self.query_key_value.split(x)]
+    def _project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns queries [B, N, T, D], and keys and values of their heads.
+
+        Args:
+          x: [B, T, H].
+          positions: those of `rotated`; None: from 0.
+        """
+        q, k, v = self.query_key_value.split(x)
+        q = split_heads(q, self.num_heads)
+        k, v = (split_heads(part, self.num_key_value_heads) for part in (k, v))
+        if self.query_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        if self.rotates:
+            if positions is None:
+                positions = torch.arange(x.size(1), device=x.device)
+            q, k = rotated(q, positions), rotated(k, positions)
+        return q, k, v
+
+    def _repeated(self, x: Tensor, axis: int) -> Tensor:
+        """Returns keys or values with a head for each head of the queries."""
+        groups = self.num_heads // self.num_key_value_heads
+        return x if groups == 1 else x.repeat_interleave(groups, axis)
 
     def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
         """[B, T, H] -> [B, T, H]; `mask` and `causal` as in `AttentionWeights`."""
@@ -434,13 +539,15 @@ class SelfAttention(nn.Module):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Same as `forward`; also returns keys and values, [B, N, T, D] each, for a `Prefix`."""
         q, k, v = self._project(x)
+        k, v = self._repeated(k, 1), self._repeated(v, 1)
         mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
         return self.output(join_heads(mixed)), (k, v)
 
     def cache(self, rows: int) -> KeyValueCache:
         """Returns an empty cache of R rows."""
         weight = self.query_key_value.weight
-        return KeyValueCache.empty(rows, self.num_heads, weight.size(1) // self.num_heads, weight)
+        size = weight.size(1) // self.num_heads
+        return KeyValueCache.empty(rows, self.num_key_value_heads, size, weight)
 
     def step(self, x: Tensor, cache: KeyValueCache, prefix: Prefix | None = None) -> Tensor:
         """Attends from one new position to all preceding ones.
@@ -453,8 +560,14 @@ class SelfAttention(nn.Module):
         Returns:
           [R, 1, H].
         """
-        q, k, v = self._project(x)
-        keys, values = cache.append(k, v)  # [t, R, N, D]
+        positions = None
+        if self.rotates:
+            positions = cache.next_position()  # [1]
+            if prefix is not None:  # a row's first step follows its own prefix
+                lengths = prefix.mask.sum(1).repeat_interleave(x.size(0) // prefix.mask.size(0))
+                positions = (lengths[:, None] + positions)[:, None]  # [R, 1, 1]
+        q, k, v = self._project(x, positions)
+        keys, values = (self._repeated(one, 2) for one in cache.append(k, v))  # [t, R, N, D]
         if prefix is not None:
             return self.output(self._mixed_after(prefix, q.squeeze(2), keys, values, cache))
         past = (keys.permute(1, 2, 0, 3), values.permute(1, 2, 0, 3))  # [R, N, t, D]
@@ -506,7 +619,8 @@ class SelfAttention(nn.Module):
         early = early.view(sentences, -1, heads, length).transpose(1, 2)  # [B, N, K, P]
         mixed = mixed + torch.matmul(early, prefix.values).transpose(1, 2).reshape_as(mixed)
         if self.relative is not None:
-            mixed = mixed + self.relative.mixed(weights, apart)
+            more = self.relative.mixed(weights, apart)
+            mixed = mixed if more is None else mixed + more
         return mixed.flatten(1).unsqueeze(1)
 
     @staticmethod
@@ -547,7 +661,7 @@ class CrossAttention(nn.Module):
         _check_heads(hidden_size, num_heads)
         self.num_heads = num_heads
         self.query = nn.Linear(hidden_size, hidden_size, bias=bias)
-        self.key_value = Projections(hidden_size, hidden_size, 2, bias=bias)
+        self.key_value = Projections(hidden_size, (hidden_size, hidden_size), bias=bias)
         self.weights = AttentionWeights(dropout)
         self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 

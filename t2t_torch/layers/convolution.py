@@ -27,13 +27,17 @@ class TextConvolution(nn.Module):
       input_size: E.
       kernels: filter widths, in positions.
       filters: number of filters of each width.
+      padded: False: only windows that are full of words count, or the first of a shorter text.
 
     Attributes:
       size: width of the output.
     """
 
-    def __init__(self, input_size: int, kernels: Sequence[int], filters: int) -> None:
+    def __init__(
+        self, input_size: int, kernels: Sequence[int], filters: int, *, padded: bool = True
+    ) -> None:
         super().__init__()
+        self.padded = padded
         self.convolutions = nn.ModuleList(
             nn.Conv1d(input_size, filters, kernel, padding=kernel - 1) for kernel in kernels
         )
@@ -56,9 +60,35 @@ class TextConvolution(nn.Module):
             more = values.size(-1) - mask.size(1)
             # For n words the first n + K - 1 windows contain one.
             there = F.pad(mask, (more, 0), value=True) & mask.any(1, keepdim=True)
+            if (
+                not self.padded
+            ):  # windows K - 1 to n - 1 are full; K - 1 is the first of a short one
+                full = F.pad(mask, (0, more))
+                first = torch.arange(values.size(-1), device=mask.device)
+                there = there & (first >= more) & (full | (first == more))
             # Zero is the minimum after a ReLU.
             found.append((values * there[:, None].to(values.dtype)).amax(-1))
         return torch.cat(found, 1)
+
+
+class SeparableConvolution(nn.Module):
+    """Convolution of each unit over time, then a linear map of the units.
+
+    Args:
+      input_size: E.
+      output_size: F.
+      kernel: K positions that are seen.
+    """
+
+    def __init__(self, input_size: int, output_size: int, kernel: int) -> None:
+        super().__init__()
+        self.depthwise = nn.Conv1d(input_size, input_size, kernel, groups=input_size, bias=False)
+        self.pointwise = nn.Linear(input_size, output_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, T + K - 1, E] -> [B, T, F]."""
+        found: Tensor = self.pointwise(self.depthwise(x.transpose(1, 2)).transpose(1, 2))
+        return found
 
 
 # Convolutions over the words before, after and around each word.

@@ -13,16 +13,17 @@ from t2t_torch.layers.attention import Projections
 
 
 def initialize(module: nn.Module, hparams: HParams) -> None:
-    """Initializes every linear map in `module`: weights by `hparams.initializer`, biases 0.
+    """Initializes every linear map and 2-D convolution: weights by `initializer`, biases 0.
 
     Maps that share one matrix product are initialized separately, with the scale of separate maps.
     """
     fill = _FILLS[hparams.initializer]
     with torch.no_grad():
         for child in module.modules():
-            if isinstance(child, nn.Linear):
-                parts = child.parts if isinstance(child, Projections) else 1
-                for weight in child.weight.chunk(parts):
+            if isinstance(child, nn.Linear | nn.Conv2d):
+                is_joint = isinstance(child, Projections)
+                sizes = child.sizes if is_joint else (len(child.weight),)
+                for weight in child.weight.split(sizes):
                     fill(weight, hparams.initializer_gain)
                 if child.bias is not None:
                     child.bias.zero_()
@@ -48,7 +49,8 @@ def initialize_lstm(module: nn.Module, hparams: HParams) -> None:
 
 
 def _fan_average(weight: Tensor) -> float:
-    return (weight.size(0) + weight.size(1)) / 2
+    area = weight[0, 0].numel() if weight.dim() > 2 else 1  # of a convolution
+    return (weight.size(0) + weight.size(1)) / 2 * area
 
 
 def _uniform_unit_scaling(weight: Tensor, gain: float) -> None:

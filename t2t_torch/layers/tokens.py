@@ -81,6 +81,34 @@ class Hidden:
     prepended: Prepended | None = None
 
 
+class PenalizedLayer(nn.Module):
+    """Base class of layers that add to the training loss; `take_penalties` collects.
+
+    Attributes:
+      penalty: of the last pass in TRAIN, added to the loss of each item of an example, [B]; None
+        if there is none.
+    """
+
+    penalty: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.penalty = None
+
+
+def take_penalties(model: nn.Module) -> Tensor | None:
+    """Returns the sum of the penalties of all layers of a model, [B], and removes them.
+
+    For `Hidden.penalty`; a body calls it once, at its end.
+    """
+    total = None
+    for layer in model.modules():
+        if isinstance(layer, PenalizedLayer) and layer.penalty is not None:
+            total = layer.penalty if total is None else total + layer.penalty
+            layer.penalty = None
+    return total
+
+
 # Where words stand among the ids of their text.
 
 
@@ -373,3 +401,38 @@ class LSTMEncoder(nn.Module):
         x = self.dropout(turned(self.tokens(features), backward))
         outputs, memory = self.lstm.run(x, read)
         return Encoded(turned(outputs, backward), mask, memory)
+
+
+class TwoWayLSTMEncoder(nn.Module):
+    """Two stacks of LSTM, one for each direction, whose outputs and states are concatenated.
+
+    Unlike in a bidirectional `LSTMEncoder` a layer reads its own direction only.
+
+    Args:
+      features: the problem's; its one input that is a text is read.
+      hparams: sizes; each direction has `hidden_size` units.
+      dropout: probability of zeroing a unit that a layer reads.
+    """
+
+    def __init__(self, features: Features, hparams: TokenHParams, dropout: float) -> None:
+        super().__init__()
+        self.text = texts_of(features)[0]
+        self.tokens = Tokens(features, hparams, self.text)
+        self.dropout = Dropout(dropout)
+        self.stacks = nn.ModuleList(
+            LSTM(self.tokens.size, hparams.hidden_size, hparams.num_hidden_layers, dropout=dropout)
+            for _ in range(2)
+        )
+
+    def forward(self, features: ModelInputs) -> Encoded:
+        """Reads the output of `T2TModel.bottom`; widths of the result are 2 H."""
+        mask = features[self.text].mask
+        read = never_empty(mask)
+        backward = backward_places(read)
+        x = self.tokens(features)
+        forth, back = self.stacks
+        first, one = forth.run(self.dropout(x), read)  # type: ignore[operator]
+        last, other = back.run(self.dropout(turned(x, backward)), read)  # type: ignore[operator]
+        outputs = torch.cat([first, turned(last, backward)], -1)
+        hidden, cell = (torch.cat(both, -1) for both in zip(one, other, strict=True))
+        return Encoded(outputs, mask, Memory(hidden, cell))

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.hparam import HParams
 from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
@@ -22,23 +21,33 @@ from t2t_torch.transformer_hparam import TransformerLayerHParams
 # What stands before and after each sublayer: norms, dropout, the residual connection.
 
 
+def make_norm(hparams: TransformerLayerHParams) -> nn.Module:
+    """Returns a norm of vectors of `hidden_size`: layer norm, or root mean square (`norm_type`).
+
+    Zhang and Sennrich 2019, arXiv:1910.07467.
+    """
+    kind = nn.RMSNorm if hparams.norm_type == "rms" else nn.LayerNorm
+    return kind(hparams.hidden_size, eps=hparams.norm_epsilon)
+
+
 class Preprocess(nn.Module):
-    """Operations of `layer_preprocess_sequence` in its order: n is a layer norm, d dropout.
+    """Operations of `layer_preprocess_sequence` in its order: n is a norm, d dropout.
 
     Pre-norm is "n" before and "da" after; post-norm is "none" before and "dan" after.
 
     Args:
-      hparams: hidden_size, norm_epsilon, layer_preprocess_sequence, layer_prepostprocess_dropout.
+      hparams: hidden_size, norm_type, norm_epsilon, layer_preprocess_sequence,
+        layer_prepostprocess_dropout.
 
     Raises:
       HParamsError: the sequence holds another letter.
     """
 
-    def __init__(self, hparams: HParams) -> None:
+    def __init__(self, hparams: TransformerLayerHParams) -> None:
         super().__init__()
         self.sequence = _parse(hparams, "layer_preprocess_sequence", "nd")
         if "n" in self.sequence:
-            self.norm = nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon)
+            self.norm = make_norm(hparams)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,17 +61,18 @@ class Postprocess(nn.Module):
     """Operations of `layer_postprocess_sequence`: those of `Preprocess`, and a adds the input.
 
     Args:
-      hparams: hidden_size, norm_epsilon, layer_postprocess_sequence, layer_prepostprocess_dropout.
+      hparams: hidden_size, norm_type, norm_epsilon, layer_postprocess_sequence,
+        layer_prepostprocess_dropout.
 
     Raises:
       HParamsError: the sequence holds another letter.
     """
 
-    def __init__(self, hparams: HParams) -> None:
+    def __init__(self, hparams: TransformerLayerHParams) -> None:
         super().__init__()
         self.sequence = _parse(hparams, "layer_postprocess_sequence", "dan")
         if "n" in self.sequence:
-            self.norm = nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon)
+            self.norm = make_norm(hparams)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
 
     def forward(self, residual: Tensor, x: Tensor) -> Tensor:
@@ -75,7 +85,7 @@ class Postprocess(nn.Module):
         return x
 
 
-def _parse(hparams: HParams, field: str, letters: str) -> str:
+def _parse(hparams: TransformerLayerHParams, field: str, letters: str) -> str:
     sequence: str = getattr(hparams, field)
     if sequence == "none":
         return ""
@@ -128,6 +138,28 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(y))
 
 
+def self_attention(
+    hparams: TransformerLayerHParams, max_relative_position: int = 0
+) -> SelfAttention:
+    """Returns a layer of self-attention.
+
+    Args:
+      hparams: sizes, heads, dropout, biases, norms and positions.
+      max_relative_position: of `SelfAttention`.
+    """
+    pos = hparams.pos
+    return SelfAttention(
+        hparams.hidden_size,
+        hparams.num_heads,
+        hparams.attention_dropout,
+        max_relative_position,
+        bias=hparams.attention_bias,
+        num_key_value_heads=hparams.num_key_value_heads,
+        qk_norm=hparams.qk_norm,
+        positions=pos if pos == "rotary" or pos == "alibi" else "none",
+    )
+
+
 class EncoderLayer(nn.Module):
     """Self-attention, then a feed-forward network.  Vaswani et al. 2017, section 3.1.
 
@@ -139,13 +171,7 @@ class EncoderLayer(nn.Module):
     def __init__(self, hparams: TransformerLayerHParams, max_relative_position: int = 0) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(
-            hparams.hidden_size,
-            hparams.num_heads,
-            hparams.attention_dropout,
-            max_relative_position,
-            bias=hparams.attention_bias,
-        )
+        self.attention = self_attention(hparams, max_relative_position)
         self.attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
         self.feed_forward = FeedForward(hparams)
@@ -160,6 +186,7 @@ class EncoderLayer(nn.Module):
 # Where a token stands.
 
 
+_OF_ATTENTION = ("none", "rotary", "alibi")  # kinds of positions without vectors of embeddings
 _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
 
 
@@ -210,9 +237,9 @@ class Positions(nn.Module):
                 )
             size = hparams.hidden_size
             self.table = nn.Parameter(torch.randn(limit, size) * size**-0.5)
-        self.norm: nn.LayerNorm | None = None
+        self.norm: nn.Module | None = None
         if hparams.embedding_norm:
-            self.norm = nn.LayerNorm(hparams.hidden_size, eps=hparams.norm_epsilon)
+            self.norm = make_norm(hparams)
 
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Returns embeddings with positions, normalized if that is set.
@@ -221,7 +248,7 @@ class Positions(nn.Module):
           x: [B, T, H].
           positions: [T] or [B, T] integers; None: from 0.
         """
-        if self.kind != "none":
+        if self.kind not in _OF_ATTENTION:
             if positions is None:
                 positions = torch.arange(x.size(1), device=x.device)
             x = x + self.vectors(positions, x.size(-1))
@@ -253,11 +280,13 @@ class Joined(NamedTuple):
       x: [B, S, H].
       mask: [B, S] bool.
       places: for each input the range of positions that it has, [first, last).
+      positions: of each element in its own input, or in its packed example; [S] or [B, S].
     """
 
     x: Tensor
     mask: Tensor
     places: dict[str, tuple[int, int]]
+    positions: Tensor
 
 
 NUM_SPACES = 32
@@ -314,7 +343,7 @@ class JoinInputs(nn.Module):
           names: of inputs, in the order in which they are joined; None is all.
           as_if: for an input the one whose vector says which it is, if not its own.
         """
-        parts, masks = [], []
+        parts, masks, positions = [], [], []
         places = {}
         end = 0
         for name in self.names if names is None else names:
@@ -325,9 +354,13 @@ class JoinInputs(nn.Module):
             x = self._embedded(name, features, which, before)
             parts.append(x)
             masks.append(features[name].mask)
+            own = features[name].positions
+            positions.append(torch.arange(x.size(1), device=x.device) if own is None else own)
             places[name] = (end, end + x.size(1))
             end += x.size(1)
-        return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places)
+        rank = max(own.dim() for own in positions)
+        positions = [own if own.dim() == rank else own.expand(len(x), -1) for own in positions]
+        return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places, torch.cat(positions, -1))
 
     def segments(self, features: ModelInputs) -> Tensor | None:
         """Returns the segment of each position, all inputs; None if nothing is packed.  [B, S]."""

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags
-from t2t_torch.metrics.metric import Metric, counted
+from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags, Text
+from t2t_torch.metrics.metric import Metric, counted, quotient, sums_of
 from t2t_torch.registry import register_metric
 
 if TYPE_CHECKING:
@@ -245,6 +245,40 @@ class F1Micro(_Micro):
         """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
         right, guessed, there = self._totals(sums)
         return 2 * right / (guessed + there) if right else 0.0
+
+
+@register_metric("label_accuracy")
+class LabelAccuracy(Metric):
+    """Share of correctly predicted labels in the texts of a `TaskMixtureProblem`, for each task.
+
+    The label is predicted among all ids of the vocabulary.  Reported as `<name>/<task>`; texts
+    without labels have no value.
+    """
+
+    of = (Text,)
+
+    def __init__(self, feature: Feature) -> None:
+        super().__init__(feature)
+        encoder: Any = feature.encoder  # type: ignore[attr-defined]
+        self._labels: dict[str, range] = getattr(encoder, "label_ids", {})
+        self.size = 2 * max(1, len(self._labels))
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the numbers of correct labels and of labels, by task."""
+        right, sums = logits.argmax(-1) == targets, []
+        for ids in self._labels.values():
+            there = (targets >= ids.start) & (targets < ids.stop)
+            sums += [(right & there).sum(), there.sum()]
+        return sums_of(*sums) if sums else targets.new_zeros(2, dtype=torch.float64)
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the share over all tasks; 0 without labels."""
+        return quotient(sums.view(-1, 2).sum(0))
+
+    def results(self, name: str, sums: Tensor) -> dict[str, float]:
+        """Returns the share of each task that has labels."""
+        pairs = zip(self._labels, sums.view(-1, 2), strict=False)
+        return {f"{name}/{task}": quotient(pair) for task, pair in pairs if pair[1]}
 
 
 class _PerLabel(_ByClass):

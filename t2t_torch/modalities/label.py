@@ -1,4 +1,4 @@
-"""Modalities of classes, numbers, answer spans and images."""
+"""Modalities of classes, numbers and answer spans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Choice, ClassLabel, Image, MultiLabel, Real, SoftLabel, Span
+from t2t_torch.features import Choice, ClassLabel, MultiLabel, Real, SoftLabel, Span
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import BatchPrediction, Modality, log_mean_exp
 
@@ -303,64 +303,3 @@ def best_spans(logits: Tensor) -> Tensor:
     spans = torch.stack([first_word, place - first_word * width], -1)
     none = first[:, 0] + last[:, 0] > score
     return torch.where(none[:, None], -torch.ones_like(spans), spans)
-
-
-# Images, split into square patches.  Dosovitskiy et al. 2021, arXiv:2010.11929.
-
-
-_SIDES = (7, 8, 4, 5, 6)  # sizes of a patch in pixels, by preference, if they divide the image
-
-
-class Patches(nn.Module):
-    """Patch embedding of images, with learnt position embeddings.
-
-    Args:
-      feature: size of the image.
-      hidden_size: H.
-    """
-
-    def __init__(self, feature: Image, hidden_size: int) -> None:
-        super().__init__()
-        fits = [s for s in _SIDES if feature.height % s == 0 and feature.width % s == 0]
-        if not fits:
-            raise HParamsError(
-                f"a picture of {feature.height} x {feature.width} pixels cannot be cut into "
-                f"squares of {', '.join(map(str, sorted(_SIDES)))} pixels. Resize it."
-            )
-        self.side = fits[0]
-        self.projection = nn.Linear(self.side**2 * feature.channels, hidden_size)
-        self.num_patches = feature.height * feature.width // self.side**2
-        self.place = nn.Parameter(torch.randn(self.num_patches, hidden_size) * hidden_size**-0.5)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """[B, height, width, channels] bytes -> [B, P, H]; pixels are scaled to -1 ... 1."""
-        scaled = pixels.to(self.place.dtype) / 127.5 - 1.0
-        squares = scaled.unfold(1, self.side, self.side).unfold(2, self.side, self.side)
-        flat = squares.flatten(1, 2).flatten(2)  # [B, P, channels * side * side]
-        return self.projection(flat) + self.place
-
-
-class ImageModality(Modality):
-    """Modality of images, as a sequence of patches: [B, P, H].  Inputs only.
-
-    Args:
-      bottom: patch embedding.
-    """
-
-    serves = Image
-
-    def __init__(self, bottom: Patches) -> None:
-        super().__init__()
-        self.bottom = bottom
-
-    @classmethod
-    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Creates the modality of an input."""
-        if is_target:
-            raise HParamsError("an Image can be an input, but no target.")
-        return cls(Patches(feature, hparams.hidden_size))
-
-    def mask(self, values: Tensor) -> Tensor:
-        """Returns True for each patch.  -> [B, P] bool."""
-        patches = self.bottom.num_patches  # type: ignore[union-attr]
-        return torch.ones(values.size(0), int(patches), dtype=torch.bool, device=values.device)

@@ -38,7 +38,7 @@ class TextCnn(T2TModel):
         self._dense = dense_of(features)
         self.tokens = Tokens(features, hparams, self._text)
         self.convolution = TextConvolution(
-            self.tokens.size, hparams.kernel_sizes, hparams.num_filters
+            self.tokens.size, hparams.kernel_sizes, hparams.num_filters, padded=hparams.pad_windows
         )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         initialize(self, hparams)

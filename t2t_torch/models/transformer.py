@@ -7,7 +7,7 @@ converted weights give identical logits (`interop/tensor2tensor.py`).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from t2t_torch.layers.attention import (
     CrossAttention,
     KeyValueCache,
     Prefix,
-    SelfAttention,
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -34,16 +33,19 @@ from t2t_torch.layers.pooling import (
     same_segment,
     shift_right,
 )
+from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
     EncoderLayer,
     FeedForward,
+    Joined,
     JoinInputs,
     Positions,
     Postprocess,
     Preprocess,
+    self_attention,
 )
-from t2t_torch.model import Hidden, ModelInputs, Prepended, T2TModel
+from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
 
@@ -60,15 +62,18 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
         super().__init__()
-        sizes = (hparams.hidden_size, hparams.num_heads, hparams.attention_dropout)
-        bias = hparams.attention_bias
         self.attention_before = Preprocess(hparams)
-        self.attention = SelfAttention(*sizes, hparams.furthest, bias=bias)
+        self.attention = self_attention(hparams, hparams.furthest)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
             self.memory_attention_before = Preprocess(hparams)
-            self.memory_attention = CrossAttention(*sizes, bias=bias)
+            self.memory_attention = CrossAttention(
+                hparams.hidden_size,
+                hparams.num_heads,
+                hparams.attention_dropout,
+                bias=hparams.attention_bias,
+            )
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
         self.feed_forward = FeedForward(hparams)
@@ -216,11 +221,18 @@ class Transformer(T2TModel):
 
     HParams = TransformerHParams
     reads_packed = True
+    prepends: ClassVar[bool] = True
+    """True if the decoder may read the inputs before the targets."""
     hparams: TransformerHParams
 
     def __init__(self, hparams: TransformerHParams, features: Features) -> None:
         super().__init__(hparams, features)
         hparams.check_prepending(features)
+        if not self.prepends and hparams.prepend_mode != "none":
+            raise HParamsError(
+                f"prepend_mode={hparams.prepend_mode}: the decoder of {self.name} reads no inputs. "
+                "Set --hparams=prepend_mode=none."
+            )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.has_encoder = features.has_inputs and hparams.encode_inputs
         if features.has_inputs and not self.has_encoder:
@@ -232,17 +244,23 @@ class Transformer(T2TModel):
             positions = Positions(hparams, hparams.max_source_positions)
             self.join = JoinInputs(features, hparams.hidden_size, positions)
             self.encoder = nn.ModuleList(
-                EncoderLayer(hparams, hparams.furthest)
+                self._encoder_layer()
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
             self.encoder_output = Preprocess(hparams)
         self.decoder = nn.ModuleList(
-            DecoderLayer(hparams, has_memory=self.has_encoder)
+            self._decoder_layer()
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
         self.positions = Positions(hparams, hparams.max_target_positions)
         self.decoder_output = Preprocess(hparams)
         initialize(self, hparams)
+
+    def _encoder_layer(self) -> nn.Module:
+        return EncoderLayer(self.hparams, self.hparams.furthest)
+
+    def _decoder_layer(self) -> nn.Module:
+        return DecoderLayer(self.hparams, has_memory=self.has_encoder)
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
@@ -259,8 +277,8 @@ class Transformer(T2TModel):
             if segments is not None and of_inputs is not None:
                 memory_mask = same_segment(segments, of_inputs)
         targets = features["targets"]
-        hidden = self._decode(targets.embedded, targets.positions, mask, memory, memory_mask)
-        return {"targets": Hidden(hidden)}
+        hidden = self._decode(targets, mask, memory, memory_mask)
+        return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the output of `body` for targets that follow their inputs (`prepend_mode`)."""
@@ -279,11 +297,12 @@ class Transformer(T2TModel):
         x = prepend(self._embedded(ids), targets.embedded, lengths)  # [B, S + 1 + T, H]
         if self._sees_inputs_whole:
             mask = full_over_inputs(lengths, x.size(1))
-        hidden = self._decode(x, None, mask, memory, memory_mask)
+        rows = ModelInput(ids, x, torch.ones_like(x[..., 0], dtype=torch.bool))
+        hidden = self._decode(rows, mask, memory, memory_mask)
         states, prepended = at_targets(hidden, lengths, targets.values.size(1)), None
         if self.training and not self._sees_inputs_whole:
             prepended = Prepended(hidden[:, : ids.size(1)], ids)
-        return {"targets": Hidden(states, prepended=prepended)}
+        return {"targets": Hidden(states, penalty=take_penalties(self), prepended=prepended)}
 
     @property
     def _sees_inputs_whole(self) -> bool:
@@ -295,19 +314,41 @@ class Transformer(T2TModel):
 
     def _decode(
         self,
-        targets: Tensor,
-        positions: Tensor | None,
+        targets: ModelInput,
         mask: Tensor | None,
         memory: Tensor | None,
         memory_mask: Tensor | None,
     ) -> Tensor:
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
-        x = shift_right(targets, self._start, positions)
-        x = self.dropout(self.positions(x, positions))
-        for layer in self.decoder:
-            x = layer(x, mask, memory, memory_mask)
+        x = shift_right(targets.embedded, self._start, targets.positions)
+        x = self.dropout(self.positions(x, targets.positions))
+        x = self._run_decoder(x, targets, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
+
+    def _run_decoder(
+        self,
+        x: Tensor,
+        targets: ModelInput,
+        mask: Tensor | None,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
+    ) -> Tensor:
+        """Runs the layers of the decoder; see `DecoderLayer.forward`.
+
+        Args:
+          x: what the decoder reads: shifted embeddings, with positions, [B, T, H].
+          targets: mask and positions of the targets.
+          mask: attention mask, [B or 1, 1, T, T] bool; None is causal.
+          memory: output of the encoder, [B, S, H], or None.
+          memory_mask: mask of the memory, [B, 1, 1 or T, S] bool.
+
+        Returns:
+          [B, T, H].
+        """
+        for layer in self.decoder:
+            x = layer(x, mask, memory, memory_mask)
+        return x
 
     @property
     def _start(self) -> Tensor | None:
@@ -327,9 +368,22 @@ class Transformer(T2TModel):
         segments = self.join.segments(features)
         if segments is not None:
             mask = same_segment(segments, segments)
+        return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
+
+    def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
+        """Runs the layers of the encoder.
+
+        Args:
+          x: [B, S, H].
+          mask: attention mask, [B, 1, 1 or S, S] bool.
+          joined: mask and positions of the inputs.
+
+        Returns:
+          [B, S, H].
+        """
         for layer in self.encoder:
             x = layer(x, mask)
-        return self.encoder_output(x), joined.mask
+        return x
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
@@ -341,7 +395,7 @@ class Transformer(T2TModel):
         memory_mask = None
         if self.has_encoder:
             memory, there = self._encode(self.bottom(inputs))
-            memories = [layer.memory_attention.remember(memory) for layer in self.decoder]
+            memories = self._remember(memory)
             memory_mask = attend_to(there)
         ids = batch[next(iter(self.features.inputs))]
         if self.hparams.prepend_mode != "none":
@@ -371,6 +425,10 @@ class Transformer(T2TModel):
             prefixes.append(Prefix(keys.contiguous(), values.contiguous(), there))
         return prefixes
 
+    def _remember(self, memory: Tensor) -> list[Memory]:
+        """Returns keys and values of the encoder's output [B, S, H] for each layer."""
+        return [layer.memory_attention.remember(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
+
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [layer.attention.cache(rows) for layer in self.decoder]
 
@@ -383,15 +441,29 @@ class Transformer(T2TModel):
         x = self._embedded(ids[:, None])  # [R, 1, H]
         if (start := self._start) is not None:
             x = torch.where((ids == PAD)[:, None, None], start.to(x.dtype), x)
-        x = self.positions(x, positions)
-        for i, layer in enumerate(self.decoder):
-            memory = state.memories[i] if state.memories else None
-            prefix = state.prefixes[i] if state.prefixes else None
-            seen: list[Tensor] | None = [] if state.watches and layer is self.decoder[-1] else None
-            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, seen)
+        seen: list[Tensor] | None = [] if state.watches else None
+        x = self._run_step(self.positions(x, positions), state, seen)
         if seen and state.memory_mask is not None:
             weights = seen[0].mean(1)  # [B, K, S]
             mask = state.memory_mask[:, 0].expand_as(weights)
             attended = Attended(weights.flatten(0, 1), mask.flatten(0, 1))
             state = dataclasses.replace(state, attended=attended)
         return self.top(Hidden(self.decoder_output(x).squeeze(1)), "targets"), state  # [R, V]
+
+    def _run_step(self, x: Tensor, state: TransformerState, seen: list[Tensor] | None) -> Tensor:
+        """Runs the layers of the decoder for one position.
+
+        Args:
+          x: [R, 1, H].
+          state: its caches are extended.
+          seen: list to append the last layer's encoder-decoder attention weights to.
+
+        Returns:
+          [R, 1, H].
+        """
+        for i, layer in enumerate(self.decoder):
+            memory = state.memories[i] if state.memories else None
+            prefix = state.prefixes[i] if state.prefixes else None
+            watch = seen if layer is self.decoder[-1] else None
+            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch)
+        return x

@@ -7,6 +7,8 @@ arXiv:2010.11929.
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,7 @@ from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import attend_to, same_segment
+from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
     EncoderLayer,
@@ -80,6 +83,8 @@ class TransformerEncoder(T2TModel):
                 found[name] = Hidden(words, there)
             else:
                 found[name] = Hidden(summary)
+        first = next(iter(targets))
+        found[first] = dataclasses.replace(found[first], penalty=take_penalties(self))
         return found
 
     def _encode(self, joined: Joined, segments: Tensor | None = None) -> Tensor:
@@ -89,9 +94,14 @@ class TransformerEncoder(T2TModel):
             x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask) if segments is None else same_segment(segments, segments)
+        hidden: Tensor = self.encoder_output(self._run_encoder(x, mask, joined))
+        return hidden
+
+    def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
+        """Runs the layers; `mask` is that of the attention.  [B, S, H]."""
         for layer in self.encoder:
             x = layer(x, mask)
-        return self.encoder_output(x)
+        return x
 
     def _summary(self, hidden: Tensor, mask: Tensor) -> Tensor:
         """Returns one vector of each example.  [B, S, H], [B, S] -> [B, H]."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
 from t2t_torch.layers.pooling import causal, same_segment, shift_right
+from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer, TransformerState
 from t2t_torch.registry import register_model
@@ -50,7 +51,7 @@ class TransformerLm(Transformer):
         hidden = self.decoder_output(x)
         if is_given:
             hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), positions)
-        return {"targets": Hidden(hidden)}
+        return {"targets": Hidden(hidden, penalty=take_penalties(self))}
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""

@@ -648,12 +648,6 @@ class EpochPlan:
 # Batching settings of a problem.
 
 
-def overridden(problem: Problem) -> Callable[..., Mapping[str, Any]] | None:
-    """Returns a problem's `preprocess_example`; None if it is that of `Problem`."""
-    of_class = getattr(type(problem), "preprocess_example", None)
-    return None if of_class in (None, Problem.preprocess_example) else problem.preprocess_example
-
-
 @dataclasses.dataclass(frozen=True)
 class Batching:
     """Batching settings: the data hparams, adapted to a problem.
@@ -667,7 +661,7 @@ class Batching:
       split_length: positions of the pieces of a text, each an example; 0: texts are not split.
       longest_row: positions of the longest row of the training split, which limits evaluation if
         nothing else does; 0: unknown.
-      preprocess: the problem's `preprocess_example`, if it overrides that of `Problem`.
+      preprocess: the problem's `preprocessing`, called for each example that is read.
       most_growth: the problem's, of `preprocess`.
     """
 
@@ -695,7 +689,7 @@ class Batching:
             length_multiplier=problem.batch_size_multiplier,
             split_length=problem.split_length(hparams),
             longest_row=longest_row,
-            preprocess=overridden(problem),
+            preprocess=problem.preprocessing(hparams),
             most_growth=problem.most_growth,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import reprlib
 from collections.abc import Callable, Mapping
@@ -245,6 +246,8 @@ class Preprocessing:
 
     def _example(self, name: str, rows: Ragged, index: int) -> _Numbers:
         start, end = rows.offsets[index], rows.offsets[index + 1]
+        if self.features[name].is_encoded:
+            return self.features[name].opened(rows.values[start:end])
         shape = [-1 if size is None else size for size in self.features[name].shape]
         return rows.values[start:end].reshape(shape)
 
@@ -252,6 +255,8 @@ class Preprocessing:
         """Returns a feature of a transformed example as a flat array with the stored dtype."""
         feature = self.features[name]
         array = np.asarray(value)
+        if feature.is_encoded:
+            array = feature.fitted(array)
         dtype, length = stored.dtype, len(stored) if stored.ndim else 0
         if not array.size:
             array = array.astype(dtype)
@@ -350,7 +355,12 @@ class RowReader:
             read[name] = self._gather(name, rows, splits, limit, skip)
             if feature.selects_words and feature.refers_to in word_counts:
                 read[name] = _spans_within(read[name], word_counts[feature.refers_to])
-        return read if self._preprocess is None else self._preprocess(read, numbers, epoch)
+        if self._preprocess is not None:
+            return self._preprocess(read, numbers, epoch)
+        for name, feature in self.features.items():
+            if feature.is_encoded:
+                read[name] = _decoded(feature, read[name])
+        return read
 
     def _limit(self, name: str, count: int) -> _Numbers | None:
         limit = self._limits.by_feature.get(name)
@@ -393,6 +403,16 @@ class RowReader:
             before = np.cumsum(count) - count
             pieces.append(values[np.repeat(starts - before, count) + np.arange(count.sum())])
         return Ragged(np.concatenate(pieces), np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _decoded(feature: Feature, files: Ragged) -> Ragged:
+    """Returns the values of stored files."""
+    values = [
+        feature.fitted(feature.opened(files.values[start:end])).reshape(-1)
+        for start, end in itertools.pairwise(files.offsets.tolist())
+    ]
+    ends = np.cumsum([0, *map(len, values)])
+    return Ragged(np.concatenate(values) if values else files.values[:0], ends)
 
 
 def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:

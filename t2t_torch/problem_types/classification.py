@@ -1,4 +1,4 @@
-"""Classification, regression and ranking problems of texts, text pairs, dialogues and images."""
+"""Classification, regression and ranking problems of texts, text pairs and dialogues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from t2t_torch.features import (
     ClassLabel,
     Feature,
     Features,
-    Image,
     MultiLabel,
     Place,
     Real,
@@ -20,8 +19,6 @@ from t2t_torch.features import (
     Text,
     Turns,
 )
-from t2t_torch.problem import Problem
-from t2t_torch.text.encoder import ClassLabelEncoder
 from t2t_torch.text_problem import TextProblem
 
 
@@ -37,7 +34,7 @@ class Text2ClassProblem(TextProblem):
     """
 
     text_fields = ("inputs",)
-    metrics = ("accuracy", "neg_log_perplexity")
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
     suggested_flags = "--model=fasttext --hparams_set=fasttext_base"
     batch_size_means_tokens = True
     soft_labels: ClassVar[bool] = False
@@ -222,41 +219,6 @@ class MultiTurn2ClassProblem(TextProblem):
         turns = Turns(self.encoder(directory), max_turns=self.max_turns)
         inputs = {"inputs": turns, **self.dense(directory)}
         return Features(inputs, {"targets": target}, notes=self.weights())
-
-
-# Images.
-
-
-class Image2ClassProblem(Problem):
-    """Classification of images of a fixed size.
-
-    `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.
-
-    Attributes:
-      height: pixels.
-      width: pixels.
-      channels: 1 for greyscale, 3 for RGB.
-      class_labels: the names of the classes.
-    """
-
-    height: ClassVar[int] = 28
-    width: ClassVar[int] = 28
-    channels: ClassVar[int] = 1
-    class_labels: ClassVar[tuple[str, ...]]
-    metrics = ("accuracy", "neg_log_perplexity")
-    suggested_flags = (
-        "--model=transformer_encoder --hparams_set=transformer_encoder_image --train_steps=5000"
-    )
-    setting_names = ("height", "width", "channels", "class_labels")
-
-    def stored_features(self, directory: Path) -> Features:
-        """Returns the features of the image and the label."""
-        image = Image(self.height, self.width, self.channels)
-        return Features({"inputs": image}, {"targets": ClassLabel(self._labels)})
-
-    @property
-    def _labels(self) -> ClassLabelEncoder:
-        return ClassLabelEncoder(self.class_labels)
 
 
 # Ranking.

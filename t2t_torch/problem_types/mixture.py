@@ -116,11 +116,13 @@ class MixtureProblem(Problem):
 
 
 _FORM = (
-    'Expected "step @0 0.7 0.3", "linear @0 1 0 @1000 0 1", "0.7 0.3", "round_robin" or "by_size".'
+    'Expected "step @0 0.7 0.3", "linear @0 1 0 @1000 0 1", "exponential @1000 0.5 0.5", '
+    '"0.7 0.3", "round_robin" or "by_size".'
 )
+_LEAST = 1e-4  # tensor2tensor's share of the secondary tasks at the start, of their last share
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
-Kind: TypeAlias = Literal["step", "linear", "round_robin", "by_size"]
+Kind: TypeAlias = Literal["step", "linear", "exponential", "round_robin", "by_size"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,11 +130,13 @@ class MixingSchedule:
     """Proportions of problems by step, constant between given steps or interpolated.
 
     Before the first given step and after the last one the proportions are constant.  Source:
-    tensor2tensor, `multi_problem_v2.py`.
+    tensor2tensor, `multi_problem_v2.py` and, for "exponential", `multi_problem.py`.
 
     Attributes:
-      kind: "step" or "linear": batches are sampled; "round_robin": problems alternate;
-        "by_size": proportions depend on the size of the data, see `of_sizes`.
+      kind: "step", "linear" or "exponential": batches are sampled; "round_robin": problems
+        alternate; "by_size": proportions depend on the size of the data, see `of_sizes`.
+        Exponential: all problems but the first grow to their share at the given step, by the same
+        factor with each step, from a ten-thousandth of it; the first one has the rest.
       steps: the given steps, increasing, [S].
       shares: proportions at each of them, with the sum 1, [S][problems].
     """
@@ -162,7 +166,7 @@ class MixingSchedule:
             _check_shares(text, len(words), alone, problems)
             return cls("step", (0,), (tuple(share / sum(alone) for share in alone),))
         kind = _kind(text, words[0] if words else "")
-        if kind not in ("step", "linear"):
+        if kind not in ("step", "linear", "exponential"):
             raise _fault(text, 2, f"{words[1]!r} follows {kind}, which stands alone")
         steps: list[int] = []
         shares: list[list[float]] = []
@@ -178,6 +182,8 @@ class MixingSchedule:
                 shares[-1].append(_share(text, place, word))
         if not steps:
             raise _fault(text, len(words), "there is no @STEP")
+        if kind == "exponential" and (len(steps) > 1 or not steps[0]):
+            raise _fault(text, 2, "exponential has one @STEP, above 0")
         _check_shares(text, len(words), shares[-1], problems)
         totals = [sum(row) for row in shares]
         whole = (tuple(x / s for x in row) for row, s in zip(shares, totals, strict=True))
@@ -193,6 +199,10 @@ class MixingSchedule:
     def at(self, steps: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Returns the proportions of the problems at the given steps.  [N] -> [N, problems]."""
         shares = np.asarray(self.shares)
+        if self.kind == "exponential":
+            left = np.maximum(1.0 - (steps + 1) / self.steps[0], 0.0)
+            grown = np.power(_LEAST, left)[:, None] * shares[:, 1:]  # [N, problems - 1]
+            return np.concatenate([1.0 - grown.sum(axis=1, keepdims=True), grown], axis=1)
         if self.kind != "linear":
             given = np.searchsorted(self.steps, steps, side="right") - 1
             return shares[np.maximum(given, 0)]
@@ -209,12 +219,49 @@ class MixingSchedule:
         return f"{self.kind} {' '.join(rows)}"
 
 
+def first_schedule(
+    schedule: str, problems: int, *, threshold: float, max_examples: float, per_task: str
+) -> str:
+    """Returns the notation of `MixingSchedule.parse` for tensor2tensor's first kind of mixing.
+
+    Source: `multi_problem.py`.
+
+    Args:
+      schedule: "constant", "exponential" or "pretrain"; "" if it is not used.
+      problems: number of problems.
+      threshold: share of all problems but the first, together.
+      max_examples: number of steps of an exponential schedule, or on the first problem alone.
+      per_task: share of each problem, with commas; overrides the rest if it is not empty.
+
+    Returns:
+      The schedule; "" if it is not used.
+
+    Raises:
+      DataError: there is one problem only.
+    """
+    if per_task:
+        return " ".join(per_task.split(","))
+    if not schedule:
+        return ""
+    if problems < 2:
+        raise DataError("multiproblem_mixing_schedule mixes several problems, and here is one.")
+    others = problems - 1
+    last = " ".join([str(1 - threshold), *[str(threshold / others)] * others])
+    step = max(1, round(max_examples))
+    if schedule == "exponential":
+        return f"exponential @{step} {last}"
+    if schedule == "pretrain":
+        alone, rest = " ".join(["1", *["0"] * others]), " ".join(["0", *["1"] * others])
+        return f"step @0 {alone} @{step} {rest}"
+    return last
+
+
 def _kind(text: str, word: str) -> Kind:
-    kinds: tuple[Kind, ...] = ("step", "linear", "round_robin", "by_size")
+    kinds: tuple[Kind, ...] = ("step", "linear", "exponential", "round_robin", "by_size")
     for kind in kinds:
         if word == kind:
             return kind
-    raise _fault(text, 1, f"{word!r} is neither step, linear, round_robin, by_size nor a share")
+    raise _fault(text, 1, f"{word!r} is neither {', '.join(kinds)} nor a share")
 
 
 def _fault(text: str, place: int, what: str) -> DataError:

@@ -16,7 +16,7 @@ from t2t_torch.problem import Problem
 class MultiProblem(Problem):
     """Several problems with separate features, trained together.
 
-    Each problem has its own model; all have the same class and hyperparameters and share
+    Each problem has its own model, by default of the run's class and hyperparameters.  Models share
     parameters where possible (hparam `multiproblem_shared`).  Each batch belongs to one problem.
     Generate the data of each problem separately.  Problems whose words share an embedding need
     one vocabulary: `use_vocab_from_other_problem`.
@@ -26,12 +26,15 @@ class MultiProblem(Problem):
       mixing_schedule: selection of the problem of each batch: "round_robin", "by_size" (in
         proportion to the problem's batches), constant proportions such as "0.7 0.3", or
         tensor2tensor's "step @0 0.7 0.3" or "linear @0 1 0 @1000 0 1".
+      models: by problem, its model if it is not the run's, as "model/hparams_set" and any number of
+        "/name=value"; the hparam `multiproblem_models` overrides it.
       selected: by problem, its metric in the sum used to select checkpoints, as
         "<target>/<metric>"; by default the first metric of the first target.
     """
 
     problem_names: ClassVar[tuple[str, ...]]
     mixing_schedule: ClassVar[str] = "round_robin"
+    models: ClassVar[Mapping[str, str]] = {}
     selected: ClassVar[Mapping[str, str]] = {}
     metrics: ClassVar[tuple[str, ...]] = ()
     batch_size_means_tokens = True
@@ -48,6 +51,12 @@ class MultiProblem(Problem):
             )
         if len(set(self.problem_names)) != len(self.problem_names) or not self.problem_names:
             raise RegistryError(f"{self.name!r}: problem_names are to be different ones.")
+        unused = set(self.models) - set(self.problem_names)
+        if unused:
+            raise RegistryError(
+                f"{self.name!r} has a model of {min(unused)!r}, which is none of its problems: "
+                f"{', '.join(self.problem_names)}."
+            )
         unknown = set(self.selected) - set(self.problem_names)
         if unknown:
             raise RegistryError(f"{self.name!r} selects a metric of {min(unknown)!r}: not its own.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, existing_files
+from t2t_torch.data.raw_file import RawFile, existing_files, matching
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.readers.tables import read_tsv
@@ -27,11 +27,13 @@ class ParallelCorpus:
       targets: the file of the translations, in the same order; None if `inputs` holds both in
         tab-separated columns.
       columns: indices of the source and target columns, from 0, for tab-separated files.
+      pattern: pattern of the tab-separated files if `inputs` is an archive of several.
     """
 
     inputs: RawFile
     targets: RawFile | None = None
     columns: tuple[int, int] = (0, 1)
+    pattern: str = ""
 
     @property
     def files(self) -> tuple[RawFile, ...]:
@@ -44,12 +46,17 @@ class ParallelCorpus:
         Raises:
           DataError: a file is missing or malformed, or the numbers of texts differ.
         """
-        paths = [file.get(tmp_dir) for file in self.files]
         if self.targets is None:
+            tables = [self.inputs.get(tmp_dir)]
+            if self.pattern:
+                tables = matching(self.inputs, tmp_dir, self.pattern)
             first, second = map(str, self.columns)
-            for record in read_tsv(paths[0], bad, header=False):
-                yield record.values[first].strip(), record.values[second].strip()
-        elif self.inputs.name.endswith(_MARKED_UP):
+            for table in tables:
+                for record in read_tsv(table, bad, header=False):
+                    yield record.values[first].strip(), record.values[second].strip()
+            return
+        paths = [file.get(tmp_dir) for file in self.files]
+        if self.inputs.name.endswith(_MARKED_UP):
             for _, texts in aligned(paths, bad, read_segments, "segments"):
                 yield texts[0], texts[1]
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
@@ -36,7 +38,7 @@ class AlgorithmicProblem(Problem):
     dev_length: ClassVar[int] = 400
     train_size: ClassVar[int] = 100_000
     dev_size: ClassVar[int] = 10_000
-    setting_names = (
+    setting_names: ClassVar[tuple[str, ...]] = (
         "num_symbols",
         "train_length",
         "dev_length",
@@ -79,6 +81,23 @@ class AlgorithmicIdentityBinary40(AlgorithmicProblem):
 
 
 @register_problem
+class AlgorithmicIdentityDecimal40(AlgorithmicIdentityBinary40):
+    """Copy a sequence of digits."""
+
+    num_symbols = 10
+
+
+@register_problem
+class AlgorithmicIdentityVocab95Train20Eval30(AlgorithmicIdentityBinary40):
+    """Copy a sequence of 95 symbols, as many as ASCII has printable ones."""
+
+    num_symbols = 95
+    train_length = 20
+    dev_length = 30
+    train_size = 1_000_000
+
+
+@register_problem
 class TinyAlgo(AlgorithmicIdentityBinary40):
     """The same task with one hundred samples, for tests."""
 
@@ -95,6 +114,47 @@ class AlgorithmicReverseBinary40(AlgorithmicProblem):
         """Returns inputs and reversed inputs."""
         inputs = _symbols(draw, self.num_symbols, max_length)
         return inputs, inputs[::-1]
+
+
+@register_problem
+class AlgorithmicReverseDecimal40(AlgorithmicReverseBinary40):
+    """Reverse a sequence of digits."""
+
+    num_symbols = 10
+
+
+@register_problem
+class AlgorithmicReverseNlplike8k(AlgorithmicReverseBinary40):
+    """Reverse a sequence of symbols with frequencies as those of words, by Zipf's law.
+
+    Attributes:
+      exponent: exponent of Zipf's law.
+    """
+
+    num_symbols = 8000
+    train_length = 70
+    dev_length = 70
+    exponent: ClassVar[float] = 1.3
+    setting_names = (*AlgorithmicProblem.setting_names, "exponent")
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """Returns inputs and reversed inputs; lengths are normal about half the maximum."""
+        length = int(abs(draw.gauss(max_length / 2, max_length / 10)) + 1)
+        inputs = draw.choices(range(self.num_symbols), cum_weights=self._weights, k=length)
+        return inputs, inputs[::-1]
+
+    @functools.cached_property
+    def _weights(self) -> list[float]:
+        ranks = range(1, self.num_symbols + 1)
+        return list(itertools.accumulate(rank**-self.exponent for rank in ranks))
+
+
+@register_problem
+class AlgorithmicReverseNlplike32k(AlgorithmicReverseNlplike8k):
+    """The same with 32,000 symbols."""
+
+    num_symbols = 32000
+    exponent = 1.05
 
 
 @register_problem
@@ -137,8 +197,15 @@ class AlgorithmicAdditionBinary40(AlgorithmicProblem):
         first_length = 1 + draw.randrange(max_length // 2)
         first = self._number(draw, first_length)
         second = self._number(draw, 1 + draw.randrange(max_length - first_length - 1))
-        total = sum(d * self.base**i for number in (first, second) for i, d in enumerate(number))
-        return [*first, self.base, *second], self._digits(total)
+        result = self.operation(self._value(first), self._value(second))
+        return [*first, self.base, *second], self._digits(result)
+
+    def operation(self, first: int, second: int) -> int:
+        """Returns the sum."""
+        return first + second
+
+    def _value(self, digits: list[int]) -> int:
+        return sum(digit * self.base**i for i, digit in enumerate(digits))
 
     def _number(self, draw: random.Random, length: int) -> list[int]:
         """Returns a number with this many digits; the highest is 0 only for a single digit."""
@@ -151,6 +218,89 @@ class AlgorithmicAdditionBinary40(AlgorithmicProblem):
         while number := number // self.base:
             digits.append(number % self.base)
         return digits
+
+
+@register_problem
+class AlgorithmicAdditionDecimal40(AlgorithmicAdditionBinary40):
+    """Add two decimal numbers."""
+
+    num_symbols = 11
+    base = 10
+
+
+@register_problem
+class AlgorithmicMultiplicationBinary40(AlgorithmicAdditionBinary40):
+    """Multiply two binary numbers, written in the same way."""
+
+    def operation(self, first: int, second: int) -> int:
+        """Returns the product."""
+        return first * second
+
+
+@register_problem
+class AlgorithmicMultiplicationDecimal40(AlgorithmicMultiplicationBinary40):
+    """Multiply two decimal numbers."""
+
+    num_symbols = 11
+    base = 10
+
+
+class _CipherProblem(AlgorithmicProblem):
+    """Encipher a sequence of symbols: symbol i becomes i minus a shift, modulo their number.
+
+    All sequences have the maximum length.  Source: tensor2tensor's cipher.py.
+
+    Attributes:
+      shifts: the shifts of the positions, repeated; one for a shift cipher, several for Vigenere's.
+      weights: relative frequencies of the symbols; symbol i has the weight i if empty.
+    """
+
+    shifts: ClassVar[tuple[int, ...]]
+    weights: ClassVar[tuple[float, ...]] = (0.4, 0.3, 0.2, 0.08, 0.02)
+    setting_names = (*AlgorithmicProblem.setting_names, "shifts", "weights")
+
+    def case(self, draw: random.Random, max_length: int) -> tuple[list[int], list[int]]:
+        """Returns a plain text and its cipher."""
+        symbols = range(self.num_symbols)
+        plain = draw.choices(symbols, weights=self.weights or symbols, k=max_length)
+        shifts = itertools.cycle(self.shifts)
+        return plain, [(x - y) % self.num_symbols for x, y in zip(plain, shifts, strict=False)]
+
+
+@register_problem
+class AlgorithmicCipherShift5(_CipherProblem):
+    """A shift cipher of five symbols."""
+
+    num_symbols = 5
+    train_length = 100
+    dev_length = 100
+    shifts = (1,)
+
+
+@register_problem
+class AlgorithmicCipherShift200(AlgorithmicCipherShift5):
+    """A shift cipher of 200 symbols."""
+
+    num_symbols = 200
+    weights = ()
+
+
+@register_problem
+class AlgorithmicCipherVigenere5(_CipherProblem):
+    """Vigenere's cipher of five symbols, with the key 1, 3."""
+
+    num_symbols = 5
+    train_length = 200
+    dev_length = 200
+    shifts = (1, 3)
+
+
+@register_problem
+class AlgorithmicCipherVigenere200(AlgorithmicCipherVigenere5):
+    """Vigenere's cipher of 200 symbols, with the key 1, 3."""
+
+    num_symbols = 200
+    weights = ()
 
 
 @register_problem

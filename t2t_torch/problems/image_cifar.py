@@ -6,6 +6,7 @@ Licence: none stated.
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 
 from t2t_torch.data.raw_file import RawFile, member
 from t2t_torch.errors import DataError
+from t2t_torch.features.picture import resize_by_area
 from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
-from t2t_torch.problem_types.classification import Image2ClassProblem
+from t2t_torch.problem_types.images import Image2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
@@ -42,6 +44,7 @@ _CIFAR_100 = RawFile(
     "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
 )
 _SIDE = 32
+_TRAINING_IMAGES = 50_000
 _PIXELS = 3 * _SIDE * _SIDE
 
 # Names from batches.meta.txt, coarse_label_names.txt and fine_label_names.txt.
@@ -75,6 +78,8 @@ class CifarProblem(Image2ClassProblem):
     Attributes:
       label_bytes: number of labels of each image.
       label_byte: index of the label used as the target.
+      held_out: training images at the end of the files that are EVAL in place of the test images.
+      resized_to: side to which images are scaled, by the mean of each area; 0: as they are.
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1}
@@ -83,6 +88,9 @@ class CifarProblem(Image2ClassProblem):
     channels = 3
     label_bytes: ClassVar[int] = 1
     label_byte: ClassVar[int] = 0
+    held_out: ClassVar[int] = 0
+    resized_to: ClassVar[int] = 0
+    augmentation: ClassVar[Sequence[str]] = ("crop:4", "flip")
 
     @property
     @abstractmethod
@@ -102,8 +110,20 @@ class CifarProblem(Image2ClassProblem):
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the images of a split."""
+        if not self.held_out:
+            yield from self._samples(tmp_dir, split)
+            return
+        count = sum(1 for _ in self._samples(tmp_dir, Split.TRAIN))
+        cut = count - max(1, count * self.held_out // _TRAINING_IMAGES)
+        ends = (0, cut) if split is Split.TRAIN else (cut, count)
+        yield from itertools.islice(self._samples(tmp_dir, Split.TRAIN), *ends)
+
+    def _samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         for file in self.files[split]:
-            yield from self._pictures(file.get(tmp_dir))
+            for sample in self._pictures(file.get(tmp_dir)):
+                if self.resized_to:
+                    sample["inputs"] = resize_by_area(sample["inputs"], self.resized_to)
+                yield sample
 
     def _pictures(self, path: Path) -> Iterator[dict[str, Any]]:
         size = self.label_bytes + _PIXELS
@@ -158,3 +178,79 @@ class ImageCifar20(ImageCifar100):
 
     class_labels = tuple(_TWENTY)
     label_byte = 0
+
+
+@register_problem("image_cifar10_tune")
+class ImageCifar10Tune(ImageCifar10):
+    """The same for tuning: EVAL is the last 2,000 training images, TRAIN the rest."""
+
+    held_out = 2000
+
+
+@register_problem("image_cifar10_plain")
+class ImageCifar10Plain(ImageCifar10):
+    """The same without random changes of training images."""
+
+    augmentation: ClassVar[Sequence[str]] = ()
+
+
+@register_problem("image_cifar10_plain8")
+class ImageCifar10Plain8(ImageCifar10Plain):
+    """The same, scaled to 8 x 8 pixels, without random changes of training images."""
+
+    height = 8
+    width = 8
+    resized_to = 8
+
+
+@register_problem("image_cifar100_tune")
+class ImageCifar100Tune(ImageCifar100):
+    """The same for tuning: EVAL is the last 2,000 training images, TRAIN the rest."""
+
+    held_out = 2000
+
+
+@register_problem("image_cifar100_plain")
+class ImageCifar100Plain(ImageCifar100):
+    """The same without random changes of training images."""
+
+    augmentation: ClassVar[Sequence[str]] = ()
+
+
+@register_problem("image_cifar100_plain8")
+class ImageCifar100Plain8(ImageCifar100Plain):
+    """The same, scaled to 8 x 8 pixels, without random changes of training images."""
+
+    height = 8
+    width = 8
+    resized_to = 8
+
+
+@register_problem("image_cifar20_tune")
+class ImageCifar20Tune(ImageCifar20):
+    """The same for tuning: EVAL is the last 2,000 training images, TRAIN the rest."""
+
+    held_out = 2000
+
+
+@register_problem("image_cifar20_plain")
+class ImageCifar20Plain(ImageCifar20):
+    """The same without random changes of training images."""
+
+    augmentation: ClassVar[Sequence[str]] = ()
+
+
+@register_problem("image_cifar20_plain8")
+class ImageCifar20Plain8(ImageCifar20Plain):
+    """The same, scaled to 8 x 8 pixels, without random changes of training images."""
+
+    height = 8
+    width = 8
+    resized_to = 8
+
+
+@register_problem("image_cifar10_plain_random_shift")
+class ImageCifar10PlainRandomShift(ImageCifar10Plain):
+    """The same, with training images moved by up to a tenth of their sides."""
+
+    augmentation = ("shift:0.1",)

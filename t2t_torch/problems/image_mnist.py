@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.mode import Split
-from t2t_torch.problem_types.classification import Image2ClassProblem
+from t2t_torch.problem_types.images import Image2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_parallel
+from t2t_torch.files import read_lines, read_parallel
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
-from t2t_torch.text_problem import Text2TextProblem
+from t2t_torch.text_problem import RawVocabularyProblem, Text2TextProblem
 
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "eval"}
 
@@ -31,7 +31,7 @@ class Text2TextTmpdir(Text2TextProblem):
         missing = [path.name for path in files if not path.is_file()]
         if missing:
             raise DataError(
-                f"text2text_tmpdir reads {', '.join(path.name for path in files)} in --tmp_dir, "
+                f"{self.name} reads {', '.join(path.name for path in files)} in --tmp_dir, "
                 f"one text a line; missing in {tmp_dir}: {', '.join(missing)}. Put them there."
             )
 
@@ -47,6 +47,22 @@ class Text2TextTmpdir(Text2TextProblem):
                 f"{' and '.join(map(str, files))} are empty; at least one line in each was "
                 "expected. Write one text a line."
             )
+
+
+@register_problem("text2text_tmpdir_tokens")
+class Text2TextTmpdirTokens(RawVocabularyProblem, Text2TextTmpdir):
+    """The same in whole words, those of a fifth file: `vocab.txt`, with one word per line.
+
+    Padding, end and unknown word are added; words that are not listed become the unknown word.
+    """
+
+    def raw_files(self, tmp_dir: Path) -> list[Path]:
+        """Returns the five files."""
+        return [*super().raw_files(tmp_dir), tmp_dir / "vocab.txt"]
+
+    def vocabulary_words(self, tmp_dir: Path) -> Iterator[str]:
+        """Yields the words of `vocab.txt`."""
+        return (line.strip() for line in read_lines(tmp_dir / "vocab.txt"))
 
 
 def _files(tmp_dir: Path, split: Split) -> tuple[Path, Path]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features.picture import decoded
 from t2t_torch.files import DAMAGED, open_bytes, without_packing
 from t2t_torch.readers.tables import picture_of
 from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
@@ -150,6 +151,7 @@ def read_class_folders(
     classes: Sequence[str] = (),
     size: str = "",
     encoding: str = "",
+    encoded: bool = False,
 ) -> Iterator[Record]:
     """Yields {"text" or "image", "label"} for the files of a folder's subfolders.
 
@@ -162,6 +164,7 @@ def read_class_folders(
       classes: names of the subfolders to read; by default all.
       size: "WIDTHxHEIGHT" to which pictures are scaled, in RGB.
       encoding: of the texts, empty for UTF-8.
+      encoded: True to yield the bytes of picture files of any size, checked but not changed.
 
     Raises:
       DataError: a subfolder is missing, or there are none.
@@ -170,12 +173,35 @@ def read_class_folders(
     scaled = re.fullmatch(r"(\d{1,5})x(\d{1,5})", size)
     if size and not scaled:
         raise UsageError(f"{size!r} is no size of a picture; expected one such as 64x64.")
+    if encoded and size:
+        raise UsageError("encoded pictures are not scaled here. Leave out size.")
     by_class = {name: files_of(path / name) for name in classes or class_names(path)}
     missing = [name for name, files in by_class.items() if not files]
     if missing or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")
+    if encoded:
+        return _picture_files(by_class, bad)
     return _class_records(path, by_class, tuple(map(int, scaled.groups())) if scaled else None, bad,
                     known_encoding(path, encoding) or "utf-8-sig")  # fmt: skip
+
+
+def _in_turn(by_class: dict[str, list[Path]]) -> Iterator[tuple[str, Path]]:
+    """Yields the files with their labels, the classes by turns."""
+    together = itertools.zip_longest(*by_class.values())
+    for row in together:
+        yield from ((name, file) for name, file in zip(by_class, row, strict=True) if file)
+
+
+def _picture_files(by_class: dict[str, list[Path]], bad: BadRecords) -> Iterator[Record]:
+    for label, file in _in_turn(by_class):
+        place = Place(file, 1, unit="picture")
+        try:
+            content = file.read_bytes()
+            decoded(content, 3)
+        except (OSError, DataError) as error:
+            bad.report(place, f"cannot be read: {error}")
+            continue
+        yield Record(place, {"image": content, "label": label})
 
 
 def _class_records(
@@ -186,11 +212,7 @@ def _class_records(
     encoding: str,
 ) -> Iterator[Record]:
     shape = None
-    together = itertools.zip_longest(*by_class.values())
-    files = ((name, file) for row in together for name, file in zip(by_class, row, strict=True))
-    for label, file in files:
-        if file is None:
-            continue
+    for label, file in _in_turn(by_class):
         place = Place(file, 1, unit="line" if kind_of(file) == "text" else "picture")
         try:
             if kind_of(file) == "text":

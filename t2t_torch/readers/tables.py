@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, install_extra
+from t2t_torch.features.picture import pillow
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
@@ -622,13 +623,10 @@ def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
     """
     import numpy as np
 
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"Pictures are read with Pillow:  {install_extra('images')}") from None
+    image = pillow()
     if isinstance(value, dict):
         value = io.BytesIO(value["bytes"]) if value.get("bytes") else Path(value["path"])
-    picture = Image.open(value) if isinstance(value, Path | io.BytesIO) else value
+    picture = image.open(value) if isinstance(value, Path | io.BytesIO) else value
     picture = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
     picture = picture.resize(size) if size and picture.size != size else picture
     return np.asarray(picture).reshape(picture.height, picture.width, -1)

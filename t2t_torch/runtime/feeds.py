@@ -14,7 +14,8 @@ from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.audio import NO_SAMPLE, Audio
 from t2t_torch.features.feature import ranked
-from t2t_torch.features.real import numbers_of, pixels_of
+from t2t_torch.features.image import pixels_of
+from t2t_torch.features.real import numbers_of
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
 from t2t_torch.runtime.prediction import (

@@ -17,7 +17,9 @@ import sentencepiece
 from t2t_torch.errors import DataError
 from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode
 
-_END_OF_WORD = "</w>"
+END_OF_WORD = "</w>"
+"""End of the last symbol of a word in BPE codes."""
+
 _MAX_REMEMBERED = 1 << 17
 
 
@@ -31,20 +33,24 @@ class BytePairEncoding:
         a count.
       separator: end of each piece but the last of a word.
 
+    Attributes:
+      ranks: position of each merge; lower ones are made first.
+      end_is_apart: True if the end of a word is a symbol of its own, as until version 0.2.
+
     Raises:
       DataError: a line has no two symbols.
     """
 
     def __init__(self, codes: str, separator: str = "@@") -> None:
         lines = [line for line in codes.splitlines() if line.strip()]
-        self._end_is_apart = False  # until version 0.2 the end of a word was a symbol of its own
+        self.end_is_apart = False
         if lines and lines[0].startswith("#version:"):
-            self._end_is_apart = lines.pop(0).split(":")[1].strip().startswith("0.1")
+            self.end_is_apart = lines.pop(0).split(":")[1].strip().startswith("0.1")
         merges = [tuple(line.split()[:2]) for line in lines]
         if bad := [line for line, merge in zip(lines, merges, strict=True) if len(merge) != 2]:
             raise DataError(f"{bad[0]!r} is no merge of two symbols. Give a file of BPE codes.")
-        self._ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges)))}
-        self._separator = separator
+        self.ranks = {merge: rank for rank, merge in enumerate(dict.fromkeys(merges))}
+        self.separator = separator
         self._split = functools.lru_cache(_MAX_REMEMBERED)(self._split_word)
 
     def split(self, text: str) -> list[str]:
@@ -54,22 +60,22 @@ class BytePairEncoding:
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""
         text = " ".join(pieces) + " "
-        return text.replace(f"{self._separator} ", "").strip()
+        return text.replace(f"{self.separator} ", "").strip()
 
     def _split_word(self, word: str) -> tuple[str, ...]:
-        symbols = [*word[:-1], word[-1] + _END_OF_WORD]
-        if self._end_is_apart:
-            symbols = [*word, _END_OF_WORD]
+        symbols = [*word[:-1], word[-1] + END_OF_WORD]
+        if self.end_is_apart:
+            symbols = [*word, END_OF_WORD]
         while len(symbols) > 1:
             pairs = set(itertools.pairwise(symbols))
-            best = min(pairs, key=lambda pair: self._ranks.get(pair, len(self._ranks)))
-            if best not in self._ranks:
+            best = min(pairs, key=lambda pair: self.ranks.get(pair, len(self.ranks)))
+            if best not in self.ranks:
                 break
             symbols = _merged(symbols, best)
-        if symbols[-1] == _END_OF_WORD:
+        if symbols[-1] == END_OF_WORD:
             symbols.pop()
-        symbols[-1] = symbols[-1].removesuffix(_END_OF_WORD)
-        return (*(one + self._separator for one in symbols[:-1]), symbols[-1])
+        symbols[-1] = symbols[-1].removesuffix(END_OF_WORD)
+        return (*(one + self.separator for one in symbols[:-1]), symbols[-1])
 
 
 def _merged(symbols: Sequence[str], pair: tuple[str, str]) -> list[str]:
@@ -126,6 +132,9 @@ class HuggingFacePieces:
     Args:
       tokenizer: content of its file, `tokenizer.json`.
 
+    Attributes:
+      config: the same as an object.
+
     Raises:
       DataError: it is no such tokenizer, or the package tokenizers is missing.
     """
@@ -143,11 +152,18 @@ class HuggingFacePieces:
             raise DataError(f"this is no tokenizer of Hugging Face: {error}.") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self.config: dict[str, Any] = json.loads(tokenizer)
 
     def split(self, text: str) -> list[str]:
         """Returns the pieces of a text."""
         pieces: list[str] = self._tokenizer.encode(text, add_special_tokens=False).tokens
         return pieces
+
+    def words(self, text: str) -> list[str]:
+        """Returns the normalized words of a text, which are then split into pieces."""
+        normalizer, splitter = self._tokenizer.normalizer, self._tokenizer.pre_tokenizer
+        text = text if normalizer is None else normalizer.normalize_str(text)
+        return [word for word, _ in splitter.pre_tokenize_str(text)]
 
     def join(self, pieces: Iterable[str]) -> str:
         """Returns the text of pieces."""

@@ -15,7 +15,7 @@ from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.registry import import_usr_dirs
-from t2t_torch.train.multi_model import multi_model
+from t2t_torch.train.multi_model import model_choices, multi_model
 from t2t_torch.train.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -127,8 +127,9 @@ class _Run(NamedTuple):
 
     def models(self) -> dict[str, T2TModel]:
         """Returns the run's trained models, by problem."""
+        chosen = model_choices(list(self.problems), self.model_class, self.hparams)
         made = {
-            name: self.model_class(self.hparams, problem.features(self.directory.path))
+            name: chosen[name].model(chosen[name].hparams, problem.features(self.directory.path))
             for name, problem in self.problems.items()
         }
         (only, *_) = made.values()

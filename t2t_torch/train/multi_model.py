@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 
+from t2t_torch import registry
 from t2t_torch.errors import HParamsError
 from t2t_torch.features.text import meanings
+from t2t_torch.hparam import (
+    MultiProblemHParams,
+    OptimizationHParams,
+    PrecisionHParams,
+    ReportHParams,
+)
 from t2t_torch.model import Output
 from t2t_torch.problem_types.multi import member, split_member
 
@@ -18,6 +27,116 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.objectives import Objective
+
+
+# The model and hyperparameters of each problem.
+
+
+class ModelChoice(NamedTuple):
+    """The model class and the hyperparameters of a problem."""
+
+    model: type[T2TModel]
+    hparams: HParams
+
+
+def with_models(
+    hparams: HParams, models: Mapping[str, str], problems: Sequence[str], before: HParams | None
+) -> HParams:
+    """Returns hparams with the model and hyperparameters of each problem that has its own.
+
+    They are stored with the run, so a later change of a registered set does not affect it.
+
+    Args:
+      hparams: requested hyperparameters.
+      models: choices of the problem, `MultiProblem.models`; `multiproblem_models` overrides them.
+      problems: names of the problems.
+      before: hyperparameters of the run to resume.
+
+    Raises:
+      HParamsError: `multiproblem_models` is malformed, or a value does not fit the set.
+      RegistryError: a model or a set is not registered.
+    """
+    if hparams.multiproblem_architecture:
+        return hparams
+    chosen = {**models, **_own_models(hparams.multiproblem_models, problems)}
+    if not chosen:
+        return hparams
+    if before is not None and before.multiproblem_models == hparams.multiproblem_models:
+        known = before.multiproblem_architecture
+    else:
+        known = json.dumps({name: _described(name, text) for name, text in chosen.items()})
+    return hparams.replace(multiproblem_architecture=known).signed("the models of the problems")
+
+
+def _own_models(text: str, problems: Sequence[str]) -> dict[str, str]:
+    """Reads `multiproblem_models`: "[problem:model/hparams_set/name=value,...]"."""
+    pieces = text.strip().removeprefix("[").removesuffix("]").split(",")
+    chosen = {}
+    for piece in filter(None, map(str.strip, pieces)):
+        name, colon, choice = piece.partition(":")
+        if not colon or name not in problems:
+            raise HParamsError(
+                f"multiproblem_models={text}: {piece!r} should be one of {', '.join(problems)}, a "
+                "colon, a model, a slash and an hparams set."
+            )
+        chosen[name] = choice
+    return chosen
+
+
+def _described(problem: str, choice: str) -> dict[str, Any]:
+    model, *rest = choice.split("/")
+    if not rest:
+        raise HParamsError(
+            f"the model of {problem}, {choice!r}, has no hparams set. Write model/hparams_set, and "
+            "after it any number of /name=value."
+        )
+    kind = registry.model(model)
+    own: HParams = registry.hparams(rest[0])
+    for change in rest[1:]:
+        own = own.parse(change)
+    if not isinstance(own, kind.HParams):
+        raise HParamsError(
+            f"model {model!r} of {problem} needs an hparams set of {kind.HParams.__name__}, and "
+            f"{rest[0]!r} is one of {type(own).__name__}. See the sets:  t2t-trainer "
+            "--registry_help"
+        )
+    return {"model": model, "hparams_set": rest[0], "hparams": json.loads(own.to_json())}
+
+
+def model_choices(
+    problems: Sequence[str], model: type[T2TModel], hparams: HParams
+) -> dict[str, ModelChoice]:
+    """Returns the model and the hyperparameters of each problem of a run.
+
+    A problem with its own model has its own hyperparameters of data, model, loss and
+    regularization; those of optimization, precision, reports and several problems are the run's.
+
+    Args:
+      problems: names of the problems.
+      model: model class of the others.
+      hparams: hyperparameters of the run, as `with_models` returns them.
+    """
+    described = json.loads(hparams.multiproblem_architecture or "{}")
+    return {
+        name: _choice(described[name], hparams)
+        if name in described
+        else ModelChoice(model, hparams)
+        for name in problems
+    }
+
+
+_OF_THE_RUN = (OptimizationHParams, PrecisionHParams, ReportHParams, MultiProblemHParams)
+_DISTILLATION = ("distill_from", "distill_weight", "distill_temperature")
+
+
+def _choice(described: Mapping[str, Any], hparams: HParams) -> ModelChoice:
+    kind = registry.model(described["model"])
+    text = json.dumps(described["hparams"])
+    sets = [described["hparams_set"]]
+    own: HParams = registry.hparams_class(kind.HParams, text, sets).from_json(text)
+    names = [name for group in _OF_THE_RUN for name in group.model_fields]
+    shared = {name: getattr(hparams, name) for name in (*names, *_DISTILLATION)}
+    return ModelChoice(kind, own.replace(**shared).signed(sets[0]))
 
 
 # Weight sharing between the models of several problems.
@@ -54,13 +173,14 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
 
     Args:
       models: models by problem.
-      patterns: regular expressions for the names of shared weights.  Empty: all weights are shared
+      patterns: regular expressions for the names of shared weights; with "=>name" matches are
+        replaced by that name, under which the weights are shared.  Empty: all weights are shared
         except those with a target's name in their name.
 
     Raises:
       HParamsError: a pattern is not a regular expression, or matches no weight that can be shared.
     """
-    wanted = _wanted(models, patterns)
+    shared_name = _shared_names(models, patterns)
     pool: dict[str, _Named] = {}
     owners: dict[int, list[str]] = {}
     faults: dict[tuple[str, str], str] = {}
@@ -68,8 +188,8 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
         for tensor, names in _tied(model):
             match, why = None, ""
             for name in names:
-                if wanted(name):
-                    match, fault = _of_others(pool, models, problem, name, tensor)
+                if (shared := shared_name(name)) is not None:
+                    match, fault = _of_others(pool, models, problem, (name, shared), tensor)
                     why = why or fault
                     if match is not None:
                         break
@@ -80,8 +200,8 @@ def share(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> list[Part]
                 continue
             owners[id(tensor)] = [problem]
             for name in names:
-                if wanted(name):
-                    pool.setdefault(name, _Named(problem, name, tensor))
+                if (shared := shared_name(name)) is not None:
+                    pool.setdefault(shared, _Named(problem, name, tensor))
                 if why:
                     faults[problem, name] = why
     if patterns and all(len(have) == 1 for have in owners.values()):
@@ -116,18 +236,34 @@ def table(parts: Sequence[Part]) -> Iterator[str]:
         yield f"  {name:<{widths[0]}}  {numbers:>{widths[1]}}  {who}"
 
 
-def _wanted(models: Mapping[str, T2TModel], patterns: Sequence[str]) -> Any:
+def _shared_names(
+    models: Mapping[str, T2TModel], patterns: Sequence[str]
+) -> Callable[[str], str | None]:
+    """Returns the function from a weight's name to that under which it is shared, or None."""
     if patterns:
+        pairs = [pattern.partition("=>") for pattern in patterns]
         try:
-            expressions = [re.compile(pattern) for pattern in patterns]
-        except re.error as error:
+            expressions = [
+                (re.compile(pattern), replacement if arrow else None)
+                for pattern, arrow, replacement in pairs
+            ]
+            for expression, replacement in expressions:
+                expression.sub(replacement or "", "")  # an invalid group is found here
+        except (re.error, IndexError) as error:
             raise HParamsError(
                 f"multiproblem_shared=[{','.join(patterns)}] is no list of regular "
                 f"expressions: {error}."
             ) from error
-        return lambda name: any(one.search(name) for one in expressions)
+        return functools.partial(_renamed, expressions)
     targets = {target for model in models.values() for target in model.features.targets}
-    return lambda name: targets.isdisjoint(name.split("."))
+    return lambda name: name if targets.isdisjoint(name.split(".")) else None
+
+
+def _renamed(expressions: Sequence[tuple[re.Pattern[str], str | None]], name: str) -> str | None:
+    for expression, replacement in expressions:
+        if expression.search(name):
+            return name if replacement is None else expression.sub(replacement, name)
+    return None
 
 
 def _tied(model: nn.Module) -> Iterator[tuple[Tensor, list[str]]]:
@@ -149,12 +285,21 @@ def _of_others(
     pool: Mapping[str, _Named],
     models: Mapping[str, T2TModel],
     problem: str,
-    name: str,
+    names: tuple[str, str],
     tensor: Tensor,
 ) -> tuple[_Named | None, str]:
-    """Returns the weight of another model that can replace a weight; or why there is none."""
+    """Returns the weight of another model that can replace a weight; or why there is none.
+
+    Args:
+      pool: shared weights by the name under which they are shared.
+      models: models by problem.
+      problem: problem of the weight.
+      names: its name, and the name under which it is shared.
+      tensor: the weight.
+    """
+    name, shared = names
     features = models[problem].features
-    candidates = [pool[name]] if name in pool else []
+    candidates = [pool[shared]] if shared in pool else []
     feature = _feature_of(features, name)
     if feature and not candidates:
         candidates = [
@@ -228,7 +373,7 @@ class MultiModel(nn.Module):
       parts: parts of the models with the problems that share them.
 
     Args:
-      models: models by the problem's full name, of one class and with the same hyperparameters.
+      models: models by the problem's full name.
       shared: patterns of shared weights; see `share`.
     """
 

@@ -17,15 +17,17 @@ from t2t_torch.objectives import Objective
 from t2t_torch.optim.parameter_groups import freeze
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.training_split import component_seed
-from t2t_torch.problem_types.mixture import MixingSchedule
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 from t2t_torch.train.multi_model import (
     MultiModel,
     MultiObjective,
+    model_choices,
     multi_model,
     own_batch,
     problem_weights,
+    with_models,
 )
+from t2t_torch.train.problem_data import schedule_of
 from t2t_torch.train.problem_task import LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
 
@@ -38,12 +40,12 @@ if TYPE_CHECKING:
 
 
 class MultiTask(LearningTask):
-    """Training of models of one class, with shared weights, on several problems.
+    """Training of models with shared weights on several problems.
 
     Args:
       problem: the problems to train on.
-      model: class of the models.
-      hparams: hyperparameters of all models.
+      model: class of the models of problems that have none of their own.
+      hparams: hyperparameters of the run and of these models.
       data_dir: directory of the generated shards.
       vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
       loader_workers: threads that prepare batches; 0 prepares each batch on demand.
@@ -68,9 +70,13 @@ class MultiTask(LearningTask):
         loader_workers: int = 1,
         pin_memory: bool = False,
     ) -> None:
+        names = list(problem.problem_names)
+        hparams = with_models(hparams, problem.models, names, None)
+        chosen = model_choices(names, model, hparams)
         for part in problem.components:
-            check_features(model, part.features(vocab_dir), part.full_name)
-        _check(hparams)
+            kind = chosen[part.full_name].model
+            check_features(kind, part.features(vocab_dir), part.full_name)
+            _check(chosen[part.full_name].hparams, part.full_name)
         super().__init__(problem, model, hparams, vocab_dir)
         self._selected = problem.selected
         self._workers = loader_workers
@@ -78,8 +84,7 @@ class MultiTask(LearningTask):
         self.tasks = {
             part.full_name: ProblemTask(
                 part,
-                model,
-                hparams,
+                *chosen[part.full_name],
                 data_dir=data_dir,
                 vocab_dir=vocab_dir,
                 loader_workers=loader_workers,
@@ -89,9 +94,7 @@ class MultiTask(LearningTask):
         }
         counted = {task.counted for task in self.tasks.values()}
         self.counted = counted.pop() if len(counted) == 1 else "examples"
-        self._schedule = MixingSchedule.parse(
-            hparams.mixing_schedule or problem.mixing_schedule, len(self.tasks)
-        )
+        self._schedule = schedule_of(problem, hparams, len(self.tasks))
         self._weights = problem_weights(hparams.multiproblem_weights, list(self.tasks))
         self.evaluator()  # rejects missing metrics before training
 
@@ -192,10 +195,25 @@ def task_of(
     )
 
 
+def with_choices(problem: Problem, hparams: HParams, before: HParams | None = None) -> HParams:
+    """Returns hparams with the models of several problems; see `with_models`.
+
+    Args:
+      problem: one or several problems.
+      hparams: requested hyperparameters.
+      before: hyperparameters of the run to resume.
+    """
+    if not isinstance(problem, MultiProblem):
+        return hparams
+    return with_models(hparams, problem.models, problem.problem_names, before)
+
+
 def _check_one(problem: Problem, hparams: HParams) -> None:
     """Rejects settings that have a meaning only for several problems."""
-    names = ["multiproblem_shared", "multiproblem_weights"]
-    names += ["mixing_schedule"] if problem.mixing_schedule is None else []
+    names = ["multiproblem_shared", "multiproblem_weights", "multiproblem_models"]
+    if problem.mixing_schedule is None:
+        names += ["mixing_schedule", "multiproblem_mixing_schedule"]
+        names += ["multiproblem_per_task_threshold"]
     faults = [name for name in names if getattr(hparams, name)]
     if faults:
         raise HParamsError(
@@ -204,7 +222,7 @@ def _check_one(problem: Problem, hparams: HParams) -> None:
         )
 
 
-def _check(hparams: HParams) -> None:
+def _check(hparams: HParams, problem: str) -> None:
     """Rejects settings that are not supported for several problems.
 
     Raises:
@@ -213,7 +231,8 @@ def _check(hparams: HParams) -> None:
     if hparams.stream_length:
         raise HParamsError(
             f"stream_length={hparams.stream_length} reads a text on from batch to batch, and "
-            "batches of several problems come in between. Set --hparams=stream_length=0."
+            "batches of several problems come in between. Set --hparams=stream_length=0, or "
+            f"/stream_length=0 behind the hparams set of {problem} in multiproblem_models."
         )
     if hparams.shard_weights:
         raise HParamsError(

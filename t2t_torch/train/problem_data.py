@@ -17,11 +17,11 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
-from t2t_torch.pipeline.plan import Batching, overridden
+from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import LengthLimits, measured
 from t2t_torch.pipeline.streams import EvalStreams
 from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
-from t2t_torch.problem_types.mixture import MixingSchedule
+from t2t_torch.problem_types.mixture import MixingSchedule, first_schedule
 from t2t_torch.reports.column_statistics import Column
 
 if TYPE_CHECKING:
@@ -64,13 +64,12 @@ class ProblemData:
         self._parts = [(problem, features)]
         if problem.mixing_schedule is not None:
             parts = problem.components
-            if overridden(problem):
+            if problem.preprocessing(hparams) is not None:
                 raise DataError(
                     f"{type(problem).__qualname__}.preprocess_example is never called: a mixture "
                     "has no examples of its own. Override it in the problems that it mixes."
                 )
-            text = hparams.mixing_schedule or problem.mixing_schedule
-            self._schedule = MixingSchedule.parse(text, len(parts))
+            self._schedule = schedule_of(problem, hparams, len(parts))
             # Their columns may differ, for example those of X and X_rev.
             self._parts = [(part, part.features(data_dir)) for part in parts]
             check_alike({part.full_name: own for part, own in self._parts})
@@ -155,6 +154,29 @@ class ProblemData:
         shards = self._shards(part, Split.TRAIN)
         check_cutters(part, shards.manifest, self._data_dir)
         return shards
+
+
+def schedule_of(problem: Problem, hparams: HParams, parts: int) -> MixingSchedule:
+    """Returns the mixing schedule of several problems: of hparams, else of the problem.
+
+    Raises:
+      DataError: the schedule is malformed.
+      HParamsError: hparams have two schedules.
+    """
+    first = first_schedule(
+        hparams.multiproblem_mixing_schedule,
+        parts,
+        threshold=hparams.multiproblem_schedule_threshold,
+        max_examples=hparams.multiproblem_schedule_max_examples,
+        per_task=hparams.multiproblem_per_task_threshold.strip("[]"),
+    )
+    if first and hparams.mixing_schedule:
+        raise HParamsError(
+            f"mixing_schedule={hparams.mixing_schedule} and multiproblem_mixing_schedule or "
+            "multiproblem_per_task_threshold are both set. Leave out one."
+        )
+    text = hparams.mixing_schedule or first or problem.mixing_schedule or ""
+    return MixingSchedule.parse(text, parts)
 
 
 def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int:

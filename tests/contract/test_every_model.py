@@ -36,6 +36,13 @@ def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
         ("transformer", "transformer_decoder_only_tiny"),
         ("transformer", "transformer_prefix_lm_tiny"),
         ("transformer_lm", "transformer_lm_relative"),
+        ("universal_transformer", "adaptive_universal_transformer_tiny"),
+        ("universal_transformer", "adaptive_universal_transformer_global_base"),
+        ("universal_transformer", "universal_transformer_skip_base"),
+        ("universal_transformer", "universal_transformer_highway_base"),
+        ("universal_transformer", "universal_transformer_dwa_base"),
+        ("universal_transformer", "universal_transformer_gru_base"),
+        ("universal_transformer", "universal_transformer_lstm_base"),
     ],
 )
 def test_other_kinds_of_transformers_hold_the_contract(model, name):

@@ -46,6 +46,8 @@ def raw_files(tmp_path_factory):
         for side, lines in (("inputs", ENGLISH), ("targets", GERMAN)):
             text = "".join(f"{line}\n" for line in lines * 10)
             (tmp_dir / f"{side}.{split}.txt").write_text(text, encoding="utf-8")
+    words = dict.fromkeys(word for line in ENGLISH for word in line.split())
+    (tmp_dir / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
     for path in PROBLEM_TESTS:
         write = runpy.run_path(str(path)).get("write_raw_files")
         if write is not None:

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from t2t_torch.data.generate import generate_data
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.schema import KINDS, MIXTURE
-from t2t_torch.errors import DataError
+from t2t_torch.declaration.schema import KINDS, MIXTURES
+from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tree import parse_tree
@@ -215,8 +215,8 @@ def test_a_row_becomes_a_sample(kind, keys, name, text, first, packed, declare, 
 
 
 def test_every_kind_is_declared_here():
-    tested = {case[0] for case in CASES} | {"image2class", MIXTURE}
-    assert tested == {*KINDS, MIXTURE}
+    tested = {case[0] for case in CASES} | {"image2class", *MIXTURES}
+    assert tested == {*KINDS, *MIXTURES}
 
 
 def test_every_declared_kind_is_generated(declare, tmp_path):
@@ -558,6 +558,26 @@ def test_a_mixture_is_declared_by_its_problems(declare):
     assert problem.mixing_schedule == "step @0 .7 .3"
     assert problem.suggested_flags == problem.components[0].suggested_flags
     assert pickle.loads(pickle.dumps(problem)).problem_names == problem.problem_names
+
+
+def test_tasks_of_a_language_model_are_declared_by_their_problems(declare):
+    names = ["languagemodel_ptb10k", "sentiment_imdb_words"]
+    problem = declare(kind="taskmixture", files=None, problems=names, max_input_length=100)
+    assert problem.mixing_schedule == "0.5 0.5"
+    assert problem.max_input_length == 100
+    again = pickle.loads(pickle.dumps(problem.components[1]))
+    assert again.full_name == f"{problem.name}__sentiment_imdb_words"
+    assert again.task_settings == problem.components[1].task_settings
+
+
+def test_problems_of_different_kinds_are_declared_with_their_models(declare):
+    names = ["languagemodel_ptb10k", "intent_atis"]
+    models = {names[0]: "lstm_lm/lstm_lm_ptb_cpu/stream_length=0"}
+    problem = declare(kind="multi", files=None, problems=names, models=models)
+    assert (problem.models, problem.mixing_schedule) == (models, "round_robin")
+    assert problem.component("intent_atis").name == "intent_atis"
+    with pytest.raises(RegistryError, match=r'"models": a mixture has no data of its own'):
+        declare(kind="mixture", files=None, problems=names, schedule="1 1", models=models)
 
 
 def test_a_saved_data_set_of_hugging_face_is_read(declare, samples, tmp_path):

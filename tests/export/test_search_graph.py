@@ -31,7 +31,11 @@ SLOW: dict[str, dict[str, Any]] = {
     "transformer_lm": {},
     "lstm_seq2seq": {},
     "lstm_seq2seq_attention": {"num_heads": 2},
+    "universal_transformer": {"recurrence_type": "act", "act_type": "global"},
+    "transformer:rotary": {"pos": "rotary", "norm_type": "rms", "num_key_value_heads": 1},
+    "transformer:alibi": {"pos": "alibi", "qk_norm": True, "ffn_gated": True},
 }
+"""The same, with a suffix where a model has several kinds."""
 
 SEARCHES = {
     "beam": DecodeHParams(extra_length=9),
@@ -51,8 +55,10 @@ class _Made(NamedTuple):
 def model_of(name: str, seed: int = 0, **changes: Any) -> Any:
     """A small model with random weights, large ones, so that its outputs are different."""
     torch.manual_seed(seed)
+    changes = {**QUICK, **SLOW}[name] | changes
+    name = name.partition(":")[0]
     model_class = registry.model(name)
-    hparams = small(registry.hparams(f"{name}_tiny")).replace(**{**QUICK, **SLOW}[name], **changes)
+    hparams = small(registry.hparams(f"{name}_tiny")).replace(**changes)
     model = model_class(
         hparams, text_features(has_inputs=model_class.texts[1] > 0 and "_lm" not in name)
     )

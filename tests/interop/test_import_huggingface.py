@@ -120,8 +120,11 @@ def test_an_encoder_is_trained_on_a_users_texts(tmp_path):
     )
     assert trained(["a dog", "a cat"]) == ["dog", "cat"]
     assert t2t.evaluate(run, data_dir=data)["accuracy"] == 1.0
-    with pytest.raises(t2t.errors.ExportError, match="Hugging Face"):
-        t2t.export(run, tmp_path / "artifact", data)
+    t2t.export(run, tmp_path / "artifact", data)
+    texts = ["A dog, and", "", "the CAT number 7"]
+    artifact = t2t.load(tmp_path / "artifact").predict(texts)
+    for ours, theirs in zip(trained.predict(texts), artifact, strict=True):
+        assert theirs.scores["targets"] == pytest.approx(ours.scores["targets"], abs=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert"])

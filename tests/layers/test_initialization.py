@@ -16,7 +16,7 @@ HPARAMS = registry.hparams("transformer_test")
 @pytest.mark.parametrize("initializer", ["uniform_unit_scaling", "normal_unit_scaling"])
 def test_unit_scaling_gives_a_variance_of_gain_over_the_average_fan(initializer):
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(300, 100), Projections(200, 100, 3))
+    module = nn.Sequential(nn.Linear(300, 100), Projections(200, (100, 100, 100)))
     initialize(module, HPARAMS.replace(initializer=initializer, initializer_gain=2.0))
     assert module[0].weight.var().item() == pytest.approx(2.0 / 200, rel=0.03)
     assert not module[0].bias.any()
@@ -31,7 +31,7 @@ def test_uniform_stays_below_a_tenth_of_the_gain():
 
 
 def test_orthogonal_rows_have_the_length_of_the_gain():
-    module = Projections(40, 30, 2)
+    module = Projections(40, (30, 30))
     initialize(module, HPARAMS.replace(initializer="orthogonal", initializer_gain=1.5))
     for part in module.weight.chunk(2):
         torch.testing.assert_close(part @ part.t(), 1.5**2 * torch.eye(30), atol=1e-4, rtol=0)

@@ -19,7 +19,6 @@ from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.classification import (
-    Image2ClassProblem,
     MultiTurn2ClassProblem,
     PairRankingProblem,
     QueryRelevanceProblem,
@@ -29,6 +28,7 @@ from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem,
     TextPair2RealProblem,
 )
+from t2t_torch.problem_types.images import Image2ClassProblem
 from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
 from t2t_torch.problem_types.words import (
@@ -179,7 +179,7 @@ MADE = {
     "image2class": problem(
         Image2ClassProblem,
         lambda i, s: {
-            "inputs": np.full((28, 28, 1), 80 * (i % 3), np.uint8),
+            "inputs": np.arange(784).astype(np.uint8).reshape(28, 28, 1) << i % 3,
             "targets": str(i % 3),
         },
         class_labels=("0", "1", "2"),

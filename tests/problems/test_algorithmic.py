@@ -18,6 +18,16 @@ TABLE = {
     "algorithmic_addition_binary40": (40, 400, 100_000, 10_000),
     "algorithmic_sort_problem": (10, 20, 100_000, 10_000),
     "tiny_algo": (40, 400, 100, 100),
+    "algorithmic_identity_decimal40": (40, 400, 100_000, 10_000),
+    "algorithmic_identity_vocab95_train20_eval30": (20, 30, 1_000_000, 10_000),
+    "algorithmic_reverse_decimal40": (40, 400, 100_000, 10_000),
+    "algorithmic_addition_decimal40": (40, 400, 100_000, 10_000),
+    "algorithmic_multiplication_binary40": (40, 400, 100_000, 10_000),
+    "algorithmic_multiplication_decimal40": (40, 400, 100_000, 10_000),
+    "algorithmic_cipher_shift5": (100, 100, 100_000, 10_000),
+    "algorithmic_cipher_shift200": (100, 100, 100_000, 10_000),
+    "algorithmic_cipher_vigenere5": (200, 200, 100_000, 10_000),
+    "algorithmic_cipher_vigenere200": (200, 200, 100_000, 10_000),
 }
 
 
@@ -87,3 +97,34 @@ def test_binary_numbers_are_added_lowest_digit_first() -> None:
         separator = inputs.index(2)
         total = number(inputs[:separator]) + number(inputs[separator + 1 :])
         assert number(targets) == total
+
+
+def test_numbers_are_multiplied_lowest_digit_first() -> None:
+    def number(digits: list[int]) -> int:
+        return int("".join(map(str, reversed(digits))))
+
+    for inputs, targets in _pairs("algorithmic_multiplication_decimal40", Split.EVAL, 50):
+        separator = inputs.index(10)
+        product = number(inputs[:separator]) * number(inputs[separator + 1 :])
+        assert number(targets) == product
+
+
+def test_ciphers_shift_each_symbol_by_the_key() -> None:
+    for name, key in (("shift200", [1]), ("vigenere5", [1, 3])):
+        count = _problem(f"algorithmic_cipher_{name}").num_symbols
+        for plain, code in _pairs(f"algorithmic_cipher_{name}", Split.EVAL, 20):
+            shifts = [key[i % len(key)] for i in range(len(plain))]
+            assert [(y + s) % count for y, s in zip(code, shifts, strict=True)] == plain
+
+
+def test_symbols_have_the_frequencies_of_zipfs_law() -> None:
+    seen = [
+        x
+        for inputs, _ in _pairs("algorithmic_reverse_nlplike8k", Split.TRAIN, 2000)
+        for x in inputs
+    ]
+    assert max(seen) < 8000
+    ratio = seen.count(0) / seen.count(1)
+    assert 2**1.3 * 0.95 < ratio < 2**1.3 * 1.05
+    inputs, targets = _pairs("algorithmic_reverse_nlplike8k", Split.EVAL, 1)[0]
+    assert targets == inputs[::-1]

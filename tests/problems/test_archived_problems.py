@@ -58,6 +58,56 @@ ROWS = {
     "image_fashion_mnist": (3, 2),
     "multi_nli": (1, 1, 1),
     "multi_nli_characters": (1, 1, 1),
+    "translate_envi_iwslt32k": (4, 4),
+    "translate_enzh_wmt8k": (2, 2),
+    "translate_enzh_wmt32k": (2, 2),
+    "translate_encs_wmt32k": (6, 2),
+    "translate_encs_wmt_characters": (6, 2),
+    "translate_enro_wmt8k": (8, 2),
+    "translate_enro_wmt32k": (8, 2),
+    "translate_enro_wmt_characters": (8, 2),
+    "translate_enet_wmt32k": (12, 4),
+    "translate_enet_wmt_characters": (12, 4),
+    "translate_enmk_setimes32k": (4, 4),
+    "translate_enmk_setimes_characters": (4, 4),
+    "translate_enid_iwslt32k": (20, 4),
+    "cola": (2, 2),
+    "cola_characters": (2, 2),
+    "msr_paraphrase_corpus": (2, 1, 2),
+    "msr_paraphrase_corpus_characters": (2, 1, 2),
+    "question_nli": (2, 2),
+    "question_nli_characters": (2, 2),
+    "quora_question_pairs": (4, 2),
+    "quora_question_pairs_characters": (4, 2),
+    "rte": (2, 2),
+    "rte_characters": (2, 2),
+    "winograd_nli": (2, 2),
+    "winograd_nli_characters": (2, 2),
+    "stanford_nli": (1, 1, 1),
+    "stanford_nli_characters": (1, 1, 1),
+    "stanford_nli_shared_vocab": (1, 1, 1),
+    "stsb": (2, 2),
+    "stsb_characters": (2, 2),
+    "conll2002_es_ner": (2, 2, 2),
+    "conll2002_nl_ner": (2, 2, 2),
+    "lambada_lm": (2, 2, 2),
+    "lambada_lm_control": (2, 1),
+    "lambada_rc": (2, 2, 2),
+    "lambada_rc_control": (2, 1),
+    "sentiment_yelp_full": (2, 2),
+    "sentiment_yelp_full_characters": (2, 2),
+    "sentiment_yelp_polarity": (2, 2),
+    "sentiment_yelp_polarity_characters": (2, 2),
+    "algorithmic_math_deepmind_all": (6, 4),
+    "dialog_cornell32k": (160, 20, 20),
+    "dialog_opensubtitles64k2009": (80, 10, 10),
+    "dialog_opensubtitles64k2011": (80, 10, 10),
+    "dialog_opensubtitles64k2012": (80, 10, 10),
+    "dialog_opensubtitles64k2013": (80, 10, 10),
+    "dialog_opensubtitles64k2016": (80, 10, 10),
+    "dialog_opensubtitles64k2018": (80, 10, 10),
+    "dialog_dailydialog16k": (160, 20, 20),
+    "dialog_personachat16k": (80, 10, 10),
 }
 # What the first sample of TRAIN is.
 FIRST: dict[str, dict[str, Any]] = {
@@ -87,12 +137,50 @@ FIRST: dict[str, dict[str, Any]] = {
         "targets": "Rome",
     },
     "multi_nli": {"first": 'It "rains.', "second": "It is wet.", "targets": "entailment"},
+    "translate_encs_wmt32k": {"inputs": "One house.", "targets": "Jeden d\u016fm."},
+    "translate_enmk_setimes32k": {"inputs": "One house.", "targets": "One house. (translated)"},
+    "cola": {"inputs": 'Our "friends won.', "targets": "acceptable"},
+    "msr_paraphrase_corpus": {
+        "first": 'A "dog ran.',
+        "second": "A dog was running.",
+        "targets": "paraphrase",
+    },
+    "question_nli": {"first": "A dog runs.", "second": "It runs.", "targets": "entailment"},
+    "winograd_nli": {
+        "first": "He saw it fall.",
+        "second": "The cup fell.",
+        "targets": "entailment",
+    },
+    "stanford_nli": {"first": "A dog.", "second": "A red dog.", "targets": "neutral"},
+    "stsb": {"first": "A plane.", "second": "An airplane.", "targets": 5.0},
+    "conll2002_nl_ner": {
+        "inputs": ["La", "Coru\u00f1a", "."],
+        "targets": ["O", "B-LOC", "O"],
+    },
+    "lambada_lm": {"targets": "the dog ran"},
+    "lambada_rc": {"inputs": "the dog", "targets": "ran"},
+    "sentiment_yelp_full": {"inputs": 'Good "food", \\nfriendly.', "targets": "2"},
+    "algorithmic_math_deepmind_all": {"inputs": "Solve 2*r = 8 for r.", "targets": "4"},
+    "dialog_cornell32k": {"inputs": "i do n't know 0 !", "targets": "i do n't know 1 !"},
+    "dialog_opensubtitles64k2018": {"inputs": "he 's here .", "targets": "he 's here ."},
+    "dialog_dailydialog16k": {"inputs": "say jim how about it ?", "targets": "id love to ."},
+    "dialog_personachat16k": {"inputs": "hi how are you ?", "targets": "i am fine ."},
 }
 # Of the other splits, where their files are others.
 OTHERS: dict[tuple[str, Split], list[dict[str, Any]]] = {
     ("multi_nli", Split.EVAL): [
         {"first": "A dog.", "second": "A cat.", "targets": "contradiction"}
     ],
+    ("msr_paraphrase_corpus", Split.EVAL): [
+        {"first": "It rains.", "second": "It snows.", "targets": "not_paraphrase"}
+    ],
+    ("quora_question_pairs", Split.TRAIN): [
+        {"first": "Is it wet?", "second": "Does it rain?", "targets": "duplicate"},
+        {"first": "Does it rain?", "second": "Is it wet?", "targets": "duplicate"},
+        {"first": "Who?", "second": "Where?", "targets": "not_duplicate"},
+        {"first": "Where?", "second": "Who?", "targets": "not_duplicate"},
+    ],
+    ("lambada_rc_control", Split.EVAL): [{"inputs": "the dog", "targets": "ran"}],
     ("multi_nli", Split.TEST): [{"first": "A bus.", "second": "A red bus.", "targets": "neutral"}],
     ("question_trec", Split.EVAL): [
         {"inputs": "When was it ?", "targets": "NUM"},
@@ -150,7 +238,7 @@ def test_a_translation_can_be_reversed(name: str, raw: Path, tmp_path: Path) -> 
     problem, forward = registry.problem(f"{name}_rev"), registry.problem(name)
     spaces = problem.input_space_id, problem.target_space_id
     assert spaces == (forward.target_space_id, forward.input_space_id)
-    assert spaces[0] in (5, 6, 7, 8) and spaces[1] in (2, 3)
+    assert (spaces[0] in (5, 6, 7, 8) and spaces[1] in (2, 3)) or spaces == (0, 0)
     problem.build_vocab(tmp_path, raw)
     features = problem.features(tmp_path)
     assert features.columns == {"inputs": "targets", "targets": "inputs"}
@@ -220,6 +308,11 @@ ARCHIVES = {
     "SST-2.zip": "sentiment_sst_binary",
     "cifar-10-binary.tar.gz": "image_cifar10",
     "MNLI.zip": "multi_nli",
+    "QQP.zip": "quora_question_pairs",
+    "conll2002.zip": "conll2002_es_ner",
+    "lambada-dataset.tar.gz": "lambada_lm",
+    "yelp_review_full_csv.tgz": "sentiment_yelp_full",
+    "setimes.en-mk.txt.tgz": "translate_enmk_setimes32k",
 }
 
 

@@ -40,6 +40,27 @@ def test_labels_are_those_of_the_data_set(name: str, labels: list[str], raw: Pat
     assert [sample["targets"] for sample in samples] == labels
 
 
+def test_variants_hold_out_or_scale_training_images(raw: Path) -> None:
+    whole = list(registry.problem("image_cifar10").generate_samples(raw, Split.TRAIN))
+    tune = registry.problem("image_cifar10_tune")
+    tune.held_out = 20_000  # of 50,000: two of five
+    parts = [list(tune.generate_samples(raw, split)) for split in (Split.TRAIN, Split.EVAL)]
+    assert [one["targets"] for part in parts for one in part] == [one["targets"] for one in whole]
+    assert list(map(len, parts)) == [3, 2]
+    small = next(iter(registry.problem("image_cifar10_plain8").generate_samples(raw, Split.TRAIN)))
+    assert small["inputs"].shape == (8, 8, 3)
+    assert small["inputs"][0, 0].tolist() == [(77 + 15 * 10) // 16, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [("image_cifar10", 2), ("image_cifar10_plain", 0), ("image_cifar10_plain_random_shift", 1)],
+)
+def test_only_plain_variants_have_no_random_changes(name: str, changes: int) -> None:
+    made = registry.problem(name).preprocessing(registry.hparams("resnet_cifar_15"))
+    assert len(made.changes if made else ()) == changes
+
+
 def unpacked(folder: Path, content: bytes) -> Path:
     place = folder / "cifar-10-batches-bin"
     place.mkdir()

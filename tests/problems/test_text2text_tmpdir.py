@@ -30,3 +30,24 @@ def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
     _write(tmp_path, inputs_train="a\n", targets_eval="C\n")
     with pytest.raises(DataError, match=r"missing in .*: targets\.train\.txt, inputs\.eval\.txt\."):
         registry.problem("text2text_tmpdir").prepare(tmp_path)
+
+
+def test_the_words_of_vocab_txt_are_the_vocabulary(tmp_path: Path) -> None:
+    _write(tmp_path, inputs_train="a b\n", targets_train="c a\n")
+    _write(tmp_path, inputs_eval="c\n", targets_eval="C\n", vocab="b\na\n<EOS>\nb\n")
+    problem = registry.problem("text2text_tmpdir_tokens")
+    problem.prepare(tmp_path)
+    data = tmp_path / "data"
+    data.mkdir()
+    problem.build_vocab(data, tmp_path)
+    (file,) = problem.vocab_files
+    assert (data / file).read_text("utf-8").split() == ["<pad>", "<EOS>", "<UNK>", "b", "a"]
+    inputs = problem.features(data).inputs["inputs"]
+    assert list(inputs.encode("a b c")) == [4, 3, 2, 1]
+
+
+def test_a_missing_vocab_txt_is_named(tmp_path: Path) -> None:
+    _write(tmp_path, inputs_train="a\n", targets_train="A\n")
+    _write(tmp_path, inputs_eval="c\n", targets_eval="C\n")
+    with pytest.raises(DataError, match=r"missing in .*: vocab\.txt\. Put them there"):
+        registry.problem("text2text_tmpdir_tokens").prepare(tmp_path)

@@ -22,6 +22,8 @@ STRANGE = "a\u2028b\u0085c\x0bd\re"
 ENGLISH = ["One house.", "Two dogs run.", "A girl waits for the bus.", "Three people sit outside."]
 GERMAN = ["Ein Haus.", "Zwei Hunde laufen.", "Ein Mädchen wartet auf den Bus.", "Drei sitzen."]
 FRENCH = ["Une maison.", "Deux chiens courent.", "Une fille attend le bus.", "Trois sont assis."]
+CZECH = ["Jeden d\u016fm.", "Dva psi b\u011b\u017e\u00ed."]
+CHINESE = ["\u4e00\u680b\u623f\u5b50\u3002", "\u4e24\u6761\u72d7\u5728\u8dd1\u3002"]
 
 LM1B = "1-billion-word-language-modeling-benchmark-r13output"
 STORIES = {  # address -> publisher, article, points
@@ -73,14 +75,30 @@ def write_wmt(folder: Path) -> None:
     def pair(stem: str, other: str, texts: list[str], english: list[str]) -> dict[str, bytes]:
         return {f"{stem}.{other}": lines(texts), f"{stem}.en": lines(english)}
 
+    commentary = "training-parallel-nc-v13/news-commentary-v13"
     tar(
         folder / "training-parallel-nc-v13.tgz",
-        pair(
-            "training-parallel-nc-v13/news-commentary-v13.de-en",
-            "de",
-            [GERMAN[0], STRANGE, GERMAN[1], GERMAN[2]],
-            [ENGLISH[0], STRANGE, ENGLISH[1], ENGLISH[2]],
-        ),
+        {
+            **pair(
+                f"{commentary}.de-en",
+                "de",
+                [GERMAN[0], STRANGE, GERMAN[1], GERMAN[2]],
+                [ENGLISH[0], STRANGE, ENGLISH[1], ENGLISH[2]],
+            ),
+            **pair(f"{commentary}.zh-en", "zh", CHINESE, ENGLISH[:2]),
+            **pair(f"{commentary}.cs-en", "cs", CZECH, ENGLISH[:2]),
+        },
+    )
+    tar(
+        folder / "data-plaintext-format.tar",
+        {
+            f"data.plaintext-format/{part}.gz": gzip.compress(lines([f"id\t0.9\t{cs}\t{en}"]))
+            for part, cs, en in (
+                ("00train", "Jeden d\u016fm.", ENGLISH[0]),
+                ("01train", "Dva psi b\u011b\u017e\u00ed.", ENGLISH[1]),
+                ("98dtest", "Nic.", "Nothing."),
+            )
+        },
     )
     # A pair with a blank side, as the real ones have.
     tar(
@@ -88,6 +106,7 @@ def write_wmt(folder: Path) -> None:
         {
             **pair("commoncrawl.de-en", "de", ["", GERMAN[3]], ["Nobody.", ENGLISH[3]]),
             **pair("commoncrawl.fr-en", "fr", FRENCH[:1], ENGLISH[:1]),
+            **pair("commoncrawl.cs-en", "cs", CZECH[:1], ENGLISH[:1]),
         },
     )
     tar(
@@ -95,6 +114,7 @@ def write_wmt(folder: Path) -> None:
         {
             **pair("training/europarl-v7.de-en", "de", GERMAN, ENGLISH),
             **pair("training/europarl-v7.fr-en", "fr", FRENCH, ENGLISH),
+            **pair("training/europarl-v7.cs-en", "cs", CZECH[:1], ENGLISH[:1]),
         },
     )
     tar(
@@ -114,6 +134,9 @@ def write_wmt(folder: Path) -> None:
             "dev/newstest2013.en": lines(ENGLISH[:2]),
             "dev/newstest2013.de": lines(GERMAN[:2]),
             "dev/newstest2013.fr": lines(FRENCH[:2]),
+            "dev/newstest2013.cs": lines(CZECH),
+            "dev/newsdev2017-enzh-src.en.sgm": sgm(ENGLISH[:2]),
+            "dev/newsdev2017-enzh-ref.zh.sgm": sgm(CHINESE),
             "dev/newstest2014-deen-src.en.sgm": sgm(quoted),
             "dev/newstest2014-deen-ref.de.sgm": sgm(['Er sagte "A & B".', *GERMAN[:1]]),
             "dev/newstest2014-fren-src.en.sgm": sgm(quoted),
@@ -307,6 +330,179 @@ def write_fashion_mnist(folder: Path) -> None:
         (place / f"{part}-labels-idx1-ubyte.gz").write_bytes(gzip.compress(told))
 
 
+def write_translate_other(folder: Path) -> None:
+    """Writes the archives of `translate_other.py` that `write_wmt` does not write."""
+
+    def pack(name: str, stem: str, languages: tuple[str, str] = ("en", "xx")) -> None:
+        write = zipped if name.endswith(".zip") else tar
+        texts = (ENGLISH, [f"{text} (translated)" for text in ENGLISH])
+        pairs = zip(languages, texts, strict=True)
+        write(folder / name, {f"{stem}{language}": lines(text) for language, text in pairs})
+
+    pack("envi/train-en-vi.tgz", "train.", ("en", "vi"))
+    pack("envi/dev-2012-en-vi.tgz", "tst2012.", ("en", "vi"))
+    pack("ro-en.tgz", "europarl-v7.ro-en.", ("en", "ro"))
+    pack("en-ro.txt.zip", "SETIMES.en-ro.", ("en", "ro"))
+    pack("training-parallel-ep-v8.tgz", "training/europarl-v8.et-en.", ("en", "et"))
+    crawl = "paracrawl-release1.en-et.zipporah0-dedup-clean"
+    pack(f"{crawl}.tgz", f"{crawl}.", ("en", "et"))
+    pack("rapid2016.tgz", "rapid2016.en-et.", ("en", "et"))
+    pack("newsdev2018-enet.tar.gz", "newsdev2018-enet-", ("src.en", "ref.et"))
+    pack("setimes.en-mk.txt.tgz", "setimes.en-mk.", ("en.txt", "mk.txt"))
+    pack("MTE-1984-dev.enmk.tgz", "MTE1984-dev.", ("en", "mk"))
+    for name in ("IWSLT17.train.en-id", "IWSLT17.TED.tst2017plus.en-id"):
+        pack(f"{name}.tgz", f"{name}.", ("en", "id"))
+    for subject, words in (("ECO", "150Kw"), ("INT", "150Kw"), ("SCI", "100Kw"), ("SPO", "100Kw")):
+        name = f"PANL-BPPT-{subject}"
+        languages = f"EN-{words}.txt", f"ID-{words}.txt"
+        pack(f"{name}-EN-ID-{words}.tgz", f"{name}-", languages)
+    tar(
+        folder / "dev-romanian-updated.tgz",
+        {
+            "dev/newsdev2016-roen-ref.en.sgm": sgm(ENGLISH[:2]),
+            "dev/newsdev2016-roen-src.ro.sgm": sgm(["O casa.", "Doi caini alearga."]),
+        },
+    )
+
+
+def write_glue_tasks(folder: Path) -> None:
+    """Writes the raw files of `glue.py`."""
+
+    def pack(name: str, rows: list[str], *, header: str = "") -> None:
+        text = lines([header, *rows] if header else rows)
+        zipped(
+            folder / f"{name}.zip",
+            {f"{name}/train.tsv": text, f"{name}/dev.tsv": text, f"{name}/test.tsv": b"index\n"},
+        )
+
+    pack("CoLA", ['gj04\t1\t\tOur "friends won.', "gj04\t0\t*\tThey drank the pub."])
+    pair = "index\tsentence1\tsentence2\tlabel"
+    entailed = ["0\tA dog runs.\tIt runs.\tentailment", "1\tA dog.\tA cat.\tnot_entailment"]
+    pack("RTE", entailed, header=pair)
+    pack("QNLI", entailed, header="index\tquestion\tsentence\tlabel")
+    pack("WNLI", ["0\tHe saw it fall.\tThe cup fell.\t1", "1\tA.\tB.\t0"], header=pair)
+    questions = [
+        "1\t2\t3\tIs it wet?\tDoes it rain?\t1",
+        "2\t4\t5\tIs it?",  # broken, as a few rows of the real file are
+        "3\t6\t7\t\tWhy?\t0",
+        "4\t8\t9\tWho?\tWhere?\t0",
+    ]
+    pack("QQP", questions, header="id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate")
+    head = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore"
+    before = "0\tmain-captions\tMSRvid\t2012test\t1\tnone\tnone"
+    pack("STS-B", [f"{before}\tA plane.\tAn airplane.\t5.000"] * 2, header=head)
+    head = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    rows = [head, '1\t10\t11\tA "dog ran.\tA dog was running.', "0\t12\t13\tIt rains.\tIt snows."]
+    for part in ("train", "test"):
+        (folder / f"msr_paraphrase_{part}.txt").write_bytes(lines(rows))
+    (folder / "dev_ids.tsv").write_bytes(lines(["12\t13"]))
+    columns = (
+        "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse "
+        "sentence2_parse sentence1 sentence2 captionID pairID label1"
+    )
+    parses = "\t".join(["( a )"] * 4)
+    snli = [
+        "\t".join(columns.split()),
+        f"neutral\t{parses}\tA dog.\tA red dog.\t1\t1n\tneutral",
+        f"-\t{parses}\tA dog.\tA cat.\t2\t2n\tneutral",
+    ]
+    zipped(
+        folder / "snli_1.0.zip",
+        {f"snli_1.0/snli_1.0_{part}.txt": lines(snli) for part in ("train", "dev", "test")},
+    )
+
+
+def write_conll2002(folder: Path) -> None:
+    """Writes the archive of `conll2002_*_ner`."""
+    text = lines(["La DA O", "Coru\u00f1a NC B-LOC", ". Fp O", "", "Juan NP B-PER", "va V O", ""])
+    names = [f"{x}.{part}" for x in ("esp", "ned") for part in ("train", "testa", "testb")]
+    zipped(folder / "conll2002.zip", {f"conll2002/{name}": text for name in names})
+
+
+def write_lambada(folder: Path) -> None:
+    """Writes the archive of `lambada_*`, with an archive in it."""
+    novels = io.BytesIO()
+    with tarfile.open(fileobj=novels, mode="w") as archive:
+        for name, text in (
+            ("Romance/b.txt", "he ran home\n\n"),
+            ("Fantasy/a.txt", "the dog ran\n"),
+        ):
+            info = tarfile.TarInfo(f"train-novels/{name}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    words = [f"{word}\t{count}" for word, count in (("the", 9), ("dog", 5), ("ran", 4), ("he", 1))]
+    passages = lines(["the quagga saw the dog", "he ran"])
+    tar(
+        folder / "lambada-dataset.tar.gz",
+        {
+            "lambada-vocab-2.txt": lines(words),
+            "train-novels.tar": novels.getvalue(),
+            "lambada_development_plain_text.txt": passages,
+            "lambada_test_plain_text.txt": passages,
+            "lambada_control_test_data_plain_text.txt": lines(["the dog ran"]),
+        },
+    )
+
+
+def write_yelp(folder: Path) -> None:
+    """Writes the archives of `sentiment_yelp_*`."""
+    rows = ['"2","Good ""food"", \\nfriendly."', '"1","Bad, slow. "']
+    for name in ("full", "polarity"):
+        stem = f"yelp_review_{name}_csv"
+        tar(
+            folder / f"{stem}.tgz",
+            {f"{stem}/{part}.csv": lines(rows) for part in ("train", "test")},
+        )
+
+
+def write_deepmind(folder: Path) -> None:
+    """Writes the archive of `algorithmic_math_deepmind_all`."""
+    parts = ("train-easy", "train-medium", "train-hard", "interpolate", "extrapolate")
+    text = lines(["Solve 2*r = 8 for r.", "4", "What is 1 + 1?", "2"])
+    tar(
+        folder / "mathematics_dataset-v1.0.tar.gz",
+        {f"mathematics_dataset-v1.0/{part}/algebra__linear_1d.txt": text for part in parts},
+    )
+
+
+def write_dialogues(folder: Path) -> None:
+    """Writes the raw files of `dialog_*`: a hundred dialogues each."""
+    spoken = "\n".join(
+        f"L{i} +++$+++ u0 +++$+++ m0 +++$+++ BIANCA +++$+++ I don't know {i % 7}\xe9!"
+        for i in range(300)
+    )
+    spoken += "\nL300 +++$+++ u0 +++$+++ m0 +++$+++ BIANCA +++$+++ \n"
+    talks = "".join(
+        f"u0 +++$+++ u2 +++$+++ m0 +++$+++ ['L{i}', 'L{i + 1}', 'L{i + 2}', 'L300']\n"
+        for i in range(100)
+    )
+    zipped(
+        folder / "cornell_movie_dialogs_corpus.zip",
+        {
+            "cornell movie-dialogs corpus/movie_lines.txt": spoken.encode("latin-1"),
+            "cornell movie-dialogs corpus/movie_conversations.txt": talks.encode(),
+        },
+    )
+    words = '<w id="1.1">He</w>\n<w id="1.2">\'s</w>\n<w id="1.3">here</w>\n<w id="1.4">.</w>'
+    film = f'<?xml?>\n<document>\n<s id="1">\n{words}\n</s>\n<s id="2">\n{words}\n</s>\n'
+    films = {
+        f"OpenSubtitles/en/1999/{i:03d}.xml.gz": gzip.compress(film.encode()) for i in range(100)
+    }
+    for year in (2009, 2011, 2012, 2013, 2016, 2018):
+        (folder / f"opensubtitles{year}").mkdir()
+        zipped(folder / f"opensubtitles{year}" / "en.zip", films)
+    daily = "Say , Jim , how about it ? __eou__ I\u2019d love to . __eou__ Good ! __eou__"
+    zipped(
+        folder / "ijcnlp_dailydialog.zip",
+        {"ijcnlp_dailydialog/dialogues_text.txt": lines([daily] * 100)},
+    )
+    chat = ["1 hi , how are you ?\ti am fine .", "2 __SILENCE__\tgood .", "3 ok .\tbye ."]
+    tar(
+        folder / "convai2_fix_723.tgz",
+        {f"{part}_none_original_no_cands.txt": lines(chat * 50) for part in ("train", "valid")},
+    )
+
+
 WRITERS = (
     write_wmt,
     write_iwslt14,
@@ -321,6 +517,13 @@ WRITERS = (
     write_squad,
     write_cifar,
     write_fashion_mnist,
+    write_translate_other,
+    write_glue_tasks,
+    write_conll2002,
+    write_lambada,
+    write_yelp,
+    write_deepmind,
+    write_dialogues,
 )
 
 

@@ -88,7 +88,11 @@ def make_multi(tiny_problems):
 
     def make(hparams: str = "", problem: str = "tiny_both"):
         chosen = registry.hparams("transformer_encoder_tiny").parse(SMALL).parse(hparams)
-        kind = MultiTask if problem.startswith(("tiny_both", "tiny_str")) else ProblemTask
+        kind = (
+            MultiTask
+            if problem.startswith(("tiny_both", "tiny_str", "tiny_unlike"))
+            else ProblemTask
+        )
         model = registry.model("transformer_encoder")
         return kind(
             registry.problem(problem),

@@ -13,7 +13,7 @@ from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
-from t2t_torch.text_problem import Text2TextProblem, VocabType
+from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, VocabType
 
 WORDS = ("red", "blue", "dog", "cat", "runs")
 
@@ -71,6 +71,20 @@ class TinyTexts(MultiProblem):
     problem_names = ("tiny_echo", "tiny_turn")
 
 @register_problem
+class TinyText(Text2SelfProblem):
+    use_vocab_from_other_problem = "tiny_kind"
+    shards = {Split.TRAIN: 1, Split.EVAL: 1}
+    def generate_samples(self, tmp_dir, split):
+        for words in texts(split):
+            yield {"targets": " ".join(words)}
+
+@register_problem
+class TinyUnlike(MultiProblem):
+    problem_names = ("tiny_kind", "tiny_text")
+    models = {"tiny_text": "transformer/transformer_tiny/hidden_size=16/filter_size=16"
+        "/num_hidden_layers=1/batch_size=32"}
+
+@register_problem
 class TinyStrangers(MultiProblem):
     problem_names = ("tiny_kind", "other_kind")
 """
@@ -87,6 +101,6 @@ def register_and_generate(folder: Path) -> Path:
     registry.import_usr_dir(code)
     data = folder / "data"
     data.mkdir()
-    for name in ("tiny_kind", "tiny_tags", "other_kind", "tiny_echo", "tiny_turn"):
+    for name in ("tiny_kind", "tiny_tags", "other_kind", "tiny_echo", "tiny_turn", "tiny_text"):
         generate_data(registry.problem(name), data, data, num_processes=1, progress=False)
     return data

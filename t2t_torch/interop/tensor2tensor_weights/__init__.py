@@ -32,8 +32,23 @@ Array = npt.NDArray[np.float32]
 FAMILIES = {
     "transformer": "transformer",
     "transformer_encoder": "transformer",
+    "transformer_regressor": "transformer",
+    "transformer_scorer": "transformer",
+    "evolved_transformer": "evolved",
+    "attention_lm": "attention_lm",
+    "attention_lm_moe": "attention_lm",
     "lstm_seq2seq": "lstm",
     "lstm_seq2seq_attention": "lstm",
+    "text_cnn": "text_cnn",
+    "lstm_encoder": "lstm",
+    "lstm_seq2seq_bidirectional_encoder": "lstm",
+    "lstm_seq2seq_attention_bidirectional_encoder": "lstm",
+    "universal_transformer": "universal",
+    "universal_transformer_encoder": "universal",
+    "basic_fc_relu": "pictures",
+    "imagetransformer": "pictures",
+    "resnet": "pictures",
+    "shake_shake": "pictures",
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
 

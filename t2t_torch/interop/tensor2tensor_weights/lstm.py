@@ -85,7 +85,11 @@ def _weights(
         r"/(encoder|decoder)/rnn/(attention_wrapper/)?multi_rnn_cell/cell_(\d+)/lstm_cell/(\w+)$",
         name,
     )
-    if cell:
+    both = re.search(r"/bidirectional_rnn/(fw|bw)/multi_rnn_cell/cell_(\d+)/lstm_cell/(\w+)$", name)
+    if both:
+        stack = 0 if both[1] == "fw" else 1
+        yield from _of_cell(both[3], value, f"encoder.stacks.{stack}.layers.{both[2]}.0", "_l0")
+    elif cell:
         ours, suffix = f"{cell[1]}.{cell[3]}", ""
         if not cell[2]:  # layers over a whole sequence, not single steps
             stack = "encoder.lstm" if cell[1] == "encoder" else "decoder"
@@ -101,6 +105,8 @@ def _weights(
         yield "attention.match.weight", np.stack([variables[head] for head in heads])
     elif match := re.search(r"/attention_layer(?:_(\d+))?/kernel$", name):
         yield f"attention.layers.{match[1] or 0}.weight", value.T
+    elif match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
+        yield f"modalities.targets.top.{'bias' if match[1] == 'bias' else 'weight'}", value.T
     elif match := re.search(r"/decoder/dense/(kernel|bias)$", name):
         yield f"join_heads.{'bias' if match[1] == 'bias' else 'weight'}", value.T
 

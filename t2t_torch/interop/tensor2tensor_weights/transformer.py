@@ -77,14 +77,23 @@ _TABLES = {
 
 
 def convert_hparams(
-    model: str, values: Mapping[str, Any], variables: Mapping[str, Array]
+    model: str,
+    values: Mapping[str, Any],
+    variables: Mapping[str, Array],
+    must_be: Mapping[str, tuple[Any, ...]] | None = None,
 ) -> HParams:
     """See `tensor2tensor_weights.convert_hparams`.
 
     `transformer_encoder` ignores the settings of a decoder.  A model of prepended inputs has no
     encoder if the problem has no `inputs`, which only the variables show.
+
+    Args:
+      model: name of the model.
+      values: values by tensor2tensor's names.
+      variables: variables of the model.
+      must_be: further expected values, of a relative of the Transformer.
     """
-    expected = dict(_MUST_BE)
+    expected = {**_MUST_BE, **(must_be or {})}
     if values.get("prepend_mode", "none") != "none":
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
     transformer = registry.model("transformer").HParams
@@ -121,6 +130,8 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     parts: dict[str, dict[int, Array]] = {}
     unknown = []
     for name, value in variables.items():
+        if "/targets_bottom/real/" in name:  # of a target that no model reads
+            continue
         place = _place(name)
         if place is None:
             unknown.append(name)
@@ -144,7 +155,8 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
         return (_TABLES[match[1]], int(match[2])) if match[1] in _TABLES else None
     if name.endswith("body/target_space_embedding/kernel"):
         return ("target_space",), 0
-    if match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
+    top = r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)$"
+    if match := re.search(top, name):
         return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
     if match := re.search(r"speech_recognition_modality/(conv2d(?:_\d)?)/kernel$", name):
         return (f"{_SPEECH}.{_CONVOLUTIONS[match[1]]}.weight",), 0

@@ -1,0 +1,146 @@
+"""Feature of images: bytes of pixels, or files that are decoded when an example is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import DataError
+from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.picture import center_fit, decoded, encoded
+
+if TYPE_CHECKING:
+    from t2t_torch.export.text_graph import InputGraph
+
+_BRIGHTEST = 255
+
+
+@dataclass(frozen=True)
+class Image(Feature):
+    """An image of a fixed size; `[B, height, width, channels]` bytes in a batch.
+
+    Attributes:
+      height: height in pixels.
+      width: width in pixels.
+      channels: 1 for grey, 3 for red, green and blue.
+      is_file: True to store a file of any size, such as a JPEG, and to decode it when an example is
+        read: the centre is scaled to `height` and `width`.
+    """
+
+    is_image: ClassVar[bool] = True
+
+    height: int
+    width: int
+    channels: int = 3
+    is_file: bool = False
+
+    @property
+    def is_encoded(self) -> bool:
+        """`is_file`."""
+        return self.is_file
+
+    def opened(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Returns the pixels of a stored file, in its own size; DataError if it is damaged."""
+        return decoded(stored.astype(np.uint8).tobytes(), self.channels)
+
+    def fitted(self, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns the centre of a picture, scaled to the size of the feature."""
+        return center_fit(value, (self.height, self.width)) if value.ndim == 3 else value
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of bytes."""
+        return "list<uint8>"
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Rows, columns, channels."""
+        return (self.height, self.width, self.channels)
+
+    def encode(self, value: Any) -> Any:
+        """Returns the bytes of an array, or of nested lists of numbers as in JSON.
+
+        If `is_file`, the bytes of a PNG file, or `value` itself where it is the content of a file.
+
+        Raises:
+          DataError: the shape is different, or a file is no picture.
+        """
+        if not self.is_file:
+            return pixels_of(value, self.shape).reshape(-1)
+        if not isinstance(value, bytes):
+            shape = np.shape(value)
+            size = shape[:2] if len(shape) in (2, 3) and 0 not in shape else self.shape[:2]
+            value = encoded(pixels_of(value, (*size, self.channels)))
+        return np.frombuffer(value, np.uint8)
+
+    def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
+        """Returns the image, [height, width, channels]."""
+        pixels = np.fromiter((int(i) for i in ids), np.uint8)
+        if self.is_file:
+            return self.fitted(self.opened(pixels))
+        return pixels.reshape(self.height, self.width, self.channels)
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
+        return inputs.input(name, "uint8", self.shape)
+
+    def restore(self, name: str, features: Features, row: Row) -> Any:
+        """Returns the image as nested lists."""
+        return self.decode(row[name]).tolist()
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns images of one color."""
+        named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
+        shape = self.height, self.width, self.channels
+        return {name: np.full(shape, pixel).tolist() for name, pixel in named.items()}
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns the size in pixels."""
+        shape = self.height, self.width, self.channels
+        return InputSpec(name, "image", "uint8", shape=shape)
+
+    @property
+    def num_channels(self) -> int:
+        """`channels`; 0 for files, whose bytes are no pixels."""
+        return 0 if self.is_file else self.channels
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the size; reports show the image itself."""
+        if self.is_file:
+            high, wide, _ = self.opened(row[name]).shape
+            return f"picture of {high} x {wide} pixels, a file of {len(row[name]):,} bytes"
+        return f"picture of {self.height} x {self.width} pixels"
+
+
+def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
+    """Returns an image as an array.
+
+    Args:
+      value: array of bytes, or nested lists of integers from 0 to 255.
+      shape: height, width, channels; the last axis is optional for a single channel.
+
+    Raises:
+      DataError: the shape is different, or a value is not a byte.
+    """
+    try:
+        pixels = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise DataError(
+            f"a picture with rows of different lengths; {tuple(shape)} was expected."
+        ) from None
+    is_list = isinstance(value, list | tuple) and pixels.dtype.kind in "iu"
+    if is_list and pixels.size and pixels.min() >= 0 and pixels.max() <= _BRIGHTEST:
+        pixels = pixels.astype(np.uint8)
+    height, width, channels = shape
+    if pixels.shape not in ((height, width, channels), (height, width)) or pixels.dtype != np.uint8:
+        raise DataError(
+            f"a picture of {pixels.dtype} {pixels.shape}; uint8 {tuple(shape)} was expected, or "
+            "lists of whole numbers from 0 to 255."
+        )
+    if pixels.ndim < len(shape) and channels != 1:
+        raise DataError(f"a picture without channels, where {channels} were expected.")
+    return pixels.reshape(height, width, channels)  # type: ignore[arg-type]

@@ -1,0 +1,168 @@
+"""Hyperparameters of residual networks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from t2t_torch.hparam import hp
+from t2t_torch.image_hparam import ImageHParams
+from t2t_torch.registry import register_hparams
+
+
+class ResnetHParams(ImageHParams):
+    """Residual network: blocks and their sizes."""
+
+    layer_sizes: tuple[int, ...] = hp(
+        (3, 4, 6, 3), "Blocks of each group; each group after the first halves the picture."
+    )
+    filter_sizes: tuple[int, ...] = hp(
+        (64, 64, 128, 256, 512), "Filters of the first convolution, then of each group."
+    )
+    bottleneck_ratios: tuple[int, ...] = hp(
+        (4, 4, 4, 4),
+        "block_fn=bottleneck: filters of the last convolution of a block / its others.",
+    )
+    block_fn: Literal["residual", "bottleneck"] = hp(
+        "bottleneck",
+        "residual: two convolutions of 3 x 3, norms before them; bottleneck: 1 x 1, 3 x 3, 1 x 1, "
+        "norms after them.",
+    )
+    is_cifar: bool = hp(
+        False, "For small pictures: the first convolution has stride 1 and no pooling follows it."
+    )
+    initial_kernel_size: int = hp(
+        7,
+        "Side of the first convolution, in pixels; 3 is usual for small pictures.",
+        low=1,
+        high=15,
+    )
+    initial_stride: int = hp(
+        0, "Stride of the first convolution.  0: 1 if is_cifar, else 2.", low=0, high=4
+    )
+    final_norm: bool = hp(
+        False,
+        "A norm and ReLU before the average of all places, as He et al. 2016 have for norms before "
+        "convolutions; tensor2tensor has none.",
+    )
+
+
+@register_hparams
+def resnet_base() -> ResnetHParams:
+    """ResNet-50 with tensor2tensor's values, for ImageNet in batches of 8 x 128.
+
+    tensor2tensor, models/resnet.py, resnet_50: 120,000 steps.
+    """
+    return ResnetHParams().replace(
+        initializer="normal_unit_scaling",
+        initializer_gain=2.0,
+        optimizer="momentum",
+        optimizer_momentum_momentum=0.9,
+        optimizer_momentum_nesterov=True,
+        weight_decay=1e-4,
+        clip_grad_norm=0.0,
+        learning_rate=0.4,
+        learning_rate_decay_scheme="cosine",
+        learning_rate_cosine_cycle_steps=120_000,
+        batch_size=128,
+        image_standardization="imagenet",
+    )
+
+
+@register_hparams
+def resnet_50() -> ResnetHParams:
+    """ResNet-50, the same as `resnet_base`."""
+    return resnet_base()
+
+
+@register_hparams
+def resnet_18() -> ResnetHParams:
+    """ResNet-18.  He et al. 2016, arXiv:1512.03385, table 1."""
+    return resnet_base().replace(block_fn="residual", layer_sizes=(2, 2, 2, 2))
+
+
+@register_hparams
+def resnet_34() -> ResnetHParams:
+    """ResNet-34."""
+    return resnet_base().replace(block_fn="residual")
+
+
+@register_hparams
+def resnet_101() -> ResnetHParams:
+    """ResNet-101."""
+    return resnet_base().replace(layer_sizes=(3, 4, 23, 3))
+
+
+@register_hparams
+def resnet_152() -> ResnetHParams:
+    """ResNet-152."""
+    return resnet_base().replace(layer_sizes=(3, 8, 36, 3))
+
+
+@register_hparams
+def resnet_200() -> ResnetHParams:
+    """ResNet-200.  He et al. 2016, arXiv:1603.05027."""
+    return resnet_base().replace(layer_sizes=(3, 24, 36, 3))
+
+
+@register_hparams
+def resnet_imagenet_34() -> ResnetHParams:
+    """tensor2tensor's set of this name: groups of 2, 4, 8 and 2 residual blocks."""
+    return resnet_base().replace(block_fn="residual", layer_sizes=(2, 4, 8, 2))
+
+
+@register_hparams
+def resnet_imagenet_102() -> ResnetHParams:
+    """tensor2tensor's set of this name: groups of 3, 8, 36 and 3 residual blocks."""
+    return resnet_imagenet_34().replace(layer_sizes=(3, 8, 36, 3))
+
+
+@register_hparams
+def resnet_cifar_15() -> ResnetHParams:
+    """Three groups of two residual blocks, for 32 x 32 pixels.
+
+    tensor2tensor's values.  Its loss of these sets ignores label_smoothing, which is 0.1 there.
+    """
+    return resnet_base().replace(
+        block_fn="residual",
+        is_cifar=True,
+        layer_sizes=(2, 2, 2),
+        filter_sizes=(16, 32, 64, 128),
+        image_standardization="per_image",
+        label_smoothing=0.0,
+    )
+
+
+@register_hparams
+def resnet_cifar_32() -> ResnetHParams:
+    """Three groups of five residual blocks, for 32 x 32 pixels; tensor2tensor's values."""
+    return resnet_cifar_15().replace(layer_sizes=(5, 5, 5))
+
+
+def _one_cycle(hparams: ResnetHParams, peak: float, warmup: int) -> ResnetHParams:
+    """Returns a copy with a warm-up to `peak` and half a cosine from there to the end of the run.
+
+    The usual recipe for small pictures: He et al. 2019, arXiv:1812.01187, section 5 (no cycle), and
+    github.com/davidcpage/cifar10-fast, with Nesterov momentum and weight decay.
+    """
+    return hparams.replace(
+        initial_kernel_size=3,
+        final_norm=True,
+        batch_size=128,
+        weight_decay=5e-4,
+        label_smoothing=0.1,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=peak,
+        learning_rate_warmup_steps=warmup,
+    )
+
+
+@register_hparams
+def resnet_mnist() -> ResnetHParams:
+    """Three groups of one block at half the size, for 28 x 28 grey pixels; about ten epochs."""
+    return _one_cycle(resnet_cifar_15(), peak=0.1, warmup=500).replace(
+        initial_kernel_size=5,
+        initial_stride=2,
+        layer_sizes=(1, 1, 1),
+        filter_sizes=(24, 24, 48, 96),
+        image_augmentation=("crop:2",),
+    )

@@ -1,0 +1,102 @@
+"""Modalities of images: patches as a sequence, or scaled pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Image
+from t2t_torch.hparam import HParams
+from t2t_torch.image_hparam import ImageHParams
+from t2t_torch.layers.image import Pixels, standardize
+from t2t_torch.modality import Modality
+
+_SIDES = (7, 8, 4, 5, 6)  # sizes of a patch in pixels, by preference, if they divide the image
+
+
+class Patches(nn.Module):
+    """Patch embedding of images, with learnt position embeddings.
+
+    Dosovitskiy et al. 2021, arXiv:2010.11929.
+
+    Args:
+      feature: size of the image.
+      hparams: hidden_size, patch_size, image_standardization.
+
+    Raises:
+      HParamsError: the patches do not divide the image.
+    """
+
+    def __init__(self, feature: Image, hparams: HParams) -> None:
+        super().__init__()
+        requested = getattr(hparams, "patch_size", 0)
+        sides = (requested,) if requested else _SIDES
+        fits = [s for s in sides if feature.height % s == 0 and feature.width % s == 0]
+        if not fits:
+            remedy = "Set another patch_size." if requested else "Resize it."
+            raise HParamsError(
+                f"a picture of {feature.height} x {feature.width} pixels cannot be cut into "
+                f"squares of {', '.join(map(str, sorted(sides)))} pixels. {remedy}"
+            )
+        self.side = fits[0]
+        self.kind = getattr(hparams, "image_standardization", "range")
+        size = hparams.hidden_size
+        self.projection = nn.Linear(self.side**2 * feature.channels, size)
+        self.num_patches = feature.height * feature.width // self.side**2
+        self.place = nn.Parameter(torch.randn(self.num_patches, size) * size**-0.5)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """[B, height, width, channels] bytes or floats from 0 to 255 -> [B, P, H]."""
+        scaled = standardize(pixels, self.kind).to(self.place.dtype)
+        squares = scaled.unfold(1, self.side, self.side).unfold(2, self.side, self.side)
+        flat = squares.flatten(1, 2).flatten(2)  # [B, P, channels * side * side]
+        return self.projection(flat) + self.place
+
+
+class ImageModality(Modality):
+    """Modality of images, as a sequence of patches: [B, P, H].  Inputs only.
+
+    Args:
+      bottom: patch embedding.
+    """
+
+    serves = Image
+
+    def __init__(self, bottom: nn.Module) -> None:
+        super().__init__()
+        self.bottom = bottom
+
+    @classmethod
+    def chosen(cls, hparams: HParams) -> type[Modality]:
+        """Returns `PixelModality` for models that read pixels."""
+        reads_pixels = isinstance(hparams, ImageHParams) and not hasattr(hparams, "patch_size")
+        return PixelModality if reads_pixels else cls
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Creates the modality of an input."""
+        if is_target:
+            raise HParamsError("an Image can be an input, but no target.")
+        return cls(cls.bottom_of(feature, hparams))
+
+    @classmethod
+    def bottom_of(cls, feature: Image, hparams: Any) -> nn.Module:
+        """Returns the layer that embeds an image."""
+        return Patches(feature, hparams)
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True for each patch.  -> [B, P] bool."""
+        patches = getattr(self.bottom, "num_patches", 1)
+        return torch.ones(values.size(0), patches, dtype=torch.bool, device=values.device)
+
+
+class PixelModality(ImageModality):
+    """Modality of images as scaled pixels, [B, height, width, channels].  Inputs only."""
+
+    @classmethod
+    def bottom_of(cls, feature: Image, hparams: Any) -> nn.Module:
+        """Returns the layer that scales the pixels."""
+        return Pixels(hparams.image_standardization)

@@ -1,0 +1,116 @@
+"""Classification of images, and the changes of training images that are made when they are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from t2t_torch.data.manifest import datagen_command
+from t2t_torch.data.vocabulary_builder import LabelVocabularyBuilder, VocabularyBuilder
+from t2t_torch.errors import DataError, HParamsError, UsageError
+from t2t_torch.features import ClassLabel, Features, Image
+from t2t_torch.features.image_augmentation import Change, parse
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.text.encoder import ClassLabelEncoder
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from t2t_torch.hparam import DataHParams
+
+
+class Image2ClassProblem(Problem):
+    """Classification of images of a fixed size.
+
+    `generate_samples` yields {"inputs": uint8 array [height, width, channels], "targets": str}.  If
+    `encoded`, "inputs" may also be the bytes of a JPEG or PNG file of any size, which are stored as
+    they are and decoded when an example is read.
+
+    Attributes:
+      height: pixels.
+      width: pixels.
+      channels: 1 for greyscale, 3 for RGB.
+      class_labels: the names of the classes; if empty, those of the training data.
+      encoded: True to store files instead of pixels.
+      augmentation: random changes of training images, such as ("crop:4", "flip"); see
+        `features/image_augmentation.py`.  The hparam `image_augmentation` replaces them.
+    """
+
+    height: ClassVar[int] = 28
+    width: ClassVar[int] = 28
+    channels: ClassVar[int] = 1
+    class_labels: ClassVar[tuple[str, ...]] = ()
+    encoded: ClassVar[bool] = False
+    augmentation: ClassVar[Sequence[str]] = ()
+    metrics: ClassVar[tuple[str, ...]] = ("accuracy", "neg_log_perplexity")
+    suggested_flags = "--model=resnet --hparams_set=resnet_cifar_15 --train_steps=5000"
+    setting_names = ("height", "width", "channels", "class_labels")
+    optional_setting_names = ("encoded",)
+
+    def learners(self) -> Sequence[VocabularyBuilder]:
+        """The builder of the labels; none if `class_labels` lists them."""
+        if self.class_labels:
+            return []
+        return [LabelVocabularyBuilder(self._labels_file, lambda sample: [sample["targets"]])]
+
+    def stored_features(self, directory: Path) -> Features:
+        """Returns the features of the image and the label."""
+        image = Image(self.height, self.width, self.channels, is_file=self.encoded)
+        labels = self._labels(directory)
+        return Features({"inputs": image}, {"targets": ClassLabel(labels, not self.class_labels)})
+
+    def preprocessing(self, hparams: DataHParams) -> Callable[..., Mapping[str, Any]] | None:
+        """Returns the function that changes training images; see `Problem.preprocessing`.
+
+        A subclass's `preprocess_example` reads images that are already changed.
+
+        Raises:
+          HParamsError: there is no such change.
+        """
+        own = super().preprocessing(hparams)
+        try:
+            size = (self.height, self.width)
+            changes = parse(hparams.image_augmentation or self.augmentation, size)
+        except UsageError as error:
+            raise HParamsError(str(error)) from None
+        return ImageChanges(changes, own) if changes else own
+
+    @property
+    def _labels_file(self) -> str:
+        return f"labels.{self.dataset_name}.targets.txt"
+
+    def _labels(self, directory: Path) -> ClassLabelEncoder:
+        if self.class_labels:
+            return ClassLabelEncoder(self.class_labels)
+        path = directory / self._labels_file
+        if not path.exists():
+            raise DataError(
+                f"The list of labels of {self.name!r}, {path}, is not there. "
+                f"Make it:  {datagen_command(self.name, directory)}"
+            )
+        return ClassLabelEncoder.load(path)
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageChanges:
+    """Changes of training images; called as `Problem.preprocess_example`.
+
+    Attributes:
+      changes: changes of "inputs", in their order.
+      then: a problem's own `preprocess_example`, called afterwards.
+    """
+
+    changes: Sequence[Change]
+    then: Callable[..., Mapping[str, Any]] | None = None
+
+    def __call__(
+        self, example: dict[str, Any], mode: Split, rng: np.random.Generator
+    ) -> Mapping[str, Any]:
+        """Returns the changed example; in evaluation only `then` changes it."""
+        if mode is Split.TRAIN:
+            for change in self.changes:
+                example["inputs"] = change(example["inputs"], rng)
+        return example if self.then is None else self.then(example, mode, rng)

@@ -1,0 +1,459 @@
+"""Tasks of GLUE, and SNLI: acceptability, paraphrase, similarity and entailment of sentences.
+
+Source: Wang et al. 2019, "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language
+Understanding", ICLR; each class cites its data.  `sentiment_sst_binary` and `multi_nli` belong to
+GLUE too.  The labels of GLUE's test sets are not public.  The names are tensor2tensor's, except
+`stsb`, which it lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.files import read_lines
+from t2t_torch.mode import Split
+from t2t_torch.problem_types.classification import (
+    Text2ClassProblem,
+    TextPair2ClassProblem,
+    TextPair2RealProblem,
+)
+from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords, Place, Record
+from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import VocabType
+
+_BUCKET = (
+    "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/data%2F"
+)
+_MIRROR = "https://dl.fbaipublicfiles.com/glue/data/"
+
+
+def _archive(name: str, token: str, sha256: str, *, published: str = "") -> RawFile:
+    """Returns an archive; the checksums are from TensorFlow Datasets, url_checksums/glue.txt."""
+    file = published or name
+    urls = (f"{_MIRROR}{file}", f"{_BUCKET}{file}?alt=media&token={token}")
+    return RawFile(name, ("glue", ""), urls, sha256)
+
+
+def _splits(archive: RawFile, folder: str) -> dict[Split, RawFile]:
+    return {
+        Split.TRAIN: member(archive, f"{folder}/train.tsv"),
+        Split.EVAL: member(archive, f"{folder}/dev.tsv"),
+    }
+
+
+_COLA = _splits(
+    _archive(
+        "CoLA.zip",
+        "46d5e637-3411-4188-bc44-5809b5bfb5f4",
+        "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
+    ),
+    "CoLA",
+)
+# The second version, whose development set has no questions of the training set.
+_QNLI = _splits(
+    _archive(
+        "QNLI.zip",
+        "6fdcf570-0fc5-4631-8456-9505272d1601",
+        "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+        published="QNLIv2.zip",
+    ),
+    "QNLI",
+)
+_QQP = _splits(
+    _archive(
+        "QQP.zip",
+        "700c6acf-160d-4d89-81d1-de4191d02cb5",
+        "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
+    ),
+    "QQP",
+)
+_RTE = _splits(
+    _archive(
+        "RTE.zip",
+        "5efa7e85-a0bb-4f19-8ea2-9e1840f077fb",
+        "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
+    ),
+    "RTE",
+)
+_STSB = _splits(
+    _archive(
+        "STS-B.zip",
+        "bddb94a7-8706-4e0d-a694-1109e12273b5",
+        "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
+    ),
+    "STS-B",
+)
+_WNLI = _splits(
+    _archive(
+        "WNLI.zip",
+        "068ad0a0-ded7-4bd7-99a5-5e00222e0faf",
+        "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
+    ),
+    "WNLI",
+)
+
+
+def _paraphrases(part: str, sha256: str) -> RawFile:
+    name = f"msr_paraphrase_{part}.txt"
+    urls = (
+        f"https://dl.fbaipublicfiles.com/senteval/senteval_data/{name}",
+        f"https://s3.amazonaws.com/senteval/senteval_data/{name}",
+    )
+    return RawFile(name, ("glue/MRPC", "MRPC", ""), urls, sha256)
+
+
+_MRPC_TRAIN = _paraphrases(
+    "train", "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89"
+)
+_MRPC_TEST = _paraphrases(
+    "test", "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784"
+)
+_MRPC_DEV_IDS = RawFile(
+    "dev_ids.tsv",
+    ("glue/MRPC", "MRPC", ""),
+    (
+        f"{_MIRROR}mrpc_dev_ids.tsv",
+        f"{_BUCKET}mrpc_dev_ids.tsv?alt=media&token=ec5c0836-31d5-48f4-b431-7480817f1adc",
+    ),
+    "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
+)
+_SNLI_ARCHIVE = RawFile(
+    "snli_1.0.zip",
+    ("snli", ""),
+    (
+        "https://nlp.stanford.edu/projects/snli/snli_1.0.zip",
+        "http://nlp.stanford.edu/projects/snli/snli_1.0.zip",
+    ),
+    # From TensorFlow Datasets, url_checksums/snli.txt.
+    "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
+)
+_SNLI = {
+    split: member(_SNLI_ARCHIVE, f"snli_1.0/snli_1.0_{part}.txt")
+    for split, part in ((Split.TRAIN, "train"), (Split.EVAL, "dev"), (Split.TEST, "test"))
+}
+_SPLITS_10: Mapping[Split, int] = {Split.TRAIN: 10, Split.EVAL: 1}
+_SPLITS_100: Mapping[Split, int] = {Split.TRAIN: 100, Split.EVAL: 1}
+_EN_TOK = 3  # tensor2tensor's SpaceID
+_EN_CHR = 2
+
+
+def _report_label(record: Record, bad: BadRecords, label: str, labels: Mapping[str, str]) -> None:
+    bad.report(record.place, f"the label {label!r}, where one of {', '.join(labels)} was expected")
+
+
+# One sentence.
+
+
+@register_problem("cola")
+class Cola(Text2ClassProblem):
+    """Classifies whether a sentence is acceptable English.
+
+    Source: Warstadt et al. 2018, "Neural Network Acceptability Judgments", arXiv:1805.12471.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
+    sources = tuple(_COLA.values())
+    approx_vocab_size = 2**13
+    class_labels = ("unacceptable", "acceptable")
+    metrics = ("accuracy", "matthews_correlation", "neg_log_perplexity")
+    input_space_id = _EN_TOK
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the sentences of a split."""
+        labels = dict(zip("01", self.class_labels, strict=True))
+        options = {"columns": ["source", "label", "mark", "sentence"]}
+        path = _COLA[split].get(tmp_dir)
+        for record in open_records(path, format="tsv", bad=self.bad_records, options=options):
+            label = record.values["label"]
+            if label in labels:
+                yield {"inputs": record.values["sentence"].strip(), "targets": labels[label]}
+            else:
+                _report_label(record, self.bad_records, label, labels)
+
+
+@register_problem("cola_characters")
+class ColaCharacters(Cola):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+# Two sentences.
+
+
+class _GluePairProblem(TextPair2ClassProblem):
+    """Classification of the sentence pairs of a tab-separated file with a header.
+
+    Attributes:
+      files: the file of each split.
+      columns: names of the columns of both sentences and of the label.
+      labels: classes by their spelling in the file.
+      both_orders: True to train on each pair also in the other order (Radford et al. 2018).
+        tensor2tensor does so in evaluation too.
+    """
+
+    files: ClassVar[Mapping[Split, RawFile]]
+    columns: ClassVar[tuple[str, str, str]] = ("sentence1", "sentence2", "label")
+    labels: ClassVar[Mapping[str, str]]
+    both_orders: ClassVar[bool] = False
+    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
+    input_space_id = _EN_TOK
+
+    def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
+        """Yields the rows of a split."""
+        path = self.files[split].get(tmp_dir)
+        return open_records(path, format="tsv", bad=self.bad_records)
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
+        """Yields the pairs of a split."""
+        for record in self.records(tmp_dir, split):
+            first, second, label = (record.values.get(name, "").strip() for name in self.columns)
+            if label not in self.labels or not (first and second):
+                self._report(record, (first, second, label))
+                continue
+            target = self.labels[label]
+            yield {"first": first, "second": second, "targets": target}
+            if self.both_orders and split is Split.TRAIN:
+                yield {"first": second, "second": first, "targets": target}
+
+    def _report(self, record: Record, fields: tuple[str, str, str]) -> None:
+        self.bad_records.report(
+            record.place,
+            f"{', '.join(map(repr, fields))}, where two sentences and a label, of "
+            f"{', '.join(self.labels)}, were expected in the columns {', '.join(self.columns)}",
+        )
+
+
+@register_problem("msr_paraphrase_corpus")
+class MsrParaphraseCorpus(_GluePairProblem):
+    """Classifies whether two sentences of news say the same; MRPC of GLUE.
+
+    The raw files are `msr_paraphrase_{train,test}.txt` and `dev_ids.tsv`, the pairs of the training
+    file that are EVAL.
+    Source: Dolan and Brockett 2005, "Automatically Constructing a Corpus of Sentential
+    Paraphrases", IWP.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
+    files: ClassVar = {
+        Split.TRAIN: _MRPC_TRAIN,
+        Split.EVAL: _MRPC_TRAIN,
+        Split.TEST: _MRPC_TEST,
+    }
+    sources = (_MRPC_TRAIN, _MRPC_TEST, _MRPC_DEV_IDS)
+    columns = ("#1 String", "#2 String", "Quality")
+    approx_vocab_size = 2**13
+    class_labels = ("not_paraphrase", "paraphrase")
+    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+    both_orders = True
+
+    def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
+        """Yields the rows of a split, without or only those of `dev_ids.tsv`."""
+        held_out = {tuple(line.split()) for line in read_lines(_MRPC_DEV_IDS.get(tmp_dir))}
+        for record in super().records(tmp_dir, split):
+            ids = record.values.get("#1 ID", ""), record.values.get("#2 ID", "")
+            if split is Split.TEST or (ids in held_out) is (split is Split.EVAL):
+                yield record
+
+
+@register_problem("msr_paraphrase_corpus_characters")
+class MsrParaphraseCorpusCharacters(MsrParaphraseCorpus):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("question_nli")
+class QuestionNli(_GluePairProblem):
+    """Classifies whether a sentence holds the answer to a question; QNLI of GLUE.
+
+    Source: Rajpurkar et al. 2016, "SQuAD: 100,000+ Questions for Machine Comprehension of Text".
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = _SPLITS_100
+    files: ClassVar = _QNLI
+    sources = tuple(_QNLI.values())
+    columns = ("question", "sentence", "label")
+    approx_vocab_size = 2**15
+    class_labels = ("not_entailment", "entailment")
+    labels: ClassVar = {label: label for label in class_labels}
+
+
+@register_problem("question_nli_characters")
+class QuestionNliCharacters(QuestionNli):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("quora_question_pairs")
+class QuoraQuestionPairs(_GluePairProblem):
+    """Classifies whether two questions ask the same; QQP of GLUE.
+
+    The published file has a few rows with too few fields, which are skipped as in tensor2tensor.
+    Source: Iyer et al. 2017, "First Quora Dataset Release: Question Pairs".
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = _SPLITS_100
+    files: ClassVar = _QQP
+    sources = tuple(_QQP.values())
+    columns = ("question1", "question2", "is_duplicate")
+    approx_vocab_size = 2**15
+    class_labels = ("not_duplicate", "duplicate")
+    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+    metrics = ("accuracy", "neg_log_perplexity")
+    both_orders = True
+
+    def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
+        """Yields the rows of a split that have all fields."""
+        path = self.files[split].get(tmp_dir)
+        names: list[str] = []
+        for line in open_records(path, format="lines", bad=self.bad_records):
+            fields = line.values["text"].rstrip("\r").split("\t")
+            names = names or fields
+            if fields is not names and len(fields) == len(names):
+                yield Record(line.place, dict(zip(names, fields, strict=True)))
+
+    def _report(self, record: Record, fields: tuple[str, str, str]) -> None:
+        if fields[0] and fields[1]:  # a few questions are empty
+            super()._report(record, fields)
+
+
+@register_problem("quora_question_pairs_characters")
+class QuoraQuestionPairsCharacters(QuoraQuestionPairs):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("rte")
+class Rte(_GluePairProblem):
+    """Classifies whether a sentence follows from a text; RTE of GLUE.
+
+    Source: Dagan et al. 2006, Bar Haim et al. 2006, Giampiccolo et al. 2007, Bentivogli et al.
+    2009: RTE1, 2, 3 and 5.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    files: ClassVar = _RTE
+    sources = tuple(_RTE.values())
+    approx_vocab_size = 2**13
+    class_labels = ("not_entailment", "entailment")
+    labels: ClassVar = {label: label for label in class_labels}
+
+
+@register_problem("rte_characters")
+class RteCharacters(Rte):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("winograd_nli")
+class WinogradNli(_GluePairProblem):
+    """Classifies whether a sentence with a pronoun replaced still follows; WNLI of GLUE.
+
+    Source: Levesque et al. 2012, "The Winograd Schema Challenge", KR.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1, Split.EVAL: 1}
+    files: ClassVar = _WNLI
+    sources = tuple(_WNLI.values())
+    approx_vocab_size = 2**13
+    class_labels = ("not_entailment", "entailment")
+    labels: ClassVar = dict(zip("01", class_labels, strict=True))
+
+
+@register_problem("winograd_nli_characters")
+class WinogradNliCharacters(WinogradNli):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("stanford_nli")
+class StanfordNli(_GluePairProblem):
+    """Classifies the relation of a hypothesis to a premise, about pictures; SNLI.
+
+    Pairs without a majority label, "-", are skipped.  TEST has its labels, unlike GLUE's.
+    Source: Bowman et al. 2015, "A large annotated corpus for learning natural language inference",
+    EMNLP.  Licence: CC BY-SA 4.0.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = {**_SPLITS_100, Split.TEST: 1}
+    files: ClassVar = _SNLI
+    sources = tuple(_SNLI.values())
+    columns = ("sentence1", "sentence2", "gold_label")
+    approx_vocab_size = 2**15
+    class_labels = ("contradiction", "entailment", "neutral")
+    labels: ClassVar = {label: label for label in class_labels}
+
+    def records(self, tmp_dir: Path, split: Split) -> Iterator[Record]:
+        """Yields the rows of a split that have a label."""
+        for record in super().records(tmp_dir, split):
+            if record.values.get("gold_label") != "-":
+                yield record
+
+
+@register_problem("stanford_nli_characters")
+class StanfordNliCharacters(StanfordNli):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+@register_problem("stanford_nli_shared_vocab")
+class StanfordNliSharedVocab(StanfordNli):
+    """The same in the subwords of `languagemodel_lm1b32k`."""
+
+    use_vocab_from_other_problem = "languagemodel_lm1b32k"
+
+
+@register_problem("stsb")
+class Stsb(TextPair2RealProblem):
+    """Predicts how alike two sentences are, from 0 to 5; STS-B of GLUE.
+
+    Source: Cer et al. 2017, "SemEval-2017 Task 1: Semantic Textual Similarity", SemEval.
+    """
+
+    shards: ClassVar[Mapping[Split, int]] = _SPLITS_10
+    sources = tuple(_STSB.values())
+    approx_vocab_size = 2**13
+    input_space_id = _EN_TOK
+
+    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
+        """Yields the pairs of a split."""
+        path = _STSB[split].get(tmp_dir)
+        for record in open_records(path, format="tsv", bad=self.bad_records):
+            pair = (record.values.get(name, "").strip() for name in ("sentence1", "sentence2"))
+            first, second = pair
+            score = _score(record.values.get("score", ""), record.place, self.bad_records)
+            if score is not None:
+                yield {"first": first, "second": second, "targets": score}
+
+
+@register_problem("stsb_characters")
+class StsbCharacters(Stsb):
+    """The same on bytes."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
+
+
+def _score(text: str, place: Place, bad: BadRecords) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        bad.report(place, f"the score {text!r}, where a number from 0 to 5 was expected")
+        return None

@@ -1,0 +1,143 @@
+"""Pictures: random changes, files, scaling; golden vectors of tensor2tensor 1.15.7."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features import Image
+from t2t_torch.features.image_augmentation import _OPERATIONS, crop, cutout, flip, parse, shift
+from t2t_torch.features.picture import center_fit, encoded, resize_by_area
+from t2t_torch.layers.image import standardize
+
+GOLDEN = np.load(Path(__file__).resolve().parent.parent / "golden" / "t2t_pictures" / "images.npz")
+PICTURE = GOLDEN["in/random32"]
+NAMES = ("crop:4", "flip", "shift:0.2", "cutout:8", "resized_crop", "rand_augment:2:9")
+
+
+class Given:
+    """A generator that returns given values."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = list(values)
+
+    def integers(self, *_: Any, **__: Any) -> Any:
+        return self.values.pop(0)
+
+    random = integers
+
+
+@pytest.mark.parametrize("name", ["random32", "dark32", "constant32", "odd"])
+def test_standardization_equals_tensor2tensor(name: str) -> None:
+    pixels = torch.from_numpy(GOLDEN[f"in/{name}"])[None]
+    for kind, key in (
+        ("per_image", "per_image_standardization_float32_input"),  # not its result for bytes
+        ("per_channel", "standardize_images"),
+    ):
+        expected = torch.from_numpy(GOLDEN[f"{key}/{name}"])
+        torch.testing.assert_close(standardize(pixels, kind)[0], expected, atol=1e-5, rtol=0)
+
+
+def test_the_range_equals_tensor2tensor() -> None:
+    scaled = standardize(torch.arange(256).view(1, 1, 256, 1).byte(), "range").flatten()
+    expected = torch.from_numpy(GOLDEN["convert_rgb_to_symmetric_real"])
+    torch.testing.assert_close(scaled, expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("size", [8, 16])
+@pytest.mark.parametrize("name", ["random32", "dark32", "constant32", "odd"])
+def test_scaling_by_area_equals_tensor2tensor(name: str, size: int) -> None:
+    scaled = resize_by_area(GOLDEN[f"in/{name}"], size)
+    np.testing.assert_array_equal(scaled, GOLDEN[f"resize_by_area_{size}/{name}"])
+
+
+def test_a_crop_and_a_mirror_equal_tensor2tensor() -> None:
+    cut = crop(PICTURE, Given((2, 5)), 4)  # type: ignore[arg-type]
+    mirrored = flip(cut, Given(0.4))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(mirrored, GOLDEN["crop_2_5_flip/random32"])
+
+
+def test_draws_have_the_range_of_tensor2tensors() -> None:
+    rows, columns, mirrored = GOLDEN["cifar_augmentation_draws"].T
+    assert (rows.min(), rows.max(), columns.max(), set(mirrored)) == (0, 8, 8, {0, 1})
+    rng = np.random.default_rng(0)
+    marked = np.zeros((9, 9, 1), np.uint8)
+    marked[4, 4] = 1
+    places = {tuple(np.argwhere(crop(marked, rng, 4)[..., 0])[0]) for _ in range(2000)}
+    assert places == {(i, j) for i in range(9) for j in range(9)}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_change_is_a_function_of_picture_and_generator(name: str, channels: int) -> None:
+    (change,) = parse([name], (32, 32))
+    before = PICTURE[..., :channels].copy()
+    made = [change(before, np.random.default_rng(seed)) for seed in (1, 1, *range(2, 9))]
+    assert all(one.shape == before.shape and one.dtype == np.uint8 for one in made)
+    np.testing.assert_array_equal(made[0], made[1])
+    assert any(not np.array_equal(made[0], one) for one in made[2:])
+    np.testing.assert_array_equal(before, PICTURE[..., :channels])
+
+
+@pytest.mark.parametrize("number", range(len(_OPERATIONS)))
+@pytest.mark.parametrize("level", [0.5, 3.0])
+def test_each_operation_keeps_the_shape_at_any_strength(number: int, level: float) -> None:
+    for sign in (1.0, -1.0):
+        made = _OPERATIONS[number](PICTURE[:20], level, sign)
+        assert made.shape == (20, 32, 3) and made.dtype == np.uint8
+
+
+def test_cutout_puts_the_mean_into_a_square() -> None:
+    made = cutout(PICTURE, Given(0, 10), 8)  # type: ignore[arg-type]
+    mean = PICTURE.mean((0, 1)).round().astype(np.uint8)
+    assert (made[:4, 6:14] == mean).all()
+    np.testing.assert_array_equal(made[4:], PICTURE[4:])
+
+
+def test_a_shift_moves_by_whole_pixels_and_fills_with_zeros() -> None:
+    rng = np.random.default_rng(3)
+    down, right = (round(x * 32) for x in np.random.default_rng(3).uniform(-0.5, 0.5, 2))
+    made = shift(PICTURE, rng, 0.5)
+    expected = np.roll(PICTURE, (down, right), (0, 1))
+    inner = (slice(max(down, 0), 32 + min(down, 0)), slice(max(right, 0), 32 + min(right, 0)))
+    np.testing.assert_array_equal(made[inner], expected[inner])
+    assert made.astype(int).sum() == expected[inner].astype(int).sum()
+
+
+@pytest.mark.parametrize("name", ["blur", "crop:4:5", "cutout:-1", "flip:1", "crop:x", ""])
+def test_an_unknown_change_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=r"there is no '.*'; expected none, or names of crop"):
+        parse([name], (32, 32))
+
+
+# Files.
+
+
+def test_a_file_is_stored_as_it_is_and_scaled_when_it_is_read() -> None:
+    feature = Image(8, 8, 3, is_file=True)
+    file = encoded(PICTURE)
+    stored = feature.encode(file)
+    assert stored.tobytes() == file
+    np.testing.assert_array_equal(feature.opened(stored), PICTURE)
+    np.testing.assert_array_equal(feature.decode(stored), center_fit(PICTURE, (8, 8)))
+    again = feature.encode(PICTURE[:8, :8].tolist())
+    np.testing.assert_array_equal(feature.decode(again), PICTURE[:8, :8])
+
+
+def test_grey_and_colours_are_converted() -> None:
+    grey = Image(32, 32, 1, is_file=True)
+    assert grey.opened(np.frombuffer(encoded(PICTURE), np.uint8)).shape == (32, 32, 1)
+    colour = Image(32, 32, 3, is_file=True)
+    one = colour.opened(np.frombuffer(encoded(PICTURE[..., :1]), np.uint8))
+    np.testing.assert_array_equal(one[..., 2], PICTURE[..., 0])
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", encoded(PICTURE)[:200]])
+def test_a_damaged_file_is_refused(content: bytes) -> None:
+    with pytest.raises(DataError, match="cannot be decoded"):
+        Image(8, 8, 3, is_file=True).opened(np.frombuffer(content, np.uint8))
