@@ -208,7 +208,8 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
     for kind, inputs, target in made:
         notes = {"weight": RowWeight()} if kind is ClassLabel else {}
         features = Features(inputs, {"targets": target}, notes=notes)
-        if kind in model_class.produces and fits(features):
+        is_claimed = not isinstance(target, Transcript) or Audio in model_class.reads
+        if kind in model_class.produces and is_claimed and fits(features):
             yield features
     both = Features(
         {"inputs": words, "inputs_shape": WordShape("inputs"), "dense": Real(2)},

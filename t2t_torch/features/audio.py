@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, install_extra
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
 from t2t_torch.features.text import Text
 
@@ -60,7 +60,7 @@ def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
         import soundfile
     except ModuleNotFoundError:
         raise DataError(
-            f"{name} is no wav file. Other formats need soundfile:  pip install 't2t_torch[speech]'"
+            f"{name} is no wav file. Other formats need soundfile:  {install_extra('speech')}"
         ) from None
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)

@@ -13,6 +13,8 @@ from torch import Tensor
 from t2t_torch.features import Audio, Features
 from t2t_torch.hparams.transformer_ctc import TransformerCtcHParams
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.pooling import attend_to
+from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.loss import Loss
 from t2t_torch.modalities.ctc import CtcModality
 from t2t_torch.model import Hidden, ModelInputs
@@ -53,12 +55,11 @@ class TransformerCtc(Transformer):
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the states of frames, or of the targets; see `T2TModel.body`."""
         memory, mask = self._encode(features)
-        frames = Hidden(memory, mask)
         if self.is_alone:
-            return {"targets": frames}
-        targets = features["targets"]
-        hidden = self._decode(targets.embedded, None, None, memory, mask[:, None, None])
-        return {"targets": _WithFrames(hidden, frames=frames)}
+            return {"targets": Hidden(memory, mask, take_penalties(self))}
+        hidden = self._decode(features["targets"], None, memory, attend_to(mask))
+        frames = Hidden(memory, mask)
+        return {"targets": _WithFrames(hidden, penalty=take_penalties(self), frames=frames)}
 
     def loss(self, hidden: Hidden, target: str, batch: dict[str, Tensor]) -> Loss:
         """Returns the loss; see `T2TModel.loss`.  That of CTC counts per id of the decoder."""

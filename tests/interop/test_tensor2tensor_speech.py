@@ -13,15 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tensorflow_writer import write_checkpoint
 from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio, Features, Transcript
+from t2t_torch.interop.importer import ImportOptions
+from t2t_torch.interop.tensor2tensor import detect, read
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.text.encoder import TokenEncoder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "speech"
+MODALITY = "transformer/speech_recognition_modality/speech_recognition_modality"
 READ = json.loads((GOLDEN / "hparams.json").read_text())
 VALUES = {name: value for name, value in READ.items() if name != "data_dir"}
 
@@ -98,3 +102,24 @@ def test_greedy_ids_are_those_of_tensor2tensor(model: Transformer, golden: dict[
 def test_normalization_by_batch_is_refused() -> None:
     with pytest.raises(HParamsError, match="audio_preproc_in_bottom"):
         convert_hparams("transformer", {**VALUES, "audio_preproc_in_bottom": True})
+
+
+def test_a_checkpoint_of_tensor2tensor_is_read_with_its_hyperparameters(tmp_path: Path) -> None:
+    with np.load(GOLDEN / "variables.npz") as file:
+        variables = {
+            "transformer/" + name.replace("|", "/"): (file[name].astype(np.uint32) << 16).view(
+                np.float32
+            )
+            for name in file
+        }
+    write_checkpoint(tmp_path / "model.ckpt-7", {**variables, "global_step": np.int64(7)})
+    (tmp_path / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-7"\n')
+    (tmp_path / "hparams.json").write_text(json.dumps(READ))
+    (tmp_path / "flags_t2t.txt").write_text("--problem=librispeech_clean\n--model=transformer\n")
+    assert detect(tmp_path)
+    run = read(tmp_path, ImportOptions())
+    assert run.problem == "librispeech_clean" and run.model == "transformer" and run.step == 7
+    assert run.hparams.audio_num_mel_bins == 20 and run.hparams.max_length == 1650
+    kernel = variables[f"{MODALITY}/conv2d_1/kernel"]
+    ours = run.weights["modalities.inputs.bottom.convolutions.second.weight"]
+    np.testing.assert_array_equal(ours.numpy(), kernel.transpose(3, 2, 0, 1))
