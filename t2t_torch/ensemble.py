@@ -88,6 +88,11 @@ class Ensemble(nn.Module):
         """Returns the modality of the averaged logits of a target."""
         return self.modalities[name]
 
+    @property
+    def searches(self) -> bool:
+        """True if the members generate texts id by id."""
+        return all(model.searches for model in self._members)
+
     def overrides(self, method: str) -> bool:
         """Returns True if a member overrides `bottom`, `top` or `loss`."""
         return any(model.overrides(method) for model in self._members)
@@ -110,7 +115,7 @@ class Ensemble(nn.Module):
         for name, modality in self.modalities.items():
             logits = self.top(hidden[name], name)
             losses[name] = self._loss(hidden[name], logits, name, batch)
-            readable[name] = modality.readable(logits)
+            readable[name] = modality.readable(logits, batch[name])
         return Output(readable, losses)
 
     def _loss(self, hidden: Hidden, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:

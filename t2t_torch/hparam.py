@@ -230,6 +230,40 @@ class InputHParams(Params):
     )
 
 
+class AudioHParams(Params):
+    """Sounds: spectrograms and their augmentation; see docs/how_to/speech.md."""
+
+    audio_frame_length: float = hp(
+        25.0, "Milliseconds of a frame of the spectrogram; a frame begins every 10.", low=10
+    )
+    audio_preemphasis: float = hp(
+        0.97, "Factor of the last sample, which is subtracted from each.  0: none.", low=0, high=1
+    )
+    audio_dither: float = hp(
+        1.0 / 32767, "Deviation of the noise that is added to samples; training only.", low=0
+    )
+    audio_lower_edge_hertz: float = hp(20.0, "Lower end of the lowest mel filter.", low=0)
+    audio_upper_edge_hertz: float = hp(
+        8000.0, "Upper end of the highest mel filter; half of the sampling rate at most.", above=0
+    )
+    audio_num_mel_bins: int = hp(80, "Mel filters.", low=15)
+    audio_add_delta_deltas: bool = hp(
+        True, "The first and second difference over time are added as channels."
+    )
+    audio_num_filters: int = hp(
+        128, "Filters of the two strided convolutions, each of which halves the frames.", low=1
+    )
+    num_zeropad_frames: int = hp(250, "Frames of zeros after the last one of a sound.", low=0)
+    audio_time_masks: int = hp(
+        0, "SpecAugment: masks over time that are drawn for a sound; training only.", low=0
+    )
+    audio_time_mask_frames: int = hp(40, "SpecAugment: frames of the longest mask.", low=1)
+    audio_frequency_masks: int = hp(
+        0, "SpecAugment: masks over frequency that are drawn for a sound; training only.", low=0
+    )
+    audio_frequency_mask_bins: int = hp(15, "SpecAugment: mel filters of the widest mask.", low=1)
+
+
 # Hyperparameters of optimization.
 
 
@@ -364,6 +398,7 @@ class OptimizationHParams(Params):
 
 
 __all__ = [
+    "AudioHParams",
     "DataHParams",
     "HParams",
     "InputHParams",
@@ -580,6 +615,7 @@ class HParams(
     MultiProblemHParams,
     LossHParams,
     TagHParams,
+    AudioHParams,
     InputHParams,
     ModelHParams,
     DataHParams,
@@ -594,7 +630,8 @@ class HParams(
     unsupported: ClassVar[frozenset[str]] = frozenset(
         """
         add_relative_to_values area_key_mode area_value_mode attention_dropout_broadcast_dims
-        attention_key_channels attention_value_channels attention_variables_3d bottom
+        attention_key_channels attention_value_channels attention_variables_3d audio_frame_step
+        audio_keep_example_waveforms audio_preproc_in_bottom audio_sample_rate bottom
         causal_decoder_self_attention compress_steps conv_first_kernel daisy_chain_variables dropout
         eval_run_autoregressive factored_logits ffn_layer force_full_predict
         gpu_automatic_mixed_precision gumbel_noise_weight hard_attention_k

@@ -260,8 +260,13 @@ class Modality(nn.Module, abc.ABC):
         """
         return self
 
-    def readable(self, logits: Tensor) -> Tensor:
-        """Returns logits for metrics, whose maximum is the prediction of `predict`."""
+    def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns logits for metrics, whose maximum is the prediction of `predict`.
+
+        Args:
+          logits: output of `top`.
+          targets: targets as in the batch.
+        """
         return logits
 
     def predict(self, logits: Tensor) -> BatchPrediction:

@@ -66,6 +66,8 @@ def _mismatch(model: type[T2TModel], features: Features, problem: str) -> str:
                 f"model {model.name!r} produces {_named(model.produces)}; {target!r}{of} is a "
                 f"{type(feature).__name__}."
             )
+    if model.needs_inputs and not features.inputs:
+        return f"model {model.name!r} reads {_named(model.reads)}, and there are no inputs{of}."
     for name, feature in features.inputs.items():
         if not isinstance(feature, model.reads):
             return (
@@ -188,10 +190,13 @@ class T2TModel(nn.Module, abc.ABC):
       produces: supported types of targets.
       reads: supported types of inputs.
       texts: least and greatest number of text inputs.
+      needs_inputs: True if the model cannot be a language model.
       reads_packed: True if `body` separates packed examples, by `segments` and `positions`.
       counts_examples: True if each example has the same weight in the TRAIN loss, whatever the
         length of its target.  Needed if models of several problems are trained together and some
         of them count examples anyway.
+      searches: True if texts are generated id by id, with `encode` and `step`; False if `top` has
+        an output for each frame of a sound (CTC).
       reads_streams: True if `body` continues from the end of the last batch; see
         `pipeline/streams.py`.
 
@@ -209,6 +214,7 @@ class T2TModel(nn.Module, abc.ABC):
     produces: ClassVar[tuple[type[Feature], ...]] = (Text,)
     reads: ClassVar[tuple[type[Feature], ...]] = (Feature,)
     texts: ClassVar[tuple[int, int]] = (0, 1000)
+    needs_inputs: ClassVar[bool] = False
     reads_packed: ClassVar[bool] = False
     reads_streams: ClassVar[bool] = False
 
@@ -229,6 +235,7 @@ class T2TModel(nn.Module, abc.ABC):
         widths = {name: self.target_width(hparams, features, name) for name in features.targets}
         self.modalities = build_modalities(hparams, features, widths)
         self.counts_examples = False
+        self.searches = True
 
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
@@ -325,7 +332,7 @@ class T2TModel(nn.Module, abc.ABC):
                 if self.overrides("loss")
                 else self._reported_loss(logits[name], name, batch)
             )
-            logits[name] = self.modality(name).readable(logits[name])
+            logits[name] = self.modality(name).readable(logits[name], batch[name])
         return Output(logits, losses)
 
     def overrides(self, method: str) -> bool:

@@ -62,6 +62,8 @@ class Problem(ABC):
       shuffle_seed: seed of the order of examples in the shards; tensor2tensor's `--random_seed`.
       keeps_order: True if the shards keep the order in which examples were generated, for example
         for a text that a language model reads from end to end (hparam `stream_length`).
+      most_growth: factor by which `preprocess_example` may lengthen a training example beyond
+        `max_length`.
       suggested_flags: flags of t2t-trainer for a first training, printed by t2t-datagen.
       cutters: word tokenizers by field of a sample; other fields are not split.  They are settings:
         data that was tokenized differently is not reused.
@@ -94,6 +96,7 @@ class Problem(ABC):
     target_space_id: int = 0
     shuffle_seed: ClassVar[int] = 429459
     keeps_order: ClassVar[bool] = False
+    most_growth: ClassVar[float] = 1.0
     suggested_flags: ClassVar[str] = "--model=transformer --hparams_set=transformer_small"
     cutters: ClassVar[Mapping[str, WordCutter]] = {}
     column_names: ClassVar[Mapping[str, str]] = {}

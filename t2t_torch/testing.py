@@ -26,6 +26,7 @@ from t2t_torch.data.raw_file import samples_of
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
     UNKNOWN,
+    Audio,
     Choice,
     ClassLabel,
     Feature,
@@ -39,6 +40,7 @@ from t2t_torch.features import (
     Span,
     Tags,
     Text,
+    Transcript,
     TreeFeature,
     Turns,
     WordLabel,
@@ -78,6 +80,8 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
             # Features of words have one entry per word; rows differ in length.
             of = feature.aligned_to or name
             width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
+            if feature.is_sound:  # frames, several for each id
+                width = [8 * size for size in width]
             batch[name] = _random_rows(feature, width, generator)
         else:
             batch[name] = _random_values(feature, rows, generator)
@@ -89,6 +93,8 @@ def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generato
     shape = (len(lengths), max(lengths), *feature.shape[1:])
     if feature.vocab_size:
         ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
+    elif feature.is_sound:
+        ids = torch.randint(-9999, 9999, shape, generator=generator, dtype=torch.int16)
     else:  # numbers that are not ids
         ids = torch.rand(shape, generator=generator) + 0.1
     for i, length in enumerate(lengths):
@@ -146,6 +152,7 @@ def small(hparams: HParams) -> HParams:
     }
     sizes |= {"embedding_size": 16, "character_size": 4}
     sizes |= {"num_filters": 4, "attention_size": 4, "encoder_size": 8}
+    sizes |= {"audio_num_mel_bins": 20, "audio_num_filters": 4, "num_zeropad_frames": 3}
     sizes |= {"lstm_size": 8, "attention_hops": 2, "ngram_buckets": 50}
     sizes |= {"num_rec_steps": 2, "act_max_steps": 3}
     sizes |= {"layer_sizes": (1, 1), "filter_sizes": (4, 8, 8), "patch_size": 4, "block_length": 4}
@@ -194,18 +201,20 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
         (Span, {"question": words, "context": words}, Span()),
         (Choice, candidates, Choice(("positive", "negative"))),
         (TreeFeature, {"inputs": words}, TreeFeature(TransitionEncoder(["IN:A", "SL:B", "SL:C"]))),
+        (Text, {"inputs": Audio()}, Transcript(text.encoder)),
         (
             TreeFeature,
             {"inputs": words, "inputs_tags": WordLabel("inputs", labels)},
             TreeFeature(TransitionEncoder(["S", "NP", "VP"])),
         ),
     ]
-    if Text in model_class.produces:
+    if Text in model_class.produces and not model_class.needs_inputs:
         yield from filter(fits, (text_features(), text_features(has_inputs=False)))
     for kind, inputs, target in made:
         notes = {"weight": RowWeight()} if kind is ClassLabel else {}
         features = Features(inputs, {"targets": target}, notes=notes)
-        if kind in model_class.produces and fits(features):
+        is_claimed = not isinstance(target, Transcript) or Audio in model_class.reads
+        if kind in model_class.produces and is_claimed and fits(features):
             yield features
     both = Features(
         {"inputs": words, "inputs_shape": WordShape("inputs"), "dense": Real(2)},
@@ -252,13 +261,16 @@ def check_model(
             _check_shapes(model, batch)
             _check_padding(model, batch)
             _check_save_and_load(model, batch)
-            if type(model).step is not T2TModel.step:
+            if type(model).step is not T2TModel.step and model.searches:
                 _check_steps(model, batch)
         _check_learning(model, batch)
 
 
 def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
     output = model(batch)
+    if not model.searches:
+        _check_frames(model, batch)
+        return
     assert set(output.losses) == set(output.logits) == set(model.features.targets)
     for name, logits in output.logits.items():
         assert logits.dtype == torch.float32 and len(logits) == len(batch[name])
@@ -272,7 +284,22 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
             torch.testing.assert_close(output.losses[name].weight, expected)
 
 
+def _check_frames(model: T2TModel, batch: dict[str, Tensor]) -> None:
+    """Checks that the outputs of frames do not depend on padding or on the batch."""
+    (name,) = model.features.targets
+    padded = {name: _padded(model.features.all[name], ids) for name, ids in batch.items()}
+    alone = {key: values[1:2] for key, values in batch.items()}
+    logits, more, one = (model.logits(each)[name] for each in (batch, padded, alone))
+    torch.testing.assert_close(more[:, : logits.size(1)], logits, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(one[0], logits[1], atol=1e-5, rtol=1e-5)
+    losses = [model(each).losses[name] for each in (batch, padded)]
+    torch.testing.assert_close(losses[0].sum, losses[1].sum)
+    assert losses[0].weight == losses[1].weight == (batch[name] > EOS).sum()
+
+
 def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
+    if not model.searches:
+        return
     padded = {name: _padded(model.features.all[name], ids) for name, ids in batch.items()}
     alone = {key: values[1:2] for key, values in batch.items()}
     for name, logits in model(batch).logits.items():

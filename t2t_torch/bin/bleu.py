@@ -49,7 +49,7 @@ class BleuOptions(Settings):
     scores: tuple[str, ...] = hp(
         (),
         "What to print instead: bleu, bleu_uncased, t2t_bleu, t2t_bleu_uncased, chrf, ter, "
-        "rouge_1, rouge_2, rouge_l, word_error_rate, exact_match.",
+        "rouge_1, rouge_2, rouge_l, word_error_rate, character_error_rate, exact_match.",
     )
     tag_suffix: str = hp("", "Suffix of the event tags, such as _beam1 for BLEU_cased_beam1.")
     min_steps: int = hp(

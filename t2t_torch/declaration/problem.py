@@ -186,6 +186,8 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
         lowest = 0 if name in _FROM_0 else 1
         if name == "oov_token":
             good, expected = isinstance(value, str) and bool(value), "a word"
+        elif name == "resample":
+            good, expected = isinstance(value, bool), "true or false"
         elif name == "tokenizer":
             good, expected = _is_tokenizer(value)
         elif name == "augmentation":
@@ -472,7 +474,7 @@ class DeclaredProblem(FromJson):
         count = elsewhere = 0
         for record in self._rows(tmp_dir).records(split, bad):
             try:
-                sample = self.sample_maker.sample(record.values)
+                sample = self.sample_maker.of(record)
                 if parted and self.sample_maker.split(record.values, sample) is not split:
                     elsewhere += 1
                     continue

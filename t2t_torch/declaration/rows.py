@@ -472,6 +472,7 @@ _CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
     Value.ANSWERS: answers,
     Value.TREE: text,
     Value.IMAGE: image,
+    Value.SOUND: text,  # its place is known by the file of the row: see `SampleMaker.of`
     Value.PROBABILITIES: probabilities,
     Value.GAZETTEER: gazetteer,
 }
@@ -581,12 +582,26 @@ class SampleMaker:
         texts = [field for field, *_ in self._texts]
         self._others = [one for one in self._fields if one[0] not in texts]
         aligned = (Value.TREE, Value.TAGS, Value.GAZETTEER)
+        self._sounds = [field for field, value, _ in self._fields if value is Value.SOUND]
         self._is_aligned = any(value in aligned for _, value, _ in self._fields)
 
     @property
     def columns(self) -> dict[str, Column]:
         """The columns of all fields, including additional features."""
         return {field: column for field, _, column in self._fields}
+
+    def of(self, record: Record) -> dict[str, Any]:
+        """Returns the sample of a record: of its row, with paths from the folder of its file.
+
+        Raises:
+          MissingColumnError, UnfitError: see `sample`; or a path leads to no file.
+        """
+        made = self.sample(record.values)
+        for field in self._sounds:
+            made[field] = record.place.path.parent / made[field].strip()
+            if not made[field].is_file():
+                raise UnfitError(f"{made[field]} is not there")
+        return made
 
     def sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the sample of a row, by field.

@@ -350,6 +350,7 @@ class Value(enum.Enum):
     ANSWERS = "answers, each a part of the context"
     TREE = "a bracketed tree"
     IMAGE = "a picture"
+    SOUND = "the path of a sound file, from the folder of its list"
     PROBABILITIES = "a probability for each label"
     GAZETTEER = "for each word, labels and their weights"
 
@@ -383,6 +384,7 @@ _INPUTS = ("inputs",)
 _WORD = (*_VOCABULARY, "gazetteer_width")
 _TEXT_TO_LABEL = {"inputs": Value.TEXT, "targets": Value.LABEL}
 _PAIR = {"first": Value.TEXT, "second": Value.TEXT}
+_PATH_TEXT = {"inputs": "path", "targets": "text"}
 
 KINDS: Mapping[str, Kind] = {
     "text2text": Kind(
@@ -476,6 +478,12 @@ KINDS: Mapping[str, Kind] = {
         _INPUTS,
         ("height", "width", "channels", "augmentation"),
     ),
+    "speech2text": Kind(
+        "t2t_torch.problem_types.speech:Speech2TextProblem",
+        {"inputs": Value.SOUND, "targets": Value.TEXT},
+        _INPUTS,
+        (*_VOCABULARY, "sample_rate", "resample"),
+    ),
     "questioncontext2text": Kind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
         {"inputs": Value.TEXT, "context": Value.TEXT, "targets": Value.TEXT},
@@ -493,6 +501,9 @@ USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("lines", "text2self"): {"targets": "text"},
     ("trees", "text2tree"): {"inputs": "words", "targets": "tree"},
     ("idx", "image2class"): {"inputs": "image", "targets": "label"},
+    ("tsv", "speech2text"): _PATH_TEXT,
+    ("csv", "speech2text"): _PATH_TEXT,
+    ("jsonl", "speech2text"): _PATH_TEXT,
 }
 """Default columns by format and kind, used without "fields"; otherwise the columns have the
 fields' names."""

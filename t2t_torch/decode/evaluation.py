@@ -407,11 +407,11 @@ def values_of(features: Features, batch: Batch, row: int) -> dict[str, Any]:
 
 
 def _reported(features: Features) -> list[str]:
-    """Returns the names of the inputs to report: no images and no annotations of words."""
+    """Returns the names of the inputs to report: no images, sounds or annotations of words."""
     return [
         name
         for name, feature in features.inputs.items()
-        if not feature.is_image and feature.aligned_to is None
+        if not (feature.is_image or feature.is_sound) and feature.aligned_to is None
     ]
 
 

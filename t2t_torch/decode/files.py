@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from absl import logging
 
 from t2t_torch.data.shards import Shards
@@ -212,10 +213,11 @@ def _encode(
     predictor: Predictor, texts: Sequence[str], source: Path, hparams: DecodeHParams
 ) -> list[list[int]]:
     """Returns the ids of a file's inputs.  Errors name the line of an input without ids."""
+    values = [predictor.value_of(text, source.parent) for text in texts]
     try:
-        return predictor.encode(texts, hparams)
+        return predictor.encode(values, hparams)
     except DataError:
-        for number, text in enumerate(texts, start=1):
+        for number, text in enumerate(values, start=1):
             try:
                 predictor.encode([text], hparams)
             except DataError as error:
@@ -297,7 +299,9 @@ def _data_texts(
     ):
         feature = next(iter(side.values()))
         if not isinstance(predictor, TreePredictor):
-            texts[kind] = [without_breaks(feature.decode(ids), hparams) for ids in rows]
+            values = [feature.decode(ids) for ids in rows]
+            lines = [v if isinstance(v, str) else feature.line(v) or str(v) for v in values]
+            texts[kind] = [without_breaks(line, hparams) for line in lines]
         else:
             texts[kind] = predictor.written(inputs, rows if kind == "targets" else None)
     return texts
@@ -324,14 +328,18 @@ def _rows_of_all(
     return rows
 
 
-def rows_of(shards: Shards, column: str, limit: int = -1) -> list[list[int]]:
-    """Returns the ids of a column's rows, limited to the first `limit` if it is not negative."""
-    rows: list[list[int]] = []
+def rows_of(shards: Shards, column: str, limit: int = -1) -> list[Any]:
+    """Returns the ids of a column's rows, limited to the first `limit` if it is not negative.
+
+    Samples of sounds are arrays.
+    """
+    rows: list[Any] = []
     for values, offsets in shards.column(column):
         for start, end in itertools.pairwise(offsets):
             if 0 <= limit <= len(rows):
                 return rows
-            rows.append(values[start:end].tolist())
+            row = values[start:end]
+            rows.append(row if row.dtype == np.int16 else row.tolist())
     return rows
 
 

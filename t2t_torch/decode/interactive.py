@@ -6,6 +6,7 @@ import abc
 import math
 import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from t2t_torch.decode.files import example_line, how_to_write, input_of, record_of
 from t2t_torch.decode.hparam import DecodeHParams
@@ -101,7 +102,8 @@ class TextPrompt(Prompt):
         return None
 
     def _answer(self, text: str) -> str:
-        prediction = self._predictor.predict([text], self._hparams)[0]
+        value = self._predictor.value_of(text, Path())
+        prediction = self._predictor.predict([value], self._hparams)[0]
         if self._shown == 1:
             return f"{prediction.text}\n"
         return "".join(

@@ -22,6 +22,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -179,11 +180,15 @@ def prediction_of(target: str, record: Sequence[Any]) -> Prediction:
 
 
 def digest(parts: Iterable[Any]) -> str:
-    """Returns a checksum of a sequence of JSON values."""
+    """Returns a checksum of a sequence of JSON values, in which arrays may stand."""
     total = hashlib.sha256()
     for part in parts:
-        total.update(json.dumps(part, sort_keys=True).encode() + b"\n")
+        total.update(json.dumps(part, sort_keys=True, default=_digest_of_array).encode() + b"\n")
     return _DIGEST + total.hexdigest()
+
+
+def _digest_of_array(array: npt.NDArray[Any]) -> str:
+    return hashlib.sha256(array.tobytes()).hexdigest()
 
 
 def digest_of_weights(model: nn.Module) -> str:

@@ -17,6 +17,7 @@ from t2t_torch.checkpoint.tensors import load_weights
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
+from t2t_torch.decode.speech_predictor import SpeechPredictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import (
@@ -93,7 +94,9 @@ def load(
     arguments = loaded.model.to(device), loaded.problem, loaded.features
     if all(feature.generates for feature in loaded.features.targets.values()):
         trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
-        return (TreePredictor if trees else Predictor)(*arguments, hparams, loaded.info)
+        sounds = any(feature.is_sound for feature in loaded.features.inputs.values())
+        kind = TreePredictor if trees else SpeechPredictor if sounds else Predictor
+        return kind(*arguments, hparams, loaded.info)
     return LabelPredictor(*arguments, loaded.info)
 
 

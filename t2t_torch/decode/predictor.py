@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from t2t_torch.decode.word_alignment import Aligner, pad_sequences, why_unaligne
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
-from t2t_torch.features import Feature, Features
+from t2t_torch.features import Feature, Features, InputSpec
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
@@ -106,8 +107,12 @@ class Predictor:
         self.before_step: Callable[[], None] = lambda: None
         self._compiled: CompiledModel | None = None  # created on first use
         self._target = _text_feature(problem, features.targets)
-        self._input = _text_feature(problem, features.inputs) if features.has_inputs else None
+        self._input = self._input_of(problem) if features.has_inputs else None
         self.check(self.hparams)
+
+    def _input_of(self, problem: Problem) -> Any:
+        """Returns the feature of the inputs."""
+        return _text_feature(problem, self.features.inputs)
 
     @property
     def vocab_size(self) -> int:
@@ -120,6 +125,11 @@ class Predictor:
         return next(
             iter(self.features.inputs if self.features.has_inputs else self.features.targets)
         )
+
+    @property
+    def spec(self) -> InputSpec:
+        """The specification of the input."""
+        return InputSpec(self.field, "text")
 
     @property
     def target(self) -> str:
@@ -204,7 +214,16 @@ class Predictor:
             ]
         return encoded
 
-    def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
+    def value_of(self, given: Any, folder: Path) -> Any:
+        """Returns the input that a line of a file stands for: by default itself.
+
+        Args:
+          given: the line, or the object of a line of JSON.
+          folder: folder of the file.
+        """
+        return given
+
+    def cut(self, ids: Any, hparams: DecodeHParams | None = None) -> Any:
         """Returns the ids of an input truncated to `max_input_size`, with the end symbol kept."""
         most = (hparams or self.hparams).max_input_size
         if most <= 0 or len(ids) <= most:
@@ -281,11 +300,11 @@ class Predictor:
     ) -> list[Prediction]:
         device = next(self.model.parameters()).device
         has_inputs = self.features.has_inputs
-        ids = pad_sequences(inputs).to(device)  # [B, S]
+        ids = self._padded(inputs).to(device)  # [B, S]
         if has_inputs and not ids.size(1):  # as an empty text beside others
             ids = torch.nn.functional.pad(ids, (0, 1), value=PAD)
         limits = torch.tensor(
-            [hparams.limit(len(row), has_inputs=has_inputs) for row in inputs], device=device
+            [hparams.limit(self._size(row), has_inputs=has_inputs) for row in inputs], device=device
         )
         prefix = pad_sequences(_prefixes(inputs)).to(device) if has_inputs else ids
         name = next(iter(self.features.inputs if has_inputs else self.features.targets))
@@ -313,6 +332,14 @@ class Predictor:
             )
         ]
         return predictions if hparams.num_beam_groups == 1 else list(map(_each_once, predictions))
+
+    def _padded(self, inputs: Sequence[Sequence[int]]) -> Tensor:
+        """Returns the batch of inputs, [B, S, ...]."""
+        return pad_sequences(inputs)
+
+    def _size(self, row: Sequence[int]) -> int:
+        """Returns the length of an input that limits that of its output."""
+        return len(row)
 
     def _draw_batch(
         self,

@@ -41,6 +41,7 @@ from t2t_torch.export.request import (
     write_task,
 )
 from t2t_torch.export.targets import (
+    CtcExportTarget,
     ExportTarget,
     LabelExportTarget,
     TextExportTarget,
@@ -346,6 +347,8 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
       HParamsError: `hparams` has options that a graph does not support.
     """
     check_exportable(loaded)
+    if not loaded.model.searches:
+        return CtcExportTarget(loaded, hparams)
     if any(feature.generates for feature in loaded.features.targets.values()):
         return TextExportTarget(loaded, hparams)
     hparams.check_read((), "a graph that gives labels or numbers searches for nothing and")
@@ -356,7 +359,8 @@ def check_exportable(loaded: Loaded) -> None:
     """Raises ExportError with the reason if a model cannot be exported."""
     targets = loaded.features.targets
     if any(feature.generates for feature in targets.values()):
-        check_writes(loaded)
+        if loaded.model.searches:
+            check_writes(loaded)
     else:
         unread = [name for name, feature in targets.items() if not is_exportable(feature)]
         if unread:

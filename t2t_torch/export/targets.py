@@ -17,6 +17,7 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
+from t2t_torch.decode.speech_predictor import SpeechPredictor
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import ContextWindows, add_answers, windows_of
@@ -279,6 +280,70 @@ class LabelExportTarget(ExportTarget):
     def metrics(self, data_dir: Path, predictions: Mapping[int, Any]) -> dict[str, float]:
         """See `ExportTarget.metrics`."""
         return metrics_of(self.predictor, data_dir, list(predictions), list(predictions.values()))
+
+
+# Export of models of speech with CTC, with greedy decoding in the graph.
+
+
+class CtcExportTarget(LabelExportTarget):
+    """Export target for models with an output for each frame of a sound.
+
+    The graph writes the likeliest path of each sound, and its log-probability as the score.
+
+    Args:
+      loaded: the model; it is converted to float32.
+      hparams: decoding options; a graph reads none.
+
+    Raises:
+      ExportError: a field is not supported in a graph, or a graph cannot write the target text.
+      HParamsError: `hparams` has options that a graph does not support.
+    """
+
+    def __init__(self, loaded: Loaded, hparams: DecodeHParams) -> None:
+        hparams.check_read(("beam_size",), "a graph of CTC, which is greedy,")
+        super().__init__(loaded)
+        (self._target,) = loaded.features.targets
+        written: Any = loaded.features.targets[self._target]
+        check_decodable(self._target, written.encoder)
+        self._writes = written
+        greedy = hparams.replace(beam_size=1)
+        arguments = self.predictor.model, loaded.problem, loaded.features, greedy, loaded.info
+        self._texts = SpeechPredictor(*arguments)
+
+    def graph(self, network: onnx.ModelProto) -> Graph:
+        """See `ExportTarget.graph`."""
+        graph = Graph(self.predictor.problem.full_name)
+        outputs = graph.inline(network, self._encode(graph, None))
+        ids = graph.add("Unsqueeze", outputs[f"{self._target}.numbers"], [1])
+        scores = graph.add("Unsqueeze", outputs[f"{self._target}.scores"], [1])
+        texts = decoded_hypotheses(graph, self._writes.encoder, ids)
+        axes: list[int | str | None] = ["batch", 1]
+        graph.output(self._target, texts, "string", axes)
+        graph.output(f"{self._target}_scores", scores, "float32", axes)
+        graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
+        return graph
+
+    def signature_parts(self) -> dict[str, Any]:
+        """See `ExportTarget.signature_parts`."""
+        return {
+            "fields": signature_fields(self.predictor),
+            "targets": (OutputSpec(self._target, "text", size=1),),
+            "search": {"beam_size": 1},
+        }
+
+    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+        """See `ExportTarget.verify`."""
+        return verify_texts(self._texts, artifact, rows)
+
+    def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
+        """See `ExportTarget.metrics`: the share of right words and characters."""
+        features = self.predictor.features
+        shards = Shards.open(data_dir, self.predictor.problem.dataset_name, Split.EVAL)
+        right = stored(shards, features.columns[self._target], list(predictions))
+        outputs = [prediction.text for prediction in predictions.values()]
+        references = [self._writes.decode(ids) for ids in right]
+        scores = score(outputs, references, scores_of(features))
+        return {f"1 - {name}": 1.0 - one.value for name, one in scores.items()}
 
 
 # Export of models that generate texts, with their search in the graph.

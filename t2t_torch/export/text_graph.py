@@ -421,6 +421,29 @@ class InputGraph:
         values = self.graph.input(field, dtype, [BATCH, *shape])
         return values if self._windows is None else self._windows.of_each(values)
 
+    def frames(self, name: str, size: int, padding: int) -> str:
+        """Returns samples as whole frames.  [B, samples] int16 -> [B, frames, size] int16.
+
+        Args:
+          name: the feature.
+          size: samples of a frame.
+          padding: what fills the last frame.
+        """
+        graph = self.graph
+        field = self._selected[name].source or name
+        samples = graph.input(field, "int16", [BATCH, f"{field}.samples"])
+        width = graph.add("Shape", samples, start=1, end=2)
+        frames = graph.add("Div", graph.add("Add", width, [size - 1]), [size])
+        missing = graph.add("Sub", graph.add("Mul", frames, [size]), width)
+        pads = graph.add("Concat", [0, 0, 0], missing, axis=0)
+        samples = graph.add("Cast", samples, to=TensorProto.INT32)  # Pad takes no int16
+        samples = graph.add("Pad", samples, pads, graph.constant(padding, "int32"))
+        samples = graph.add("Reshape", samples, [0, -1, size])
+        limit = self._limits.get(name)
+        if limit is not None:
+            samples = first(graph, samples, graph.constant([limit]))
+        return graph.add("Cast", samples, to=TensorProto.INT16)
+
     def field(self, name: str) -> FieldText:
         """Returns the texts of a feature's field."""
         field = self._selected[name].source or name

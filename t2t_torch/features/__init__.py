@@ -1,5 +1,6 @@
 """Features: the types of values that an example consists of."""
 
+from t2t_torch.features.audio import Audio, AugmentationSeed, Transcript
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
 from t2t_torch.features.image import Image, PixelSequence
 from t2t_torch.features.label import (
@@ -29,6 +30,8 @@ __all__ = [
     "IGNORED",
     "NO_SPAN",
     "UNKNOWN",
+    "Audio",
+    "AugmentationSeed",
     "Choice",
     "ClassLabel",
     "Feature",
@@ -48,6 +51,7 @@ __all__ = [
     "Span",
     "Tags",
     "Text",
+    "Transcript",
     "TreeFeature",
     "Turns",
     "WordCharacters",

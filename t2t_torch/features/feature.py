@@ -38,12 +38,14 @@ InputKind: TypeAlias = Literal[
     "word_numbers",
     "gazetteer",
     "image",
+    "audio",
     "tensor",
     "value",
 ]
 """The form of an input in JSON: a text; words, as a list or separated by spaces; a label for each
 word, likewise; a list of numbers; a list of numbers for each word; for each word a mapping of
-labels to weights; an image as nested lists; an array of a trial; any other JSON value."""
+labels to weights; an image as nested lists; a sound as a wav file in base64, or a list of samples;
+an array of a trial; any other JSON value."""
 
 OutputKind: TypeAlias = Literal[
     "class",
@@ -74,8 +76,9 @@ class InputSpec:
       dtype: element type of the graph's input: "string" [batch]; "float32" [batch, size] for
         numbers; for numbers of words "float32" [batch, words, size]; for a gazetteer "string"
         [batch, words, entries], with the weights in a second input, `<name>_weights`, float64; for
-        an image "uint8" [batch, height, width, channels]; for a tensor its own.
-      size: number of numbers; 0 for strings.
+        an image "uint8" [batch, height, width, channels]; for a sound "int16" [batch, samples],
+        -32768 after the end; for a tensor its own.
+      size: number of numbers; the sampling rate of a sound; 0 for strings.
       of: for values with an entry for each word, the field of the words.
       longest: number of words or tokens at which the input is truncated, or, if `tagged`, above
         which it is an error; 0: no limit.
@@ -144,6 +147,7 @@ class Feature(ABC):
       classifies: True if each item is exactly one of `labels`.
       is_multilabel: True if each of `labels` is predicted as present or absent.
       is_image: True if `decode` returns an image, [height, width, channels] of bytes.
+      is_sound: True if it is a waveform.
       starts_words: True if it holds the position of each word's first id.
       selects_words: True if a value is a part of the text `refers_to`, which users give unsplit.
       is_listed_by_word: True if reports print its entries below the words of `aligned_to`.
@@ -156,6 +160,7 @@ class Feature(ABC):
     classifies: ClassVar[bool] = False
     is_multilabel: ClassVar[bool] = False
     is_image: ClassVar[bool] = False
+    is_sound: ClassVar[bool] = False
     selects_words: ClassVar[bool] = False
     starts_words: ClassVar[bool] = False
     is_listed_by_word: ClassVar[bool] = False
@@ -429,6 +434,15 @@ class Feature(ABC):
           limit: number of printed characters; a longer text may be truncated.
         """
         return self.describe_value(self.decode(row[name]))
+
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
+        """Returns a picture of stored numbers for reports; None if there is none.
+
+        Returns:
+          [height, width, channels] bytes.
+        """
+        pixels: npt.NDArray[np.uint8] | None = self.decode(stored) if self.is_image else None
+        return pixels
 
     def describe_value(self, value: Any) -> str:
         """Returns a value as one line of a report."""

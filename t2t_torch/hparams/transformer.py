@@ -334,6 +334,121 @@ def transformer_dates() -> TransformerHParams:
 
 
 @register_hparams
+def transformer_librispeech_v1() -> TransformerHParams:
+    """Speech: five and three layers of 256.
+
+    tensor2tensor's lengths are frames times 80 mel filters; here they are frames, of 10 ms.
+    """
+    return transformer_base().replace(
+        num_heads=4,
+        filter_size=1024,
+        hidden_size=256,
+        num_encoder_layers=5,
+        num_decoder_layers=3,
+        learning_rate=0.15,
+        batch_size=75_000,
+        max_length=1650,
+        max_input_seq_length=1650,
+        max_target_seq_length=350,
+    )
+
+
+@register_hparams
+def transformer_librispeech_v2() -> TransformerHParams:
+    """Speech: six and four layers of 384, in batches of 16 sounds.
+
+    Feed-forward networks see one position; those of tensor2tensor are convolutions over nine.
+    """
+    return transformer_base().replace(
+        max_length=15_500,
+        max_input_seq_length=1550,
+        max_target_seq_length=350,
+        use_fixed_batch_size=True,
+        batch_size=16,
+        num_decoder_layers=4,
+        num_encoder_layers=6,
+        hidden_size=384,
+        learning_rate=0.15,
+        filter_size=1536,
+        num_heads=2,
+        layer_prepostprocess_dropout=0.2,
+        relu_dropout=0.2,
+    )
+
+
+@register_hparams
+def transformer_librispeech() -> TransformerHParams:
+    """The latest version of `transformer_librispeech_v2`."""
+    return transformer_librispeech_v2()
+
+
+@register_hparams
+def transformer_librispeech_tpu_v1() -> TransformerHParams:
+    """`transformer_librispeech_v1` with Adafactor, in batches of 16 sounds."""
+    return _of_tpu(transformer_librispeech_v1())
+
+
+@register_hparams
+def transformer_librispeech_tpu_v2() -> TransformerHParams:
+    """`transformer_librispeech_v2` with Adafactor."""
+    return _of_tpu(transformer_librispeech_v2())
+
+
+@register_hparams
+def transformer_librispeech_tpu() -> TransformerHParams:
+    """The latest version of `transformer_librispeech_tpu_v2`."""
+    return transformer_librispeech_tpu_v2()
+
+
+def _of_tpu(hparams: TransformerHParams) -> TransformerHParams:
+    """tensor2tensor's `update_hparams_for_tpu`, with the lengths of speech."""
+    return hparams.replace(
+        optimizer="adafactor",
+        learning_rate_schedule="rsqrt_decay",
+        learning_rate_warmup_steps=10_000,
+        use_fixed_batch_size=True,
+        batch_size=16,
+        max_length=1650,
+        max_input_seq_length=1650,
+        max_target_seq_length=350,
+    )
+
+
+@register_hparams
+def transformer_common_voice() -> TransformerHParams:
+    """`transformer_librispeech`."""
+    return transformer_librispeech()
+
+
+@register_hparams
+def transformer_common_voice_tpu() -> TransformerHParams:
+    """`transformer_librispeech_tpu` in batches of 8 sounds."""
+    return transformer_librispeech_tpu().replace(batch_size=8)
+
+
+@register_hparams
+def transformer_speech_tiny() -> TransformerHParams:
+    """Speech: two layers of 128, for an hour of speech on a CPU."""
+    return transformer_tiny().replace(
+        batch_size=8000,
+        max_length=2000,
+        min_length_bucket=100,
+        audio_num_mel_bins=40,
+        audio_num_filters=32,
+        num_zeropad_frames=0,
+        audio_time_masks=2,
+        audio_time_mask_frames=20,
+        audio_frequency_masks=2,
+        audio_frequency_mask_bins=6,
+        learning_rate_schedule="constant*linear_warmup*single_cycle_cos_decay",
+        learning_rate_constant=0.002,
+        learning_rate_warmup_steps=200,
+        optimizer_adam_beta2=0.98,
+        clip_grad_norm=1.0,
+    )
+
+
+@register_hparams
 def transformer_relative() -> TransformerHParams:
     """Base model with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
     return _relative(transformer_base())

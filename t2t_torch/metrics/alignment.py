@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from t2t_torch.features import Tags, Text
+from t2t_torch.features import Feature, Tags, Text
 from t2t_torch.metrics.metric import Metric, counted, is_error, is_of, quotient
 from t2t_torch.registry import register_metric
 
@@ -76,21 +78,42 @@ def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Ten
 
 @register_metric("word_error_rate")
 class WordErrorRate(Metric):
-    """Word error rate, teacher forced; words are separated by spaces."""
+    """Word error rate; words are separated by spaces.  Teacher forced, except for CTC."""
 
     of = (Text,)
     lower_is_better = True
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns the edits and the reference words.  [B, T, V], [B, T]."""
-        likeliest = logits.argmax(-1).where(counted(self.feature, targets), self.feature.padding)
-        read = self.feature.decode
-        sides = [[_words(read(ids)) for ids in rows.tolist()] for rows in (likeliest, targets)]
+        sides = [list(map(_words, texts)) for texts in _texts(self.feature, logits, targets)]
         return torch.tensor(word_errors(*sides), dtype=torch.float64)
 
     def result(self, sums: Tensor) -> float:
         """Returns the rate; above 1 if there are more edits than words, 0 without words."""
         return quotient(sums)
+
+
+@register_metric("character_error_rate")
+class CharacterErrorRate(WordErrorRate):
+    """Character error rate; spaces at the ends do not count.  Teacher forced, except for CTC."""
+
+    def update(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Returns the edits and the reference characters.  [B, T, V], [B, T]."""
+        sides = [list(map(_characters, texts)) for texts in _texts(self.feature, logits, targets)]
+        return torch.tensor(word_errors(*sides), dtype=torch.float64)
+
+
+def _texts(feature: Feature, logits: Tensor, targets: Tensor) -> tuple[list[Any], list[Any]]:
+    """Returns the likeliest and the correct texts; see `CtcModality.readable`."""
+    likeliest = logits.argmax(-1)
+    if likeliest.size(1) == targets.size(1):  # teacher forced
+        likeliest = likeliest.where(counted(feature, targets), feature.padding)
+    sides = ([feature.decode(ids) for ids in rows.tolist()] for rows in (likeliest, targets))
+    return next(sides), next(sides)
+
+
+def _characters(text: str | list[str]) -> list[str]:
+    return list((text if isinstance(text, str) else " ".join(text)).strip())
 
 
 def _words(text: str | list[str]) -> list[str]:

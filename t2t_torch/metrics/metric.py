@@ -34,7 +34,7 @@ WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
 """Default targets of a function metric; `is_of` sets others."""
 
 
-DECODE_ERRORS = ("ter", "word_error_rate", "malformed_trees")
+DECODE_ERRORS = ("ter", "word_error_rate", "character_error_rate", "malformed_trees")
 """Scores of decodes, `metrics/text_scores.py`, for which lower is better."""
 
 Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]

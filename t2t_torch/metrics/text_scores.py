@@ -295,6 +295,16 @@ def _word_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) 
     return Score(rate, "WER|case:mixed|tok:spaces", f"WER = {rate:.4f} ({errors:,} of {words:,})")
 
 
+def _character_error_rate(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
+    from t2t_torch.metrics.alignment import word_errors
+
+    sides = [[list(line.strip()) for line in side] for side in (outputs, references)]
+    errors, characters = word_errors(*sides)
+    rate = errors / max(characters, 1)
+    line = f"CER = {rate:.4f} ({errors:,} of {characters:,})"
+    return Score(rate, "CER|case:mixed|tok:characters", line)
+
+
 def _rouge_n(order: int) -> Callable[[Sequence[str], Sequence[str], str], Score]:
     def counted(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
         total = 0.0
@@ -344,6 +354,7 @@ SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
     "rouge_2": _rouge_n(2),
     "rouge_l": _rouge_l,
     "word_error_rate": _word_error_rate,
+    "character_error_rate": _character_error_rate,
     "exact_match": _exact_match,
     "squad_exact_match": _squad_exact_match,
     "squad_f1": _squad_f1,

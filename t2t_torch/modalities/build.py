@@ -10,7 +10,7 @@ from torch import nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import HParams
-from t2t_torch.modalities import image, label, tags, words
+from t2t_torch.modalities import image, label, speech, tags, words
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel, own_width
 from t2t_torch.modality import modality_of
@@ -18,7 +18,7 @@ from t2t_torch.objectives import TargetObjective, objective_of
 
 __all__ = ["build_modalities", "objectives"]
 
-MODALITIES = (image, label, tags, words)
+MODALITIES = (image, label, speech, tags, words)
 """What is imported so that its modalities are known."""
 
 

@@ -85,7 +85,7 @@ class TagsModality(TargetModality):
         found = super().mean(logits)
         return found.masked_fill(~_is_there(logits[0])[..., None], NEVER)
 
-    def readable(self, logits: Tensor) -> Tensor:
+    def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns logits in which the tag of `predict` has the maximum."""
         if self.rules is None:
             return logits
@@ -198,7 +198,7 @@ class CrfTagsModality(TagsModality):
                 scores.copy_(torch.stack([m.crf.get_parameter(name) for m in members]).mean(0))
         return made
 
-    def readable(self, logits: Tensor) -> Tensor:
+    def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns log-probabilities of the tags of each word, for metrics."""
         there, chain = _is_there(logits), self._chain()
         marginals = crf.log_marginals(logits, there, chain)

@@ -73,14 +73,16 @@ def _filled_up(feature: Feature, rows: _Numbers, count: int) -> _Numbers:
 
 
 def padded(feature: Feature, rows: Ragged, width: int = 0) -> _Numbers:
-    """Returns a feature's rows as [B, ...]; integers become int64.
+    """Returns a feature's rows as [B, ...]; integers become int64, except for 16-bit samples.
 
     Args:
       feature: whose rows they are.
       rows: flat numbers.
       width: positions of a sequence; 0 for those of the longest row, at least 1.
     """
-    values = rows.values.astype(np.int64) if rows.values.dtype.kind == "i" else rows.values
+    values = rows.values
+    if values.dtype.kind == "i" and values.dtype != np.int16:
+        values = values.astype(np.int64)
     if not feature.is_sequence:
         return values.reshape(-1, *feature.shape)
     lengths = feature.lengths(rows.lengths)

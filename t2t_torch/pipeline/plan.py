@@ -662,6 +662,7 @@ class Batching:
       longest_row: positions of the longest row of the training split, which limits evaluation if
         nothing else does; 0: unknown.
       preprocess: the problem's `preprocessing`, called for each example that is read.
+      most_growth: the problem's, of `preprocess`.
     """
 
     hparams: DataHParams
@@ -671,6 +672,7 @@ class Batching:
     split_length: int = 0
     longest_row: int = 0
     preprocess: Callable[..., Mapping[str, Any]] | None = None
+    most_growth: float = 1.0
 
     @classmethod
     def of(cls, problem: Problem, hparams: DataHParams, *, longest_row: int = 0) -> Batching:
@@ -688,6 +690,7 @@ class Batching:
             split_length=problem.split_length(hparams),
             longest_row=longest_row,
             preprocess=problem.preprocessing(hparams),
+            most_growth=problem.most_growth,
         )
 
     @property

@@ -492,5 +492,5 @@ def _preprocessing(
         return Preprocessing(batching.preprocess, features.all, Split.EVAL, _EVAL_SEED, bound)
     # Packed rows cannot grow: bins are filled by stored lengths.
     packed = batching.hparams.pack_dataset
-    most = 0 if packed else batching.training.max_length
+    most = 0 if packed else math.ceil(batching.training.max_length * batching.most_growth)
     return Preprocessing(batching.preprocess, features.all, Split.TRAIN, seed, most)

@@ -288,7 +288,8 @@ def _picture(sample: SampleRow, name: str) -> str:
     file = base64.b64encode(png(pixels)).decode()
     what = ", ".join(f"{one.name} {one.text}" for one in sample.values if one.name != name)
     alternative = escaped(f"{name} of {sample.split}, row {sample.row}: {what}")
-    return f'<img class="picture" src="data:image/png;base64,{file}" alt="{alternative}">'
+    kind = "picture wide" if pixels.shape[1] > 2 * pixels.shape[0] else "picture"
+    return f'<img class="{kind}" src="data:image/png;base64,{file}" alt="{alternative}">'
 
 
 def _words(aligned: AlignedWords) -> str:

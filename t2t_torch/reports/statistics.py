@@ -127,6 +127,7 @@ def sample_row(
 ) -> SampleRow:
     """Reads a row."""
     stored = {name: columns[name].row(row) for name in features.all}
+    pictures = {name: feature.picture(stored[name]) for name, feature in features.all.items()}
     return SampleRow(
         split=split,
         row=row,
@@ -134,17 +135,13 @@ def sample_row(
             Value(
                 name,
                 text_of(name, features, stored),
-                () if one.is_image else tuple(stored[name][:MAX_IDS].tolist()),
+                () if pictures[name] is not None else tuple(stored[name][:MAX_IDS].tolist()),
                 len(stored[name]),
             )
             for name, one in features.all.items()
         ),
         aligned=_aligned(features, stored),
-        pictures={
-            name: picture
-            for name, feature in features.all.items()
-            if (picture := feature.picture(stored[name])) is not None
-        },
+        pictures={name: one for name, one in pictures.items() if one is not None},
     )
 
 

@@ -96,6 +96,7 @@ dd { margin: 0 0 .5rem; min-width: 0; overflow-wrap: anywhere; }
   image-rendering: pixelated; width: 7rem; height: auto; border: 1px solid var(--line);
   border-radius: .3rem; display: block; margin-bottom: .5rem;
 }
+.picture.wide { width: 100%; height: 6rem; }
 @media (min-width: 72rem) {
   main { display: flow-root; padding-left: 15rem; }
   nav { position: sticky; top: 1rem; float: left; width: 14rem; margin: 0 1rem 0 -15rem; }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.features.audio import NO_SAMPLE, Audio
 from t2t_torch.features.feature import ranked
 from t2t_torch.features.image import pixels_of
 from t2t_torch.features.real import numbers_of
@@ -31,6 +32,7 @@ WEIGHTS = "_weights"
 
 _OF_WORDS = ("labels", "word_numbers", "gazetteer")  # kinds with one entry per word
 _PIXELS = 64  # pixels of a picture that count as one word
+_SAMPLES = 640  # samples of a sound that count as one word
 _ENTRIES = 8  # entries per word (maximum of the input) that count as another word
 _MOST_ENTRIES = 250_000  # per input, after padding every word to the maximum
 _LETTERS = 5  # characters of a text that count as one word, for batch sizes
@@ -153,6 +155,8 @@ class Feeds:
             values = [row.values[field.name] for row in rows]
             if field.kind == "gazetteer":
                 arrays |= _entries(field.name, values)
+            elif field.kind == "audio":
+                arrays[field.name] = pad_samples(values)
             elif field.kind == "word_numbers":
                 arrays[field.name] = _filled(values, (field.size,))
             else:
@@ -162,6 +166,14 @@ class Feeds:
                 given = words_given_name(field.name)
                 arrays[given] = np.array([row.values[given] for row in rows])
         return arrays
+
+
+def pad_samples(rows: Sequence[npt.NDArray[np.int16]]) -> npt.NDArray[np.int16]:
+    """Returns waveforms of different lengths, `NO_SAMPLE` after the end.  [B, samples] int16."""
+    array = np.full((len(rows), max(map(len, rows))), NO_SAMPLE, np.int16)
+    for number, row in enumerate(rows):
+        array[number, : len(row)] = row
+    return array
 
 
 def _filled(rows: Sequence[Sequence[Any]], shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -227,6 +239,9 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
                 "that the model does not know."
             )
         return entries, len(entries)
+    if field.kind == "audio":
+        samples = Audio(field.size).samples_of(value)
+        return samples, len(samples) // _SAMPLES + 1
     if field.kind == "image":
         pixels = pixels_of(value, field.shape)
         return pixels, pixels.shape[0] * pixels.shape[1] // _PIXELS + 1

@@ -82,9 +82,9 @@ class _TextRunModel(_RunModel):
         if isinstance(predictor, TreePredictor):
             fields = [InputSpec(field, "words") for field in predictor.fields]
         else:
-            fields = [InputSpec(predictor.field, "text")]
+            fields = [predictor.spec]
         super().__init__(name, predictor, fields)
-        self._of_mappings = isinstance(predictor, TreePredictor)
+        self._of_mappings = isinstance(predictor, TreePredictor) or fields[0].kind == "audio"
         self.why_no_attention = predictor.why_unaligned
         self._aligner = None if self.why_no_attention else predictor.aligner()
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.features.audio import FRAMES_PER_SECOND
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
@@ -213,6 +214,7 @@ def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str
 # Limits of requests.
 
 
+_MOST_SECONDS = 60  # of a sound that is a list of samples
 _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
 
 
@@ -249,9 +251,10 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
       HTTPError: an input is too large.
     """
     most = sum(_most_elements(field, limits.characters) for field in model.fields)
+    sounds = {field.name: field.size for field in model.fields if field.kind == "audio"}
     extents = []
     for number, sample in enumerate(samples):
-        extent = extent_of(sample, most)
+        extent = extent_of(sample, most) if not sounds else _extent_of_sounds(sample, sounds, most)
         if extent is None:
             raise HTTPError(
                 TOO_LARGE,
@@ -261,6 +264,28 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
         _check_length(number, sum(map(len, extent.texts)), limits)
         extents.append(extent)
     return extents
+
+
+def _extent_of_sounds(sample: Sample, sounds: Mapping[str, int], most: float) -> Extent | None:
+    """Returns the size of an input with sounds in base64, whose length is limited by the body's.
+
+    Args:
+      sample: input by field.
+      sounds: sampling rates by field.
+      most: see `extent_of`.
+    """
+    texts = {name: value for name, value in sample.items() if name not in sounds}
+    content = {name: sample[name] for name in sounds if name in sample}
+    lists = {name: value for name, value in content.items() if not isinstance(value, str)}
+    extent = extent_of({**texts, **lists}, most)
+    if extent is None:
+        return None
+    frames = [
+        len(value) * 3 // 8 * FRAMES_PER_SECOND // sounds[name]  # samples of 16 bits
+        for name, value in content.items()
+        if isinstance(value, str)
+    ]
+    return extent._replace(tokens=max([extent.tokens, *frames]))
 
 
 def _check_length(number: int, length: int, limits: ServerLimits) -> None:
@@ -278,6 +303,8 @@ def _most_elements(field: InputSpec, characters: int) -> int:
     A word has at least one character, so the limit of characters limits the words; pictures and
     numbers per word have a known size.
     """
+    if field.kind == "audio":
+        return _MOST_SECONDS * field.size
     if field.kind == "image":
         return _EACH * (math.prod(field.shape) + characters)
     return _EACH * characters + field.size * (characters if field.kind == "word_numbers" else 1)

@@ -23,6 +23,10 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "attention_variables_3d": (False,),
     "area_key_mode": ("none",),
     "area_value_mode": ("none",),
+    "audio_frame_step": (10.0,),
+    "audio_keep_example_waveforms": (False, True),
+    "audio_preproc_in_bottom": (False,),
+    "audio_sample_rate": (16000,),
     "bottom": ({},),
     "causal_decoder_self_attention": (True,),
     "factored_logits": (False,),
@@ -60,7 +64,9 @@ _SUBLAYERS = {
     "encdec_attention": "memory_attention",
     "ffn": "feed_forward",
 }
+_CONVOLUTIONS = {"conv2d": "first", "conv2d_1": "second", "conv2d_2": "last"}
 _NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
+_SPEECH = "modalities.inputs.bottom.convolutions"
 _LINEARS = {"conv1": "inner", "conv2": "outer"}
 # (our matrix, index of the part in it) by sublayer and tensor2tensor's name.
 _PROJECTIONS = {
@@ -107,6 +113,7 @@ def convert_hparams(
     kind = registry.model(model).HParams
     known = {k: v for k, v in values.items() if k in kind.model_fields or k not in settings}
     known |= {k: v for k, v in values.items() if k in expected}
+    known = _in_frames(known)
     hparams = checked_hparams(model, known, expected)
     if not variables:
         return hparams
@@ -131,6 +138,19 @@ def _with_experts(values: Mapping[str, Any]) -> dict[str, Any]:
     if found.get("ffn_layer") == "local_moe":
         found["moe_loss_coef"] = _LOCAL_MOE_LOSS
     return found
+
+
+def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns hyperparameters of speech whose lengths are frames of sounds.
+
+    tensor2tensor's `max_length` is frames times mel filters.  Its speech problems count examples by
+    `batch_size`, ours count frames.
+    """
+    bins = values.get("audio_num_mel_bins")
+    if not bins:
+        return values
+    bins = max(bins, 80)  # the number of its sets
+    return {**values, "use_fixed_batch_size": True, "max_length": values["max_length"] // bins}
 
 
 def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
@@ -166,6 +186,10 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
     top = r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)$"
     if match := re.search(top, name):
         return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
+    if match := re.search(r"speech_recognition_modality/(conv2d(?:_\d)?)/kernel$", name):
+        return (f"{_SPEECH}.{_CONVOLUTIONS[match[1]]}.weight",), 0
+    if match := re.search(r"speech_recognition_modality/layer_norm(?:_(\d))?/(\w+)$", name):
+        return (f"{_SPEECH}.norms.{match[1] or 0}.{_NORMS[match[2]]}",), 0
     if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
         return (f"{match[1]}_output.norm.{_NORMS[match[2]]}",), 0
     match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
@@ -202,6 +226,8 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
 
 def _as_ours(name: str, value: Array) -> Array:
     """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
+    if value.ndim == 4:  # a convolution [time, frequency, in, out]
+        return np.ascontiguousarray(value.transpose(3, 2, 0, 1), dtype=np.float32)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     is_kernel |= "noisy_top_k_gating" in name

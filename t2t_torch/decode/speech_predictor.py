@@ -1,0 +1,121 @@
+"""Transcription of speech with a trained model: by its decoder, or by CTC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from t2t_torch.data.shards import Ragged
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.policies import policy_of
+from t2t_torch.decode.predictor import Predictor
+from t2t_torch.errors import DecodeError
+from t2t_torch.features import Audio, InputSpec
+from t2t_torch.layers.ctc import BLANK, Prefix, collapsed, prefix_beam_search
+from t2t_torch.pipeline.collate import padded
+from t2t_torch.problem import Problem
+from t2t_torch.runtime.prediction import Prediction
+
+_FRAMES_PER_ID = 4  # fewest frames of 10 ms of an id
+
+
+class SpeechPredictor(Predictor):
+    """Transcribes sounds: paths, the contents of wav files, or samples; see `Audio.encode`.
+
+    With CTC, `beam_size=1` is greedy: the likeliest path, with its log-probability.  A wider beam
+    sums the paths of a text; `alpha` and the length penalty rank texts of different lengths.
+    """
+
+    def _input_of(self, problem: Problem) -> Audio:
+        sounds = list(self.features.inputs.values())
+        if len(sounds) != 1 or not sounds[0].is_sound:
+            kinds = ", ".join(type(kind).__name__ for kind in sounds)
+            raise DecodeError(
+                f"problem {problem.full_name!r} has the inputs {kinds}: expected one Audio. Call "
+                "the model itself (Predictor.model) for its logits."
+            )
+        return sounds[0]
+
+    @property
+    def spec(self) -> InputSpec:
+        """The specification of the input."""
+        feature: Any = self._input
+        spec: InputSpec = feature.input_spec(self.field, self.features)
+        return spec
+
+    @property
+    def why_unaligned(self) -> str:
+        """Sounds have no words to align with."""
+        return "it reads sounds, which have no words"
+
+    def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[Any]:
+        """Returns the frames of sounds, [frames, samples] int16 each.
+
+        Raises:
+          DataError: a sound cannot be read, or has another sampling rate.
+        """
+        feature: Any = self._input
+        values = [one[self.field] if isinstance(one, Mapping) else one for one in texts]
+        return [self.cut(feature.encode(one), hparams) for one in values]
+
+    def value_of(self, given: Any, folder: Path) -> Any:
+        """Returns the path of a sound file, absolute or relative to the folder of the list."""
+        if isinstance(given, Mapping):
+            return {**given, self.field: folder / given[self.field]}
+        return folder / given
+
+    def cut(self, ids: Any, hparams: DecodeHParams | None = None) -> Any:
+        """Returns the frames of a sound, the first `max_input_size` if that is set."""
+        feature: Any = self._input
+        frames = np.asarray(ids).reshape(-1, feature.samples_per_frame)
+        most = (hparams or self.hparams).max_input_size
+        return frames[:most] if most > 0 else frames
+
+    def _padded(self, inputs: Sequence[Any]) -> Tensor:
+        feature: Any = self._input
+        rows = [np.asarray(row, np.int16).reshape(-1) for row in inputs]
+        return torch.from_numpy(padded(feature, Ragged.from_lists(rows, np.int16)))
+
+    def _size(self, row: Sequence[int]) -> int:
+        return len(row) // _FRAMES_PER_ID
+
+    @torch.no_grad()
+    def _predict_batch(
+        self, inputs: list[Sequence[int]], hparams: DecodeHParams
+    ) -> list[Prediction]:
+        if self.model.searches:
+            return super()._predict_batch(inputs, hparams)
+        device = next(self.model.parameters()).device
+        with self.autocast(hparams, device):
+            logits = self.model.logits({self.field: self._padded(inputs).to(device)})
+        log_probs = logits[self.target].float().log_softmax(-1).cpu()
+        if hparams.beam_size == 1:
+            best, frames = log_probs.max(-1)
+            rows = collapsed(frames)
+            scores = best.sum(-1).tolist()
+            found = [
+                [Prefix(tuple(i for i in row if i != BLANK), score, score)]
+                for row, score in zip(rows.tolist(), scores, strict=True)
+            ]
+        else:
+            policy = policy_of(hparams, go_on=False)
+            found = [
+                prefix_beam_search(
+                    row.numpy(),
+                    hparams.beam_size,
+                    lambda length: float(policy.penalty(torch.tensor(float(length)))),
+                )
+                for row in log_probs
+            ]
+        count = hparams.beam_size if hparams.return_beams else 1
+        return [
+            self._prediction(
+                [list(one.ids) for one in best[:count]], [p.score for p in best[:count]]
+            )
+            for best in found
+        ]

@@ -1,0 +1,421 @@
+"""Features of speech: waveforms, transcripts, and the seed of an example's augmentation."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+import math
+import reprlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from t2t_torch.errors import DataError, install_extra
+from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.text import Text
+
+if TYPE_CHECKING:
+    from t2t_torch.export.text_graph import InputGraph
+
+Samples = npt.NDArray[np.int16]
+
+LOUDEST = 32767
+"""The sample of an amplitude of 1, as in tensor2tensor's AudioEncoder."""
+
+NO_SAMPLE = -32768
+"""Padding of waveforms; no sample has this value."""
+
+FRAMES_PER_SECOND = 100
+
+# Sound files.
+
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # formats of wav files
+
+
+def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
+    """Returns the samples of a sound file, -1 to 1, [n, channels], and its sampling rate.
+
+    Wav files need no library; flac, mp3 and ogg files are read by soundfile.
+
+    Args:
+      source: path or content of the file.
+
+    Raises:
+      DataError: the file is missing, damaged, or of an unknown format.
+    """
+    name = "the sound" if isinstance(source, bytes) else f"'{source}'"
+    try:
+        content = source if isinstance(source, bytes) else source.read_bytes()
+    except OSError as error:
+        raise DataError(f"{name} cannot be read: {error.strerror}.") from None
+    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
+        return _read_wav(content, name)
+    try:
+        import soundfile
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{name} is no wav file. Other formats need soundfile:  {install_extra('speech')}"
+        ) from None
+    try:
+        samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
+    except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
+        raise DataError(
+            f"{name} is no sound file that can be read ({error}); expected wav, flac, mp3 or ogg."
+        ) from None
+    return samples, int(rate)
+
+
+def _read_wav(content: bytes, name: str) -> tuple[npt.NDArray[np.float64], int]:
+    """Returns the samples and the rate of a wav file; see `read_audio`."""
+    chunks: dict[bytes, bytes] = {}
+    place = 12
+    while place + 8 <= len(content) and b"data" not in chunks:
+        size = int.from_bytes(content[place + 4 : place + 8], "little")
+        chunks[content[place : place + 4]] = content[place + 8 : place + 8 + size]
+        place += 8 + size + size % 2
+    header, data = chunks.get(b"fmt ", b""), chunks.get(b"data")
+    if len(header) < 16 or data is None:
+        raise DataError(f"{name} is a damaged wav file: it has no format or no samples.")
+    kind, channels, rate, _, _, bits = np.frombuffer(
+        header[:16], np.dtype("<u2,<u2,<u4,<u4,<u2,<u2")
+    )[0].item()
+    if kind == _EXTENSIBLE and len(header) >= 26:
+        kind = int.from_bytes(header[24:26], "little")
+    supported = (kind == _PCM and bits in (8, 16, 24, 32)) or (kind == _FLOAT and bits in (32, 64))
+    if not supported or not 1 <= channels <= 64 or not rate:
+        raise DataError(
+            f"{name} is a wav file of format {kind} with {bits} bits and {channels} channels; "
+            "expected PCM of 8, 16, 24 or 32 bits, or floats."
+        )
+    width = bits // 8
+    whole = len(data) // (width * channels) * width * channels
+    if kind == _FLOAT:
+        samples = np.frombuffer(data[:whole], f"<f{width}").astype(np.float64)
+    elif bits == 24:
+        parts = np.frombuffer(data[:whole], np.uint8).reshape(-1, 3).astype(np.int32)
+        samples = ((parts[:, 0] << 8 | parts[:, 1] << 16 | parts[:, 2] << 24) >> 8) / (2.0**23 - 1)
+    elif bits == 8:
+        samples = (np.frombuffer(data[:whole], np.uint8).astype(np.float64) - 128.0) / 127.0
+    else:
+        samples = np.frombuffer(data[:whole], f"<i{width}") / (2.0 ** (bits - 1) - 1)
+    return samples.reshape(-1, channels), rate
+
+
+def wav_of(samples: Samples, sample_rate: int) -> bytes:
+    """Returns a wav file of 16-bit samples, mono."""
+    data = samples.astype("<i2").tobytes()
+    numbers = (16, _PCM, 1, sample_rate, 2 * sample_rate, 2, 16)
+    header = b"".join(
+        number.to_bytes(size, "little")
+        for number, size in zip(numbers, (4, 2, 2, 4, 4, 2, 2), strict=True)
+    )
+    sizes = [(len(data) + more).to_bytes(4, "little") for more in (36, 0)]
+    return b"RIFF" + sizes[0] + b"WAVEfmt " + header + b"data" + sizes[1] + data
+
+
+_ZEROS = 16  # zero crossings of the resampling filter on each side
+
+
+def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float64]:
+    """Returns a waveform at another sampling rate, by band-limited interpolation.
+
+    Smith and Gossett 1984, with a Hann window over 16 zero crossings on each side.
+
+    Args:
+      samples: [n].
+      rate: sampling rate of `samples`.
+      to: sampling rate of the result.
+    """
+    if rate == to:
+        return samples.astype(np.float64)
+    shared = math.gcd(rate, to)
+    step, phases = rate // shared, to // shared  # output i is at i * step / phases
+    cutoff = min(1.0, to / rate)
+    half = math.ceil(_ZEROS / cutoff)
+    count = -(-len(samples) * phases // step)
+    padded = np.pad(samples.astype(np.float64), (half, half + 1))
+    taps = np.arange(-half + 1, half + 1)
+    result = np.empty(count)
+    for phase in range(min(phases, count)):
+        places = np.arange(phase, count, phases) * step
+        first = places // phases  # sample before the output
+        distance = taps - (phase * step % phases) / phases
+        window = np.where(np.abs(distance) < half, 0.5 + 0.5 * np.cos(np.pi * distance / half), 0)
+        weights = cutoff * np.sinc(cutoff * distance) * window
+        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half)
+        result[phase::phases] = windows[first + 1] @ weights
+    return result
+
+
+def int16_of(samples: npt.NDArray[Any]) -> Samples:
+    """Returns amplitudes from -1 to 1 as 16-bit samples; louder ones are clipped."""
+    whole: Samples = np.rint(samples * LOUDEST).clip(-LOUDEST, LOUDEST).astype(np.int16)
+    return whole
+
+
+# Mel scale.
+
+
+def mel_matrix(
+    bins: int, spectrogram_bins: int, sample_rate: int, lowest: float, highest: float
+) -> npt.NDArray[np.float64]:
+    """Returns the weights of triangular filters, evenly spaced on the mel scale.
+
+    HTK's scale, 1127 ln(1 + f / 700); triangles are linear in mel, without the constant bin, as in
+    tf.signal.linear_to_mel_weight_matrix.
+
+    Args:
+      bins: number of filters.
+      spectrogram_bins: bins of the spectrogram, from 0 to half of the sampling rate.
+      sample_rate: in Hz.
+      lowest: lower end of the first filter, in Hz.
+      highest: upper end of the last filter, in Hz.
+
+    Returns:
+      [spectrogram_bins, bins].
+    """
+    edges = np.linspace(_mel(lowest), _mel(highest), bins + 2)
+    places = _mel(np.linspace(0.0, sample_rate / 2, spectrogram_bins)[1:, None])
+    rising = (places - edges[:-2]) / (edges[1:-1] - edges[:-2])
+    falling = (edges[2:] - places) / (edges[2:] - edges[1:-1])
+    return np.pad(np.maximum(0.0, np.minimum(rising, falling)), ((1, 0), (0, 0)))
+
+
+def _mel(hertz: Any) -> Any:
+    return 1127.0 * np.log1p(np.asarray(hertz) / 700.0)
+
+
+def spectrogram(samples: Samples, sample_rate: int, bins: int = 40) -> npt.NDArray[np.uint8]:
+    """Returns a picture of a waveform: logarithms of mel energies, [bins, frames], low ones last.
+
+    Args:
+      samples: [n].
+      sample_rate: in Hz.
+      bins: number of mel filters.
+    """
+    hop = sample_rate // FRAMES_PER_SECOND
+    length = 5 * hop // 2
+    count = max(1, -(-len(samples) // hop))
+    padded = np.pad(samples / LOUDEST, (0, count * hop + length - len(samples)))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, length)[: count * hop : hop]
+    size = 1 << (length - 1).bit_length()
+    magnitudes = np.abs(np.fft.rfft(frames * np.hanning(length), size))
+    mel = magnitudes @ mel_matrix(bins, size // 2 + 1, sample_rate, 20.0, sample_rate / 2)
+    levels = np.log(np.maximum(mel, 1e-3)).T[::-1]
+    scaled = (levels - levels.min()) / max(float(np.ptp(levels)), 1e-9)
+    picture: npt.NDArray[np.uint8] = (255.0 * scaled).astype(np.uint8)
+    return picture
+
+
+# Features.
+
+
+@dataclass(frozen=True)
+class Audio(Feature):
+    """A mono waveform of 16-bit samples; `[B, frames, samples per frame]` int16 in a batch.
+
+    A position is a frame of 10 ms.  The samples after the end are `NO_SAMPLE`.
+
+    Attributes:
+      sample_rate: sampling rate in Hz.
+      resample: True to convert files of other sampling rates, and to average channels; False to
+        refuse them.
+    """
+
+    is_discrete: ClassVar[bool] = False
+    is_sound: ClassVar[bool] = True
+
+    sample_rate: int = 16000
+    resample: bool = False
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of 16-bit integers."""
+        return "list<int16>"
+
+    @property
+    def samples_per_frame(self) -> int:
+        """Number of samples of 10 ms."""
+        return self.sample_rate // FRAMES_PER_SECOND
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """Frames, samples."""
+        return (None, self.samples_per_frame)
+
+    @property
+    def padding(self) -> int:
+        """`NO_SAMPLE`."""
+        return NO_SAMPLE
+
+    def encode(self, value: Any) -> Any:
+        """Returns the samples of whole frames, `NO_SAMPLE` after the end.
+
+        Args:
+          value: path of a sound file (`pathlib.Path`), its content (bytes, or as a base64 text),
+            or samples as a list or an array: integers of 16 bits, or floats from -1 to 1.
+
+        Raises:
+          DataError: there is no such sound, or it has another sampling rate or several channels.
+        """
+        return self.framed(self.samples_of(value))
+
+    def samples_of(self, value: Any) -> Samples:
+        """Returns the samples of a value, [n]; see `encode`."""
+        if isinstance(value, str):
+            value = _content_of(value)
+        if isinstance(value, Path | bytes):
+            samples = int16_of(self._converted(value))
+        else:
+            samples = _samples_of_list(value)
+        if len(samples) < 2:
+            raise DataError("a sound without samples; at least two are needed.")
+        return samples
+
+    def _converted(self, source: Path | bytes) -> npt.NDArray[np.float64]:
+        """Returns the waveform of a file at the sampling rate of the feature, mono."""
+        samples, rate = read_audio(source)
+        channels = samples.shape[1]
+        if not self.resample and (rate != self.sample_rate or channels != 1):
+            name = "the sound" if isinstance(source, bytes) else f"'{source}'"
+            of = "1 channel" if channels == 1 else f"{channels} channels"
+            raise DataError(
+                f"{name} has {rate} Hz and {of}; expected {self.sample_rate} Hz and 1 channel. "
+                f"Convert it:  sox IN.wav -r {self.sample_rate} -c 1 OUT.wav  or let the problem "
+                "do it (resample=True)."
+            )
+        if not np.isfinite(samples).all():
+            raise DataError("a sound with samples that are not finite.")
+        mono = samples.mean(1) if len(samples) else samples[:, 0]
+        return resample(mono, rate, self.sample_rate)
+
+    def framed(self, samples: npt.NDArray[Any]) -> Samples:
+        """Returns samples [n] as whole frames, `NO_SAMPLE` after the end.  [frames * samples]."""
+        frames = -(-len(samples) // self.samples_per_frame)
+        whole: Samples = np.full(frames * self.samples_per_frame, NO_SAMPLE, np.int16)
+        whole[: len(samples)] = samples
+        return whole
+
+    def decode(self, ids: Iterable[int]) -> Samples:
+        """Returns the samples, [n] int16."""
+        samples: Samples = np.asarray(ids if isinstance(ids, np.ndarray) else list(ids), np.int16)
+        own: Samples = samples[samples != NO_SAMPLE]
+        return own
+
+    def restore(self, name: str, features: Features, row: Row) -> str:
+        """Returns a wav file as a base64 text."""
+        content = wav_of(self.decode(row[name].reshape(-1)), self.sample_rate)
+        return base64.b64encode(content).decode("ascii")
+
+    def unusual_values(self) -> dict[str, Any]:
+        """Returns short, silent and loud sounds."""
+        return {
+            "a very short sound": [0.5, -0.5],
+            "silence": [0.0] * (self.samples_per_frame + 1),
+            "a loud sound": [1.0, -1.0] * self.samples_per_frame,
+        }
+
+    def encode_graph(self, name: str, inputs: InputGraph) -> str:
+        """Returns the frames of the samples.  [B, frames, samples] int16."""
+        frames: str = inputs.frames(name, self.samples_per_frame, NO_SAMPLE)
+        return frames
+
+    def input_spec(self, name: str, features: Features) -> InputSpec:
+        """Returns the sampling rate, as `size`."""
+        return InputSpec(name, "audio", "int16", size=self.sample_rate, shape=(-1,))
+
+    def example(self, *, as_list: bool) -> Any:
+        """Returns the beginning of a wav file in base64."""
+        return "UklGR..."
+
+    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
+        """Returns the duration; reports show a spectrogram."""
+        return self.describe_value(self.decode(row[name].reshape(-1)))
+
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+        """Returns a spectrogram."""
+        return spectrogram(self.decode(stored), self.sample_rate)[..., None]
+
+    def line(self, value: Any) -> str:
+        """Returns the duration."""
+        return self.describe_value(value)
+
+    def describe_value(self, value: Any) -> str:
+        """Returns the duration."""
+        return f"sound of {len(value) / self.sample_rate:.2f} s"
+
+
+def _content_of(text: str) -> bytes:
+    """Returns the bytes of a sound file from base64, with or without `data:audio/...;base64,`."""
+    try:
+        return base64.b64decode(text.rpartition(",")[2].encode("ascii"), validate=True)
+    except (binascii.Error, ValueError):
+        raise DataError(
+            f"{reprlib.repr(text)} is no sound: expected the content of a wav file in base64, or "
+            "samples. In Python a file is given as pathlib.Path(...)."
+        ) from None
+
+
+def _samples_of_list(value: Any) -> Samples:
+    """Returns samples from a list or an array of 16-bit integers, or of floats from -1 to 1."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.zeros((0, 0))
+    if array.ndim == 1 and array.dtype.kind == "f" and np.isfinite(array).all():
+        return int16_of(array)
+    if array.ndim == 1 and array.dtype.kind in "iu":
+        if array.size and (array.min() < NO_SAMPLE or array.max() > LOUDEST):
+            raise DataError("a sound with integers that are no 16-bit samples.")
+        return array.clip(-LOUDEST, LOUDEST).astype(np.int16)
+    raise DataError(
+        f"{reprlib.repr(value)} is no sound: expected a list of samples, integers of 16 bits or "
+        "floats from -1 to 1."
+    )
+
+
+@dataclass(frozen=True)
+class Transcript(Text):
+    """The text that is spoken in an `Audio`."""
+
+    @property
+    def text_scores(self) -> tuple[str, ...]:
+        """Word and character error rates."""
+        return "word_error_rate", "character_error_rate"
+
+
+@dataclass(frozen=True)
+class AugmentationSeed(Feature):
+    """Seed of the masks that a model draws for an example in training; `[B]` int64 in a batch.
+
+    It is stored as 0, no augmentation; `preprocess_example` draws it for each epoch.
+
+    Attributes:
+      of: name of the input.
+    """
+
+    of: str = "inputs"
+
+    @property
+    def arrow_type(self) -> str:
+        """A list of one 64-bit integer."""
+        return "list<int64>"
+
+    @property
+    def shape(self) -> tuple[int | None, ...]:
+        """A single number."""
+        return ()
+
+    def encode(self, value: Any) -> Sequence[int]:
+        """Returns the seed."""
+        return [int(value)]
+
+    def decode(self, ids: Iterable[int]) -> int:
+        """Returns the seed."""
+        return next(int(i) for i in ids)

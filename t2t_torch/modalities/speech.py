@@ -1,0 +1,145 @@
+"""Modality of sounds: a log-mel spectrogram, shortened by strided convolutions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from t2t_torch.errors import HParamsError
+from t2t_torch.features import Audio
+from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
+from t2t_torch.hparam import HParams
+from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
+from t2t_torch.modality import Modality
+
+_NORM_EPSILON = 1e-6
+_PADDED = 8  # frames before the convolutions, so that short sounds have an output
+
+
+class ShorteningConvolutions(nn.Module):
+    """Two strided convolutions and one over all frequencies, each with layer norm and ReLU.
+
+    tensor2tensor's `speech_recognition_bottom`.  An output is of 40 ms and sees 150 ms.
+
+    Args:
+      bins: number of mel filters.
+      channels: channels of the spectrogram.
+      filters: filters of the first two convolutions.
+      hidden_size: H.
+    """
+
+    def __init__(self, bins: int, channels: int, filters: int, hidden_size: int) -> None:
+        super().__init__()
+        heights = ((bins - 3) // 2 + 1 - 3) // 2 + 1
+        self.first = nn.Conv2d(channels, filters, 3, 2, bias=False)
+        self.second = nn.Conv2d(filters, filters, 3, 2, bias=False)
+        self.last = nn.Conv2d(filters, hidden_size, (3, heights), bias=False)
+        self.norms = nn.ModuleList(
+            nn.LayerNorm(width, eps=_NORM_EPSILON) for width in (filters, filters, hidden_size)
+        )
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the outputs, 0 at padding.
+
+        Args:
+          x: spectrograms, [B, F, bins, channels], 0 at padding.
+          lengths: valid frames, [B].
+
+        Returns:
+          [B, S, H], where S = `shortened(F)`.
+        """
+        x = F.pad(x, (0, 0, 0, 0, 0, _PADDED)).permute(0, 3, 1, 2)  # [B, C, F, bins], channels last
+        x = self._norm(0, self.first(x))
+        x = self._norm(1, self.second(x))
+        mask = mask_of(shortened(lengths), x.size(2))
+        x = F.pad(x * mask[:, None, :, None], (0, 0, 0, 2))
+        return self._norm(2, self.last(x)).squeeze(3).transpose(1, 2) * mask[..., None]
+
+    def _norm(self, number: int, x: Tensor) -> Tensor:
+        """Returns normalized channels after ReLU.  [B, C, F, bins]."""
+        return self.norms[number](x.permute(0, 2, 3, 1)).relu().permute(0, 3, 1, 2)
+
+
+def shortened(lengths: Any) -> Any:
+    """Returns the number of outputs of the convolutions for numbers of frames."""
+    return ((lengths + _PADDED - 3) // 2 + 1 - 3) // 2 + 1
+
+
+def mask_of(lengths: Tensor, count: int) -> Tensor:
+    """Returns the mask of the first positions of each row.  [B] -> [B, count] bool."""
+    return torch.arange(count, device=lengths.device) < lengths[:, None]
+
+
+class SpeechBottom(nn.Module):
+    """Embeds waveforms: log-mel, normalization by utterance, SpecAugment, convolutions.
+
+    Args:
+      feature: sampling rate.
+      hparams: audio_*, num_zeropad_frames, hidden_size.
+    """
+
+    def __init__(self, feature: Audio, hparams: HParams) -> None:
+        super().__init__()
+        self.zeros = hparams.num_zeropad_frames
+        self.log_mel = LogMel(hparams, feature.sample_rate)
+        self.augment: SpecAugment | None = None
+        if hparams.audio_time_masks or hparams.audio_frequency_masks:
+            self.augment = SpecAugment(hparams)
+        self.convolutions = ShorteningConvolutions(
+            hparams.audio_num_mel_bins,
+            self.log_mel.channels,
+            hparams.audio_num_filters,
+            hparams.hidden_size,
+        )
+
+    def forward(self, waveforms: Tensor, seeds: Tensor | None = None) -> Tensor:
+        """Returns the outputs of `ShorteningConvolutions`.
+
+        Args:
+          waveforms: [B, frames, samples] int16.
+          seeds: seeds of SpecAugment, [B]; None: no augmentation.
+        """
+        with torch.no_grad(), torch.autocast(waveforms.device.type, enabled=False):
+            x, lengths = self.log_mel(waveforms.float() / LOUDEST, waveforms != NO_SAMPLE)
+            x = normalized(x, lengths)
+            if self.training and self.augment is not None and seeds is not None:
+                x = self.augment(x, lengths, seeds)
+        x = F.pad(x, (0, 0, 0, 0, 0, self.zeros))
+        embedded: Tensor = self.convolutions(x, lengths + self.zeros)
+        return embedded
+
+
+class SpeechModality(Modality):
+    """Modality of sounds: [B, frames, samples] int16 -> [B, S, H].  Inputs only.
+
+    Args:
+      bottom: embedding of waveforms.
+    """
+
+    serves = Audio
+    bottom: SpeechBottom
+
+    def __init__(self, bottom: SpeechBottom) -> None:
+        super().__init__()
+        self.bottom = bottom
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Creates the modality of an input."""
+        if is_target:
+            raise HParamsError("an Audio can be an input, but no target.")
+        return cls(SpeechBottom(feature, hparams))
+
+    def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
+        """Returns the embedding of a sound, augmented in training by its seed.  [B, S, H]."""
+        embedded: Tensor = self.bottom(batch[name], batch.get(f"{name}_seed"))
+        return embedded
+
+    def mask(self, values: Tensor) -> Tensor:
+        """Returns True at the outputs of a sound's own frames.  -> [B, S] bool."""
+        bottom = self.bottom
+        lengths = bottom.log_mel.lengths(values != NO_SAMPLE) + bottom.zeros
+        return mask_of(shortened(lengths), shortened(values.size(1) + bottom.zeros))

@@ -1,0 +1,161 @@
+"""Sounds: files, samples, resampling, and bad input of each kind."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from t2t_torch.errors import DataError
+from t2t_torch.features.audio import (
+    LOUDEST,
+    NO_SAMPLE,
+    Audio,
+    int16_of,
+    mel_matrix,
+    read_audio,
+    resample,
+    spectrogram,
+    wav_of,
+)
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "speech"
+TONE = np.sin(np.arange(1600) * 0.2) * 0.5
+
+
+def wav(kind: int, bits: int, data: bytes, channels: int = 1, rate: int = 16000) -> bytes:
+    width = bits // 8 * channels
+    numbers = ((kind, 2), (channels, 2), (rate, 4), (rate * width, 4), (width, 2), (bits, 2))
+    header = b"".join(number.to_bytes(size, "little") for number, size in numbers)
+    head = b"WAVEfmt " + (16).to_bytes(4, "little") + header
+    return b"RIFF" + bytes(4) + head + b"data" + len(data).to_bytes(4, "little") + data
+
+
+@pytest.mark.parametrize(
+    ("kind", "bits", "data"),
+    [
+        (1, 8, (TONE * 127 + 128).round().astype(np.uint8).tobytes()),
+        (1, 16, (TONE * 32767).round().astype("<i2").tobytes()),
+        (
+            1,
+            24,
+            (TONE * (2**23 - 1))
+            .round()
+            .astype("<i4")
+            .reshape(-1, 1)
+            .view(np.uint8)[:, :3]
+            .tobytes(),
+        ),
+        (1, 32, (TONE * (2**31 - 1)).round().astype("<i4").tobytes()),
+        (3, 32, TONE.astype("<f4").tobytes()),
+        (3, 64, TONE.astype("<f8").tobytes()),
+    ],
+)
+def test_every_kind_of_wav_is_read_without_a_library(kind: int, bits: int, data: bytes) -> None:
+    samples, rate = read_audio(wav(kind, bits, data))
+    assert rate == 16000
+    np.testing.assert_allclose(samples[:, 0], TONE, atol=0.005 if bits == 8 else 2e-5)
+
+
+def test_samples_are_scaled_as_by_tensor2tensor() -> None:
+    with np.load(GOLDEN / "audio.npz") as golden:
+        expected = golden["audio_encoder/int16"]
+    samples, _ = read_audio(GOLDEN / "clip_int16.wav")
+    np.testing.assert_allclose(samples[:, 0], expected, rtol=1e-6)
+    stored = Audio().decode(Audio().encode(GOLDEN / "clip_int16.wav"))
+    np.testing.assert_allclose(stored / LOUDEST, expected, rtol=1e-6)
+
+
+def test_other_formats_are_read_by_soundfile(tmp_path: Path) -> None:
+    soundfile = pytest.importorskip("soundfile")
+    for suffix in ("flac", "ogg"):
+        soundfile.write(tmp_path / f"a.{suffix}", TONE, 16000)
+        stored = Audio().decode(Audio().encode(tmp_path / f"a.{suffix}"))
+        assert abs(stored / LOUDEST - TONE)[:1500].max() < (1e-4 if suffix == "flac" else 0.1)
+
+
+def test_values_of_every_form_are_stored_alike() -> None:
+    feature, samples = Audio(), int16_of(TONE)
+    content = wav_of(samples, 16000)
+    text = base64.b64encode(content).decode()
+    forms: list[Any] = [samples, samples.tolist(), samples / LOUDEST, content, text]
+    forms += [f"data:audio/wav;base64,{text}", (samples / LOUDEST).tolist()]
+    for form in forms:
+        np.testing.assert_array_equal(feature.decode(feature.encode(form)), samples)
+
+
+def test_the_last_frame_is_filled_up() -> None:
+    stored = Audio().encode([1] * 161)
+    assert stored.shape == (320,)
+    assert (stored[161:] == NO_SAMPLE).all()
+    assert Audio().decode(Audio().encode([-32768, -1])).tolist() == [-32767, -1]
+
+
+def test_a_restored_value_encodes_to_the_stored_numbers() -> None:
+    stored = Audio().encode(int16_of(TONE))
+    from t2t_torch.features import Features
+
+    again = Audio().restore("inputs", Features({}, {}), {"inputs": stored})
+    np.testing.assert_array_equal(Audio().encode(again), stored)
+
+
+@pytest.mark.parametrize(("rate", "to"), [(10, 9), (44100, 16000), (16000, 22050), (9, 10)])
+def test_resampling_keeps_a_tone(rate: int, to: int) -> None:
+    result = resample(np.sin(np.arange(8000) * 0.3), rate, to)
+    expected = np.sin(np.arange(len(result)) * 0.3 * rate / to)
+    assert len(result) == -(-8000 * to // rate)
+    np.testing.assert_allclose(result[60:-60], expected[60:-60], atol=2e-3)
+
+
+def test_resampling_removes_what_the_lower_rate_cannot_hold() -> None:
+    high = np.sin(np.arange(8000) * 2.8)  # 7.1 kHz of 16
+    assert abs(resample(high, 16000, 8000)[50:-50]).max() < 0.01
+
+
+def test_other_rates_and_channels_are_refused_or_converted(tmp_path: Path) -> None:
+    stereo = np.stack([TONE, -TONE / 2], 1)
+    content = wav(1, 16, (stereo * 32767).astype("<i2").tobytes(), channels=2, rate=8000)
+    with pytest.raises(DataError, match=r"8000 Hz and 2 channels; expected 16000 Hz and 1 .*sox"):
+        Audio().encode(content)
+    assert len(Audio(resample=True).samples_of(content)) == 3200
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Path("missing.wav"), "No such file"),
+        (b"RIFF0000WAVE", "damaged wav"),
+        (wav(1, 12, b"00"), "12 bits"),
+        (wav(1, 16, b""), "without samples"),
+        (b"nothing", "no sound file that can be read"),
+        ("/etc/passwd", "no sound"),
+        ("", "no sound"),
+        ([], "no sound|without samples"),
+        ([0.5], "without samples"),
+        ([1, 70000], "no 16-bit samples"),
+        ([0.1, float("nan")], "no sound"),
+        ([[1, 2], [3, 4]], "no sound"),
+        ({"a": 1}, "no sound"),
+        (None, "no sound"),
+        (wav(3, 32, np.array([np.inf, 1], "<f4").tobytes()), "not finite"),
+    ],
+)
+def test_what_is_no_sound_is_refused(value: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        Audio().encode(value)
+
+
+def test_the_mel_matrix_is_that_of_tensorflow() -> None:
+    with np.load(GOLDEN / "audio.npz") as golden:
+        expected = golden["mel_matrix/80_257_16000_20_8000"]
+    np.testing.assert_allclose(mel_matrix(80, 257, 16000, 20.0, 8000.0), expected, atol=2e-5)
+
+
+def test_a_picture_has_a_tone_in_one_row() -> None:
+    picture = spectrogram(int16_of(np.sin(np.arange(16000) * 2 * np.pi / 16)), 16000)
+    assert picture.shape == (40, 100)
+    assert picture[:, 50].argmax() == picture[:, 10].argmax()
+    assert (spectrogram(np.zeros(3, np.int16), 16000) == 0).all()
