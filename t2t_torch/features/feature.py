@@ -334,8 +334,12 @@ class Feature(ABC):
             "text in problems of questions about one (SpanQAProblem) can be exported."
         )
 
-    def picture(self, numbers: Any) -> npt.NDArray[np.uint8] | None:
-        """Returns the image that reports show for stored numbers; None if it is none."""
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
+        """Returns the picture that reports show for stored numbers; None if there is none.
+
+        Returns:
+          [height, width, channels] bytes.
+        """
         return None
 
     def restore(self, name: str, features: Features, row: Row) -> Any:
@@ -434,15 +438,6 @@ class Feature(ABC):
           limit: number of printed characters; a longer text may be truncated.
         """
         return self.describe_value(self.decode(row[name]))
-
-    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
-        """Returns a picture of stored numbers for reports; None if there is none.
-
-        Returns:
-          [height, width, channels] bytes.
-        """
-        pixels: npt.NDArray[np.uint8] | None = self.decode(stored) if self.is_image else None
-        return pixels
 
     def describe_value(self, value: Any) -> str:
         """Returns a value as one line of a report."""

@@ -86,9 +86,9 @@ class Image(Feature):
             return self.fitted(self.opened(pixels))
         return pixels.reshape(self.height, self.width, self.channels)
 
-    def picture(self, numbers: Iterable[int]) -> npt.NDArray[np.uint8]:
+    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Returns the image, [height, width, channels]."""
-        return self.decode(numbers)
+        return self.decode(stored)
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
