@@ -56,22 +56,6 @@ def only_image(model: str, features: Features) -> Image:
     return image
 
 
-class Pixels(nn.Module):
-    """Scaled pixels of a picture, without weights.
-
-    Args:
-      kind: value of `image_standardization`.
-    """
-
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """[B, height, width, channels] bytes or floats -> the same shape, floats."""
-        return standardize(pixels, self.kind)
-
-
 def pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
     """Pads a picture with zeros as TensorFlow's "SAME": more at the end if the sum is odd.
 

@@ -11,7 +11,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Image, PixelSequence
 from t2t_torch.hparam import HParams
 from t2t_torch.image_hparam import ImageHParams
-from t2t_torch.layers.image import Pixels, standardize
+from t2t_torch.layers.image import standardize
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality
 from t2t_torch.modality import Modality
 from t2t_torch.text.encoder import NUM_RESERVED
@@ -93,6 +93,22 @@ class ImageModality(Modality):
         """Returns True for each patch.  -> [B, P] bool."""
         patches = getattr(self.bottom, "num_patches", 1)
         return torch.ones(values.size(0), patches, dtype=torch.bool, device=values.device)
+
+
+class Pixels(nn.Module):
+    """Scaled pixels of a picture, without weights.
+
+    Args:
+      kind: value of `image_standardization`.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """[B, height, width, channels] bytes or floats -> the same shape, floats."""
+        return standardize(pixels, self.kind)
 
 
 class PixelModality(ImageModality):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -200,7 +201,8 @@ class Imagetransformer(T2TModel):
         first = next(iter(batch.values()))
         like = next(self.parameters()).new_zeros(len(first), 1, self.hparams.hidden_size)
         given = self._given(self.bottom(inputs), like)
-        caches = [layer.attention.cache(len(first)) for layer in self.decoder]  # type: ignore[union-attr, operator]
+        layers: list[Any] = list(self.decoder)
+        caches = [layer.attention.cache(len(first)) for layer in layers]
         return ImageState(caches, given + like)
 
     def step(self, ids: Tensor, state: ImageState) -> tuple[Tensor, ImageState]:
@@ -228,7 +230,8 @@ class Imagetransformer(T2TModel):
 
     def _allowed(self, places: Tensor) -> Tensor:
         """Returns which ids are possible at places of a picture.  [T] -> [T, V] bool."""
-        ids = torch.arange(self.modality("targets").top.weight.size(0), device=places.device)  # type: ignore[union-attr, operator]
+        (image,) = self.features.targets.values()
+        ids = torch.arange(image.vocab_size, device=places.device)
         is_end = (places >= self.size)[:, None]
         return torch.where(is_end, ids == EOS, ids >= NUM_RESERVED)
 

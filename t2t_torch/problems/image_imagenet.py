@@ -19,8 +19,11 @@ from t2t_torch.registry import register_problem
 _FOLDERS = {Split.TRAIN: "train", Split.EVAL: "val"}
 
 
-class ImagenetProblem(Image2ClassProblem):
-    """Classifies photographs; files are stored as they are and decoded when they are read.
+@register_problem("image_imagenet224")
+class ImageImagenet224(Image2ClassProblem):
+    """Classifies photographs of 224 x 224 pixels.
+
+    Files are stored as they are and decoded when they are read.
 
     The raw files are folders by class in `--tmp_dir`, `imagenet/train/n01440764/*.JPEG` and
     `imagenet/val/n01440764/*.JPEG`: the archives of the training set unpacked, and the validation
@@ -33,6 +36,8 @@ class ImagenetProblem(Image2ClassProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 1024, Split.EVAL: 10}
+    height = 224
+    width = 224
     channels = 3
     encoded = True
     augmentation = ("resized_crop", "flip")
@@ -63,16 +68,8 @@ class ImagenetProblem(Image2ClassProblem):
             yield {"inputs": record.values["image"], "targets": record.values["label"]}
 
 
-@register_problem("image_imagenet224")
-class ImageImagenet224(ImagenetProblem):
-    """Classifies photographs of 224 x 224 pixels."""
-
-    height = 224
-    width = 224
-
-
 @register_problem("image_imagenet256")
-class ImageImagenet256(ImagenetProblem):
+class ImageImagenet256(ImageImagenet224):
     """Classifies photographs of 256 x 256 pixels."""
 
     height = 256
@@ -80,7 +77,7 @@ class ImageImagenet256(ImagenetProblem):
 
 
 @register_problem("image_imagenet64")
-class ImageImagenet64(ImagenetProblem):
+class ImageImagenet64(ImageImagenet224):
     """Classifies photographs of 64 x 64 pixels."""
 
     height = 64
@@ -89,7 +86,7 @@ class ImageImagenet64(ImagenetProblem):
 
 
 @register_problem("image_imagenet32")
-class ImageImagenet32(ImagenetProblem):
+class ImageImagenet32(ImageImagenet224):
     """Classifies photographs of 32 x 32 pixels."""
 
     height = 32

@@ -32,7 +32,7 @@ def test_a_convolution_of_one_pixel_skips_pixels_as_a_stride_does() -> None:
     x = torch.randn(2, 4, 7, 6)
     expected = torch.nn.functional.conv2d(x, layer.weight, stride=2)
     torch.testing.assert_close(layer(x), expected)
-    layer(x.contiguous(memory_format=torch.channels_last)).sum().backward()  # type: ignore[no-untyped-call]
+    torch.autograd.backward(layer(x.contiguous(memory_format=torch.channels_last)).sum())
 
 
 def test_options_of_shake_shake_hold_the_contract() -> None:
