@@ -297,6 +297,10 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
 """Components that are hyperparameters here."""
 
 
+OPTIONS = frozenset("problem".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(path: Path) -> bool:
     """Returns True if a file is a configuration of PyText."""
     if path.suffix != ".json" or not path.is_file():

@@ -38,6 +38,12 @@ _OF_RUN = frozenset(
 _LEGACY = "Set the registered name of the model with --model, one of "
 
 
+OPTIONS = frozenset(
+    "checkpoint data_dir decode_hparams hparams hparams_set labels model problem".split()
+)
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
     """Returns True if a folder has TensorFlow checkpoints and tensor2tensor's flags or hparams."""
     named = any((source / name).exists() for name in ("flags_t2t.txt", "flags.txt"))

@@ -45,9 +45,7 @@ WRITING = """
     attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq
     lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
     lstm_seq2seq_bidirectional_encoder rnng transformer transformer_lm transformer_memory
-    transformer_moe
-    transformer_scorer
-    universal_transformer
+    transformer_moe transformer_scorer universal_transformer
 """.split()
 """Models that write one token after another: no pass through their network is an answer."""
 
