@@ -237,8 +237,8 @@ class GatedCell(BasicCell):
         self.from_first = hparams.recurrence_type == "skip"
         self.reads = hparams.gates_inputs
         self.bias = hparams.transform_bias_init
-        self.transform = Gate(hparams)
-        self.carry = None if hparams.couple_carry_transform_gates else Gate(hparams)
+        self.transform = SigmoidGate(hparams)
+        self.carry = None if hparams.couple_carry_transform_gates else SigmoidGate(hparams)
 
     def initialize_biases(self) -> None:
         """Sets the biases of the gates."""
@@ -258,7 +258,7 @@ class GatedCell(BasicCell):
         return (first if self.from_first else state) * kept + found * share, memory
 
 
-class Gate(nn.Module):
+class SigmoidGate(nn.Module):
     """Sigmoid of a linear map of several normalized inputs.
 
     Args:
