@@ -93,11 +93,11 @@ class MultiProblemHParams(Params):
         "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1.",
     )
 
-    multiproblem_mixing_schedule: Literal["", "constant", "exponential", "pretrain"] = hp(
-        "",
-        "Mixing of the first problem with the others, after tensor2tensor.  constant: in fixed "
-        "proportions; exponential: the others grow exponentially; pretrain: first the first one "
-        "alone, then the others alone.  Empty: by mixing_schedule.",
+    multiproblem_mixing_schedule: Literal["constant", "exponential", "pretrain"] = hp(
+        "constant",
+        "Mixing of the first problem with the others.  constant: in fixed proportions; "
+        "exponential: the others grow exponentially; pretrain: first the first one alone, then "
+        "the others alone.  Read if it or one of the three below is not at its default.",
     )
     multiproblem_schedule_threshold: float = hp(
         0.5,
@@ -107,6 +107,13 @@ class MultiProblemHParams(Params):
     )
     multiproblem_schedule_max_examples: float = hp(
         1e7, "Steps of an exponential schedule, or on the first problem alone.", low=1
+    )
+    multiproblem_label_weight: float = hp(
+        0.5,
+        "Loss task_cross_entropy: weight of what follows a task's id; the text before it has the "
+        "rest.",
+        low=0,
+        high=1,
     )
     multiproblem_per_task_threshold: str = hp(
         "",
@@ -632,7 +639,7 @@ class HParams(
         layer_prepostprocess_dropout_broadcast_dims max_area_height max_area_width
         max_relative_position memory_height mlperf_mode moe_hidden_sizes moe_k moe_loss_coef
         moe_num_experts moe_overhead_eval moe_overhead_train multiproblem_fixed_train_length
-        multiproblem_label_weight multiproblem_max_input_length multiproblem_max_target_length
+        multiproblem_max_input_length multiproblem_max_target_length
         multiproblem_reweight_label_loss multiproblem_target_eval_only multiproblem_vocab_size name
         nbr_decoder_problems no_data_parallelism norm_type num_area_layers num_sampled_classes
         overload_eval_metric_name parameter_attention_key_channels

@@ -464,8 +464,10 @@ def problem(name: str) -> Problem:
     `<mixture>__<problem>` is a task of a `TaskMixtureProblem`.
     """
     whole, mark, part = name.partition("__")
-    if mark and hasattr(mixture := problem(whole), "component"):
-        return cast("Problem", mixture.component(part))
+    if mark and whole in list_names("problem"):
+        mixture: Any = problem(whole)
+        if hasattr(mixture, "component"):
+            return cast("Problem", mixture.component(part))
     spec = parse_problem_name(name)
     made = _find("problem", spec.base_name)(reverse=spec.was_reversed, copy=spec.was_copy)
     return cast("Problem", made)

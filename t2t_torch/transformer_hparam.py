@@ -54,5 +54,28 @@ class TransformerLayerHParams(HParams):
         low=0,
     )
     qk_norm: bool = hp(False, "RMS norm of each head's queries and keys in self-attention.")
+    ffn_layer: Literal["dense_relu_dense", "moe", "local_moe"] = hp(
+        "dense_relu_dense",
+        "Kind of feed-forward sublayers.  moe: a mixture of experts, gates as in Switch, GShard "
+        "and Mixtral; local_moe: with tensor2tensor's noisy gates.",
+    )
+    moe_num_experts: int = hp(16, "Experts of a mixture.", low=1)
+    moe_k: int = hp(2, "Experts of each position.", low=1)
+    moe_loss_coef: float = hp(
+        1e-3, "Factor on the load-balancing loss of each mixture, in the training loss.", low=0
+    )
+    moe_overhead_train: float = hp(
+        1.0,
+        "moe: capacity of an expert in training, as a multiple of an equal share of the positions; "
+        "what is above it skips the expert.  0: no limit, as in evaluation.",
+        low=0,
+    )
 
-    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {"norm_type"}
+    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {
+        "ffn_layer",
+        "moe_k",
+        "moe_loss_coef",
+        "moe_num_experts",
+        "moe_overhead_train",
+        "norm_type",
+    }

@@ -2,6 +2,7 @@
 
     t2t-import --source=old_run --output_dir=run
     t2t-import --source=old_run --output_dir=run --verify=inputs.txt --expect=outputs.txt
+    t2t-import --source=old_run --output_dir=run --pairs=pairs.tsv
     t2t-import --from=tensor2tensor --source=old_run --data_dir=old_data --output_dir=run
 
     t2t-import --from=pytext --source=config.json --output_dir=imported
@@ -57,6 +58,12 @@ class ImportFlags(Settings):
     expect: str | None = hp(
         None, "File of the outputs that the old model gives for --verify, line by line.", path=True
     )
+    pairs: str | None = hp(
+        None,
+        "File of inputs and targets, separated by tabs: their loss is reported, where old outputs "
+        "are missing.",
+        path=True,
+    )
     allow_differences: int = hp(0, "Number of outputs that may differ.", low=0)
 
 
@@ -94,6 +101,8 @@ def run() -> ImportReport:
         raise UsageError("--verify and --expect go together: give inputs and their outputs.")
     if _flag("allow_differences") and not _flag("verify"):
         raise UsageError("--allow_differences belongs to --verify and --expect. Leave it out.")
+    if _flag("pairs") and _flag("verify"):
+        raise UsageError("--pairs and --verify are two ways to verify. Give one of them.")
     from t2t_torch.interop.importer import ImportOptions, Verification, import_run
 
     options = ImportOptions(
@@ -107,8 +116,10 @@ def run() -> ImportReport:
         subwords=tuple(_flag("subwords")),
         decode_hparams=_flag("decode_hparams"),
     )
-    verification = None
-    if _flag("verify"):
+    verification: Verification | Path | None = None
+    if _flag("pairs"):
+        verification = Path(_flag("pairs"))
+    elif _flag("verify"):
         allowed = _flag("allow_differences")
         verification = Verification(Path(_flag("verify")), Path(_flag("expect")), allowed)
     return import_run(

@@ -555,8 +555,8 @@ def first_names(model: nn.Module) -> dict[str, str]:
     for name, tensor in tensors.items():
         # Empty tensors share no storage; they are identified by name.
         same: tuple[object, ...] = (name,)
-        if isinstance(tensor, DTensor):  # may be empty in this process
-            same = (parameters[name],)
+        if isinstance(tensor, DTensor) or tensor.is_meta:  # may have no storage in this process
+            same = (parameters.get(name, name),)
         elif tensor.numel():
             same = (tensor.data_ptr(), tensor.shape, tensor.stride())
         names[name] = known.setdefault(same, name)

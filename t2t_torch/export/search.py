@@ -72,7 +72,7 @@ def with_tensors(state: Any, tensors: Mapping[str, Tensor], name: str = "state")
         return state
     if isinstance(state, KeyValueCache):
         keys, values = tensors[f"{name}.keys"], tensors[f"{name}.values"]
-        return KeyValueCache(keys, values, keys.size(0))
+        return KeyValueCache(keys, values, keys.size(0), state.block)
     parts = {key: with_tensors(part, tensors, f"{name}.{key}") for key, part in _parts(state, name)}
     if dataclasses.is_dataclass(state) and not isinstance(state, type):
         return dataclasses.replace(state, **parts)

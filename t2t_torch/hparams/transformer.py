@@ -33,14 +33,28 @@ class TransformerHParams(TransformerLayerHParams):
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."
     )
-    self_attention_type: Literal["dot_product", "dot_product_relative"] = hp(
+    self_attention_type: Literal[
         "dot_product",
-        "dot_product_relative: self-attention knows how far apart two positions are.",
+        "dot_product_relative",
+        "dot_product_relative_v2",
+        "local_mask_right",
+        "local_unmasked",
+    ] = hp(
+        "dot_product",
+        "dot_product_relative: self-attention knows how far apart two positions are; "
+        "dot_product_relative_v2: each head, of earlier positions.  local_mask_right: it sees its "
+        "own and the previous block of positions, none later; local_unmasked: in the encoder its "
+        "own block and some positions around.",
     )
     max_relative_position: int = hp(
         0,
-        "Positions; dot_product_relative: what is further apart counts as so far.",
+        "Positions; dot_product_relative: what is further apart counts as so far; "
+        "dot_product_relative_v2: has no vector.",
         low=0,
+    )
+    attention_loc_block_length: int = hp(128, "Positions of a block of local attention.", low=1)
+    attention_loc_block_width: int = hp(
+        100, "local_unmasked: positions that are seen on each side of a block.", low=0
     )
     prepend_mode: Literal[
         "none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
@@ -66,20 +80,25 @@ class TransformerHParams(TransformerLayerHParams):
         Raises:
           HParamsError: attention is relative, and max_relative_position is 0 or pos is alibi.
         """
-        if self.self_attention_type != "dot_product_relative":
+        kind = self.self_attention_type
+        if not kind.startswith("dot_product_relative"):
             return 0
         if self.pos == "alibi":
             raise HParamsError(
-                "pos=alibi and self_attention_type=dot_product_relative both change the scores of "
-                "attention by distances. Set --hparams=pos=none or "
-                "self_attention_type=dot_product."
+                f"pos=alibi and self_attention_type={kind} both change the scores of attention by "
+                "distances. Set --hparams=pos=none or self_attention_type=dot_product."
             )
         if not self.max_relative_position:
             raise HParamsError(
-                "self_attention_type=dot_product_relative needs a distance up to which positions "
-                "know of each other. Give it: --hparams=max_relative_position=20."
+                f"self_attention_type={kind} needs a distance up to which positions know of each "
+                "other. Give it: --hparams=max_relative_position=20."
             )
-        return self.max_relative_position
+        return self.max_relative_position if kind == "dot_product_relative" else 0
+
+    @property
+    def is_local(self) -> bool:
+        """True if self-attention sees a part of the positions."""
+        return self.self_attention_type.startswith("local_")
 
     def check_prepending(self, features: Features) -> None:
         """Checks that `prepend_mode` and `encode_inputs` fit a problem.
@@ -87,6 +106,11 @@ class TransformerHParams(TransformerLayerHParams):
         Raises:
           HParamsError: they do not; the message names the valid settings.
         """
+        if self.is_local and (self.prepend_mode != "none" or len(features.inputs) > 1):
+            raise HParamsError(
+                f"self_attention_type={self.self_attention_type}: blocks are of one text. Set "
+                "self_attention_type=dot_product for several inputs or prepend_mode."
+            )
         mode, without = self.prepend_mode, "--hparams=prepend_mode=none,encode_inputs=True"
         if mode != "none" and self.decoder_start_id >= 0:
             raise HParamsError(
@@ -445,6 +469,42 @@ def transformer_relative_big() -> TransformerHParams:
 def _relative(hparams: TransformerHParams) -> TransformerHParams:
     return hparams.replace(
         pos="none", self_attention_type="dot_product_relative", max_relative_position=20
+    )
+
+
+@register_hparams
+def transformer_tiny_moe() -> TransformerHParams:
+    """Two layers of 128 with mixtures of eight experts."""
+    return transformer_tiny().replace(ffn_layer="moe", moe_num_experts=8, moe_loss_coef=1e-2)
+
+
+@register_hparams
+def transformer_tiny_local_moe() -> TransformerHParams:
+    """Two layers of 128 with mixtures of eight experts and tensor2tensor's noisy gates."""
+    return transformer_tiny().replace(ffn_layer="local_moe", moe_num_experts=8, moe_loss_coef=1e-2)
+
+
+@register_hparams
+def transformer_multi30k_moe() -> TransformerHParams:
+    """`transformer_multi30k` with mixtures of four experts, two for each token."""
+    return transformer_multi30k().replace(
+        ffn_layer="moe",
+        ffn_activation="silu",
+        ffn_gated=True,
+        filter_size=512,
+        moe_num_experts=4,
+        moe_loss_coef=1e-2,
+        moe_overhead_train=1.5,
+    )
+
+
+@register_hparams
+def transformer_tiny_local() -> TransformerHParams:
+    """Two layers of 128 with attention to blocks of four positions, for tests."""
+    return transformer_tiny().replace(
+        self_attention_type="local_unmasked",
+        attention_loc_block_length=4,
+        attention_loc_block_width=2,
     )
 
 

@@ -84,6 +84,14 @@ def transformer_lm_tiny() -> TransformerLmHParams:
 
 
 @register_hparams
+def transformer_lm_tiny_relative_v2() -> TransformerLmHParams:
+    """`transformer_lm_tiny` with vectors of each head for distances."""
+    return transformer_lm_tiny().replace(
+        pos="none", self_attention_type="dot_product_relative_v2", max_relative_position=16
+    )
+
+
+@register_hparams
 def transformer_lm_relative() -> TransformerLmHParams:
     """`transformer_lm_small` with relative positions.  Shaw et al. 2018, arXiv:1803.02155."""
     return transformer_lm_small().replace(

@@ -22,6 +22,7 @@ from t2t_torch.interop.translation import (
     TransformerWeights,
     Weights,
     base_hparams,
+    check_sizes,
     forbidden,
     free_name,
     refuse,
@@ -73,6 +74,10 @@ _CONFIG: Mapping[str, tuple[str, str]] = {  # names of settings, of BERT and of 
 }
 
 
+OPTIONS = frozenset("kind labels problem".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
     """Returns True if a folder has a model of the BERT family and its weights."""
     return model_type(source) in _KINDS
@@ -107,6 +112,11 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     labels = _labels(weights, config, options)
     is_pair = options.kind == "textpair2class"
     ours, hparams = _encoder(weights, config, kind, is_pair=is_pair)
+    sizes = {"hidden_size": "hidden_size", "num_hidden_layers": "num_hidden_layers"}
+    if kind == "distilbert":
+        sizes = {"dim": "hidden_size", "n_layers": "num_hidden_layers"}
+    sizes["max_position_embeddings"] = "max_source_positions"
+    check_sizes(kind, config, hparams, sizes)
     rows = len(ours["modalities.inputs.bottom.weight"])
     vocabulary = read_vocabulary(
         source, rows, pad="[PAD]", eos="[SEP]", unknown="[UNK]", first=["[CLS]"], silent=["[MASK]"]

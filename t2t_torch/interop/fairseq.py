@@ -18,6 +18,7 @@ from t2t_torch.interop.translation import (
     Vocabulary,
     Weights,
     base_hparams,
+    check_sizes,
     check_tokens,
     differing,
     forbidden,
@@ -59,11 +60,26 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
 _FUSED = re.compile(r"encoder\.layers\.\d+\.(in_proj|out_proj|fc1|fc2)_(weight|bias)")
 
 
+_SIZES = {
+    "encoder_embed_dim": "hidden_size",
+    "decoder_embed_dim": "hidden_size",
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_decoder_layers",
+    "encoder_ffn_embed_dim": "filter_size",
+}
+"""Our names of sizes in a configuration."""
+
+OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
-    """Returns True if a folder has checkpoints and dictionaries as fairseq names them."""
+    """Returns True if a folder has checkpoints as fairseq names them."""
     folders = (source, source / "checkpoints")
-    has_checkpoint = any((one / name).exists() for one in folders for name in _CHECKPOINTS)
-    return has_checkpoint and bool(_dictionaries(source))
+    *named, any_model = _CHECKPOINTS  # others have a model.pt, too
+    if any((one / name).exists() for one in folders for name in named):
+        return True
+    return any((one / any_model).exists() for one in folders) and bool(_dictionaries(source))
 
 
 def read(source: Path, options: ImportOptions) -> ImportedRun:
@@ -99,6 +115,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     _check_architecture(arguments)
     weights = Weights("fairseq", content["model"])
     ours, hparams = _converted(weights, arguments, vocabularies)
+    check_sizes("fairseq", arguments, hparams, _SIZES)
     weights.check_read()
     history = content.get("optimizer_history") or [{}]
     return translation_run(

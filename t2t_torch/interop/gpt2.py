@@ -28,6 +28,7 @@ from t2t_torch.interop.translation import (
     TransformerWeights,
     Weights,
     base_hparams,
+    check_sizes,
     forbidden,
     free_name,
     refuse,
@@ -41,6 +42,17 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "tie_word_embeddings": (True,),
 }
 _NEVER = -1e9  # logit of padding, which the vocabulary of GPT-2 lacks
+
+
+_SIZES = {
+    "n_embd": "hidden_size",
+    "n_layer": "num_hidden_layers",
+    "n_positions": "max_target_positions",
+}
+"""Our names of sizes in a configuration."""
+
+OPTIONS = frozenset("decode_hparams problem".split())
+"""Options of `ImportOptions` that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -75,6 +87,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     end = str(read_json(source / "tokenizer_config.json").get("eos_token", "<|endoftext|>"))
     vocabulary = read_vocabulary(source, len(table), eos=end)
     ours, hparams = _converted(weights, config)
+    check_sizes("GPT-2", config, hparams, _SIZES)
     weights.check_read()
     table = vocabulary.rows(with_padding(table, vocabulary))
     bias = table.new_zeros(len(table))

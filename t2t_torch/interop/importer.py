@@ -2,6 +2,7 @@
 
 A *source* is a module that reads the runs of one library; `SOURCES` lists them by name.  It has
 
+    OPTIONS: frozenset[str]                                         # the `ImportOptions` it uses
     def detect(source: Path) -> bool                                # are these files of mine?
     def read(source: Path, options: ImportOptions) -> ImportedRun   # writes nothing
 
@@ -29,12 +30,15 @@ Conventions of an `ImportedRun`:
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import importlib
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +51,7 @@ from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.tensors import first_names
 from t2t_torch.declaration.problem import problem_of
+from t2t_torch.decode.evaluation import score_lines
 from t2t_torch.decode.files import form_of, input_of, read_inputs
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load
@@ -55,6 +60,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.loss import total_loss
 from t2t_torch.model import T2TModel
 from t2t_torch.optim.parameter_groups import parameter_groups
@@ -76,12 +82,19 @@ SOURCES: Mapping[str, str] = {
 }
 """By name of a library, the module that reads its runs; of pytext, its configurations."""
 
+_ALIASES = {
+    **dict.fromkeys(("opennmt_py", "opennmt-py", "onmt"), "opennmt"),
+    **dict.fromkeys(("huggingface", "hf"), ""),  # of several models, which are detected
+    **dict.fromkeys(("t2t",), "tensor2tensor"),
+    **dict.fromkeys(("distilbert",), "bert"),
+}
+
 _SHOWN = 10  # names in an error
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import; a source refuses those that it cannot use.
+    """Options of an import; those that a source does not use are refused.
 
     Attributes:
       problem: name of the problem; "": that of the source.
@@ -175,7 +188,13 @@ class ImportReport:
 
 
 class Source(Protocol):
-    """A module that reads the runs of a library."""
+    """A module that reads the runs of a library.
+
+    Attributes:
+      OPTIONS: names of the `ImportOptions` that it uses.
+    """
+
+    OPTIONS: frozenset[str]
 
     def detect(self, source: Path) -> bool:
         """Returns True if the files are of this library."""
@@ -200,19 +219,72 @@ def detect_source(folder: Path) -> str:
     """Returns the name of the library whose files a folder holds.
 
     Raises:
-      UsageError: the folder does not exist, or holds files of none or of several libraries.
+      UsageError: the folder holds files of none or of several libraries.
     """
-    if not folder.exists():
-        raise UsageError(f"--source={folder} does not exist. Give the folder of the old run.")
-    found = [name for name in SOURCES if source_named(name).detect(folder)]
+    found = _libraries_in(folder)
     if len(found) == 1:
         return found[0]
-    names = sorted(path.name for path in folder.iterdir())[:_SHOWN] if folder.is_dir() else []
+    if (folder / "task.json").exists():
+        raise UsageError(
+            f"--source={folder} is a run of this library already:  t2t-decoder "
+            f"--output_dir={folder}"
+        )
+    paths = sorted(folder.iterdir()) if folder.is_dir() else [folder]
+    names = ", ".join(path.name for path in paths[:_SHOWN])
     fault = "are files of several libraries" if found else "is no run of a library known here"
+    runs = [path for path in paths[:_SHOWN] if path.is_dir() and _libraries_in(path)]
+    if runs and not found:
+        raise UsageError(
+            f"--source={folder}: its folders are runs. Give one of them:  --source={runs[0]}"
+        )
     raise UsageError(
-        f"--source={folder}: this {fault} ({', '.join(names) or 'it is empty'}). Say which: "
+        f"--source={folder}: this {fault} ({names or 'it is empty'}). Say which: "
         f"--from={'|'.join(found or SOURCES)}."
     )
+
+
+def _libraries_in(folder: Path) -> list[str]:
+    return [name for name in SOURCES if source_named(name).detect(folder)]
+
+
+def _located(source: Path, library: str, options: ImportOptions) -> tuple[Path, str, ImportOptions]:
+    """Returns the folder of a source, the name of its library, and the options.
+
+    A checkpoint file stands for its folder and its name.
+
+    Raises:
+      UsageError: the source does not exist, is of no known library or of another one, or the
+        library does not use an option.
+    """
+    if not source.exists():
+        raise UsageError(f"--source={source} does not exist. Give the folder of the old run.")
+    library = _ALIASES.get(library, library)
+    if source.is_file() and source.suffix != ".json" and not options.checkpoint:
+        folder = source.parent
+        found = _libraries_in(source)
+        found = [library] if library else found or _libraries_in(folder)
+        if found in (["tensor2tensor"], ["fairseq"], ["sockeye"]):
+            name = re.sub(r"^params\.|\.(index|meta|data-\d+-of-\d+)$", "", source.name)
+            source, options = folder, replace(options, checkpoint=name)
+        elif source.name.startswith(("model.safetensors", "pytorch_model.bin")):
+            source = folder
+    name = library or detect_source(source)
+    reader = source_named(name)
+    if library and not reader.detect(source) and (found := _libraries_in(source)):
+        raise UsageError(
+            f"--from={library}: {source} has files of {', '.join(found)}. Leave --from out."
+        )
+    unused = [
+        one.name
+        for one in fields(options)
+        if getattr(options, one.name) != one.default and one.name not in reader.OPTIONS
+    ]
+    if unused:
+        raise UsageError(
+            f"--{unused[0]}: a run of {name} does not use it. Leave it out; what is used: "
+            f"{', '.join(f'--{one}' for one in sorted(reader.OPTIONS))}."
+        )
+    return source, name, options
 
 
 def import_run(
@@ -221,33 +293,30 @@ def import_run(
     *,
     library: str = "",
     options: ImportOptions | None = None,
-    verification: Verification | None = None,
+    verification: Verification | Path | None = None,
 ) -> ImportReport:
     """Imports a run of another library as a run directory.
 
     Args:
-      source: folder of the run.
+      source: folder of the run, or a checkpoint in it.
       output_dir: new run directory.
       library: name of the library, one of `SOURCES`; default: detected from the files.
       options: options of the source.
-      verification: outputs to verify the import with; default: it computes a finite loss.
+      verification: outputs to verify the import with; or a file of inputs and targets, separated
+        by tabs (of a language model: texts), whose loss is computed; default: it computes a finite
+        loss of random inputs.
 
     Raises:
       T2TError: the run cannot be imported, or its outputs differ.  Nothing is written.
     """
-    folder, target = Path(source).expanduser(), Path(output_dir).expanduser()
+    target = Path(output_dir).expanduser()
     check_is_free(target)
-    if verification is not None:
+    if isinstance(verification, Verification):
         _check_lines(verification)
-    if not folder.exists():
-        raise UsageError(f"--source={folder} does not exist. Give the folder of the old run.")
-    name = library or detect_source(folder)
+    elif verification is not None:
+        _lines_of(verification)
+    folder, name, options = _located(Path(source).expanduser(), library, options or ImportOptions())
     reader = source_named(name)
-    options = options or ImportOptions()
-    if options.kind and name != "bert":
-        raise UsageError(
-            f"--kind={options.kind}: a run of {name} has its own problem. Leave it out."
-        )
     if name == "pytext":
         if verification is not None:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")
@@ -263,7 +332,7 @@ def write_run(
     output_dir: Path,
     *,
     options: ImportOptions | None = None,
-    verification: Verification | None = None,
+    verification: Verification | Path | None = None,
 ) -> ImportReport:
     """Writes an imported run as a run directory, after its verification.
 
@@ -271,7 +340,7 @@ def write_run(
       imported: the run.
       output_dir: new run directory; an empty folder may exist.
       options: their `decode_hparams` replace those of the run.
-      verification: outputs to verify the run with; default: it computes a finite loss.
+      verification: see `import_run`.
 
     Raises:
       CheckpointError: weights are missing, unknown, of another shape or not finite.
@@ -285,8 +354,7 @@ def write_run(
     settings |= {name: getattr(asked, name) for name in asked.model_fields_set}
     decoding = ",".join(f"{name}={value_text(value)}" for name, value in settings.items())
     parse_decode_hparams(decoding, f"decoding settings of {imported.library}")
-    output_dir.parent.mkdir(parents=True, exist_ok=True)
-    with staged_folder(output_dir) as folder:
+    with _staged(output_dir) as folder:
         for name, content in imported.vocabularies.items():
             (folder / name).write_bytes(content)
         task = TaskRecord(
@@ -302,11 +370,36 @@ def write_run(
         lines = _write(folder, imported, task, model)
         if verification is None:
             lines.append(_self_check(model))
+        elif isinstance(verification, Path):
+            lines.append(_loss_of(folder, verification))
         else:
             lines.append(_compared(folder, verification))
         for path in (*folder.rglob("*"), folder):
             sync(path)
     return ImportReport(output_dir, tuple(lines))
+
+
+@contextlib.contextmanager
+def _staged(output_dir: Path) -> Iterator[Path]:
+    """Yields a folder that becomes the run directory; see `staged_folder`.
+
+    Raises:
+      UsageError: the folder cannot be made, or another process made it meanwhile.
+    """
+    try:
+        output_dir.parent.mkdir(parents=True, exist_ok=True)
+        with staged_folder(output_dir) as folder:
+            yield folder
+    except OSError as error:
+        if output_dir.is_dir() and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UsageError(
+                f"--output_dir={output_dir}: another process wrote this folder at the same time. "
+                "Name another."
+            ) from None
+        place = error.filename or output_dir
+        raise UsageError(
+            f"--output_dir={output_dir}: {place}: {error.strerror}. Name another."
+        ) from None
 
 
 def check_is_free(output_dir: Path) -> None:
@@ -340,9 +433,21 @@ def _problem_of(imported: ImportedRun) -> Problem:
 
 
 def _built(imported: ImportedRun, problem: Problem, folder: Path) -> T2TModel:
-    """Returns the model with the imported weights."""
-    features = problem.features(folder)
-    model = registry.model(imported.model)(imported.hparams, features)
+    """Returns the model with the imported weights.
+
+    Shapes are compared before memory is taken, as hyperparameters may be of any size.
+    """
+    features, hparams = problem.features(folder), imported.hparams
+    for name in ("num_hidden_layers", "num_encoder_layers", "num_decoder_layers"):
+        if getattr(hparams, name, 0) > len(imported.weights):
+            raise CheckpointError(
+                f"{name}={getattr(hparams, name)}: the checkpoint has {len(imported.weights)} "
+                "weights in all. Copy hyperparameters and checkpoint from one training."
+            )
+    with torch.device("meta"):
+        model = registry.model(imported.model)(hparams, features)
+    check_shapes(model.state_dict(), _with_shared(model, imported.weights))
+    model = registry.model(imported.model)(hparams, features)
     load_all(model, _with_shared(model, imported.weights))
     bad = [name for name, tensor in imported.weights.items() if not bool(tensor.isfinite().all())]
     if bad:
@@ -364,7 +469,22 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
       CheckpointError: a weight is unknown to the model, missing, or has another shape; the first
         ten are named.
     """
-    own = model.state_dict()
+    state = model.state_dict()
+    check_shapes(state, weights)
+    model.load_state_dict({**state, **weights})  # the memory of a model is not imported
+
+
+def check_shapes(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Checks that weights are those of a model.
+
+    Args:
+      own: state of the model, maybe without memory (device meta).
+      weights: weights by name.
+
+    Raises:
+      CheckpointError: see `load_all`.
+    """
+    own = {name: tensor for name, tensor in own.items() if not is_memory(name)}
     faults = [f"the model has no {name}" for name in sorted(weights.keys() - own.keys())]
     for name, here in own.items():
         if name not in weights:
@@ -378,7 +498,6 @@ def load_all(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
             + "\n  ".join(faults[:_SHOWN])
             + "\nMake the model from the run's own hyperparameters and vocabularies."
         )
-    model.load_state_dict(weights)
 
 
 def _with_shared(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -483,6 +602,38 @@ def _self_check(model: T2TModel) -> str:
         f"self-check: loss {value:.4f} on random inputs; compare with the old outputs by "
         "--verify=INPUTS --expect=OUTPUTS"
     )
+
+
+def _lines_of(pairs: Path) -> list[str]:
+    """Returns the lines of a file of pairs; DataError if it is missing or empty."""
+    lines = read_inputs(pairs)
+    if not lines:
+        raise DataError(f"--pairs={pairs} is empty. Give inputs and targets.")
+    return lines
+
+
+def _loss_of(folder: Path, pairs: Path) -> str:
+    """Computes the loss of pairs with a run; returns a line for the report.
+
+    Raises:
+      DataError: a line is no pair, or the run does not write texts.
+      CheckpointError: the loss is not finite, or not below that of guessing.
+    """
+    predictor = load(folder)
+    if not isinstance(predictor, Predictor):
+        raise DataError("--pairs: this model writes no texts. Use --verify and --expect.")
+    try:
+        scores = score_lines(predictor, _lines_of(pairs))
+    except DataError as error:
+        raise DataError(f"--pairs={pairs}: {error}") from None
+    loss = -sum(one.log_probability for one in scores) / sum(one.tokens for one in scores)
+    guessing = math.log(predictor.vocab_size)
+    if not loss < guessing:
+        raise CheckpointError(
+            f"the loss of the pairs is {loss:.4f} nats per token, and guessing has "
+            f"{guessing:.4f}: these are no inputs and targets of this model, or it is not trained."
+        )
+    return f"loss of {len(scores):,} pairs: {loss:.4f} nats per token (guessing: {guessing:.4f})"
 
 
 def _check_lines(verification: Verification) -> tuple[list[str], list[str]]:

@@ -20,6 +20,7 @@ from t2t_torch.interop.translation import (
     Vocabulary,
     Weights,
     base_hparams,
+    check_sizes,
     check_tokens,
     differing,
     forbidden,
@@ -43,6 +44,18 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "num_hidden_layers_shared": (False,),
     "static_position_embeddings": (True,),
 }
+
+
+_SIZES = {
+    "d_model": "hidden_size",
+    "encoder_layers": "num_encoder_layers",
+    "decoder_layers": "num_decoder_layers",
+    "encoder_ffn_dim": "filter_size",
+}
+"""Our names of sizes in a configuration."""
+
+OPTIONS = frozenset("decode_hparams problem subwords".split())
+"""Options of `ImportOptions` that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -74,6 +87,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     vocabularies = with_subwords(_vocabularies(source, config), _subwords(source, options))
     weights = Weights("Marian", folder_tensors(source))
     ours, hparams = _converted(weights, config, vocabularies)
+    check_sizes("Marian", config, hparams, _SIZES)
     weights.check_read()
     tokenizer = source / "tokenizer_config.json"
     named = read_json(tokenizer) if tokenizer.exists() else {}
@@ -127,7 +141,8 @@ def _vocabulary(path: Path, config: Mapping[str, Any]) -> Vocabulary:
         raise DataError(f"{path} does not number its pieces from 0. Copy it again.")
     check_tokens(tokens)
     eos, pad = int(config.get("eos_token_id", 0)), int(config.get("pad_token_id", -1))
-    if "<unk>" not in numbers or pad not in range(len(tokens)) or eos not in range(len(tokens)):
+    start = int(config.get("decoder_start_token_id", pad))
+    if "<unk>" not in numbers or not {pad, eos, start} <= set(range(len(tokens))):
         raise DataError(f"{path} and config.json are of different models: copy them together.")
     unknown = int(numbers["<unk>"])
     return Vocabulary(tokens, pad=pad, eos=eos, unknown=unknown, silent=(unknown,), strip=True)

@@ -17,6 +17,7 @@ from t2t_torch.interop.translation import (
     Vocabulary,
     Weights,
     base_hparams,
+    check_sizes,
     check_tokens,
     forbidden,
     refuse,
@@ -57,11 +58,21 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
 }
 
 
+_SIZES = {
+    "enc_layers": "num_encoder_layers",
+    "dec_layers": "num_decoder_layers",
+    "hidden_size": "hidden_size",
+}
+"""Our names of sizes in a configuration."""
+
+OPTIONS = frozenset("checkpoint decode_hparams problem subwords".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
     """Returns True if a folder, or a file, has a checkpoint as OpenNMT-py names them."""
-    if source.is_file():
-        return source.suffix == ".pt"
-    names = [path.name for path in source.glob("*.pt")]
+    names = [path.name for path in ([source] if source.is_file() else source.glob("*.pt"))]
+    names = [name for name in names if name.endswith(".pt")]
     return bool(names) and not any(name.startswith("checkpoint") for name in names)
 
 
@@ -91,6 +102,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     )
     convert = _transformer if model == "transformer" else _lstm
     ours, hparams = convert(weights, opt, vocabularies)
+    if model == "transformer":
+        check_sizes("OpenNMT-py", opt, hparams, _SIZES)
     weights.check_read()
     optim = content.get("optim")
     return translation_run(

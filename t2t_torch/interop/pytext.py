@@ -297,6 +297,10 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
 """Components that are hyperparameters here."""
 
 
+OPTIONS = frozenset("problem".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(path: Path) -> bool:
     """Returns True if a file is a configuration of PyText."""
     if path.suffix != ".json" or not path.is_file():
@@ -396,18 +400,12 @@ def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[s
 
 
 def _joined(runs: Sequence[dict[str, Any]], problem: str) -> dict[str, Any]:
-    """Returns the run of several problems that share a model.
-
-    Raises:
-      HParamsError: their models differ.
-    """
-    models = dict.fromkeys(run["model"] for run in runs)
-    if len(models) > 1:
-        raise HParamsError(
-            f"these tasks have the models {', '.join(models)}. Several problems share one model "
-            "here; train them one after another, with --warm_start_from."
-        )
+    """Returns the run of several problems: a mixture with one model, or each with its own."""
     members = [run["problem"] for run in runs]
+    if len({run["model"] for run in runs}) > 1:
+        models = {run["problem"]["problem"]: _model_of(run) for run in runs[1:]}
+        several = {"problem": problem, "kind": "multi", "problems": members, "models": models}
+        return {**runs[0], "problem": several}
     mixture = {
         "problem": problem,
         "kind": "mixture",
@@ -415,6 +413,15 @@ def _joined(runs: Sequence[dict[str, Any]], problem: str) -> dict[str, Any]:
         "schedule": "round_robin",
     }
     return {**runs[0], "problem": mixture}
+
+
+def _model_of(run: Mapping[str, Any]) -> str:
+    """Returns the model of a run as `MultiProblem.models` has it."""
+    values = []
+    for name, value in run["hparams"].items():
+        written = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
+        values.append(f"{name}={written}")
+    return "/".join([run["model"], run["hparams_set"], *values])
 
 
 def _converted(

@@ -46,6 +46,10 @@ _MUST_BE_OF_STACK: dict[str, tuple[Any, ...]] = {
 }
 
 
+OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
     """Returns True if a folder has Sockeye's parameters and vocabularies."""
     folder = _folder(source)

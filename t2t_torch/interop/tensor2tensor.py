@@ -38,6 +38,12 @@ _OF_RUN = frozenset(
 _LEGACY = "Set the registered name of the model with --model, one of "
 
 
+OPTIONS = frozenset(
+    "checkpoint data_dir decode_hparams hparams hparams_set labels model problem".split()
+)
+"""Options of `ImportOptions` that are used."""
+
+
 def detect(source: Path) -> bool:
     """Returns True if a folder has TensorFlow checkpoints and tensor2tensor's flags or hparams."""
     named = any((source / name).exists() for name in ("flags_t2t.txt", "flags.txt"))
@@ -76,6 +82,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     variables = {name: checkpoint.read(name) for name in checkpoint.tensors if _is_weight(name)}
     hparams = convert_hparams(model, values, variables)
     weights = convert_weights(model, variables)
+    if not _has_inputs(variables):  # a shared table of a language model
+        weights.pop("modalities.inputs.bottom.weight", None)
     slots = _slots_of(checkpoint, model, hparams, weights)
     declared = _declared(source, flags, options, variables)
     step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.tensors else 0
@@ -201,24 +209,30 @@ def _declared(
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: vocabulary.read_bytes()}
     declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
-    has_inputs = bool(labels) or any(
-        re.search(r"/body/encoder/|/input_emb/|/encoder/rnn/", one) for one in variables
-    )
+    has_inputs = bool(labels) or _has_inputs(variables)
     fields = ["inputs", "targets"] if has_inputs else ["targets"]
+    is_number = any("/reg_top_ffn/" in one for one in variables)
     if labels:
         declaration |= {"kind": "text2class", "labels": _labels(labels[0], options)}
+    elif is_number:
+        declaration["kind"] = "text2real"
     elif not has_inputs:
         declaration["kind"] = "text2self"
     declaration["files"] = {
         split: {field: f"{name}-{split}.{field}" for field in fields} for split in ("train", "eval")
     }
-    if labels:  # one file, a column for each
+    if labels or is_number:  # one file, a column for each
         declaration["files"] = {split: f"{name}-{split}.tsv" for split in ("train", "eval")}
     elif not has_inputs:
         declaration["files"] = {split: f"{name}-{split}.txt" for split in ("train", "eval")}
-    texts = ["inputs"] if labels else fields
+    texts = ["inputs"] if labels or is_number else fields
     declaration["vocabularies"] = dict.fromkeys(texts, vocabulary.name)
     return _Declared(full, declaration, content)
+
+
+def _has_inputs(variables: Mapping[str, Array]) -> bool:
+    """Returns True if a model has read inputs."""
+    return any(re.search(r"/encoder/|/input_emb/", one) for one in variables)
 
 
 def _labels(count: int, options: ImportOptions) -> list[str]:

@@ -289,6 +289,29 @@ def forbidden(values: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) 
     ]
 
 
+def check_sizes(
+    library: str, settings: Mapping[str, Any], hparams: Any, names: Mapping[str, str]
+) -> None:
+    """Checks that the sizes that a configuration names are those of the weights.
+
+    Args:
+      library: name of the library.
+      settings: values by the library's names; missing ones and None are not compared.
+      hparams: our hyperparameters, of the weights.
+      names: our names by those of the library.
+
+    Raises:
+      CheckpointError: one differs.
+    """
+    for theirs, ours in names.items():
+        size = getattr(hparams, ours) or hparams.num_hidden_layers
+        if settings.get(theirs) not in (None, size):
+            raise CheckpointError(
+                f"{theirs}={settings[theirs]!r}, and the weights of {library} have {size}. Copy "
+                "configuration and weights from one training."
+            )
+
+
 TRANSFORMER = {"use_target_space_embedding": False}
 """Hyperparameters of all Transformers of other libraries."""
 

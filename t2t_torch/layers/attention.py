@@ -87,6 +87,35 @@ class RelativePositions(nn.Module):
         return apart.clamp(-self.furthest, self.furthest) + self.furthest
 
 
+class RelativeKeys(nn.Module):
+    """Learned vectors of each head for distances to earlier positions, added to the keys.
+
+    tensor2tensor's dot_product_relative_v2.  Later positions, and those that are too far, have
+    none.
+
+    Args:
+      num_heads: N.
+      size: D, the width of a head.
+      count: M, number of distances, from 0.
+    """
+
+    def __init__(self, num_heads: int, size: int, count: int) -> None:
+        super().__init__()
+        table = torch.randn(num_heads, count, size) * size**-0.5
+        self.table = nn.Parameter(table)  # [N, M, D], the last row is distance 0
+
+    def scores(self, q: Tensor, apart: Tensor) -> Tensor:
+        """See `RelativePositions.scores`; q [B, N, T, D], or of one position [R, N, D]."""
+        count = self.table.size(1)
+        form = "bntd,nmd->bntm" if q.dim() == 4 else "bnd,nmd->bnm"
+        products = torch.einsum(form, q, self.table.to(q.dtype))
+        index = (apart + (count - 1)).clamp(0, count - 1).expand(*q.shape[:-1], apart.size(-1))
+        return products.gather(-1, index) * ((apart <= 0) & (apart > -count))
+
+    def mixed(self, weights: Tensor, apart: Tensor) -> Tensor | None:
+        """Returns the addition to the weighted values: none."""
+
+
 class LinearBiases(nn.Module):
     """Biases of attention scores that fall linearly with the distance, without parameters (ALiBi).
 
@@ -176,11 +205,14 @@ class KeyValueCache:
       keys: [capacity, R, N, D].
       values: [capacity, R, N, D].
       length: number of filled positions.
+      block: of local attention, the number of positions of a block: the newest position attends to
+        its own and the previous one.  0: to all.
     """
 
     keys: Tensor
     values: Tensor
     length: int = 0
+    block: int = 0
 
     @classmethod
     def empty(cls, rows: int, num_heads: int, size: int, like: Tensor) -> KeyValueCache:
@@ -202,8 +234,14 @@ class KeyValueCache:
 
     @property
     def there(self) -> Tensor | None:
-        """Mask of filled positions in the result of `append`, [t] bool; None: all."""
-        return None
+        """Mask of visible positions in the result of `append`, [t] bool; None: all."""
+        if not self.block:
+            return None
+        return torch.arange(self.length, device=self.keys.device) >= self._first(self.length - 1)
+
+    def _first(self, position: Any) -> Any:
+        """Returns the first position that local attention sees from another."""
+        return (position // self.block - 1) * self.block
 
     def next_position(self) -> Tensor:
         """Returns the index of the next position, from 0, [1] int64."""
@@ -242,11 +280,12 @@ class KeyValueCache:
         """Returns a cache whose row i is row `index[i]` of this one."""
         if torch.compiler.is_exporting():
             keys, values = (part.index_select(1, index) for part in (self.keys, self.values))
-            return KeyValueCache(keys, values, self.length)
+            return KeyValueCache(keys, values, self.length, self.block)
         return KeyValueCache(
             _selected(self.keys, index, self.length),
             _selected(self.values, index, self.length),
             self.length,
+            self.block,
         )
 
     def expand(self, hypotheses: int) -> KeyValueCache:
@@ -257,7 +296,7 @@ class KeyValueCache:
     def fixed(self, capacity: int) -> FixedCache:
         """Returns a cache of the same positions, with a total capacity of `capacity`."""
         keys, values = (_with_room(part, capacity) for part in self.filled)
-        return FixedCache(keys, values, capacity, self.next_position())
+        return FixedCache(keys, values, capacity, self.block, self.next_position())
 
 
 @dataclasses.dataclass
@@ -274,8 +313,10 @@ class FixedCache(KeyValueCache):
 
     @property
     def there(self) -> Tensor:
-        """Mask of filled positions, [capacity] bool."""
-        return torch.arange(self.keys.size(0), device=self.keys.device) < self.position
+        """Mask of visible positions, [capacity] bool."""
+        places = torch.arange(self.keys.size(0), device=self.keys.device)
+        filled = places < self.position
+        return filled & (places >= self._first(self.position - 1)) if self.block else filled
 
     def next_position(self) -> Tensor:
         """Returns the index of the next position, from 0, [1] int64."""
@@ -302,7 +343,7 @@ class FixedCache(KeyValueCache):
     def reorder(self, index: Tensor) -> FixedCache:
         """Returns a cache whose row i is row `index[i]` of this one, without shared memory."""
         keys, values = (part.index_select(1, index) for part in (self.keys, self.values))
-        return FixedCache(keys, values, self.length, self.position.clone())
+        return FixedCache(keys, values, self.length, self.block, self.position.clone())
 
 
 def _with_room(old: Tensor, capacity: int) -> Tensor:
@@ -356,7 +397,7 @@ class AttentionWeights(nn.Module):
         mask: Tensor | None = None,
         *,
         causal: bool = False,
-        relative: RelativePositions | LinearBiases | None = None,
+        relative: RelativePositions | RelativeKeys | LinearBiases | None = None,
         apart: Tensor | None = None,
     ) -> Tensor:
         """Returns weighted sums of the values.
@@ -497,7 +538,7 @@ class SelfAttention(nn.Module):
                 f"pos=rotary rotates pairs of a head's channels, and it has {size}: hidden_size="
                 f"{hidden_size}, num_heads={num_heads}. Set an even quotient."
             )
-        self.relative: RelativePositions | LinearBiases | None = None
+        self.relative: RelativePositions | RelativeKeys | LinearBiases | None = None
         if positions == "alibi":
             self.relative = LinearBiases(num_heads)
         elif max_relative_position:
@@ -542,6 +583,22 @@ class SelfAttention(nn.Module):
         k, v = self._repeated(k, 1), self._repeated(v, 1)
         mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
         return self.output(join_heads(mixed)), (k, v)
+
+    def after(self, x: Tensor, remembered: Tensor, mask: Tensor) -> Tensor:
+        """Attends from the positions of `x` to these and to earlier ones.
+
+        Args:
+          x: [B, T, H].
+          remembered: inputs of M earlier positions, [B, M, H].
+          mask: [B, 1, T, M + T] bool.
+
+        Returns:
+          [B, T, H].
+        """
+        q, k, v = self._project(torch.cat([remembered, x], 1))
+        k, v = self._repeated(k, 1), self._repeated(v, 1)
+        q = q[:, :, remembered.size(1) :]
+        return self.output(join_heads(self.weights(q, k, v, mask, relative=self.relative)))
 
     def cache(self, rows: int) -> KeyValueCache:
         """Returns an empty cache of R rows."""

@@ -72,6 +72,41 @@ def causal(length: int, device: torch.device) -> Tensor:
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
 
 
+def local_causal(positions: Tensor, block: int) -> Tensor:
+    """Returns an attention mask over the own and the previous block, without later positions.
+
+    tensor2tensor's local_mask_right.
+
+    Args:
+      positions: [T] or [B, T] integers.
+      block: number of positions of a block.
+
+    Returns:
+      [B or 1, 1, T, T] bool.
+    """
+    queries, keys = positions[..., :, None], positions[..., None, :]
+    mask = (keys <= queries) & (keys >= (queries // block - 1) * block)
+    return mask.reshape(-1, 1, *mask.shape[-2:])
+
+
+def local_around(positions: Tensor, block: int, width: int) -> Tensor:
+    """Returns an attention mask over the own block and some positions on both of its sides.
+
+    tensor2tensor's local_unmasked.
+
+    Args:
+      positions: [T] or [B, T] integers.
+      block: number of positions of a block.
+      width: number of positions on each side.
+
+    Returns:
+      [B or 1, 1, T, T] bool.
+    """
+    first, keys = positions[..., :, None] // block * block, positions[..., None, :]
+    mask = (keys >= first - width) & (keys < first + block + width)
+    return mask.reshape(-1, 1, *mask.shape[-2:])
+
+
 # Masked softmax.
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +14,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.layers.attention import SelfAttention
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
 from t2t_torch.transformer_hparam import TransformerLayerHParams
 
@@ -101,14 +101,6 @@ def _parse(hparams: TransformerLayerHParams, field: str, letters: str) -> str:
 # The position-wise network between attentions.
 
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
-    "silu": F.silu,
-}
-
-
 class FeedForward(nn.Module):
     """Two linear maps with an activation function between.  Vaswani et al. 2017, section 3.3.
 
@@ -125,7 +117,7 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(size, width, bias=bias)
         if hparams.ffn_gated:
             self.gate = nn.Linear(size, width, bias=bias)
-        self.activation = _ACTIVATIONS[hparams.ffn_activation]
+        self.activation = ACTIVATIONS[hparams.ffn_activation]
         self.gated = hparams.ffn_gated
         self.dropout = Dropout(hparams.relu_dropout)
         self.outer = nn.Linear(width, size, bias=bias)
@@ -136,6 +128,12 @@ class FeedForward(nn.Module):
         if self.gated:
             y = y * self.gate(x)
         return self.outer(self.dropout(y))
+
+
+def feed_forward(hparams: TransformerLayerHParams) -> nn.Module:
+    """Returns a feed-forward sublayer, as `ffn_layer` says."""
+    is_dense = hparams.ffn_layer == "dense_relu_dense"
+    return FeedForward(hparams) if is_dense else MixtureOfExperts(hparams)
 
 
 def self_attention(
@@ -174,7 +172,7 @@ class EncoderLayer(nn.Module):
         self.attention = self_attention(hparams, max_relative_position)
         self.attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(hparams)
+        self.feed_forward = feed_forward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

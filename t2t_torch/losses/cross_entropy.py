@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
-from t2t_torch.features import Choice, ClassLabel, SoftLabel, Span, Tags, Text
+from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Span, Tags, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.loss import ClassLoss, TargetLoss
@@ -21,7 +21,7 @@ class CrossEntropy(ClassLoss):
     2005, "Learning to rank using gradient descent".
     """
 
-    of = (Text, ClassLabel, Tags, Choice, Span, SoftLabel)
+    of: ClassVar[tuple[type[Feature], ...]] = (Text, ClassLabel, Tags, Choice, Span, SoftLabel)
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)

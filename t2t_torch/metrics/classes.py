@@ -249,10 +249,10 @@ class F1Micro(_Micro):
 
 @register_metric("label_accuracy")
 class LabelAccuracy(Metric):
-    """Share of correctly predicted labels in the texts of a `TaskMixtureProblem`, for each task.
+    """Share of correctly predicted labels in the texts of a `TaskMixtureProblem`.
 
-    The label is predicted among all ids of the vocabulary.  Reported as `<name>/<task>`; texts
-    without labels have no value.
+    The label is predicted among all ids of the vocabulary.  Reported over all tasks, and of each as
+    `<name>/<task>`; 0 without labels.
     """
 
     of = (Text,)
@@ -276,9 +276,10 @@ class LabelAccuracy(Metric):
         return quotient(sums.view(-1, 2).sum(0))
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
-        """Returns the share of each task that has labels."""
+        """Returns the share over all tasks, and that of each."""
         pairs = zip(self._labels, sums.view(-1, 2), strict=False)
-        return {f"{name}/{task}": quotient(pair) for task, pair in pairs if pair[1]}
+        own = {f"{name}/{task}": quotient(pair) for task, pair in pairs}
+        return {name: self.result(sums), **own}
 
 
 class _PerLabel(_ByClass):

@@ -21,7 +21,12 @@ from t2t_torch.layers.attention import CrossAttention, KeyValueCache
 from t2t_torch.layers.convolution import SeparableConvolution
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.transformer_layer import Joined, Postprocess, Preprocess, self_attention
-from t2t_torch.models.transformer import Memory, Transformer, TransformerState
+from t2t_torch.models.transformer import (
+    Memory,
+    Transformer,
+    TransformerState,
+    with_relative_keys,
+)
 from t2t_torch.registry import register_model
 
 _FIRST, _FINAL = 10, 6  # earlier positions that the decoder's convolutions see
@@ -66,7 +71,7 @@ class EncoderLayer(_Sublayers):
         self.conv_between = self._before(wide)
         self.conv_final = SeparableConvolution(wide, half, 9)
         self.attention_before, self.attention_after = self._before(), self._after()
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.dense_before, self.dense_after = self._before(), self._after()
         self.dense_inner, self.dense_outer = nn.Linear(size, wide), nn.Linear(wide, size)
 
@@ -109,7 +114,10 @@ class DecoderLayer(_Sublayers):
         size, wide, half = self.size, 2 * self.size, self.size // 2
         heads = max(min(2 * hparams.num_heads, _MOST_HEADS), hparams.num_heads)
         self.first_before = self._before()
-        self.first_attention = self_attention(hparams.replace(num_heads=heads), hparams.furthest)
+        doubled = hparams.replace(num_heads=heads)
+        self.first_attention = with_relative_keys(
+            self_attention(doubled, hparams.furthest), doubled
+        )
         self.has_memory = has_memory
         if has_memory:
             self.first_memory, self.second_memory = (
@@ -127,7 +135,7 @@ class DecoderLayer(_Sublayers):
         self.conv_between = self._before(wide)
         self.conv_final = SeparableConvolution(wide, size, _FINAL + 1)
         self.attention_before, self.attention_after = self._before(), self._after()
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.dense_before, self.dense_after = self._before(), self._after()
         self.dense_inner, self.dense_outer = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
         self.dense_between = self._before(4 * size)
@@ -236,27 +244,6 @@ def _to_memory(attention: CrossAttention, x: Tensor, memory: Memory, mask: Tenso
     return found.view_as(x)
 
 
-@dataclasses.dataclass
-class EvolvedTransformerState(TransformerState):
-    """Decoding state of R rows, with two caches and two memories of each layer.
-
-    Attributes:
-      windows: of each layer.
-    """
-
-    windows: list[Windows] = dataclasses.field(default_factory=list)
-
-    def expand(self, hypotheses: int) -> EvolvedTransformerState:
-        """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
-        windows = [[w.repeat_interleave(hypotheses, 0) for w in one] for one in self.windows]
-        return dataclasses.replace(super().expand(hypotheses), windows=windows)  # type: ignore[return-value]
-
-    def reorder(self, index: Tensor) -> EvolvedTransformerState:
-        """Returns a state whose row i is row `index[i]` of this state."""
-        windows = [[w.index_select(0, index) for w in one] for one in self.windows]
-        return dataclasses.replace(super().reorder(index), windows=windows)  # type: ignore[return-value]
-
-
 @register_model
 class EvolvedTransformer(Transformer):
     """Encoder and decoder of evolved layers; without inputs only the decoder."""
@@ -284,12 +271,12 @@ class EvolvedTransformer(Transformer):
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [
-            attention.cache(rows)  # type: ignore[operator, union-attr]
+            self._cache(attention, rows)
             for layer in self.decoder
             for attention in (layer.first_attention, layer.attention)
         ]
 
-    def encode(self, batch: dict[str, Tensor]) -> EvolvedTransformerState:
+    def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""
         state = super().encode(batch)
         size, like = self.hparams.hidden_size, state.caches[0].keys
@@ -298,11 +285,9 @@ class EvolvedTransformer(Transformer):
             [like.new_zeros(rows, _FIRST, size), like.new_zeros(rows, _FINAL, 2 * size)]
             for _ in self.decoder
         ]
-        parts = {one.name: getattr(state, one.name) for one in dataclasses.fields(state)}
-        return EvolvedTransformerState(**parts, windows=windows)
+        return dataclasses.replace(state, windows=windows)
 
     def _run_step(self, x: Tensor, state: TransformerState, seen: list[Tensor] | None) -> Tensor:
-        assert isinstance(state, EvolvedTransformerState)
         for i, layer in enumerate(self.decoder):
             both = slice(2 * i, 2 * i + 2)
             memories = state.memories[both] or None

@@ -20,14 +20,20 @@ from t2t_torch.layers.attention import (
     CrossAttention,
     KeyValueCache,
     Prefix,
+    RelativeKeys,
+    SelfAttention,
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.mixture_of_experts import mark_data
 from t2t_torch.layers.pooling import (
     at_targets,
     attend_to,
     causal,
     full_over_inputs,
+    local_around,
+    local_causal,
+    never_empty,
     padding_mask,
     prepend,
     same_segment,
@@ -37,12 +43,12 @@ from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
     NUM_SPACES,
     EncoderLayer,
-    FeedForward,
     Joined,
     JoinInputs,
     Positions,
     Postprocess,
     Preprocess,
+    feed_forward,
     self_attention,
 )
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
@@ -50,6 +56,14 @@ from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
 
 Memory = tuple[Tensor, Tensor]
+
+
+def with_relative_keys(attention: SelfAttention, hparams: TransformerHParams) -> SelfAttention:
+    """Adds the vectors of `self_attention_type=dot_product_relative_v2` to an attention."""
+    if hparams.self_attention_type == "dot_product_relative_v2":
+        size = hparams.hidden_size // attention.num_heads
+        attention.relative = RelativeKeys(attention.num_heads, size, hparams.max_relative_position)
+    return attention
 
 
 class DecoderLayer(nn.Module):
@@ -63,7 +77,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
-        self.attention = self_attention(hparams, hparams.furthest)
+        self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
         self.attention_after = Postprocess(hparams)
         self.has_memory = has_memory
         if has_memory:
@@ -76,7 +90,7 @@ class DecoderLayer(nn.Module):
             )
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
-        self.feed_forward = FeedForward(hparams)
+        self.feed_forward = feed_forward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(
@@ -109,7 +123,7 @@ class DecoderLayer(nn.Module):
         x = self.attention_after(x, y)
         if memory is not None and memory_mask is not None:
             x = self._attend_to_memory(x, memory, memory_mask)
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x))), read
+        return self._feed_forward(x), read
 
     def step(
         self,
@@ -119,6 +133,7 @@ class DecoderLayer(nn.Module):
         memory_mask: Tensor | None,
         prefix: Prefix | None = None,
         seen: list[Tensor] | None = None,
+        windows: list[Tensor] | None = None,
     ) -> Tensor:
         """Runs a decoding step; appends one position to the cache.
 
@@ -129,6 +144,7 @@ class DecoderLayer(nn.Module):
           memory_mask: mask of the memory, [B, 1, 1, S] bool.
           prefix: keys and values before the cache, of the B sentences.
           seen: list to append the encoder-decoder attention weights to, [B, N, K, S].
+          windows: what convolutions see of earlier positions; replaced.
 
         Returns:
           [R, 1, H].
@@ -140,7 +156,13 @@ class DecoderLayer(nn.Module):
                 asking = self.memory_attention_before(by_sentence)
                 seen.append(self.memory_attention.attention_of(asking, memory, memory_mask))
             x = self._attend_to_memory(by_sentence, memory, memory_mask).view_as(x)
-        return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
+        return self._feed_forward(x, windows)
+
+    def _feed_forward(self, x: Tensor, windows: list[Tensor] | None = None) -> Tensor:
+        """Runs the feed-forward sublayer; `windows` as in `step`.  [B, T, H]."""
+        before = self.feed_forward_before(x)
+        y = self.feed_forward(before, windows) if windows else self.feed_forward(before)
+        return self.feed_forward_after(x, y)
 
     def _attend_to_memory(self, x: Tensor, memory: Memory, memory_mask: Tensor) -> Tensor:
         y = self.memory_attention(self.memory_attention_before(x), memory, memory_mask)
@@ -160,6 +182,7 @@ class TransformerState:
       attended: mean attention weights of the heads of the last layer; see `Attending`.
       watches: True if steps record attention weights.
       is_first_given: True before the first id of a language model that does not predict it.
+      windows: of each layer with convolutions, what these see of earlier positions, [R, K, H] each.
     """
 
     caches: list[KeyValueCache]
@@ -170,6 +193,7 @@ class TransformerState:
     attended: Attended | None = None
     watches: bool = False
     is_first_given: bool = False
+    windows: list[list[Tensor]] = dataclasses.field(default_factory=list)
 
     @property
     def position(self) -> Tensor:
@@ -190,6 +214,7 @@ class TransformerState:
             self,
             caches=[cache.expand(hypotheses) for cache in self.caches],
             hypotheses=self.hypotheses * hypotheses,
+            windows=[[w.repeat_interleave(hypotheses, 0) for w in one] for one in self.windows],
         )
 
     def reorder(self, index: Tensor) -> TransformerState:
@@ -208,6 +233,7 @@ class TransformerState:
             memories=memories,
             memory_mask=memory_mask,
             prefixes=prefixes,
+            windows=[[w.index_select(0, index) for w in one] for one in self.windows],
         )
 
 
@@ -257,7 +283,9 @@ class Transformer(T2TModel):
         initialize(self, hparams)
 
     def _encoder_layer(self) -> nn.Module:
-        return EncoderLayer(self.hparams, self.hparams.furthest)
+        layer = EncoderLayer(self.hparams, self.hparams.furthest)
+        with_relative_keys(layer.attention, self.hparams)
+        return layer
 
     def _decoder_layer(self) -> nn.Module:
         return DecoderLayer(self.hparams, has_memory=self.has_encoder)
@@ -266,10 +294,8 @@ class Transformer(T2TModel):
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
         if self.hparams.prepend_mode != "none":
             return self._after_inputs(features)
-        memory = memory_mask = mask = None
-        segments = features["targets"].segments
-        if segments is not None:
-            mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
+        memory = memory_mask = None
+        segments, mask = features["targets"].segments, self._target_mask(features["targets"])
         if self.has_encoder:
             memory, there = self._encode(features)  # [B, S, H], [B, S]
             memory_mask = attend_to(there)
@@ -279,6 +305,21 @@ class Transformer(T2TModel):
         targets = features["targets"]
         hidden = self._decode(targets, mask, memory, memory_mask)
         return {"targets": Hidden(hidden, penalty=take_penalties(self))}
+
+    def _target_mask(self, targets: ModelInput) -> Tensor | None:
+        """Returns the mask of the decoder, [B or 1, 1, T, T] bool; None: causal."""
+        segments, mask = targets.segments, None
+        width, device = targets.values.size(1), targets.values.device
+        if segments is not None:
+            mask = same_segment(segments, segments) & causal(width, device)
+        block = self.hparams.attention_loc_block_length
+        if self.hparams.is_local and (width > block or torch.compiler.is_exporting()):
+            positions = targets.positions
+            if positions is None:
+                positions = torch.arange(width, device=device)
+            local = local_causal(positions, block)
+            mask = local if mask is None else never_empty(mask & local)
+        return mask
 
     def _after_inputs(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the output of `body` for targets that follow their inputs (`prepend_mode`)."""
@@ -322,6 +363,7 @@ class Transformer(T2TModel):
         """Returns the decoder's output; see `DecoderLayer.forward`.  [B, T, H]."""
         x = shift_right(targets.embedded, self._start, targets.positions)
         x = self.dropout(self.positions(x, targets.positions))
+        mark_data(self.decoder, targets.mask)
         x = self._run_decoder(x, targets, mask, memory, memory_mask)
         hidden: Tensor = self.decoder_output(x)
         return hidden
@@ -368,7 +410,18 @@ class Transformer(T2TModel):
         segments = self.join.segments(features)
         if segments is not None:
             mask = same_segment(segments, segments)
+        if self.hparams.is_local:
+            is_masked = self.hparams.self_attention_type == "local_mask_right"
+            mask = never_empty(mask & self._local_mask(joined.positions, is_masked=is_masked))
+        mark_data(self.encoder, joined.mask)
         return self.encoder_output(self._run_encoder(x, mask, joined)), joined.mask
+
+    def _local_mask(self, positions: Tensor, *, is_masked: bool) -> Tensor:
+        """Returns the mask of local attention in the encoder, [B or 1, 1, S, S] bool."""
+        block = self.hparams.attention_loc_block_length
+        if is_masked:
+            return local_causal(positions, block)
+        return local_around(positions, block, self.hparams.attention_loc_block_width)
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
         """Runs the layers of the encoder.
@@ -430,7 +483,12 @@ class Transformer(T2TModel):
         return [layer.memory_attention.remember(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
-        return [layer.attention.cache(rows) for layer in self.decoder]
+        return [self._cache(layer.attention, rows) for layer in self.decoder]
+
+    def _cache(self, attention: Any, rows: int) -> KeyValueCache:
+        block = self.hparams.attention_loc_block_length if self.hparams.is_local else 0
+        cache: KeyValueCache = dataclasses.replace(attention.cache(rows), block=block)
+        return cache
 
     def step(self, ids: Tensor, state: TransformerState) -> tuple[Tensor, TransformerState]:
         """Runs a decoding step; see `T2TModel.step`."""
@@ -465,5 +523,6 @@ class Transformer(T2TModel):
             memory = state.memories[i] if state.memories else None
             prefix = state.prefixes[i] if state.prefixes else None
             watch = seen if layer is self.decoder[-1] else None
-            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch)
+            windows = state.windows[i] if state.windows else None
+            x = layer.step(x, state.caches[i], memory, state.memory_mask, prefix, watch, windows)
         return x

@@ -17,6 +17,7 @@ from t2t_torch.hparams.transformer_encoder import TransformerEncoderHParams
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
+from t2t_torch.layers.mixture_of_experts import mark_data
 from t2t_torch.layers.pooling import attend_to, same_segment
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.layers.transformer_layer import (
@@ -94,6 +95,7 @@ class TransformerEncoder(T2TModel):
             x = x + self.target_space[self.features.target_space_id]
         x = self.dropout(x)
         mask = attend_to(joined.mask) if segments is None else same_segment(segments, segments)
+        mark_data(self.encoder, joined.mask)
         hidden: Tensor = self.encoder_output(self._run_encoder(x, mask, joined))
         return hidden
 

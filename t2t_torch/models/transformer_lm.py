@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from t2t_torch.hparams.transformer_lm import TransformerLmHParams
-from t2t_torch.layers.pooling import causal, same_segment, shift_right
+from t2t_torch.layers.mixture_of_experts import mark_data
+from t2t_torch.layers.pooling import shift_right
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer, TransformerState
@@ -35,10 +36,7 @@ class TransformerLm(Transformer):
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""
-        targets, segments = features["targets"].embedded, features["targets"].segments
-        mask = None
-        if segments is not None:
-            mask = same_segment(segments, segments) & causal(segments.size(1), segments.device)
+        targets, mask = features["targets"].embedded, self._target_mask(features["targets"])
         positions, before = features["targets"].positions, features["targets"].before
         is_given = before is None and not self.hparams.predict_first
         x = targets if is_given else shift_right(targets, self._start, positions)
@@ -46,6 +44,7 @@ class TransformerLm(Transformer):
             first = self.embed("targets", before[:, None])
             x = torch.cat([first, targets[:, :-1]], 1)
         x = self.dropout(self.positions(x, positions))
+        mark_data(self.decoder, features["targets"].mask)
         for layer in self.decoder:
             x = layer(x, mask, None, None)
         hidden = self.decoder_output(x)

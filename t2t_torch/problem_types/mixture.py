@@ -227,22 +227,17 @@ def first_schedule(
     Source: `multi_problem.py`.
 
     Args:
-      schedule: "constant", "exponential" or "pretrain"; "" if it is not used.
+      schedule: "constant", "exponential" or "pretrain".
       problems: number of problems.
       threshold: share of all problems but the first, together.
       max_examples: number of steps of an exponential schedule, or on the first problem alone.
       per_task: share of each problem, with commas; overrides the rest if it is not empty.
-
-    Returns:
-      The schedule; "" if it is not used.
 
     Raises:
       DataError: there is one problem only.
     """
     if per_task:
         return " ".join(per_task.split(","))
-    if not schedule:
-        return ""
     if problems < 2:
         raise DataError("multiproblem_mixing_schedule mixes several problems, and here is one.")
     others = problems - 1

@@ -109,7 +109,7 @@ def join_task(inputs: Sequence[int], task_id: int | None, max_input_length: int 
 
 
 class TaskMixtureProblem(MixtureProblem):
-    """A language model of several tasks, told apart by an id in each example.
+    """A language model of several tasks, with an id of the task in each example.
 
     An example of a problem with inputs is the text `inputs<|problem|>targets`, of a language model
     `<|problem|>targets`.  Texts of all tasks have the vocabulary of the first problem.  Each task

@@ -27,7 +27,7 @@ from t2t_torch.train.multi_model import (
     problem_weights,
     with_models,
 )
-from t2t_torch.train.problem_data import schedule_of
+from t2t_torch.train.problem_data import FIRST_MIXING, schedule_of
 from t2t_torch.train.problem_task import LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
 
@@ -211,10 +211,9 @@ def with_choices(problem: Problem, hparams: HParams, before: HParams | None = No
 def _check_one(problem: Problem, hparams: HParams) -> None:
     """Rejects settings that have a meaning only for several problems."""
     names = ["multiproblem_shared", "multiproblem_weights", "multiproblem_models"]
-    if problem.mixing_schedule is None:
-        names += ["mixing_schedule", "multiproblem_mixing_schedule"]
-        names += ["multiproblem_per_task_threshold"]
-    faults = [name for name in names if getattr(hparams, name)]
+    names += ["mixing_schedule", *FIRST_MIXING] if problem.mixing_schedule is None else []
+    fields = type(hparams).model_fields
+    faults = [name for name in names if getattr(hparams, name) != fields[name].default]
     if faults:
         raise HParamsError(
             f"{', '.join(faults)}: of several problems, and {problem.full_name!r} is one. Leave it "

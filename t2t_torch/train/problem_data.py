@@ -156,6 +156,15 @@ class ProblemData:
         return shards
 
 
+FIRST_MIXING = (
+    "multiproblem_mixing_schedule",
+    "multiproblem_schedule_threshold",
+    "multiproblem_schedule_max_examples",
+    "multiproblem_per_task_threshold",
+)
+"""Hyperparameters of tensor2tensor's first kind of mixing."""
+
+
 def schedule_of(problem: Problem, hparams: HParams, parts: int) -> MixingSchedule:
     """Returns the mixing schedule of several problems: of hparams, else of the problem.
 
@@ -163,17 +172,21 @@ def schedule_of(problem: Problem, hparams: HParams, parts: int) -> MixingSchedul
       DataError: the schedule is malformed.
       HParamsError: hparams have two schedules.
     """
-    first = first_schedule(
-        hparams.multiproblem_mixing_schedule,
-        parts,
-        threshold=hparams.multiproblem_schedule_threshold,
-        max_examples=hparams.multiproblem_schedule_max_examples,
-        per_task=hparams.multiproblem_per_task_threshold.strip("[]"),
-    )
+    fields = type(hparams).model_fields
+    is_set = any(getattr(hparams, name) != fields[name].default for name in FIRST_MIXING)
+    first = ""
+    if is_set:
+        first = first_schedule(
+            hparams.multiproblem_mixing_schedule,
+            parts,
+            threshold=hparams.multiproblem_schedule_threshold,
+            max_examples=hparams.multiproblem_schedule_max_examples,
+            per_task=hparams.multiproblem_per_task_threshold.strip("[]"),
+        )
     if first and hparams.mixing_schedule:
         raise HParamsError(
-            f"mixing_schedule={hparams.mixing_schedule} and multiproblem_mixing_schedule or "
-            "multiproblem_per_task_threshold are both set. Leave out one."
+            f"mixing_schedule={hparams.mixing_schedule} and one of {', '.join(FIRST_MIXING)} are "
+            "both set. Leave out one."
         )
     text = hparams.mixing_schedule or first or problem.mixing_schedule or ""
     return MixingSchedule.parse(text, parts)

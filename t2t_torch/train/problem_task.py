@@ -58,7 +58,13 @@ if TYPE_CHECKING:
 
 
 _OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
-_OF_A_LOSS = ("label_smoothing", "focal_gamma", "focal_alpha", "loss_margin")
+_OF_A_LOSS = (
+    "label_smoothing",
+    "focal_gamma",
+    "focal_alpha",
+    "loss_margin",
+    "multiproblem_label_weight",
+)
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:

@@ -43,6 +43,10 @@ def test_the_model_holds_the_contract_with_post_norm_and_separate_tables(name):
         ("universal_transformer", "universal_transformer_dwa_base"),
         ("universal_transformer", "universal_transformer_gru_base"),
         ("universal_transformer", "universal_transformer_lstm_base"),
+        ("transformer", "transformer_tiny_moe"),
+        ("transformer", "transformer_tiny_local_moe"),
+        ("transformer", "transformer_tiny_local"),
+        ("transformer_lm", "transformer_lm_tiny_relative_v2"),
     ],
 )
 def test_other_kinds_of_transformers_hold_the_contract(model, name):

@@ -77,7 +77,7 @@ SEVERAL = [n for n in registry.list_names("problem") if registry.problem(n).mixi
 @pytest.mark.parametrize("name", SEVERAL)
 def test_several_problems_have_no_suffix(name):
     for suffix in ("_rev", "_copy"):
-        with pytest.raises(UsageError, match="of those that it names"):
+        with pytest.raises(UsageError, match="that it names"):
             registry.problem(name + suffix)
 
 

@@ -31,22 +31,21 @@ OTHERS = {
     "pair_classifier": 0,
     "pairwise_ranker": -1,
     "span_qa": 0,
+    "lstm_encoder": 0,
     "text_cnn": 0,
     "transformer_regressor": 0,
     "universal_transformer_encoder": 0,
 }
 """As `LABELLING`: what of these is new beside those takes time alone."""
 
-REFUSED = {
-    "lstm_encoder": r"LSTMEncoder cannot be exported: .*data-dependent",
-    "seqnn": r"Seqnn cannot be exported: .*data-dependent",
-}
+REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
 """A model that labels and has no graph, and what is said of it."""
 
 WRITING = """
-    attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
-    lstm_seq2seq_bidirectional_encoder rnng transformer transformer_lm
-    transformer_scorer universal_transformer
+    attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq
+    lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
+    lstm_seq2seq_bidirectional_encoder rnng transformer transformer_ctc transformer_lm
+    transformer_memory transformer_moe transformer_scorer universal_transformer
 """.split()
 """Models that write one token after another: no pass through their network is an answer."""
 

@@ -24,8 +24,11 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers import pooling
+from t2t_torch.layers.mixture_of_experts import MixtureOfExperts
+from t2t_torch.models import transformer
 from t2t_torch.models.lstm_seq2seq_attention import LSTMSeq2seqAttention
 from t2t_torch.models.text_cnn import TextCnn
+from t2t_torch.models.transformer_moe import SeparableFeedForward, TransformerMoe
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 
 FOLDER = Path(__file__).parent / "zoo"
@@ -92,9 +95,10 @@ VARIANT = {name: Variant(name) for name in VARIANTS}
 LABELS = [name for name, one in VARIANT.items() if one.record["task"] in ("cls", "reg")]
 READ_PADDING = (
     "lstm_seq2seq_attention_bidirectional_encoder",
+    "transformer_moe",
     "universal_transformer_act_global",
 )
-TEXTS = [name for name in VARIANTS if name not in LABELS]
+TEXTS = [name for name in VARIANTS if name not in (*LABELS, "transformer_memory")]
 SCORED = [
     ("transformer_scorer", "score"),
     # Its search excludes hypotheses after an id 0, where its LSTM ends a text.
@@ -119,6 +123,20 @@ def reading_padding(model: Any, inputs: Tensor) -> Any:
 
     if isinstance(model, TextCnn):
         model.modality("inputs").mask = torch.ones_like
+        return model
+    if isinstance(model, TransformerMoe):
+        for layer in model.encoder:
+            if isinstance(part := layer.feed_forward, SeparableFeedForward):
+                part._padded = lambda number, x, windows, _, run=part._padded: run(
+                    number, x, windows, None
+                )
+                places = torch.arange(
+                    inputs.size(1)
+                )  # of a layer whose attention has no other mask
+                layer.attention.forward = functools.partial(
+                    layer.attention.forward, mask=model._local_mask(places, is_masked=True)
+                )
+                layer.attention.forward = lambda x, _, run=layer.attention.forward: run(x)
         return model
     if isinstance(model, LSTMSeq2seqAttention):
         remember = model.attention.remember
@@ -178,6 +196,38 @@ def test_the_loss_of_steps_is_that_of_tensor2tensor(name: str) -> None:
     sides = (model.encoder_recurrence, model.decoder_recurrence)
     found = sum(side.ponder.mean() for side in sides)  # padding has steps, too
     torch.testing.assert_close(0.01 * found, golden["losses/act_loss"], **SCORES)
+
+
+def test_chunks_continue_as_tensor2tensor_intends() -> None:
+    variant = VARIANT["transformer_memory"]
+    golden, model = variant.arrays("eval"), variant.model()
+    length = model.hparams.stream_length
+    found = []
+    for block, targets in enumerate(golden["in_targets"].split(length, 1)):
+        rows = torch.arange(len(targets))
+        batch = {
+            "targets": targets,
+            "targets_before": torch.zeros_like(rows),  # each chunk starts with a vector of zeros
+            "targets_stream": rows,
+            "targets_block": torch.full_like(rows, block),
+        }
+        with torch.no_grad():
+            found.append(model(batch).logits["targets"])
+    real = golden["in_targets"] != 0
+    expected = golden["logits_intended_recomputed"]
+    torch.testing.assert_close(torch.cat(found, 1)[real], expected[real], **SCORES)
+
+
+def test_the_loss_of_gates_is_that_of_tensor2tensor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MixtureOfExperts, "_drawn", lambda self, like: torch.zeros_like(like))
+    variant = VARIANT["transformer_moe_ffn_topk"]
+    golden = variant.arrays("eval")
+    rates = ("layer_prepostprocess_dropout", "attention_dropout", "relu_dropout")
+    model = variant.model(**dict.fromkeys(rates, 0.0)).train()
+    batch = batch_of(golden)
+    monkeypatch.setattr(transformer, "mark_data", lambda layers, there: None)  # padding counts
+    hidden = model.body(model.bottom(batch))["targets"]
+    torch.testing.assert_close(hidden.penalty.mean(), golden["losses/extra_loss"], **SCORES)
 
 
 def through_eos(ids: Tensor) -> list[int]:

@@ -237,15 +237,19 @@ def test_disjoint_tasks_become_a_mixture_declared_within(write, tmp_path):
     assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
 
 
-def test_disjoint_tasks_of_unlike_models_are_refused(write, tmp_path):
+def test_disjoint_tasks_of_unlike_models_have_each_its_own(write, tmp_path):
     source = write({"DocumentClassificationTask": {}}, ("label", "slots", "text"), LABELLED)
     task = json.loads(source.read_text())["task"]
     data = next(iter(task.values()))["data"]
     tasks = {"A": task, "B": {"WordTaggingTask": {"data": data}}}
     path = write({"NewDisjointMultitask": {"tasks": tasks}}, name="both")
-    with pytest.raises(HParamsError, match=r"bilstm_attention_classifier, bilstm_tagger"):
-        import_config(path, tmp_path / "imported")
-    assert not (tmp_path / "imported").exists()
+    import_config(path, tmp_path / "imported")
+    config = run_of(tmp_path / "imported")
+    assert config["model"] == "bilstm_attention_classifier"
+    assert config["problem"]["models"]["both_b"].startswith("bilstm_tagger/bilstm_tagger_base/")
+    flags = [f"--config={tmp_path}/imported/run.json", f"--data_dir={tmp_path}/data"]
+    assert datagen.main(flags) == 0
+    assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -206,3 +206,17 @@ def test_tasks_that_are_no_texts_are_refused(own_registry: None) -> None:
         registry.problem("wrong")
     with pytest.raises(UsageError, match="none of the problems of"):
         registry.problem("languagemodel_lm1b_multi_nli__cola")
+
+
+def test_positions_before_and_after_a_task_are_tensor2tensors() -> None:
+    torch = pytest.importorskip("torch")
+    from t2t_torch.losses.task_cross_entropy import after_task
+
+    cases = {case["function"]: case for case in GOLDEN["weights"]}
+    labels = torch.tensor(cases["weights_multi_problem"]["labels"])
+    rows = (labels == 53).any(1)  # its weights of other tasks' rows are 0
+    after = after_task(labels, 53, 53)[rows]
+    whole = (labels != 0)[rows]
+    for name, found in (("", after), ("_input", whole & ~after), ("_all", whole)):
+        expected = torch.tensor(cases[f"weights_multi_problem{name}"]["weights"])[rows]
+        assert torch.equal(found.float(), expected)

@@ -34,6 +34,8 @@ FAMILIES = {
     "transformer_encoder": "transformer",
     "transformer_regressor": "transformer",
     "transformer_scorer": "transformer",
+    "transformer_memory": "memory",
+    "transformer_moe": "typed_layers",
     "evolved_transformer": "evolved",
     "attention_lm": "attention_lm",
     "attention_lm_moe": "attention_lm",
@@ -151,6 +153,8 @@ def checked_hparams(
     kept = {k: v for k, v in values.items() if k in kind.model_fields and k not in expected}
     if "pos" in kept and kept["pos"] is None:
         kept["pos"] = "none"
+    if "optimizer" in kept:  # also named like a class there, "Adafactor"
+        kept["optimizer"] = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kept["optimizer"]).lower()
     return kind().replace(**kept)
 
 

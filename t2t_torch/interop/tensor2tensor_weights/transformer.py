@@ -30,7 +30,7 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "bottom": ({},),
     "causal_decoder_self_attention": (True,),
     "factored_logits": (False,),
-    "ffn_layer": ("dense_relu_dense",),
+    "gating_type": ("topk",),
     "hard_attention_k": (0,),
     "loss": ({},),
     "max_area_height": (1,),
@@ -48,6 +48,17 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "weights_fn": ({},),
 }
 
+_LOCAL_MOE_LOSS = 1e-2
+_QUANTIZATION = frozenset(
+    """
+    beta bottleneck_kind decay ema epsilon noise_dev num_blocks num_residuals num_samples
+    random_top_k residual_centroids soft_em use_scales z_size
+    """.split()
+)
+_EXPERTS = {
+    "noisy_top_k_gating/w_gate": "router.weight",
+    "noisy_top_k_gating/w_noise": "noise.weight",
+}
 _SUBLAYERS = {
     "self_attention": "attention",
     "encdec_attention": "memory_attention",
@@ -94,6 +105,7 @@ def convert_hparams(
       must_be: further expected values, of a relative of the Transformer.
     """
     expected = {**_MUST_BE, **(must_be or {})}
+    values = _with_experts(values)
     if values.get("prepend_mode", "none") != "none":
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
     transformer = registry.model("transformer").HParams
@@ -125,12 +137,28 @@ def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "use_fixed_batch_size": True, "max_length": values["max_length"] // bins}
 
 
+def _with_experts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns values whose feed-forward sublayers have our names.
+
+    tensor2tensor does not read `moe_loss_coef` for local_moe, and vector quantization only with
+    another `gating_type`.
+    """
+    found = dict(values)
+    if found.get("ffn_layer") == "conv_hidden_relu":
+        found["ffn_layer"] = "dense_relu_dense"
+    if found.get("gating_type") == "topk":
+        found = {name: value for name, value in found.items() if name not in _QUANTIZATION}
+    if found.get("ffn_layer") == "local_moe":
+        found["moe_loss_coef"] = _LOCAL_MOE_LOSS
+    return found
+
+
 def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables as weights by our names."""
     parts: dict[str, dict[int, Array]] = {}
     unknown = []
     for name, value in variables.items():
-        if "/targets_bottom/real/" in name:  # of a target that no model reads
+        if "/targets_bottom/real/" in name or name.endswith("/ffn/means"):  # that no model reads
             continue
         place = _place(name)
         if place is None:
@@ -183,6 +211,13 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
     relative = r"multihead_attention/dot_product_attention_relative/relative_positions_(\w+)/.+"
     if match := re.fullmatch(relative, name):
         return f"{sublayer}.relative.{match[1]}.weight", 0
+    if match := re.fullmatch(r"local_moe/parallel_(\d+)/w_([01])", name):
+        return f"{sublayer}.{'outer' if match[2] == '1' else 'inner'}", int(match[1])
+    if match := re.fullmatch(r"local_moe/(.+)", name):
+        gate = _EXPERTS.get(match[1])
+        return gate and (f"{sublayer}.{gate}", 0)
+    if name.endswith("dot_product_self_attention_relative_v2/key_relative_embeddings"):
+        return f"{sublayer}.relative.table", 0
     if match := re.fullmatch(r"multihead_attention/(\w+)/kernel", name):
         ours = _PROJECTIONS.get((sublayer, match[1]))
         return ours and (f"{sublayer}.{ours[0]}.weight", ours[1])
@@ -195,4 +230,7 @@ def _as_ours(name: str, value: Array) -> Array:
         return np.ascontiguousarray(value.transpose(3, 2, 0, 1), dtype=np.float32)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
+    is_kernel |= "noisy_top_k_gating" in name
+    if "/local_moe/parallel_" in name:  # one of a table of experts
+        value = value[None]
     return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
