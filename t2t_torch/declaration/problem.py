@@ -474,10 +474,11 @@ class DeclaredProblem(FromJson):
         count = elsewhere = 0
         for record in self._rows(tmp_dir).records(split, bad):
             try:
-                sample = self.sample_maker.of(record)
+                sample = self.sample_maker.sample(record.values)
                 if parted and self.sample_maker.split(record.values, sample) is not split:
                     elsewhere += 1
                     continue
+                self.sample_maker.find_sounds(sample, record)
             except DataError as error:
                 bad.report(record.place, str(error))
                 continue

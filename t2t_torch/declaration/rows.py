@@ -472,7 +472,7 @@ _CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
     Value.ANSWERS: answers,
     Value.TREE: text,
     Value.IMAGE: image,
-    Value.SOUND: text,  # its place is known by the file of the row: see `SampleMaker.of`
+    Value.SOUND: text,  # its place is known by the file of the row: see `SampleMaker.find_sounds`
     Value.PROBABILITIES: probabilities,
     Value.GAZETTEER: gazetteer,
 }
@@ -590,18 +590,17 @@ class SampleMaker:
         """The columns of all fields, including additional features."""
         return {field: column for field, _, column in self._fields}
 
-    def of(self, record: Record) -> dict[str, Any]:
-        """Returns the sample of a record: of its row, with paths from the folder of its file.
+    def find_sounds(self, sample: dict[str, Any], record: Record) -> None:
+        """Replaces the written paths of sounds by paths from the folder of the record's file.
 
         Raises:
-          MissingColumnError, UnfitError: see `sample`; or a path leads to no file.
+          UnfitError: a path leads to no file.
         """
-        made = self.sample(record.values)
         for field in self._sounds:
-            made[field] = record.place.path.parent / made[field].strip()
-            if not made[field].is_file():
-                raise UnfitError(f"{made[field]} is not there")
-        return made
+            path = record.place.path.parent / sample[field].strip()
+            if not path.is_file():
+                raise UnfitError(f"{path} is not there")
+            sample[field] = path
 
     def sample(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the sample of a row, by field.

@@ -16,7 +16,7 @@ from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import attend_to
 from t2t_torch.layers.tokens import take_penalties
 from t2t_torch.loss import Loss
-from t2t_torch.modalities.ctc import CtcModality
+from t2t_torch.modalities.speech import CtcModality
 from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model

@@ -42,9 +42,10 @@ REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
 """A model that labels and has no graph, and what is said of it."""
 
 WRITING = """
-    attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq lstm_seq2seq_attention
-    lstm_seq2seq_attention_bidirectional_encoder lstm_seq2seq_bidirectional_encoder rnng transformer
-    transformer_lm transformer_memory transformer_moe transformer_scorer universal_transformer
+    attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq
+    lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
+    lstm_seq2seq_bidirectional_encoder rnng transformer transformer_ctc transformer_lm
+    transformer_memory transformer_moe transformer_scorer universal_transformer
 """.split()
 """Models that write one token after another: no pass through their network is an answer."""
 

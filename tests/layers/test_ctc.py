@@ -10,7 +10,7 @@ import torch
 
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.ctc import collapsed, ctc_losses, prefix_beam_search
-from t2t_torch.modalities.ctc import CtcModality
+from t2t_torch.modalities.speech import CtcModality
 from t2t_torch.model import Hidden
 
 
