@@ -125,6 +125,7 @@ class ImportedRun:
       slots: optimizer state by weight and slot, such as {"w": {"step", "exp_avg", "exp_avg_sq"}};
         None: training starts with a fresh optimizer.
       decode_hparams: decoding settings by name, only those that differ from the defaults here.
+      if_outputs_differ: advice for the error of a verification, a sentence and a space; or "".
       ignored: parts of the source that were not imported, for the report.
     """
 
@@ -139,6 +140,7 @@ class ImportedRun:
     train_steps: int = 0
     slots: Mapping[str, Mapping[str, Tensor | int | float]] | None = None
     decode_hparams: Mapping[str, Any] = field(default_factory=dict)
+    if_outputs_differ: str = ""
     ignored: Sequence[str] = ()
 
 
@@ -248,6 +250,11 @@ def import_run(
         raise UsageError(
             f"--kind={options.kind}: a run of {name} has its own problem. Leave it out."
         )
+    if options.hparams_set and name != "tensor2tensor":
+        raise UsageError(
+            f"--hparams_set={options.hparams_set}: a run of {name} has its own hyperparameters. "
+            "Leave it out."
+        )
     if name == "pytext":
         if verification is not None:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")
@@ -303,7 +310,7 @@ def write_run(
         if verification is None:
             lines.append(_self_check(model))
         else:
-            lines.append(_compared(folder, verification))
+            lines.append(_compared(folder, verification, imported.if_outputs_differ))
         for path in (*folder.rglob("*"), folder):
             sync(path)
     return ImportReport(output_dir, tuple(lines))
@@ -502,7 +509,7 @@ def _check_lines(verification: Verification) -> tuple[list[str], list[str]]:
     return inputs, expected
 
 
-def _compared(folder: Path, verification: Verification) -> str:
+def _compared(folder: Path, verification: Verification, advice: str) -> str:
     """Decodes the inputs with a run and compares the outputs; returns a line for the report.
 
     Raises:
@@ -531,7 +538,7 @@ def _compared(folder: Path, verification: Verification) -> str:
         )
     if len(wrong) > verification.allowed_differences:
         raise DataError(
-            f"the imported model gives other outputs than the old one: {summary}\nGive the "
+            f"the imported model gives other outputs than the old one: {summary}\n{advice}Give the "
             "settings of the old decoding with --decode_hparams, or allow some lines to differ "
             "with --allow_differences=N. Nothing was written."
         )

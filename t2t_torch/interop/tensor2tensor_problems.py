@@ -7,12 +7,13 @@ A user's class derives from the classes here, which have the methods and default
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch, unpack
+from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.files import staged
 from t2t_torch.mode import Split
@@ -20,7 +21,8 @@ from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2
 from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem as OurTextPair2ClassProblem,
 )
-from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.subword import SmallVocabularyError, SubwordEncoder
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 from t2t_torch.text_problem import Text2SelfProblem as OurText2SelfProblem
 from t2t_torch.text_problem import Text2TextProblem as OurText2TextProblem
 from t2t_torch.text_problem import TextProblem
@@ -315,6 +317,22 @@ def text2class_txt_iterator(
 # Conversion.
 
 
+def _train(texts: Sequence[str], size: int, path: Path) -> None:
+    """Learns a subword vocabulary: with sentencepiece, or as tensor2tensor if it is too small."""
+    try:
+        SubwordEncoder.train(texts, size, path)
+    except SmallVocabularyError:
+        SubtokenEncoder.train(texts, size, path)
+
+
+class _Subwords(SubwordVocabularyBuilder):
+    """Builder of a subword vocabulary of any size."""
+
+    def train(self, texts: Sequence[str], vocab_size: int, path: Path) -> None:
+        """Trains the vocabulary and writes its file."""
+        _train(texts, vocab_size, path)
+
+
 class _Converted(TextProblem):
     """Parts of a converted problem that do not depend on its kind."""
 
@@ -351,6 +369,28 @@ class _Converted(TextProblem):
             return None
         return self.user.vocab_filename
 
+    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
+        """Returns also a subword vocabulary of tensor2tensor, which a trained model may have."""
+        kept, file = super().kept_vocab_files_in(directory), self.vocab_filename
+        if file is None or file in kept or not (directory / file).is_file():
+            return kept
+        return (*kept, file) if holds_subtokens(directory / file) else kept
+
+    def learners(self) -> Sequence[VocabularyBuilder]:
+        """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
+        return [
+            _Subwords(
+                one.file,
+                self.texts,
+                self.approx_vocab_size,
+                self.max_samples_for_vocab,
+                self.shuffle_seed,
+            )
+            if isinstance(one, SubwordVocabularyBuilder)
+            else one
+            for one in super().learners()
+        ]
+
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Builds the vocabularies, from the texts of `generate_text_for_vocab` if it is there."""
         # Data is made in a hidden folder of the data directory, where users may have raw files.
@@ -359,8 +399,8 @@ class _Converted(TextProblem):
         file = self.vocab_filename
         learns = self.vocab_type is OurVocabType.SUBWORD and file is not None
         if texts is not None and learns and not (data_dir / str(file)).exists():
-            lines = texts(str(data_dir), str(tmp_dir))
-            SubwordEncoder.train(lines, self.approx_vocab_size, data_dir / str(file))
+            lines = list(texts(str(data_dir), str(tmp_dir)))
+            _train(lines, self.approx_vocab_size, data_dir / str(file))
         super().build_vocab(data_dir, tmp_dir)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
@@ -411,13 +451,16 @@ class _Labelled(_Converted):
 
     user: Any
 
+    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
+        """Returns the file of the names of the classes, in the user's order."""
+        names = self.user.class_labels(str(directory))
+        return {self.labels_file("targets"): "".join(f"{name}\n" for name in names)}
+
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Writes the names of the classes in the user's order; builds the vocabulary."""
-        path = data_dir / self.labels_file("targets")
-        if not path.exists():
-            names = self.user.class_labels(str(data_dir))
-            with staged(path) as temporary:
-                temporary.write_text("".join(f"{name}\n" for name in names), "utf-8")
+        """Writes the names of the classes; builds the vocabulary."""
+        for file, text in self.known_vocab_files(data_dir).items():
+            with staged(data_dir / file) as temporary:
+                temporary.write_text(text, "utf-8")
         super().build_vocab(data_dir, tmp_dir)
 
     def _label(self, sample: Sample) -> str:
