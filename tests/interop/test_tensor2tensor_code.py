@@ -330,6 +330,17 @@ class CallsTensorflow(text_problems.Text2TextProblem):
 """,
         "tensorflow.shape is not in t2t_torch",
     ),
+    "changes_examples": (
+        """
+@registry.register_problem
+class ChangesExamples(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  def preprocess_example(self, example, mode, hparams):
+    example["inputs"] = example["inputs"][:hparams.max_length]
+    return example
+""",
+        "defines preprocess_example",
+    ),
     "of_the_base": (
         """
 @registry.register_problem
@@ -366,3 +377,81 @@ class Other(transformer.Transformer):
     for name in ("my_net", "other_net"):
         with pytest.raises(RegistryError, match=f"model '{name}' is a model of TensorFlow"):
             registry.model(name)(None, None)
+
+
+def test_a_base_class_that_is_not_here_refuses_its_problems_alone(folder, generate):
+    usr = folder(
+        """
+from tensor2tensor.data_generators import image_utils, wiki_lm
+
+
+class Base(wiki_lm.LanguagemodelEnWiki64k, text_problems.Text2SelfProblem):
+  pass
+
+
+@registry.register_problem
+class OnWikipedia(Base):
+  pass
+
+
+@registry.register_problem
+class WithItsVocabulary(text_problems.Text2TextProblem):
+  is_generate_per_split = False
+
+  @property
+  def use_vocab_from_other_problem(self):
+    return wiki_lm.LanguagemodelEnWiki64k()
+"""
+        + DEALT
+    )
+    named = "wiki_lm.LanguagemodelEnWiki64k is not in t2t_torch"
+    for name in ("on_wikipedia", "with_its_vocabulary"):
+        with pytest.raises(RegistryError, match=named):
+            registry.problem(name)
+    generate("lines_of_poems", usr, poems__txt=LINES)
+
+
+def test_methods_that_call_those_of_the_base_class(folder):
+    folder(
+        """
+@registry.register_problem
+class Delegates(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+
+  def eval_metrics(self):
+    return super(Delegates, self).eval_metrics() + [metrics.Metrics.ROUGE_2_F]
+
+  def preprocess_example(self, example, mode, hparams):
+    del mode
+    return problem.Problem.preprocess_example(self, example, "train", hparams)
+
+  @property
+  def oov_token(self):
+    return generator_utils.text_encoder.to_unicode(b"UNK")
+"""
+    )
+    assert registry.problem("delegates").metrics[-1] == "rouge_2_fscore"
+    assert registry.problem("delegates").oov_token == "UNK"
+
+
+def test_a_problem_of_the_user_replaces_ours_of_the_same_name(folder, generate, caplog):
+    ours = registry.problem("translate_ende_wmt32k")
+    caplog.set_level("INFO")
+    usr = folder(
+        """
+@registry.register_problem
+class TranslateEndeWmt32k(text_problems.Text2TextProblem):
+  is_generate_per_split = False
+  vocab_type = text_problems.VocabType.CHARACTER
+  dataset_splits = [{"split": "train", "shards": 1}, {"split": "eval", "shards": 1}]
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(20):
+      yield {"inputs": "number %d" % i, "targets": "Zahl %d" % i}
+"""
+    )
+    assert f"'translate_ende_wmt32k' is the one of {usr / 'own.py'}" in caplog.text
+    data = generate("translate_ende_wmt32k", usr)
+    assert len(texts("translate_ende_wmt32k", data, Split.TRAIN)) == 10
+    assert type(registry.problem("translate_ende_wmt32k")) is not type(ours)
+    assert registry.problem("translate_ende_wmt8k").name == "translate_ende_wmt8k"
