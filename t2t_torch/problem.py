@@ -160,6 +160,20 @@ class Problem(ABC):
         """
         return ()
 
+    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
+        """Returns the vocabulary files that are used as they are in a data folder."""
+        return self.kept_vocab_files
+
+    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
+        """Returns the contents of those `vocab_files` that follow from the problem alone.
+
+        Data and runs of another library do not have these files.
+
+        Args:
+          directory: data folder.
+        """
+        return {}
+
     @property
     def optional_vocab_files(self) -> tuple[str, ...]:
         """The `vocab_files` that data of earlier versions may lack.

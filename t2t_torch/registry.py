@@ -33,6 +33,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
+from absl import logging
+
 from t2t_torch.errors import RegistryError, T2TError, UsageError
 from t2t_torch.search_space import RangedHParams
 
@@ -692,14 +694,37 @@ class _State:
                 for source in sources(root):
                     for entry in declarations(source):
                         other = declared[entry.kind].setdefault(entry.name, entry)
-                        if other is not entry:
+                        if other is entry:
+                            continue
+                        if not _replaces(entry, other):
                             raise _taken(other, entry)
+                        declared[entry.kind][entry.name] = entry
+                        logging.info(
+                            "problem %r is the one of %s, not that of t2t_torch.",
+                            entry.name,
+                            entry.path,
+                        )
             self._index = declared
         return self._index
 
     def forget_index(self) -> None:
         """Invalidates the index; the next look-up reads the registry folders again."""
         self._index = None
+
+
+def _replaces(entry: Entry, other: Entry) -> bool:
+    """Returns True if a problem that was written for tensor2tensor has the name of one of ours.
+
+    The names of ours are tensor2tensor's, so its users' problems may have them.
+    """
+    ours, users = Path(other.path), Path(entry.path)
+    return (
+        entry.kind == "problem"
+        and ours.is_relative_to(PACKAGE)
+        and not users.is_relative_to(PACKAGE)
+        and users.suffix == ".py"
+        and b"tensor2tensor" in users.read_bytes()
+    )
 
 
 _STATE = _State()
@@ -722,7 +747,10 @@ def _register(kind: str, name: str | None, obj: Any) -> Any:
     if name in _STATE.objects[kind]:
         old, old_place = _STATE.objects[kind][name]
         # The same file, executed again (notebook, reload, spawned process), may register again.
-        if old.__qualname__ != obj.__qualname__ or old_place.path != place.path:
+        if _replaces(old_place, place):
+            return obj
+        same = old.__qualname__ == obj.__qualname__ and old_place.path == place.path
+        if not same and not _replaces(place, old_place):
             raise _taken(old_place, place)
     _STATE.objects[kind][name] = obj, place
     return obj
@@ -783,7 +811,8 @@ def _find(kind: str, name: str) -> Any:
         # Not cached: a file that is edited while a notebook runs is read again.
         maker = importlib.import_module("t2t_torch.declaration.problem")
         return maker.problem_class(Path(declared.path))
-    if name not in _STATE.objects[kind]:
+    imported = _STATE.objects[kind].get(name)
+    if imported is None or (declared is not None and _replaces(declared, imported[1])):
         for root in _STATE.roots:
             # A computed name cannot be parsed; importing the user's files may register it.
             unread = () if declared or root.is_relative_to(PACKAGE) else sources(root)

@@ -38,6 +38,9 @@ class ImportFlags(Settings):
     )
     problem: str = hp("", "Name of the problem; default: that of the old run.")
     model: str = hp("", "Name of the other library's model, if its files do not name it.")
+    hparams_set: str = hp(
+        "", "tensor2tensor's set of hyperparameters; default: hparams.json, or that of its flags."
+    )
     hparams: str = hp("", "Changes to the old hyperparameters, by their old names: name=value,...")
     labels: tuple[str, ...] = hp(
         (), "Names of the classes, in the order of their numbers; default: the numbers."
@@ -108,6 +111,7 @@ def run() -> ImportReport:
     options = ImportOptions(
         problem=_flag("problem") or "",
         model=_flag("model"),
+        hparams_set=_flag("hparams_set"),
         hparams=_flag("hparams"),
         data_dir=Path(_flag("data_dir")) if _flag("data_dir") else None,
         labels=tuple(_flag("labels")),

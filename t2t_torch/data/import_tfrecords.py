@@ -542,10 +542,14 @@ class _Import:
     def _copy_vocabularies(self) -> None:
         source, name = self._request.raw_folder, self._request.name
         files = self._request.problem.vocab_files_in(source)
-        missing = [file for file in files if not (source / file).is_file()]
+        known = self._request.problem.known_vocab_files(source)
+        missing = [file for file in files if not (file in known or (source / file).is_file())]
         if not missing:
             for file in files:
-                shutil.copyfile(source / file, self._staging / file)
+                if file in known:
+                    (self._staging / file).write_text(known[file], "utf-8")
+                else:
+                    shutil.copyfile(source / file, self._staging / file)
             return
         message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
         if any(file.startswith("labels.") for file in missing):

@@ -42,8 +42,8 @@ def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
     """Creates the vocabulary files; returns the folder of all of them.
 
     Learnt files are always learnt again, in `staging`: existing ones may be of a failed run or of
-    other raw files.  Files in `kept_vocab_files`, or those that `build_vocab` does not write, are
-    taken from `folder`.
+    other raw files.  Those of `kept_vocab_files_in(folder)`, and those that `build_vocab` does not
+    write, are taken from `folder`.
 
     Args:
       problem: problem of the vocabulary.
@@ -54,7 +54,8 @@ def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
     Returns:
       `staging`, from which `publish` moves the files, or `folder` if none is learnt.
     """
-    existing = [file for file in problem.kept_vocab_files if (folder / file).is_file()]
+    kept = problem.kept_vocab_files_in(folder)
+    existing = [file for file in kept if (folder / file).is_file()]
     if set(existing) == set(problem.vocab_files):
         problem.build_vocab(folder, tmp_dir)
         return folder
@@ -101,7 +102,7 @@ def check_kept(problem: Problem, folder: Path, vocab_files: Mapping[str, str]) -
     """
     changed = [
         str(folder / file)
-        for file in problem.kept_vocab_files
+        for file in problem.kept_vocab_files_in(folder)
         if (folder / file).is_file()
         and file in vocab_files
         and sha256_of(folder / file) != vocab_files[file]

@@ -125,7 +125,11 @@ class SubwordVocabularyBuilder(VocabularyBuilder):
             if place is not None:
                 drawn.put(place, tuple(self._values(sample)))
             yield sample
-        SubwordEncoder.train(itertools.chain.from_iterable(drawn.kept), self._vocab_size, path)
+        self.train(list(itertools.chain.from_iterable(drawn.kept)), self._vocab_size, path)
+
+    def train(self, texts: Sequence[str], vocab_size: int, path: Path) -> None:
+        """Trains the vocabulary and writes its file."""
+        SubwordEncoder.train(texts, vocab_size, path)
 
 
 class WordVocabularyBuilder(VocabularyBuilder):

@@ -138,6 +138,7 @@ class ImportedRun:
       slots: optimizer state by weight and slot, such as {"w": {"step", "exp_avg", "exp_avg_sq"}};
         None: training starts with a fresh optimizer.
       decode_hparams: decoding settings by name, only those that differ from the defaults here.
+      if_outputs_differ: advice for the error of a verification, a sentence and a space; or "".
       ignored: parts of the source that were not imported, for the report.
     """
 
@@ -152,6 +153,7 @@ class ImportedRun:
     train_steps: int = 0
     slots: Mapping[str, Mapping[str, Tensor | int | float]] | None = None
     decode_hparams: Mapping[str, Any] = field(default_factory=dict)
+    if_outputs_differ: str = ""
     ignored: Sequence[str] = ()
 
 
@@ -373,7 +375,7 @@ def write_run(
         elif isinstance(verification, Path):
             lines.append(_loss_of(folder, verification))
         else:
-            lines.append(_compared(folder, verification))
+            lines.append(_compared(folder, verification, imported.if_outputs_differ))
         for path in (*folder.rglob("*"), folder):
             sync(path)
     return ImportReport(output_dir, tuple(lines))
@@ -653,7 +655,7 @@ def _check_lines(verification: Verification) -> tuple[list[str], list[str]]:
     return inputs, expected
 
 
-def _compared(folder: Path, verification: Verification) -> str:
+def _compared(folder: Path, verification: Verification, advice: str) -> str:
     """Decodes the inputs with a run and compares the outputs; returns a line for the report.
 
     Raises:
@@ -682,7 +684,7 @@ def _compared(folder: Path, verification: Verification) -> str:
         )
     if len(wrong) > verification.allowed_differences:
         raise DataError(
-            f"the imported model gives other outputs than the old one: {summary}\nGive the "
+            f"the imported model gives other outputs than the old one: {summary}\n{advice}Give the "
             "settings of the old decoding with --decode_hparams, or allow some lines to differ "
             "with --allow_differences=N. Nothing was written."
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from t2t_torch.interop.tensor2tensor_weights import (
     is_training_state,
 )
 from t2t_torch.interop.tensorflow_checkpoint import TensorFlowCheckpoint, find_checkpoint, step_of
+from t2t_torch.problem import Problem
 
 _ADAM = {"Adam": "exp_avg", "Adam_1": "exp_avg_sq"}  # slots by tensor2tensor's names
 _ADAMS = ("adam", "true_adam", "multistep_adam")
@@ -77,7 +78,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             else (f"{source} has no flags_t2t.txt, which names the model")
         )
         raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
-    values = _hparams_of(source, options)
+    values = _hparams_of(source, flags, options)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, options.checkpoint))
     variables = {name: checkpoint.read(name) for name in checkpoint.tensors if _is_weight(name)}
     hparams = convert_hparams(model, values, variables)
@@ -98,6 +99,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         step=step or max(0, step_of(checkpoint.prefix.name)),
         train_steps=int(flags.get("train_steps", "0") or 0),
         slots=slots,
+        if_outputs_differ=_if_outputs_differ(declared, options),
     )
 
 
@@ -116,26 +118,73 @@ def _flags_of(source: Path) -> dict[str, str]:
     return flags
 
 
-def _hparams_of(source: Path, options: ImportOptions) -> dict[str, Any]:
-    """Returns the hyperparameters by tensor2tensor's names, without those of its training loop."""
+def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) -> dict[str, Any]:
+    """Returns the hyperparameters by tensor2tensor's names, without those of its training loop.
+
+    They are those of `hparams.json`; without it, as in a folder of an averaged checkpoint, those of
+    the registered set, with the changes of the flags.
+    """
     path = source / "hparams.json"
+    if options.hparams_set or not path.exists():
+        values = _values_of_set(source, flags, options.hparams_set)
+        changes = "" if options.hparams_set else flags.get("hparams", "")
+        values |= dict(_assignments(changes))
+        values |= dict(_assignments(options.hparams))
+        return {name: value for name, value in values.items() if name not in _OF_RUN}
     try:
         values = json.loads(path.read_bytes())
-    except OSError:
-        raise UsageError(
-            f"{path} is missing: tensor2tensor writes it beside the checkpoints. Copy it there."
-        ) from None
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}.") from None
     except ValueError as error:
         raise DataError(f"{path} is not JSON: {error}. Copy it again.") from None
     if not isinstance(values, dict):
         raise DataError(f"{path} is not an object of hyperparameters. Copy it again.")
     values = values.get("values", values)
-    for item in filter(None, options.hparams.split(",")):
-        name, is_set, value = item.partition("=")
-        if not is_set or name not in values:
-            raise UsageError(f"--hparams={item}: {path.name} has no {name!r}.")
-        values[name] = json.loads(value) if re.fullmatch(r"[-\d.e]+|true|false", value) else value
+    for name, value in _assignments(options.hparams):
+        if name not in values:
+            raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
+        values[name] = value
     return {name: value for name, value in values.items() if name not in _OF_RUN}
+
+
+def _values_of_set(source: Path, flags: Mapping[str, str], given: str) -> dict[str, Any]:
+    """Returns the values of the set of a run.
+
+    Args:
+      source: run directory.
+      flags: flags of the old run, which name its set.
+      given: name of the set; "": that of the flags.
+    """
+    name = given or flags.get("hparams_set", "")
+    if not name:
+        raise UsageError(
+            f"{source} has no hparams.json, and no flags that name a set. Copy hparams.json from "
+            "the folder of the training, or name the set: --hparams_set=NAME."
+        )
+    if name not in registry.list_names("hparams"):
+        raise UsageError(
+            f"there is no set {name!r} here, and {source} has no hparams.json. Copy hparams.json "
+            "from the folder of the training; or give --t2t_usr_dir if the set is yours; or name a "
+            "set like it, and what differs:  --hparams_set=transformer_base --hparams=..."
+        )
+    made = registry.hparams(name)
+    values = {field: getattr(made, field) for field in type(made).model_fields}
+    return values | {"loss": {}}  # a name here, functions by target there
+
+
+def _assignments(text: str) -> Iterator[tuple[str, Any]]:
+    """Yields name and value of each item of "name=value,name=[1,2]"."""
+    for item in filter(None, re.split(r",(?![^\[]*\])", text)):
+        name, is_set, value = item.partition("=")
+        if not is_set:
+            raise UsageError(f"--hparams={item}: expected name=value,name=value.")
+        try:
+            yield name.strip(), json.loads(_WORDS.get(value, value))
+        except ValueError:
+            yield name.strip(), value
+
+
+_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def _is_weight(name: str) -> bool:
@@ -156,6 +205,8 @@ def _slots_of(
     if hparams.optimizer not in _ADAMS or "global_step" not in checkpoint.tensors:
         return None
     steps = torch.tensor(float(checkpoint.read("global_step")))
+    if not steps:  # tensor2tensor's avg_checkpoints keeps moments and forgets their step
+        return None
     slots: dict[str, dict[str, Tensor | int | float]] = {}
     for theirs, ours in _ADAM.items():
         pattern = re.compile(rf"training/(.+)/{theirs}")
@@ -196,24 +247,19 @@ def _declared(
     if not full:
         raise UsageError(f"{source} has no flags_t2t.txt, which names the problem: give --problem.")
     name = registry.parse_problem_name(full).base_name
+    classes = _number_of_classes(variables)
     folders = _data_folders(source, flags, options)
     if name in registry.list_names("problem"):
         known = registry.problem(full)
-        files = {file: _found(file, folders) for file in known.vocab_files}
-        return _Declared(full, None, files)
-    labels = [
-        int(match[1])
-        for one in variables
-        if (match := re.search(r"class_label_modality_(\d+)_\d+/dense/bias$", one))
-    ]
+        return _Declared(full, None, _vocabularies(known, folders, classes, options))
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: vocabulary.read_bytes()}
     declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
-    has_inputs = bool(labels) or _has_inputs(variables)
+    has_inputs = bool(classes) or _has_inputs(variables)
     fields = ["inputs", "targets"] if has_inputs else ["targets"]
     is_number = any("/reg_top_ffn/" in one for one in variables)
-    if labels:
-        declaration |= {"kind": "text2class", "labels": _labels(labels[0], options)}
+    if classes:
+        declaration |= {"kind": "text2class", "labels": _labels(classes, options)}
     elif is_number:
         declaration["kind"] = "text2real"
     elif not has_inputs:
@@ -221,11 +267,11 @@ def _declared(
     declaration["files"] = {
         split: {field: f"{name}-{split}.{field}" for field in fields} for split in ("train", "eval")
     }
-    if labels or is_number:  # one file, a column for each
+    if classes or is_number:  # one file, a column for each
         declaration["files"] = {split: f"{name}-{split}.tsv" for split in ("train", "eval")}
     elif not has_inputs:
         declaration["files"] = {split: f"{name}-{split}.txt" for split in ("train", "eval")}
-    texts = ["inputs"] if labels or is_number else fields
+    texts = ["inputs"] if classes or is_number else fields
     declaration["vocabularies"] = dict.fromkeys(texts, vocabulary.name)
     return _Declared(full, declaration, content)
 
@@ -233,6 +279,45 @@ def _declared(
 def _has_inputs(variables: Mapping[str, Array]) -> bool:
     """Returns True if a model has read inputs."""
     return any(re.search(r"/encoder/|/input_emb/", one) for one in variables)
+
+
+def _number_of_classes(variables: Mapping[str, Array]) -> int:
+    """Returns the number of classes of a classifier; 0 of other models."""
+    pattern = re.compile(r"class_label_modality_(\d+)_\d+/dense/bias$")
+    return next((int(match[1]) for name in variables if (match := pattern.search(name))), 0)
+
+
+def _vocabularies(
+    problem: Problem, folders: Sequence[Path], classes: int, options: ImportOptions
+) -> dict[str, bytes]:
+    """Returns the vocabulary files of a registered problem by name.
+
+    The names of classes are those of the problem, or of `options.labels`.
+    """
+    known = problem.known_vocab_files(folders[0] if folders else Path())
+    files = {}
+    for file in problem.vocab_files:
+        if file.startswith("labels.") and options.labels:
+            names = _labels(classes, options)
+            files[file] = "".join(f"{name}\n" for name in names).encode()
+            if file in known and known[file].encode() != files[file]:
+                raise UsageError(
+                    f"--labels={','.join(names)}: the problem {problem.name!r} has the classes "
+                    f"{','.join(known[file].splitlines())}. Leave --labels out."
+                )
+        else:
+            files[file] = known[file].encode() if file in known else _found(file, folders)
+    return files
+
+
+def _if_outputs_differ(declared: _Declared, options: ImportOptions) -> str:
+    """Returns what to do if outputs differ: classes without names are decoded as numbers."""
+    if options.labels or "labels" not in (declared.declaration or {}):
+        return ""
+    return (
+        "The classes have no names yet and are decoded as numbers: name them with --labels=a,b,c, "
+        "in the order of their numbers, or give the problem's --t2t_usr_dir. "
+    )
 
 
 def _labels(count: int, options: ImportOptions) -> list[str]:
@@ -283,6 +368,7 @@ def _vocabulary(problem: str, folders: Sequence[Path]) -> Path:
 
 def _no_vocabulary(file: str, folders: Sequence[Path]) -> DataError:
     places = ", ".join(map(str, folders)) or "no folder"
-    return DataError(
-        f"the vocabulary {file} is not in {places}. Give the old run's data directory: --data_dir."
-    )
+    mend = "Give the old run's data directory: --data_dir."
+    if file.startswith("labels."):
+        mend = "tensor2tensor keeps no such file: name the classes with --labels=a,b,c."
+    return DataError(f"the vocabulary {file} is not in {places}. {mend}")

@@ -171,8 +171,27 @@ def _decorator(register: Callable[[str | None, Any], Any]) -> Callable[..., Any]
 def _problem(name: str | None, user: Any) -> Any:
     name = name or registry.default_name(user.__name__, True)
     user.name = name
-    registry.register_problem(name)(converted(user, name))
+    try:
+        ours: Any = converted(user, name)
+    except RegistryError as error:
+        ours = _refused(user, str(error))
+    registry.register_problem(name)(ours)
     return user
+
+
+def _refused(user: Any, reason: str) -> type:
+    """Returns a class that raises an error when it is used; the rest of the user's file works."""
+
+    def refuse(self: Any, **_: Any) -> None:
+        raise RegistryError(reason)
+
+    attributes = {
+        "__init__": refuse,
+        "__module__": user.__module__,
+        "__qualname__": user.__qualname__,
+        "__doc__": user.__doc__,
+    }
+    return type(user.__name__, (), attributes)
 
 
 def _hparams(name: str | None, function: Any) -> Any:

@@ -28,18 +28,11 @@ from absl import app, flags, logging
 from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import RegistryError
+from t2t_torch.interop import tensor2tensor_encoders as encoders
 from t2t_torch.interop import tensor2tensor_hparams as hparams
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.search_space import RangedHParams
-from t2t_torch.text.encoder import (
-    EOS,
-    PAD,
-    RESERVED_TOKENS,
-    ByteEncoder,
-    ClassLabelEncoder,
-    TokenEncoder,
-)
-from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
+from t2t_torch.text.encoder import EOS, PAD, RESERVED_TOKENS
 
 
 class _Missing:
@@ -54,7 +47,12 @@ class _Missing:
             "what of tensor2tensor runs as it is, and shows how to write the rest."
         )
 
-    __call__ = __getitem__ = __iter__ = __len__ = __mro_entries__ = _refuse
+    __call__ = __getitem__ = __iter__ = __len__ = _refuse
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """Returns a base class that is refused where the class is to be used."""
+        attributes = {"missing": self._name}
+        return (type(self._name.rpartition(".")[2], (problems.Missing,), attributes),)
 
     def __getattr__(self, name: str) -> _Missing:
         if name.startswith("__"):
@@ -77,6 +75,8 @@ class _Module(ModuleType):
         full = f"{self.__name__}.{name}"
         if full in _CONTENTS:
             return _made(full)
+        if self.__name__.startswith("tensor2tensor.") and name in _IMPORTED:
+            return _made(_IMPORTED[name])
         if self.__name__.startswith("tensor2tensor.models"):
             if name in registry.list_names("hparams"):
                 return hparams.set_named(name)
@@ -89,6 +89,19 @@ class _Module(ModuleType):
 
 _MODELS = ("lstm", "research", "transformer", "universal_transformer", "evolved_transformer")
 """Modules of `tensor2tensor.models`; their sets of hyperparameters are those that are here."""
+
+
+_IMPORTED = {
+    "tf": "tensorflow",
+    "registry": "tensor2tensor.utils.registry",
+    "metrics": "tensor2tensor.utils.metrics",
+    "modalities": "tensor2tensor.layers.modalities",
+    **{
+        name: f"tensor2tensor.data_generators.{name}"
+        for name in ("generator_utils", "problem", "text_encoder", "text_problems", "translate")
+    },
+}
+"""Modules that those of tensor2tensor import, which users reach through them."""
 
 
 class T2TModel:
@@ -117,35 +130,10 @@ def gunzip_file(gz_path: str, new_path: str) -> None:
 # tensor2tensor.data_generators.text_encoder.
 
 
-def _subwords(filename: str | None = None) -> SubtokenEncoder:
-    if filename is None:
-        raise RegistryError("SubwordTextEncoder without a file: t2t-build-vocab makes one.")
-    return SubtokenEncoder.load(Path(filename))
-
-
-def _tokens(
-    vocab_filename: str | None = None,
-    reverse: bool = False,
-    vocab_list: list[str] | None = None,
-    replace_oov: str | None = None,
-    num_reserved_ids: int = 2,
-) -> TokenEncoder:
-    if vocab_filename is not None:
-        return TokenEncoder.load(Path(vocab_filename), replace_oov=replace_oov, reverse=reverse)
-    return TokenEncoder(vocab_list or [], replace_oov=replace_oov, reverse=reverse)
-
-
-def _labels(
-    class_labels: list[str] | None = None, class_labels_fname: str | None = None
-) -> ClassLabelEncoder:
-    if class_labels_fname is not None:
-        return ClassLabelEncoder.load(Path(class_labels_fname))
-    return ClassLabelEncoder(class_labels or [])
-
-
-def native_to_unicode(text: str | bytes) -> str:
+def native_to_unicode(text: str | bytes, ignore_errors: bool = False) -> str:
     """Returns text; bytes are UTF-8."""
-    return text.decode("utf-8") if isinstance(text, bytes) else text
+    errors = "ignore" if ignore_errors else "strict"
+    return text.decode("utf-8", errors) if isinstance(text, bytes) else text
 
 
 class _Names:
@@ -326,16 +314,22 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "EOS_ID": EOS,
         "RESERVED_TOKENS": list(RESERVED_TOKENS),
         "NUM_RESERVED_TOKENS": len(RESERVED_TOKENS),
-        "ByteTextEncoder": lambda num_reserved_ids=2: ByteEncoder(),
-        "TokenTextEncoder": _tokens,
-        "SubwordTextEncoder": _subwords,
-        "ClassLabelEncoder": _labels,
-        "native_to_unicode": native_to_unicode,
-        "to_unicode": native_to_unicode,
+        "TextEncoder": encoders.TextEncoder,
+        "ByteTextEncoder": encoders.ByteTextEncoder,
+        "TokenTextEncoder": encoders.TokenTextEncoder,
+        "SubwordTextEncoder": encoders.SubwordTextEncoder,
+        "ClassLabelEncoder": encoders.ClassLabels,
+        **dict.fromkeys(
+            ("native_to_unicode", "unicode_to_native", "to_unicode", "to_unicode_utf8"),
+            native_to_unicode,
+        ),
+        "to_unicode_ignore_errors": lambda text: native_to_unicode(text, ignore_errors=True),
+        "is_unicode": lambda text: isinstance(text, str),
     },
     "tensor2tensor.data_generators.generator_utils": {
         "maybe_download": maybe_download,
         "gunzip_file": gunzip_file,
+        "get_or_generate_vocab_inner": encoders.get_or_generate_vocab_inner,
     },
     "tensor2tensor.layers": {},
     "tensor2tensor.layers.common_hparams": {

@@ -7,20 +7,25 @@ A user's class derives from the classes here, which have the methods and default
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch, unpack
+from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.files import staged
+from t2t_torch.interop.tensor2tensor_encoders import encoder_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2ClassProblem
 from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem as OurTextPair2ClassProblem,
 )
-from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.encoder import TextEncoder, TokenEncoder
+from t2t_torch.text.subword import SmallVocabularyError, SubwordEncoder, load_subwords
+from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 from t2t_torch.text_problem import Text2SelfProblem as OurText2SelfProblem
 from t2t_torch.text_problem import Text2TextProblem as OurText2TextProblem
 from t2t_torch.text_problem import TextProblem
@@ -73,8 +78,17 @@ _REFUSED = {  # methods whose results nothing here uses, by the reason
     "generate_encoded_samples": "it encodes samples itself",
     "generate_data": "it writes data files itself",
     "generator": "it is written for tensor2tensor before 1.4",
-    "preprocess_example": "it changes examples with TensorFlow",
 }
+
+
+class Missing:
+    """Base class of classes whose base class is not here.
+
+    Attributes:
+      missing: its full name.
+    """
+
+    missing: ClassVar[str] = ""
 
 
 class Problem:
@@ -100,9 +114,13 @@ class Problem:
         """Kind of the targets."""
         return 0
 
-    def eval_metrics(self) -> Iterable[str]:
+    def eval_metrics(self) -> list[str]:
         """Names of the metrics."""
-        return ("accuracy", "accuracy_top5", "accuracy_per_sequence", "neg_log_perplexity")
+        return ["accuracy", "accuracy_top5", "accuracy_per_sequence", "neg_log_perplexity"]
+
+    def preprocess_example(self, example: Any, mode: Any, unused_hparams: Any) -> Any:
+        """Returns the example."""
+        return example
 
     def hparams(self, defaults: Any, unused_model_hparams: Any) -> None:
         """Sets modalities and vocabularies, which follow from the kind of problem here."""
@@ -201,9 +219,9 @@ class Text2ClassProblem(Text2TextProblem):
         """Names of the classes, in the order of their numbers."""
         return [f"ID_{number}" for number in range(self.num_classes)]
 
-    def eval_metrics(self) -> Iterable[str]:
+    def eval_metrics(self) -> list[str]:
         """Names of the metrics."""
-        return ("accuracy", "neg_log_perplexity")
+        return ["accuracy", "neg_log_perplexity"]
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):
@@ -315,6 +333,22 @@ def text2class_txt_iterator(
 # Conversion.
 
 
+def _train(texts: Sequence[str], size: int, path: Path) -> None:
+    """Learns a subword vocabulary: with sentencepiece, or as tensor2tensor if it is too small."""
+    try:
+        SubwordEncoder.train(texts, size, path)
+    except SmallVocabularyError:
+        SubtokenEncoder.train(texts, size, path)
+
+
+class _Subwords(SubwordVocabularyBuilder):
+    """Builder of a subword vocabulary of any size."""
+
+    def train(self, texts: Sequence[str], vocab_size: int, path: Path) -> None:
+        """Trains the vocabulary and writes its file."""
+        _train(texts, vocab_size, path)
+
+
 class _Converted(TextProblem):
     """Parts of a converted problem that do not depend on its kind."""
 
@@ -326,13 +360,18 @@ class _Converted(TextProblem):
         for name, reason in _REFUSED.items():
             owner = next((c for c in self.user_class.__mro__ if name in c.__dict__), None)
             if owner is not None and owner.__module__ != __name__:
-                raise RegistryError(
-                    f"tensor2tensor problem {self.name!r} defines {name}: {reason}, which nothing "
-                    f"here can use. Yield texts from generate_samples instead; see {PAGE}."
-                )
+                raise self._refusal(name, reason)
+        if _changes_examples(self.user):
+            raise self._refusal("preprocess_example", "it changes examples with TensorFlow")
         for name, value in _settings_of(self.user).items():
             setattr(self, name, value)  # of the instance: a user's properties need one
         super().__init__(reverse=reverse, copy=copy)
+
+    def _refusal(self, method: str, reason: str) -> RegistryError:
+        return RegistryError(
+            f"tensor2tensor problem {self.name!r} defines {method}: {reason}, which nothing here "
+            f"can use. Yield texts from generate_samples instead; see {PAGE}."
+        )
 
     def __reduce__(self) -> Any:
         """Pickles the name: other processes import the user's file."""
@@ -351,6 +390,28 @@ class _Converted(TextProblem):
             return None
         return self.user.vocab_filename
 
+    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
+        """Returns also a subword vocabulary of tensor2tensor, which a trained model may have."""
+        kept, file = super().kept_vocab_files_in(directory), self.vocab_filename
+        if file is None or file in kept or not (directory / file).is_file():
+            return kept
+        return (*kept, file) if holds_subtokens(directory / file) else kept
+
+    def learners(self) -> Sequence[VocabularyBuilder]:
+        """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
+        return [
+            _Subwords(
+                one.file,
+                self.texts,
+                self.approx_vocab_size,
+                self.max_samples_for_vocab,
+                self.shuffle_seed,
+            )
+            if isinstance(one, SubwordVocabularyBuilder)
+            else one
+            for one in super().learners()
+        ]
+
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Builds the vocabularies, from the texts of `generate_text_for_vocab` if it is there."""
         # Data is made in a hidden folder of the data directory, where users may have raw files.
@@ -359,20 +420,63 @@ class _Converted(TextProblem):
         file = self.vocab_filename
         learns = self.vocab_type is OurVocabType.SUBWORD and file is not None
         if texts is not None and learns and not (data_dir / str(file)).exists():
-            lines = texts(str(data_dir), str(tmp_dir))
-            SubwordEncoder.train(lines, self.approx_vocab_size, data_dir / str(file))
+            lines = list(texts(str(data_dir), str(tmp_dir)))
+            _train(lines, self.approx_vocab_size, data_dir / str(file))
+        if file is not None and self.use_vocab_from_other_problem is None:
+            self._let_user_write(data_dir / file, str(self._data_dir), str(tmp_dir))
         super().build_vocab(data_dir, tmp_dir)
+
+    def _let_user_write(self, path: Path, data_dir: str, tmp_dir: str) -> None:
+        """Has the user's code write a vocabulary, if there is none and the code writes it.
+
+        tensor2tensor calls `generate_samples`, which may copy a file of words, and then
+        `get_or_create_vocab`.
+
+        Args:
+          path: the vocabulary file.
+          data_dir: data folder, where the user's code writes.
+          tmp_dir: folder of the raw files.
+
+        Raises:
+          RegistryError: `get_or_create_vocab` returns an encoder of the user's own.
+        """
+        written = Path(data_dir, path.name)
+        if self.vocab_type is OurVocabType.TOKEN and not path.exists():
+            samples = self._samples_of(Split.TRAIN, data_dir, tmp_dir)
+            if not written.exists():
+                next(iter(samples), None)
+        if self._makes_vocabulary and not path.exists():
+            encoder = encoder_of(self.user.get_or_create_vocab(data_dir, tmp_dir), self.name)
+            if isinstance(encoder, TokenEncoder) and not written.exists():
+                with staged(path) as temporary:
+                    temporary.write_text("".join(f"{word}\n" for word in encoder.tokens), "utf-8")
+            elif isinstance(encoder, SubtokenEncoder) and not written.exists():
+                encoder.save(path)
+        if written.is_file() and not path.exists():
+            shutil.copyfile(written, path)
+
+    @property
+    def _makes_vocabulary(self) -> bool:
+        """True if the user's class has a `get_or_create_vocab`."""
+        return hasattr(self.user, "get_or_create_vocab")
+
+    def _encoder_in(self, path: Path) -> TextEncoder:
+        """Returns the encoder of a vocabulary file, with the settings of the user's."""
+        oov, reverse, is_words = self.oov_token, False, self.vocab_type is OurVocabType.TOKEN
+        if self._makes_vocabulary:
+            folder = str(path.parent)
+            user = self.user.get_or_create_vocab(folder, folder)
+            is_words = isinstance(encoder_of(user, self.name), TokenEncoder)
+            oov, reverse = getattr(user, "replace_oov", oov), getattr(user, "reverse", reverse)
+        if is_words:
+            return TokenEncoder.load(path, replace_oov=oov, reverse=reverse)
+        return load_subwords(path)
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
         """Yields the user's samples of a split; those of all splits are dealt by shards."""
-        directory = str(self._data_dir or tmp_dir)
-        per_split = self.user.is_generate_per_split
-        if callable(per_split):  # a method where a property was meant; true in tensor2tensor
-            per_split = True
-        theirs = _SPLITS[split] if per_split else DatasetSplit.TRAIN
-        samples = self.user.generate_samples(directory, str(tmp_dir), theirs)
+        samples = self._samples_of(split, str(self._data_dir or tmp_dir), str(tmp_dir))
         total, first, last = 1, 0, 1
-        if not per_split:
+        if not self._is_per_split:
             total = sum(self.shards.values())
             earlier = itertools.takewhile(lambda one: one is not split, self.shards)
             first = sum(self.shards[one] for one in earlier)
@@ -380,6 +484,17 @@ class _Converted(TextProblem):
         for number, sample in enumerate(samples):
             if first <= number % total < last:
                 yield self._converted(sample)
+
+    @property
+    def _is_per_split(self) -> bool:
+        """True if `generate_samples` is called for each split."""
+        per_split: Any = self.user.is_generate_per_split
+        # A method where a property was meant is true in tensor2tensor.
+        return callable(per_split) or bool(per_split)
+
+    def _samples_of(self, split: Split, data_dir: str, tmp_dir: str) -> Iterable[Sample]:
+        theirs = _SPLITS[split] if self._is_per_split else DatasetSplit.TRAIN
+        return self.user.generate_samples(data_dir, tmp_dir, theirs)
 
     def _converted(self, sample: Sample) -> dict[str, Any]:
         fields = ("inputs", "targets") if self.user.has_inputs else ("targets",)
@@ -411,13 +526,16 @@ class _Labelled(_Converted):
 
     user: Any
 
+    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
+        """Returns the file of the names of the classes, in the user's order."""
+        names = self.user.class_labels(str(directory))
+        return {self.labels_file("targets"): "".join(f"{name}\n" for name in names)}
+
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Writes the names of the classes in the user's order; builds the vocabulary."""
-        path = data_dir / self.labels_file("targets")
-        if not path.exists():
-            names = self.user.class_labels(str(data_dir))
-            with staged(path) as temporary:
-                temporary.write_text("".join(f"{name}\n" for name in names), "utf-8")
+        """Writes the names of the classes; builds the vocabulary."""
+        for file, text in self.known_vocab_files(data_dir).items():
+            with staged(data_dir / file) as temporary:
+                temporary.write_text(text, "utf-8")
         super().build_vocab(data_dir, tmp_dir)
 
     def _label(self, sample: Sample) -> str:
@@ -441,6 +559,16 @@ class _ConvertedPair(_Labelled, OurTextPair2ClassProblem):
             raise DataError(f"a sample of {self.name!r} has {len(texts)} texts, not two.")
         first, second = map(_text, texts)
         return {"first": first, "second": second, "targets": self._label(sample)}
+
+
+def _changes_examples(user: Problem) -> bool:
+    """Returns True if a user's `preprocess_example` does more than to call the base class."""
+    example: dict[str, Any] = {"inputs": object(), "targets": object()}
+    before = dict(example)
+    try:
+        return user.preprocess_example(example, "train", None) is not example or example != before
+    except Exception:
+        return True
 
 
 def _text(value: Any) -> str:
@@ -491,6 +619,12 @@ def converted(user: type, name: str) -> type[TextProblem]:
         (Text2SelfProblem, _ConvertedSelf),
         (Text2TextProblem, _ConvertedText),
     )
+    missing = [base.missing for base in user.__mro__ if getattr(base, "missing", "")]
+    if missing:
+        raise RegistryError(
+            f"tensor2tensor problem {name!r} is a {missing[0]}, and {missing[0]} is not in "
+            f"t2t_torch. {PAGE} shows how to write it."
+        )
     for theirs, ours in kinds:
         if issubclass(user, theirs):
             attributes = {

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tensorflow_writer import entry, message, varint, write_index
+from tensorflow_writer import entry, message, varint, write_checkpoint, write_index
 
 import t2t_torch as t2t
 from t2t_torch.bin import datagen, import_run, trainer
@@ -117,6 +117,92 @@ def test_python_and_command_write_the_same_run(tmp_path):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
+CLASSES = """
+from tensor2tensor.data_generators import text_problems
+from tensor2tensor.models import transformer
+from tensor2tensor.utils import registry
+
+
+@registry.register_problem
+class ZooTopics(text_problems.Text2ClassProblem):
+  approx_vocab_size = 256
+  is_generate_per_split = True
+  num_classes = 4
+
+  @property
+  def vocab_filename(self):
+    return "vocab.zoo_topics.256.subwords"
+
+  def class_labels(self, data_dir):
+    return ["weather", "music", "alarm", "none of these"]
+
+
+@registry.register_hparams
+def transformer_zoo():
+  hparams = transformer.transformer_tiny()
+  hparams.hidden_size = 32
+  hparams.filter_size = 64
+  hparams.parse("num_heads=2")
+  return hparams
+"""
+
+
+@pytest.fixture
+def usr(tmp_path):
+    """A user's directory with the problem of topics and the set of the runs."""
+    folder = tmp_path / f"usr_{abs(hash(tmp_path))}"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(CLASSES)
+    return folder
+
+
+def test_classes_have_the_names_of_the_users_problem(usr, tmp_path, capsys):
+    own = [f"--t2t_usr_dir={usr}", f"--data_dir={RUNS / 'data'}"]
+    verify = [*verified(TOPICS, "class.txt"), "--allow_differences=1"]
+    run_import(TOPICS, tmp_path / "run", *own, *verify)
+    labels = "labels.zoo_topics.targets.txt"
+    assert (tmp_path / "run" / labels).read_text().splitlines() == LABELS.split(",")
+    run_import(TOPICS, tmp_path / "other", *own, "--labels=a,b,c,d", code=2)
+    assert "has the classes weather,music,alarm,none of these" in capsys.readouterr().err
+
+    old = tmp_path / "old"
+    shutil.copytree(RUNS / "data", old)
+    shutil.copy(old / "zoo_topics-dev-00000-of-00001", old / "zoo_topics-train-00000-of-00001")
+    own = [f"--t2t_usr_dir={usr}", "--problem=zoo_topics", f"--data_dir={tmp_path / 'data'}"]
+    assert datagen.main([*own, f"--import_tfrecords={old}"]) == 0
+    assert (tmp_path / "data" / labels).read_text().splitlines() == LABELS.split(",")
+
+
+def test_outputs_that_differ_for_lack_of_names_say_so(tmp_path, capsys):
+    run_import(TOPICS, tmp_path / "run", *verified(TOPICS, "class.txt"), code=2)
+    assert "name them with --labels=a,b,c" in capsys.readouterr().err
+
+
+def test_an_averaged_checkpoint_is_imported_by_the_set_of_its_flags(usr, tmp_path, capsys):
+    checkpoint = TensorFlowCheckpoint(find_checkpoint(PAIRS))
+    arrays = {name: checkpoint.read(name) for name in checkpoint.tensors}
+    averaged = tmp_path / "averaged"
+    averaged.mkdir()
+    # t2t-avg-all copies flags.txt; avg_checkpoints.py averages the moments, too, and sets step 0.
+    arrays["global_step"] = np.zeros_like(arrays["global_step"])
+    write_checkpoint(averaged / "averaged.ckpt-0", arrays)
+    flags = (PAIRS / "flags.txt").read_text()
+    assert "--hparams=\n" in flags
+    flags = flags.replace("--hparams=\n", "--hparams=num_heads=4,daisy_chain_variables=False\n")
+    (averaged / "flags.txt").write_text(flags)
+    data = f"--data_dir={RUNS / 'data'}"
+    settings = "--decode_hparams=beam_size=1,extra_length=20"
+    check = [settings, data, *verified(PAIRS, "greedy.txt")]
+    run_import(averaged, tmp_path / "run", f"--t2t_usr_dir={usr}", *check)
+    printed = capsys.readouterr().out
+    assert "40 of 40 lines are equal" in printed and "optimizer: fresh" in printed
+    assert json.loads((tmp_path / "run" / "hparams.json").read_text())["num_heads"] == 4
+    named = ["--hparams_set=transformer_tiny", "--hparams=hidden_size=32,filter_size=64"]
+    run_import(averaged, tmp_path / "named", *named, *check)
+    run_import(averaged, tmp_path / "bad", named[0], "--hparams=hidden_sizes=32", data, code=2)
+    assert "no hyperparameter hidden_sizes" in capsys.readouterr().err
+
+
 @pytest.fixture
 def old(tmp_path):
     """A copy of the run of pairs and its vocabulary, to damage."""
@@ -155,7 +241,25 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         "is no index of a TensorFlow checkpoint",
     ),
     "no checkpoint": (lambda f: [p.unlink() for p in f.glob("*.index")], "no run of a library"),
-    "no hyperparameters": (lambda f: (f / "hparams.json").unlink(), "hparams.json is missing"),
+    "no hyperparameters": (
+        lambda f: (f / "hparams.json").unlink(),
+        "no set 'transformer_zoo' here, and .* has no hparams.json",
+    ),
+    "no hyperparameters and no set": (
+        lambda f: (
+            (f / "hparams.json").unlink(),
+            (f / "flags.txt").unlink(),
+            change(f / "flags_t2t.txt", "--hparams_set=transformer_zoo", ""),
+        ),
+        "no flags that name a set",
+    ),
+    "a set that is only in tensor2tensor": (
+        lambda f: (
+            (f / "hparams.json").unlink(),
+            change(f / "flags_t2t.txt", "transformer_zoo", "transformer_tpu"),
+        ),
+        "no set 'transformer_tpu' here",
+    ),
     "damaged hyperparameters": (lambda f: cut(f / "hparams.json", 99), "is not JSON"),
     "hyperparameters that are a list": (
         lambda f: (f / "hparams.json").write_text("[1]"),

@@ -15,37 +15,15 @@ from __future__ import annotations
 
 import sys
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import Dataset
 
-Folder = Callable[..., Path]
-
-HEAD = """\
-from __future__ import absolute_import
-import os
-from six.moves import range
-from tensor2tensor.data_generators import generator_utils
-from tensor2tensor.data_generators import problem
-from tensor2tensor.data_generators import text_encoder
-from tensor2tensor.data_generators import text_problems
-from tensor2tensor.data_generators import translate
-from tensor2tensor.layers import modalities
-from tensor2tensor.models import lstm, transformer
-from tensor2tensor.utils import metrics
-from tensor2tensor.utils import registry
-from tensor2tensor.utils import t2t_model
-import tensorflow as tf
-
-EOS = text_encoder.EOS_ID
-"""
 DEALT = """
 @registry.register_problem
 class LinesOfPoems(text_problems.Text2TextProblem):
@@ -75,39 +53,6 @@ class LinesOfPoems(text_problems.Text2TextProblem):
     for i in range(len(lines) - 1):
       yield {"inputs": lines[i], "targets": lines[i + 1]}
 """
-
-
-@pytest.fixture
-def folder(tmp_path, own_registry) -> Folder:
-    """Returns a function that makes a user's directory, which is in the registry then."""
-
-    def make(*parts: str, **files: str) -> Path:
-        path = tmp_path / f"usr_{abs(hash(tmp_path))}"  # one package in sys.modules per test
-        path.mkdir()
-        (path / "__init__.py").write_text("from . import own\n")
-        (path / "own.py").write_text(HEAD + "\n".join(parts))
-        for file, text in files.items():
-            (path / f"{file}.py").write_text(text)
-        registry.import_usr_dir(path)
-        return path
-
-    return make
-
-
-@pytest.fixture
-def generate(tmp_path) -> Callable[..., Path]:
-    """Returns a function that generates data of a problem, and returns its directory."""
-
-    def run(problem: str, usr: Path, **raw: str) -> Path:
-        tmp, data = tmp_path / "raw", tmp_path / "data"
-        tmp.mkdir(exist_ok=True)
-        for file, text in raw.items():
-            (tmp / file.replace("__", ".")).write_text(text, "utf-8")
-        flags = [f"--problem={problem}", f"--data_dir={data}", f"--tmp_dir={tmp}"]
-        assert datagen.main([*flags, f"--t2t_usr_dir={usr}"]) == 0
-        return data
-
-    return run
 
 
 def texts(problem: str, data: Path, split: Split) -> list[dict[str, str]]:
@@ -385,6 +330,17 @@ class CallsTensorflow(text_problems.Text2TextProblem):
 """,
         "tensorflow.shape is not in t2t_torch",
     ),
+    "changes_examples": (
+        """
+@registry.register_problem
+class ChangesExamples(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  def preprocess_example(self, example, mode, hparams):
+    example["inputs"] = example["inputs"][:hparams.max_length]
+    return example
+""",
+        "defines preprocess_example",
+    ),
     "of_the_base": (
         """
 @registry.register_problem
@@ -421,3 +377,81 @@ class Other(transformer.Transformer):
     for name in ("my_net", "other_net"):
         with pytest.raises(RegistryError, match=f"model '{name}' is a model of TensorFlow"):
             registry.model(name)(None, None)
+
+
+def test_a_base_class_that_is_not_here_refuses_its_problems_alone(folder, generate):
+    usr = folder(
+        """
+from tensor2tensor.data_generators import image_utils, wiki_lm
+
+
+class Base(wiki_lm.LanguagemodelEnWiki64k, text_problems.Text2SelfProblem):
+  pass
+
+
+@registry.register_problem
+class OnWikipedia(Base):
+  pass
+
+
+@registry.register_problem
+class WithItsVocabulary(text_problems.Text2TextProblem):
+  is_generate_per_split = False
+
+  @property
+  def use_vocab_from_other_problem(self):
+    return wiki_lm.LanguagemodelEnWiki64k()
+"""
+        + DEALT
+    )
+    named = "wiki_lm.LanguagemodelEnWiki64k is not in t2t_torch"
+    for name in ("on_wikipedia", "with_its_vocabulary"):
+        with pytest.raises(RegistryError, match=named):
+            registry.problem(name)
+    generate("lines_of_poems", usr, poems__txt=LINES)
+
+
+def test_methods_that_call_those_of_the_base_class(folder):
+    folder(
+        """
+@registry.register_problem
+class Delegates(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+
+  def eval_metrics(self):
+    return super(Delegates, self).eval_metrics() + [metrics.Metrics.ROUGE_2_F]
+
+  def preprocess_example(self, example, mode, hparams):
+    del mode
+    return problem.Problem.preprocess_example(self, example, "train", hparams)
+
+  @property
+  def oov_token(self):
+    return generator_utils.text_encoder.to_unicode(b"UNK")
+"""
+    )
+    assert registry.problem("delegates").metrics[-1] == "rouge_2_fscore"
+    assert registry.problem("delegates").oov_token == "UNK"
+
+
+def test_a_problem_of_the_user_replaces_ours_of_the_same_name(folder, generate, caplog):
+    ours = registry.problem("translate_ende_wmt32k")
+    caplog.set_level("INFO")
+    usr = folder(
+        """
+@registry.register_problem
+class TranslateEndeWmt32k(text_problems.Text2TextProblem):
+  is_generate_per_split = False
+  vocab_type = text_problems.VocabType.CHARACTER
+  dataset_splits = [{"split": "train", "shards": 1}, {"split": "eval", "shards": 1}]
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(20):
+      yield {"inputs": "number %d" % i, "targets": "Zahl %d" % i}
+"""
+    )
+    assert f"'translate_ende_wmt32k' is the one of {usr / 'own.py'}" in caplog.text
+    data = generate("translate_ende_wmt32k", usr)
+    assert len(texts("translate_ende_wmt32k", data, Split.TRAIN)) == 10
+    assert type(registry.problem("translate_ende_wmt32k")) is not type(ours)
+    assert registry.problem("translate_ende_wmt8k").name == "translate_ende_wmt8k"
