@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
@@ -54,5 +54,3 @@ class TransformerLayerHParams(HParams):
         low=0,
     )
     qk_norm: bool = hp(False, "RMS norm of each head's queries and keys in self-attention.")
-
-    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {"norm_type"}
