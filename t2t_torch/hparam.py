@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from t2t_torch.params import Params, hp
+from t2t_torch.params import Params, Unread, hp
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature
@@ -606,6 +606,74 @@ class ReportHParams(Params):
     )
 
 
+# Hyperparameters that nothing here reads: tensor2tensor 1.15.7, layers/common_hparams.py and
+# models/transformer.py.
+
+
+def _unread(
+    reads: Literal["model", "others", "nothing"], instead: str = "", **defaults: Any
+) -> dict[str, Unread]:
+    return {name: Unread((value,), reads, instead) for name, value in defaults.items()}
+
+
+_UNREAD: dict[str, Unread] = {
+    **_unread("model", attention_key_channels=0, attention_value_channels=0),
+    **_unread("model", attention_variables_3d=False, causal_decoder_self_attention=True),
+    **_unread("model", area_key_mode="none", area_value_mode="none", num_area_layers=0),
+    **_unread("model", max_area_height=1, max_area_width=1, memory_height=1),
+    **_unread("model", bottom={}, name={}, top={}, weights_fn={}),
+    **_unread("model", add_relative_to_values=False, heads_share_relative_embedding=False),
+    **_unread("model", factored_logits=False, hard_attention_k=0, nbr_decoder_problems=1),
+    **_unread("model", position_features="", proximity_bias=False, unidirectional_encoder=False),
+    **_unread("model", ffn_layer="dense_relu_dense", norm_type="layer"),
+    **_unread("model", prepend_mode="none", self_attention_type="dot_product"),
+    **_unread("model", max_relative_position=0, split_targets_chunk_length=0),
+    **_unread("model", audio_frame_step=10.0, audio_preproc_in_bottom=False),
+    **_unread("model", audio_sample_rate=16000),
+    "audio_keep_example_waveforms": Unread((False, True), "nothing"),
+    **_unread("others", split_targets_max_chunks=100, split_targets_strided_training=False),
+    **_unread("others", kernel_height=3, kernel_width=1, compress_steps=0, conv_first_kernel=3),
+    **_unread("others", dropout=0.2, gumbel_noise_weight=0.0, num_sampled_classes=0),
+    **_unread("others", parameter_attention_key_channels=0, parameter_attention_value_channels=0),
+    **_unread("others", moe_hidden_sizes="2048", moe_k=2, moe_overhead_eval=2.0),
+    **_unread("others", moe_overhead_train=1.0),
+    "moe_num_experts": Unread((64, 16)),  # the Transformer's sets have the second value
+    "moe_loss_coef": Unread((1e-2, 1e-3)),
+    **_unread("others", video_num_input_frames=1, video_num_target_frames=1),
+    **_unread("others", multiproblem_fixed_train_length=-1, multiproblem_vocab_size=-1),
+    **_unread("others", multiproblem_max_input_length=-1, multiproblem_max_target_length=-1),
+    **_unread("others", multiproblem_target_eval_only=False),
+    **_unread(
+        "others",
+        "Set --hparams=multiproblem_weights.",
+        multiproblem_reweight_label_loss=False,
+    ),
+    **_unread(
+        "others",
+        "It is a setting of decoding: --decode_hparams.",
+        sampling_method="argmax",
+        sampling_temp=1.0,
+        sampling_keep_top_k=-1,
+    ),
+    **_unread("others", "Set --hparams=activation_dtype=bfloat16.", weight_dtype="float32"),
+    **_unread(
+        "others",
+        "Set --hparams=activation_dtype=float16.",
+        gpu_automatic_mixed_precision=False,
+    ),
+    **_unread(
+        "others", "Use --warm_start_from.", pretrained_model_dir="", warm_start_from_second=""
+    ),
+    **_unread("others", "t2t-eval --output=FOLDER decodes.", eval_run_autoregressive=False),
+    **_unread("others", "Use --eval_metrics.", overload_eval_metric_name=""),
+    **_unread("nothing", attention_dropout_broadcast_dims="", relu_dropout_broadcast_dims=""),
+    **_unread("nothing", layer_prepostprocess_dropout_broadcast_dims="", mlperf_mode=False),
+    **_unread("nothing", daisy_chain_variables=True, force_full_predict=False),
+    **_unread("nothing", no_data_parallelism=False, tpu_enable_host_call=False),
+    **_unread("nothing", use_custom_ops=True, use_pad_remover=True, symbol_modality_num_shards=1),
+}
+
+
 class HParams(
     ReportHParams,
     PrecisionHParams,
@@ -626,32 +694,7 @@ class HParams(
         """Returns the width of the output of an input's bottom, for this model."""
         return self.hidden_size
 
-    # tensor2tensor 1.15.7, layers/common_hparams.py and models/transformer.py.
-    unsupported: ClassVar[frozenset[str]] = frozenset(
-        """
-        add_relative_to_values area_key_mode area_value_mode attention_dropout_broadcast_dims
-        attention_key_channels attention_value_channels attention_variables_3d audio_frame_step
-        audio_keep_example_waveforms audio_preproc_in_bottom audio_sample_rate bottom
-        causal_decoder_self_attention compress_steps conv_first_kernel daisy_chain_variables dropout
-        eval_run_autoregressive factored_logits ffn_layer force_full_predict
-        gpu_automatic_mixed_precision gumbel_noise_weight hard_attention_k
-        heads_share_relative_embedding kernel_height kernel_width
-        layer_prepostprocess_dropout_broadcast_dims max_area_height max_area_width
-        max_relative_position memory_height mlperf_mode moe_hidden_sizes moe_k moe_loss_coef
-        moe_num_experts moe_overhead_eval moe_overhead_train multiproblem_fixed_train_length
-        multiproblem_max_input_length multiproblem_max_target_length
-        multiproblem_reweight_label_loss multiproblem_target_eval_only multiproblem_vocab_size name
-        nbr_decoder_problems no_data_parallelism norm_type num_area_layers num_sampled_classes
-        overload_eval_metric_name parameter_attention_key_channels
-        parameter_attention_value_channels position_features prepend_mode pretrained_model_dir
-        proximity_bias relu_dropout_broadcast_dims sampling_keep_top_k sampling_method sampling_temp
-        self_attention_type split_targets_chunk_length split_targets_max_chunks
-        split_targets_strided_training symbol_modality_num_shards top
-        tpu_enable_host_call unidirectional_encoder use_custom_ops use_pad_remover
-        video_num_input_frames video_num_target_frames warm_start_from_second weight_dtype
-        weights_fn
-        """.split()
-    )
+    unsupported: ClassVar[Mapping[str, Unread]] = MappingProxyType(_UNREAD)
     # Names of PyTorch, Keras, Hugging Face and Lightning, and their short forms.
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType(
         {
@@ -672,6 +715,10 @@ class HParams(
             **dict.fromkeys(("epochs", "num_epochs", "max_epochs"), "--train_epochs"),
             **dict.fromkeys(("steps", "max_steps", "num_steps"), "--train_steps"),
             **dict.fromkeys(("seed",), "--random_seed"),
+            # Flags that tensor2tensor writes into hparams.json.
+            **{name: f"--{name}" for name in ("data_dir", "eval_steps", "train_steps")},
+            "model_dir": "--output_dir",
+            "eval_freq_in_steps": "--local_eval_frequency",
         }
     )
     listed_by: ClassVar[str] = "t2t-trainer --hparams_set=SET --help_hparams"

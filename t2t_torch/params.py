@@ -9,12 +9,13 @@ model.  A field is declared in one line, next to the fields that are read in the
 from __future__ import annotations
 
 import json
+import logging
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import pydantic
 
@@ -57,6 +58,30 @@ def hp(
     )
 
 
+class Unread(NamedTuple):
+    """A hyperparameter of tensor2tensor that nothing here reads.
+
+    Attributes:
+      values: values that mean what is done here; the first is tensor2tensor's default.
+      reads: what reads it in tensor2tensor.  model: the models that are here too, so other values
+        are another model; others: other models and features; nothing: nothing that the result
+        depends on, so every value is accepted.
+      instead: what there is instead, as a sentence.
+    """
+
+    values: tuple[Any, ...]
+    reads: Literal["model", "others", "nothing"] = "others"
+    instead: str = ""
+
+    def accepts(self, value: Any) -> bool:
+        """Returns True if a value, or its text, changes nothing here."""
+        text = value_text(value).strip("'\"").lower()
+        return self.reads == "nothing" or any(
+            text in (known := value_text(one).lower(), f"{known}.0") or f"{text}.0" == known
+            for one in self.values
+        )
+
+
 class Params(pydantic.BaseModel):
     """Immutable set of typed fields that records the source of each value.
 
@@ -72,8 +97,8 @@ class Params(pydantic.BaseModel):
         defer_build=True,  # build validators on first use: `--help` needs none
     )
 
-    unsupported: ClassVar[frozenset[str]] = frozenset()
-    """Names that users of tensor2tensor may write and that nothing here reads."""
+    unsupported: ClassVar[Mapping[str, Unread]] = MappingProxyType({})
+    """Names that users of tensor2tensor may write; those that are no fields are not read."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Names that other libraries use -> the field, or the flag, that is meant; for messages."""
     listed_by: ClassVar[str] = ""
@@ -164,22 +189,45 @@ class Params(pydantic.BaseModel):
         """Returns a copy changed by "hidden_size=512,initializer=xavier,multiples=[0.5,0.1]".
 
         Values are parsed by field type: booleans are true, false, 1 or 0; "none" clears an optional
-        field; lists are in brackets.  `source` is recorded as the source of the fields.
+        field; lists are in brackets.  `source` is recorded as the source of the fields.  Names of
+        `unsupported` with a value that changes nothing are left out, with a note.
 
         Raises:
           HParamsError: as the class; or a name is repeated, or a value cannot be parsed.
         """
         delta: dict[str, Any] = {}
+        unread = []
         for item in re.findall(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\]]*\])*\]?)+", text):
             name, equals, value = (part.strip() for part in item.partition("="))
             if not equals:
                 raise HParamsError(f"{source}: {item.strip()!r} should be name=value.")
             if name in delta:
                 raise HParamsError(f"{source} sets {name!r} twice.")
+            if self.leaves_out(name, value):
+                unread.append(name)
+                continue
             if name not in type(self).model_fields:
                 raise HParamsError(f"{source}: {self._unknown(name)}")
             delta[name] = self._read(name, value, source)
+        self.note_unread(unread, source)
         return self.signed("code").replace(**delta).signed(source) if delta else self
+
+    @classmethod
+    def leaves_out(cls, name: str, value: Any) -> bool:
+        """Returns True for a name of `unsupported` with a value, or its text, that is accepted."""
+        known = cls.unsupported.get(name)
+        return known is not None and name not in cls.model_fields and known.accepts(value)
+
+    @classmethod
+    def note_unread(cls, names: Iterable[str], source: str) -> None:
+        """Logs which names were left out."""
+        listed = [
+            f"{name} ({meant})" if (meant := cls._meant(name)) else name for name in sorted(names)
+        ]
+        if listed:
+            logging.getLogger(__name__).info(
+                "%s: nothing here reads tensor2tensor's %s; left out.", source, ", ".join(listed)
+            )
 
     def describe(self) -> str:
         """Returns a description of every field by group: name, type, value, source and meaning."""
@@ -240,21 +288,31 @@ class Params(pydantic.BaseModel):
     @classmethod
     def _unknown(cls, name: str) -> str:
         if name in cls.unsupported:
-            return (
-                f"{name!r}: tensor2tensor has it, but nothing here reads it with "
-                f"{cls.__name__}. Leave it out."
-                + (f" {cls._hint(name)}" if name in cls.aliases else "")
+            known = cls.unsupported[name]
+            hints = [hint for hint in (known.instead, cls._meant(name)) if hint]
+            values = " or ".join(value_text(one) or "empty" for one in known.values)
+            return " ".join(
+                [
+                    f"{name!r}: tensor2tensor has it, but nothing here reads it with "
+                    f"{cls.__name__}. Leave it out, or at {values}.",
+                    *hints,
+                ]
             )
         return f"no hyperparameter is named {name!r}. {cls._hint(name)}"
 
     @classmethod
-    def _hint(cls, name: str) -> str:
-        """Returns a suggestion of the nearest name, or how to list the names."""
+    def _meant(cls, name: str) -> str:
+        """Returns a suggestion of the field or flag of which a name is an alias, or ""."""
         meant = cls.aliases.get(name.lower(), "")
         if meant.startswith("--"):
             return f"Did you mean the flag {meant}?"
-        if meant in cls.model_fields:
-            return f"Did you mean {meant!r}?"
+        return f"Did you mean {meant!r}?" if meant in cls.model_fields else ""
+
+    @classmethod
+    def _hint(cls, name: str) -> str:
+        """Returns a suggestion of the nearest name, or how to list the names."""
+        if meant := cls._meant(name):
+            return meant
         if hint := did_you_mean(name, cls.model_fields):
             return hint.strip()
         if cls.listed_by:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
@@ -70,12 +70,3 @@ class TransformerLayerHParams(HParams):
         "what is above it skips the expert.  0: no limit, as in evaluation.",
         low=0,
     )
-
-    unsupported: ClassVar[frozenset[str]] = HParams.unsupported - {
-        "ffn_layer",
-        "moe_k",
-        "moe_loss_coef",
-        "moe_num_experts",
-        "moe_overhead_train",
-        "norm_type",
-    }

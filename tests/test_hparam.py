@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, Params, hp
 
 GOLDEN = Path(__file__).parent / "golden" / "transformer"
+OF_TENSOR2TENSORS_RUN = frozenset(
+    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule "
+    "std_server_protocol train_steps warm_start_from".split()
+)
+"""Flags that tensor2tensor writes into hparams.json."""
 
 # tensor2tensor 1.15.7, models/transformer.py.
 SETS: dict[str, dict[str, Any]] = {
@@ -100,7 +106,10 @@ def test_every_value_of_the_transformer_sets_is_tensor2tensors(variant: str) -> 
     ours = made.model_dump()
     shared = ours.keys() & golden["hparams"].keys()
     assert len(shared) > 45
-    shared -= {"loss"}  # registered names here, functions by target there
+    shared -= {
+        "loss",
+        "multiproblem_mixing_schedule",
+    }  # registered names here; empty: no MultiProblem
     theirs = {k: "none" if k == "pos" and v is None else v for k, v in golden["hparams"].items()}
     assert {k: ours[k] for k in shared} == {k: theirs[k] for k in shared}
 
@@ -108,8 +117,45 @@ def test_every_value_of_the_transformer_sets_is_tensor2tensors(variant: str) -> 
 def test_every_hparam_of_tensor2tensors_transformer_is_ours_or_known_as_unsupported() -> None:
     golden = json.loads((GOLDEN / "v3" / "hparams.json").read_text("utf-8"))["hparams"]
     kind = type(registry.hparams("transformer_base"))
-    assert golden.keys() <= kind.model_fields.keys() | kind.unsupported
-    assert not kind.model_fields.keys() & kind.unsupported
+    assert golden.keys() <= kind.model_fields.keys() | kind.unsupported.keys()
+
+
+@pytest.mark.parametrize("run", ["pairs_transformer", "topics_encoder"])
+def test_every_hparam_of_a_run_of_tensor2tensor_is_accepted_in_a_string(run: str, caplog) -> None:
+    path = Path(__file__).parent / "golden" / "t2t_runs" / run / "hparams.json"
+    golden = json.loads(path.read_text("utf-8"))
+    made = registry.hparams("transformer_base")
+    caplog.set_level("INFO", "t2t_torch.params")
+    for name, value in golden.items():
+        if name in OF_TENSOR2TENSORS_RUN or (name == "loss" and not value):
+            continue
+        known = [str(name) for name in value] if isinstance(value, list) else None
+        text = "none" if value is None else str(value) if known is None else f"[{','.join(known)}]"
+        caplog.clear()
+        parsed = made.parse(f"{name}={text}")
+        noted = f"--hparams: nothing here reads tensor2tensor's {name}" in caplog.text
+        assert noted == (name not in type(made).model_fields), name
+        assert noted or getattr(parsed, name) == (
+            tuple(value) if known is not None else "none" if name == "pos" and not value else value
+        )
+
+
+def test_a_value_of_tensor2tensors_that_changes_the_model_is_refused_with_the_default() -> None:
+    made = registry.hparams("transformer_base")
+    for text, told in {
+        "num_area_layers=2": "Leave it out, or at 0.",
+        "moe_num_experts=4": "Leave it out, or at 64 or 16.",
+        "sampling_method=random": "at argmax. It is a setting of decoding: --decode_hparams.",
+        "position_features=year": "Leave it out, or at empty.",
+        "use_pad_remove=true": "no hyperparameter is named",
+        "train_steps=5": "Did you mean the flag --train_steps?",
+    }.items():
+        with pytest.raises(HParamsError, match=re.escape(told)):
+            made.parse(text)
+    left_out = "num_area_layers=0,use_pad_remover=0,symbol_modality_num_shards=16,hidden_size=8"
+    assert made.parse(left_out) == made.replace(hidden_size=8)
+    with pytest.raises(HParamsError, match="nothing here reads"):
+        made.replace(use_pad_remover=True)
 
 
 def test_a_set_may_start_from_one_of_another_class() -> None:
@@ -369,7 +415,7 @@ def test_a_probability_of_one_is_refused(field: str) -> None:
         ("lr", "Did you mean 'learning_rate_constant'?"),
         ("epochs", "Did you mean the flag --train_epochs?"),
         ("num_layers", "Did you mean 'num_hidden_layers'?"),
-        ("dropout", "Leave it out. Did you mean 'layer_prepostprocess_dropout'?"),
+        ("dropout", "at 0.2. Did you mean 'layer_prepostprocess_dropout'?"),
         ("zzz", "List all of HParams:  t2t-trainer --hparams_set=SET --help_hparams"),
     ],
 )

@@ -164,6 +164,9 @@ class RunJson:
             for name, value in changes.items()
             if name not in fields or not _same(getattr(hparams, name), value)
         }
+        unread = [name for name in changes if hparams.leaves_out(name, changes[name])]
+        hparams.note_unread(unread, self.path.name)
+        changes = {name: value for name, value in changes.items() if name not in unread}
         try:
             return hparams.replace(**changes).signed(self.path.name) if changes else hparams
         except HParamsError as error:

@@ -638,7 +638,8 @@ def _parse(values: flags.FlagValues, arguments: list[str]) -> None:
     """Sets the flags from the arguments; missing ones get their defaults."""
     for name in values:
         values[name].unparse()
-    arguments = tensor2tensor_flags.without_unused(list(values), arguments)
+    command = values.__dict__["command"]
+    arguments = tensor2tensor_flags.without_unused(list(values), arguments, command)
     try:
         rest = values(["", *arguments])[1:]
     except flags.UnrecognizedFlagError as error:
@@ -664,7 +665,7 @@ def _check_size(name: str, flag: flags.Flag[Any]) -> None:
 
 def _flag_hint(values: flags.FlagValues, name: str, arguments: Sequence[str]) -> str:
     """Returns a sentence that suggests a replacement for an unknown flag, or nothing."""
-    if old := tensor2tensor_flags.hint(name):
+    if old := tensor2tensor_flags.hint(name, values.__dict__["command"]):
         return old
     given = {
         flag: value

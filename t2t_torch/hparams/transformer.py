@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
@@ -66,12 +66,6 @@ class TransformerHParams(TransformerLayerHParams):
     encode_inputs: bool = hp(
         True, "An encoder reads the inputs; False: the decoder alone does, see prepend_mode."
     )
-
-    unsupported: ClassVar[frozenset[str]] = TransformerLayerHParams.unsupported - {
-        "max_relative_position",
-        "prepend_mode",
-        "self_attention_type",
-    }
 
     @property
     def furthest(self) -> int:

@@ -13,18 +13,6 @@ from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.hparam import HParams as OurHParams
 from t2t_torch.interop.tensor2tensor_problems import PAGE, converted
 
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "attention_key_channels": (0,),
-    "attention_value_channels": (0,),
-    "factored_logits": (False,),
-    "ffn_layer": ("dense_relu_dense",),
-    "norm_type": ("layer",),
-    "num_area_layers": (0,),
-    "proximity_bias": (False,),
-    "unidirectional_encoder": (False,),
-}
-"""Hyperparameters that only have these values here."""
-
 
 class HParams:
     """Hyperparameters that can be set by attribute, `tensor2tensor.utils.hparam.HParams`.
@@ -47,8 +35,8 @@ class HParams:
             return values[name]
         if name in type(base).model_fields:
             return getattr(base, name)
-        if name in _MUST_BE:
-            return _MUST_BE[name][0]
+        if name in type(base).unsupported:
+            return type(base).unsupported[name].values[0]
         raise AttributeError(
             f"hparams have no {name!r}. Add it:  hparams.add_hparam({name!r}, ...)"
         )
@@ -57,7 +45,8 @@ class HParams:
         self._values[name] = value
 
     def __contains__(self, name: str) -> bool:
-        return name in self._values or name in type(self._base).model_fields
+        kind = type(self._base)
+        return name in self._values or name in kind.model_fields or name in kind.unsupported
 
     def add_hparam(self, name: str, value: Any) -> None:
         """Sets a hyperparameter, new or not."""
@@ -103,14 +92,15 @@ class HParams:
             base = registry.model("transformer").HParams()  # that of most sets from nothing
         fields, changes, other = type(base).model_fields, {}, []
         for name, value in self._values.items():
-            if name in _MUST_BE and value in _MUST_BE[name]:
-                continue
+            known = type(base).unsupported.get(name)
             if name in fields:
                 value = value.lower() if name == "optimizer" else value
                 changes[name] = tuple(value) if isinstance(value, list) else value
-            elif name in _MUST_BE or name not in type(base).unsupported | self._added:
+            elif known is not None and known.accepts(value):
+                continue
+            elif known.reads == "model" if known else name not in self._added:
                 other.append(f"{name}={value!r}")
-            elif name in self._added:
+            else:
                 logging.warning("No model here reads the hyperparameter %s=%r.", name, value)
         if other:
             raise HParamsError(

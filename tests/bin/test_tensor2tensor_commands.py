@@ -2,16 +2,65 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import build_vocab, datagen, query_server
-from t2t_torch.bin.tensor2tensor_flags import OLD, hint, without_unused
+from t2t_torch.bin import build_vocab, datagen, decoder, query_server
+from t2t_torch.bin import flags as shared
+from t2t_torch.bin.tensor2tensor_flags import OF_COMMAND, OLD, hint, without_unused
+from t2t_torch.errors import UsageError
+
+FLAGS_FILE = Path(__file__).parents[1] / "golden" / "tensor2tensor_flags.txt"
+REFUSED_DEFAULTS = {"--cloud_tpu_name=user-tpu"}
+
+
+def tensor2tensor_commands() -> dict[str, list[tuple[str, str, str]]]:
+    """Kind, name and default of the flags of tensor2tensor's commands."""
+    commands: dict[str, list[tuple[str, str, str]]] = {}
+    for line in FLAGS_FILE.read_text().splitlines():
+        if line.startswith("## "):
+            flags = commands.setdefault(line[3:], [])
+        elif line and not line.startswith("#"):
+            kind, name, default = line.split(" ", 2)
+            flags.append((kind, name, default))
+    for name in ("t2t-decoder", "t2t-eval", "t2t-exporter"):
+        commands[name] += commands["t2t-trainer"]
+    return commands
+
+
+@pytest.mark.parametrize("command", tensor2tensor_commands())
+def test_every_flag_of_tensor2tensor_is_accepted_left_out_or_refused_with_the_mend(command):
+    module = importlib.import_module(f"t2t_torch.bin.{command[4:].replace('-', '_')}")
+    for kind, name, default in tensor2tensor_commands()[command]:
+        values = {"string": ["x", ""], "bool": ["true", "False"], "integer": ["7"]}.get(kind, ["1"])
+        defaults = [] if default == "None" else [default.strip('"')]
+        for value in dict.fromkeys([*values, *defaults]):
+            argument = f"--{name}={value}"
+            try:
+                shared._parse(module.FLAGS, [argument])
+            except UsageError as error:
+                assert re.search(r"of tensor2tensor; here .|: expected ", str(error)), argument
+                assert [value] != defaults or argument in REFUSED_DEFAULTS, argument
+
+
+def test_a_decoder_takes_a_trainers_flags_but_not_its_settings_of_sampling(capsys):
+    given = ["--hparams=batch_size=8", "--train_steps", "9", "--task_id", "-1", "--problem=a"]
+    kept = without_unused(["problem"], given, "t2t-decoder")
+    assert kept == ["--task_id", "-1", "--problem=a"]
+    assert "--hparams is left out: the run directory has them" in capsys.readouterr().err
+    assert decoder.main(["--hparams=sampling_method=random", "--output_dir=run"]) == 2
+    assert "belong into --decode_hparams" in capsys.readouterr().err
+    assert without_unused(["task_id"], ["--task_id", "-1", "--task_id=2"], "t2t-datagen") == [
+        "--task_id=2"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +94,7 @@ def test_a_flag_that_is_left_out_is_named(capsys):
 
 def test_every_flag_has_a_sentence_for_an_error():
     assert all(hint(name) for name in OLD)
+    assert all(hint(name, command) for command, own in OF_COMMAND.items() for name in own)
     assert hint("problem") == ""
 
 

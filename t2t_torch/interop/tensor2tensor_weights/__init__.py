@@ -144,13 +144,14 @@ def checked_hparams(
             f"this tensor2tensor model computes what our {model} does not: " + ", ".join(other)
         )
     kind = registry.model(model).HParams
-    unknown = values.keys() - kind.model_fields.keys() - kind.unsupported - expected.keys()
+    unknown = values.keys() - kind.model_fields.keys() - kind.unsupported.keys() - expected.keys()
     if unknown:
         raise HParamsError(
             f"tensor2tensor's {model} has no hyperparameter {', '.join(sorted(unknown))}. "
             "Expected the contents of an hparams.json of tensor2tensor 1.15."
         )
     kept = {k: v for k, v in values.items() if k in kind.model_fields and k not in expected}
+    kept.pop("multiproblem_mixing_schedule", None)  # tensor2tensor has one for single problems too
     if "pos" in kept and kept["pos"] is None:
         kept["pos"] = "none"
     if "optimizer" in kept:  # also named like a class there, "Adafactor"

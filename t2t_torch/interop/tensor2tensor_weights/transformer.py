@@ -15,39 +15,6 @@ from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
 
-# The values for which tensor2tensor's Transformer equals ours.  Any other value changes the
-# function or the weights.
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "attention_key_channels": (0,),
-    "attention_value_channels": (0,),
-    "attention_variables_3d": (False,),
-    "area_key_mode": ("none",),
-    "area_value_mode": ("none",),
-    "audio_frame_step": (10.0,),
-    "audio_keep_example_waveforms": (False, True),
-    "audio_preproc_in_bottom": (False,),
-    "audio_sample_rate": (16000,),
-    "bottom": ({},),
-    "causal_decoder_self_attention": (True,),
-    "factored_logits": (False,),
-    "gating_type": ("topk",),
-    "hard_attention_k": (0,),
-    "loss": ({},),
-    "max_area_height": (1,),
-    "max_area_width": (1,),
-    "memory_height": (1,),
-    "name": ({},),
-    "nbr_decoder_problems": (1,),
-    "norm_type": ("layer",),
-    "num_area_layers": (0,),
-    "position_features": ("",),
-    "proximity_bias": (False,),
-    "split_targets_chunk_length": (0,),
-    "top": ({},),
-    "unidirectional_encoder": (False,),
-    "weights_fn": ({},),
-}
-
 _LOCAL_MOE_LOSS = 1e-2
 _QUANTIZATION = frozenset(
     """
@@ -104,12 +71,18 @@ def convert_hparams(
       variables: variables of the model.
       must_be: further expected values, of a relative of the Transformer.
     """
-    expected = {**_MUST_BE, **(must_be or {})}
     values = _with_experts(values)
+    transformer = registry.model("transformer").HParams
+    fields = transformer.model_fields.keys() - {"norm_type"}
+    expected = {  # other values change the function or the weights
+        name: known.values
+        for name, known in transformer.unsupported.items()
+        if known.reads == "model" and name not in fields
+    }
+    expected |= {"loss": ({},), "gating_type": ("topk",), **(must_be or {})}
     if values.get("prepend_mode", "none") != "none":
         del expected["weights_fn"]  # tensor2tensor itself sets it to the weights that we use
-    transformer = registry.model("transformer").HParams
-    settings = transformer.model_fields.keys() | transformer.unsupported
+    settings = transformer.model_fields.keys() | transformer.unsupported.keys()
     kind = registry.model(model).HParams
     known = {k: v for k, v in values.items() if k in kind.model_fields or k not in settings}
     known |= {k: v for k, v in values.items() if k in expected}
