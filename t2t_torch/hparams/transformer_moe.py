@@ -17,7 +17,7 @@ _ATTENTIONS["locm"] = "local_mask_right"
 _NETWORKS = ("fc", "sep", "sepm", "moe")
 
 
-class LayerType(NamedTuple):
+class _LayerType(NamedTuple):
     """Kinds of the sublayers of a layer.
 
     Attributes:
@@ -42,7 +42,7 @@ class TransformerMoeHParams(TransformerHParams):
     default_att: str = hp("a", "Type of attention where layer_types names none.")
     default_ff: str = hp("fc", "Type of network where layer_types names none.")
 
-    def layers(self, *, of_decoder: bool) -> list[LayerType]:
+    def layers(self, *, of_decoder: bool) -> list[_LayerType]:
         """Returns the types of the layers of encoder or decoder.
 
         Raises:
@@ -64,10 +64,10 @@ class TransformerMoeHParams(TransformerHParams):
                     f"{'decoder' if of_decoder else 'encoder'}. Attentions: {', '.join(allowed)}; "
                     f"networks: {', '.join(networks)}; an attention to the encoder is a."
                 )
-            found.append(LayerType(attention, network))
+            found.append(_LayerType(attention, network))
         return found
 
-    def of_layer(self, kind: LayerType) -> TransformerMoeHParams:
+    def of_layer(self, kind: _LayerType) -> TransformerMoeHParams:
         """Returns the hyperparameters of a layer."""
         return self.replace(
             self_attention_type=_ATTENTIONS[kind.attention],

@@ -190,7 +190,7 @@ def _squared_variation(values: Tensor) -> Tensor:
 
 
 def mark_data(layers: nn.Module, there: Tensor) -> None:
-    """Tells mixtures of experts which positions of the next pass are data; TRAIN only.
+    """Sets the positions with data of the next pass in mixtures of experts; TRAIN only.
 
     Args:
       layers: of an encoder or a decoder.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.layers.attention import SelfAttention
+from t2t_torch.layers.attention import RelativeKeys, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
@@ -156,6 +156,14 @@ def self_attention(
         qk_norm=hparams.qk_norm,
         positions=pos if pos == "rotary" or pos == "alibi" else "none",
     )
+
+
+def with_relative_keys(attention: SelfAttention, hparams: Any) -> SelfAttention:
+    """Adds the vectors of `self_attention_type=dot_product_relative_v2` to an attention."""
+    if hparams.self_attention_type == "dot_product_relative_v2":
+        size = hparams.hidden_size // attention.num_heads
+        attention.relative = RelativeKeys(attention.num_heads, size, hparams.max_relative_position)
+    return attention
 
 
 class EncoderLayer(nn.Module):

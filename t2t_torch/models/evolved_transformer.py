@@ -20,12 +20,17 @@ from t2t_torch.hparams.evolved_transformer import EvolvedTransformerHParams
 from t2t_torch.layers.attention import CrossAttention, KeyValueCache
 from t2t_torch.layers.convolution import SeparableConvolution
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.transformer_layer import Joined, Postprocess, Preprocess, self_attention
+from t2t_torch.layers.transformer_layer import (
+    Joined,
+    Postprocess,
+    Preprocess,
+    self_attention,
+    with_relative_keys,
+)
 from t2t_torch.models.transformer import (
     Memory,
     Transformer,
     TransformerState,
-    with_relative_keys,
 )
 from t2t_torch.registry import register_model
 
@@ -267,7 +272,8 @@ class EvolvedTransformer(Transformer):
         return x
 
     def _remember(self, memory: Tensor) -> list[Memory]:
-        return [one for layer in self.decoder for one in layer.remember(memory)]  # type: ignore[operator]
+        layers: Any = self.decoder
+        return [one for layer in layers for one in layer.remember(memory)]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [

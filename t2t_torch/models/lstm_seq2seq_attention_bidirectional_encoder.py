@@ -5,8 +5,9 @@ tensor2tensor's models/lstm.py; converted weights give identical logits for inpu
 
 from __future__ import annotations
 
+from typing import Any
+
 from t2t_torch.features import Features
-from t2t_torch.hparams.lstm_seq2seq_attention import LSTMSeq2seqAttentionHParams
 from t2t_torch.layers.initialization import initialize_lstm
 from t2t_torch.layers.tokens import TwoWayLSTMEncoder
 from t2t_torch.models.lstm_seq2seq_attention import LSTMSeq2seqAttention
@@ -21,7 +22,7 @@ class LSTMSeq2seqAttentionBidirectionalEncoder(LSTMSeq2seqAttention):
     Sets: those of `lstm_seq2seq_attention`.
     """
 
-    def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
+    def __init__(self, hparams: Any, features: Features) -> None:
         super().__init__(hparams.of_decoder(), features)
         self.hparams = hparams
         self.encoder = TwoWayLSTMEncoder(features, hparams, hparams.dropout)

@@ -5,8 +5,9 @@ tensor2tensor's models/lstm.py; converted weights give identical logits.
 
 from __future__ import annotations
 
+from typing import Any
+
 from t2t_torch.features import Features
-from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
 from t2t_torch.layers.initialization import initialize_lstm
 from t2t_torch.layers.tokens import TwoWayLSTMEncoder
 from t2t_torch.models.lstm_seq2seq import LSTMSeq2seq
@@ -20,7 +21,7 @@ class LSTMSeq2seqBidirectionalEncoder(LSTMSeq2seq):
     Sets: those of `lstm_seq2seq`.
     """
 
-    def __init__(self, hparams: LSTMSeq2seqHParams, features: Features) -> None:
+    def __init__(self, hparams: Any, features: Features) -> None:
         super().__init__(hparams.of_decoder(), features)
         self.hparams = hparams
         if features.has_inputs:

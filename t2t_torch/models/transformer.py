@@ -20,8 +20,6 @@ from t2t_torch.layers.attention import (
     CrossAttention,
     KeyValueCache,
     Prefix,
-    RelativeKeys,
-    SelfAttention,
 )
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
@@ -50,20 +48,13 @@ from t2t_torch.layers.transformer_layer import (
     Preprocess,
     feed_forward,
     self_attention,
+    with_relative_keys,
 )
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
 
 Memory = tuple[Tensor, Tensor]
-
-
-def with_relative_keys(attention: SelfAttention, hparams: TransformerHParams) -> SelfAttention:
-    """Adds the vectors of `self_attention_type=dot_product_relative_v2` to an attention."""
-    if hparams.self_attention_type == "dot_product_relative_v2":
-        size = hparams.hidden_size // attention.num_heads
-        attention.relative = RelativeKeys(attention.num_heads, size, hparams.max_relative_position)
-    return attention
 
 
 class DecoderLayer(nn.Module):
@@ -480,7 +471,8 @@ class Transformer(T2TModel):
 
     def _remember(self, memory: Tensor) -> list[Memory]:
         """Returns keys and values of the encoder's output [B, S, H] for each layer."""
-        return [layer.memory_attention.remember(memory) for layer in self.decoder]  # type: ignore[operator, union-attr]
+        layers: Any = self.decoder
+        return [layer.memory_attention.remember(memory) for layer in layers]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [self._cache(layer.attention, rows) for layer in self.decoder]

@@ -8,6 +8,7 @@ the decoder those up to the current one.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,12 +38,14 @@ class UniversalTransformerState(TransformerState):
     def expand(self, hypotheses: int) -> UniversalTransformerState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         halting = self.halting.repeat_interleave(hypotheses, 0)
-        return dataclasses.replace(super().expand(hypotheses), halting=halting)  # type: ignore[return-value]
+        state: Any = super().expand(hypotheses)
+        return dataclasses.replace(state, halting=halting)  # type: ignore[no-any-return]
 
     def reorder(self, index: Tensor) -> UniversalTransformerState:
         """Returns a state whose row i is row `index[i]` of this state."""
         halting = self.halting.index_select(0, index)
-        return dataclasses.replace(super().reorder(index), halting=halting)  # type: ignore[return-value]
+        state: Any = super().reorder(index)
+        return dataclasses.replace(state, halting=halting)  # type: ignore[no-any-return]
 
 
 @register_model
@@ -117,11 +120,12 @@ class UniversalTransformer(Transformer):
 
         def block(x: Tensor, step: int) -> Tensor:
             is_last = step == self.decoder_recurrence.steps - 1
-            for i, layer in enumerate(self.decoder):
+            decoder: Any = self.decoder
+            for i, layer in enumerate(decoder):
                 cache = state.caches[step * layers + i]
                 memory = state.memories[i] if state.memories else None
                 watch = seen if is_last and i == layers - 1 else None
-                x = layer.step(x, cache, memory, state.memory_mask, None, watch)  # type: ignore[operator]
+                x = layer.step(x, cache, memory, state.memory_mask, None, watch)
             return x
 
         def shared(p: Tensor, step: int) -> Tensor:
