@@ -179,7 +179,18 @@ _TRANSPARENT = (  # components that only say which of several classes is meant
     *("PoolingBatcher", "Batcher", "WordEmbedding", "CrossEntropyLoss", "SeqRepresentation"),
     *("TaskTrainer", "Trainer", "EnsembleTrainer", "HogwildTrainer", "ClassificationOutputLayer"),
     *("WordTaggingOutputLayer", "IntentSlotOutputLayer", "LMOutputLayer", "CNN", "RNNGParser"),
+    *("IntentSlotModelDecoder", "PairwiseRankingOutputLayer", "TokenTensorizer", "Tokenizer"),
+    *("LabelTensorizer", "SlotLabelTensorizer", "SeqTokenTensorizer", "AnnotationNumberizer"),
+    *("ClassificationMetricReporter", "IntentSlotMetricReporter", "WordTaggingMetricReporter"),
+    *("SequenceTaggingMetricReporter", "CompositionalMetricReporter"),
+    *("LanguageModelMetricReporter", "PairwiseRankingMetricReporter"),
 )
+_OF_SEVERAL = (
+    *("BaggingDocEnsembleModel", "BaggingIntentSlotEnsembleModel"),
+    *("DisjointMultitaskModel", "NewDisjointMultitaskModel", "DisjointMultitaskData"),
+    "RoundRobinBatchSampler",
+)
+"""Components of `_SEVERAL` alone."""
 
 
 @dataclass
@@ -295,6 +306,13 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
     "ExponentialLR": {"learning_rate_schedule": "constant*exp_decay"},
 }
 """Components that are hyperparameters here."""
+
+
+def components() -> frozenset[str]:
+    """Returns the names of PyText's components that are imported; all others are refused."""
+    chosen = (name for task in TASKS.values() for name in task.models if name != "RNNG")
+    known = (*TASKS, *_SEVERAL, *_MODELS, *_TRANSPARENT, *_OF_SEVERAL, *_CHOICES, *_OPTIMIZERS)
+    return frozenset((*known, *chosen))
 
 
 def detect(path: Path) -> bool:

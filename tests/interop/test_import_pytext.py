@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,14 @@ import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.bin import datagen, exporter, import_run, trainer
 from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.interop.pytext import TASKS, import_config
+from t2t_torch.interop import pytext
+from t2t_torch.interop.pytext import TASKS, components, import_config
 from t2t_torch.readers.pytext import read_pytext
 from t2t_torch.readers.text_file import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 LABELLED = [
     (
         "alarm/modify_alarm",
@@ -280,6 +283,43 @@ def test_every_model_of_the_table_is_registered():
     for task in TASKS.values():
         for model, hparams_set in task.models.values():
             assert issubclass(type(registry.hparams(hparams_set)), registry.model(model).HParams)
+
+
+def pytext_components():
+    """Kind and names of the components of PyText 0.3.3."""
+    lines = (GOLDEN / "pytext_components.txt").read_text().splitlines()
+    return {kind: names.split() for kind, _, names in (line.partition(": ") for line in lines[1:])}
+
+
+def test_every_component_of_pytext_is_in_the_table_as_imported_or_refused():
+    page = (GOLDEN.parents[1] / "docs" / "how_to" / "from_pytext.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| ([A-Z][a-z ]+) \| (.* \| .*) \|$", page, re.MULTILINE))
+    for kind, names in pytext_components().items():
+        imported, refused = (re.findall(r"`(\w+)`", cell) for cell in rows[kind].split(" | "))
+        assert [name for name in names if name in components()] == imported, kind
+        assert [name for name in names if name not in components()] == refused, kind
+
+
+def test_every_component_is_imported_by_a_task_or_refused_by_its_name(own_registry):
+    several = {"EnsembleTask", "NewDisjointMultitask", "DisjointMultitask", *pytext._OF_SEVERAL}
+    data = {"source": {"TSVDataSource": {"train_filename": "a.tsv"}}}
+    for kind, names in pytext_components().items():
+        for name in set(names) - several:
+            if kind == "Tasks" and name not in components():
+                with pytest.raises(UsageError, match=f"PyText's {name} has no equivalent"):
+                    pytext._parts(name, {}, "mine")
+            if kind == "Tasks":
+                continue
+            faults = []
+            for task in dict.fromkeys(TASKS):
+                config = {"data": data, "model": {"representation": {name: {}}}}
+                config = config if kind == "Representations" else {"data": data, "part": {name: {}}}
+                try:
+                    pytext._converted(task, config, "mine", {}, Path())
+                except HParamsError as error:
+                    faults.append(str(error))
+            assert all(f"PyText's {name}" in fault for fault in faults), faults
+            assert (len(faults) < len(TASKS)) == (name in components()), (name, faults)
 
 
 def test_one_file_declares_trains_and_exports(write, tmp_path):
