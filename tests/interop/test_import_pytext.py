@@ -240,15 +240,32 @@ def test_disjoint_tasks_become_a_mixture_declared_within(write, tmp_path):
     assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
 
 
-def test_disjoint_tasks_of_unlike_models_are_refused(write, tmp_path):
+def test_disjoint_tasks_of_unlike_models_are_trained_together(write, tmp_path, capsys):
+    """PyText's demo/configs/multitask_sst_lm.json, with the rows of the other tests."""
     source = write({"DocumentClassificationTask": {}}, ("label", "slots", "text"), LABELLED)
-    task = json.loads(source.read_text())["task"]
-    data = next(iter(task.values()))["data"]
-    tasks = {"A": task, "B": {"WordTaggingTask": {"data": data}}}
-    path = write({"NewDisjointMultitask": {"tasks": tasks}}, name="both")
-    with pytest.raises(HParamsError, match=r"bilstm_attention_classifier, bilstm_tagger"):
-        import_config(path, tmp_path / "imported")
-    assert not (tmp_path / "imported").exists()
+    classes = json.loads(source.read_text())["task"]
+    lstm = {"BiLSTMDocAttention": {"lstm": {"shared_module_key": "LSTM"}}}
+    classes["DocumentClassificationTask"]["model"] = {"DocModel": {"representation": lstm}}
+    source = write({"LMTask": {}}, ("text",), [(text,) for _, _, text in LABELLED], name="lm")
+    language = json.loads(source.read_text())["task"]
+    language["LMTask"]["model"] = {"representation": {"shared_module_key": "LSTM"}}
+    several = {
+        "trainer": {"epochs": 5},
+        "task_weights": {"SST2": 1, "LM": 0.5},
+        "tasks": {"SST2": classes, "LM": language},
+    }
+    path = write({"NewDisjointMultitask": several}, name="both")
+    assert import_run.main([f"--source={path}", f"--output_dir={tmp_path}/imported"]) == 0
+    assert "shared_module_key" in capsys.readouterr().out
+    run = run_of(tmp_path / "imported")
+    assert run["problem"]["models"]["both_lm"].startswith("lstm_lm/lstm_lm_base/batch_size=16/")
+    assert run["hparams"]["multiproblem_weights"] == "[both_sst2:1.0,both_lm:0.5]"
+    assert run["trainer"]["train_epochs"] == 5
+    flags = [f"--config={tmp_path}/imported/run.json", f"--data_dir={tmp_path}/data"]
+    assert datagen.main(flags) == 0
+    assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=4"]) == 0
+    err = capsys.readouterr().err
+    assert "both_lm" in err
 
 
 @pytest.mark.parametrize("name", REFUSED)
