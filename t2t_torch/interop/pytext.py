@@ -16,6 +16,7 @@ from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.files import read_lines, staged_folder
 from t2t_torch.interop.huggingface import read_json
+from t2t_torch.params import value_text
 
 _MOST_DEPTH = 50
 
@@ -179,7 +180,18 @@ _TRANSPARENT = (  # components that only say which of several classes is meant
     *("PoolingBatcher", "Batcher", "WordEmbedding", "CrossEntropyLoss", "SeqRepresentation"),
     *("TaskTrainer", "Trainer", "EnsembleTrainer", "HogwildTrainer", "ClassificationOutputLayer"),
     *("WordTaggingOutputLayer", "IntentSlotOutputLayer", "LMOutputLayer", "CNN", "RNNGParser"),
+    *("IntentSlotModelDecoder", "PairwiseRankingOutputLayer", "TokenTensorizer", "Tokenizer"),
+    *("LabelTensorizer", "SlotLabelTensorizer", "SeqTokenTensorizer", "AnnotationNumberizer"),
+    *("ClassificationMetricReporter", "IntentSlotMetricReporter", "WordTaggingMetricReporter"),
+    *("SequenceTaggingMetricReporter", "CompositionalMetricReporter"),
+    *("LanguageModelMetricReporter", "PairwiseRankingMetricReporter"),
 )
+_OF_SEVERAL = (
+    *("BaggingDocEnsembleModel", "BaggingIntentSlotEnsembleModel"),
+    *("DisjointMultitaskModel", "NewDisjointMultitaskModel", "DisjointMultitaskData"),
+    "RoundRobinBatchSampler",
+)
+"""Components of `_SEVERAL` alone."""
 
 
 @dataclass
@@ -301,6 +313,13 @@ OPTIONS = frozenset("problem".split())
 """Options of `ImportOptions` that are used."""
 
 
+def components() -> frozenset[str]:
+    """Returns the names of PyText's components that are imported; all others are refused."""
+    chosen = (name for task in TASKS.values() for name in task.models if name != "RNNG")
+    known = (*TASKS, *_SEVERAL, *_MODELS, *_TRANSPARENT, *_OF_SEVERAL, *_CHOICES, *_OPTIMIZERS)
+    return frozenset((*known, *chosen))
+
+
 def detect(path: Path) -> bool:
     """Returns True if a file is a configuration of PyText."""
     if path.suffix != ".json" or not path.is_file():
@@ -348,7 +367,10 @@ def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str
             lines.append(f"evaluated on {share:.0%} of the training file, which are held out")
         lines += [f"not found: {one}" for one in _missing(run["problem"]["files"])]
     if name in _DISJOINT:
-        runs = [_joined(runs, base)]
+        told = task.get("task_weights") or {}
+        names = {f"{base}_{key.lower()}": float(told.get(key, 1)) for key in task["tasks"]}
+        runs = [_joined(runs, base, names)]
+        lines.append("shared: weights of equal name and shape; multiproblem_shared chooses others")
     elif len(runs) > 1:
         for number, run in enumerate(runs):
             run["hparams"] |= {"bagging_share": 1.0, "bagging_seed": number}
@@ -390,6 +412,8 @@ def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[s
         found = []
         for key, inner in (task.get("tasks") or {}).items():
             ((kind, content),) = inner.items()
+            if "trainer" in task:
+                content = {**content, "trainer": task["trainer"]}
             found.append((kind, content, f"{base}_{key.lower()}"))
         if found:
             return found
@@ -399,29 +423,43 @@ def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[s
     return [(name, task, base)]
 
 
-def _joined(runs: Sequence[dict[str, Any]], problem: str) -> dict[str, Any]:
-    """Returns the run of several problems: a mixture with one model, or each with its own."""
+def _joined(
+    runs: Sequence[dict[str, Any]], problem: str, weights: Mapping[str, float]
+) -> dict[str, Any]:
+    """Returns the run of several problems, each with its model, or all with the same.
+
+    Args:
+      runs: the runs of the problems.
+      problem: name of the new problem.
+      weights: factor on the loss by problem.
+
+    Raises:
+      HParamsError: a value of a model of its own cannot be written.
+    """
+    first, *others = runs
     members = [run["problem"] for run in runs]
-    if len({run["model"] for run in runs}) > 1:
-        models = {run["problem"]["problem"]: _model_of(run) for run in runs[1:]}
-        several = {"problem": problem, "kind": "multi", "problems": members, "models": models}
-        return {**runs[0], "problem": several}
-    mixture = {
-        "problem": problem,
-        "kind": "mixture",
-        "problems": members,
-        "schedule": "round_robin",
-    }
-    return {**runs[0], "problem": mixture}
+    joined = {"problem": problem, "kind": "mixture", "problems": members, "schedule": "round_robin"}
+    is_one_model = all(run["model"] == first["model"] for run in others)
+    if is_one_model and len(set(weights.values())) < 2:
+        return {**first, "problem": joined}
+    models = {run["problem"]["problem"]: _choice_of(run) for run in others}
+    joined |= {"kind": "multi", "models": models}
+    listed = ",".join(f"{name}:{weight}" for name, weight in weights.items())
+    hparams = {"multiproblem_weights": f"[{listed}]"} if len(set(weights.values())) > 1 else {}
+    return {**first, "problem": joined, "hparams": {**first["hparams"], **hparams}}
 
 
-def _model_of(run: Mapping[str, Any]) -> str:
-    """Returns the model of a run as `MultiProblem.models` has it."""
-    values = []
-    for name, value in run["hparams"].items():
-        written = f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
-        values.append(f"{name}={written}")
-    return "/".join([run["model"], run["hparams_set"], *values])
+def _choice_of(run: Mapping[str, Any]) -> str:
+    """Returns model, set and hyperparameters as `MultiProblem.models` has them."""
+    values = {name: value_text(value) for name, value in run["hparams"].items()}
+    for name, text in values.items():
+        if "/" in text:
+            raise HParamsError(
+                f"{name}={text} of {run['problem']['problem']}: a model of one of several problems "
+                "cannot have a value with a slash. Leave it out, and set it in the result."
+            )
+    changes = [f"{name}={text}" for name, text in values.items() if text]
+    return "/".join([run["model"], run["hparams_set"], *changes])
 
 
 def _converted(

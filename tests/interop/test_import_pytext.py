@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -15,12 +16,14 @@ import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.bin import datagen, exporter, import_run, trainer
 from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.interop.pytext import TASKS, import_config
+from t2t_torch.interop import pytext
+from t2t_torch.interop.pytext import TASKS, components, import_config
 from t2t_torch.readers.pytext import read_pytext
 from t2t_torch.readers.text_file import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
+GOLDEN = Path(__file__).parents[1] / "golden"
 LABELLED = [
     (
         "alarm/modify_alarm",
@@ -237,19 +240,32 @@ def test_disjoint_tasks_become_a_mixture_declared_within(write, tmp_path):
     assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
 
 
-def test_disjoint_tasks_of_unlike_models_have_each_its_own(write, tmp_path):
+def test_disjoint_tasks_of_unlike_models_are_trained_together(write, tmp_path, capsys):
+    """PyText's demo/configs/multitask_sst_lm.json, with the rows of the other tests."""
     source = write({"DocumentClassificationTask": {}}, ("label", "slots", "text"), LABELLED)
-    task = json.loads(source.read_text())["task"]
-    data = next(iter(task.values()))["data"]
-    tasks = {"A": task, "B": {"WordTaggingTask": {"data": data}}}
-    path = write({"NewDisjointMultitask": {"tasks": tasks}}, name="both")
-    import_config(path, tmp_path / "imported")
-    config = run_of(tmp_path / "imported")
-    assert config["model"] == "bilstm_attention_classifier"
-    assert config["problem"]["models"]["both_b"].startswith("bilstm_tagger/bilstm_tagger_base/")
+    classes = json.loads(source.read_text())["task"]
+    lstm = {"BiLSTMDocAttention": {"lstm": {"shared_module_key": "LSTM"}}}
+    classes["DocumentClassificationTask"]["model"] = {"DocModel": {"representation": lstm}}
+    source = write({"LMTask": {}}, ("text",), [(text,) for _, _, text in LABELLED], name="lm")
+    language = json.loads(source.read_text())["task"]
+    language["LMTask"]["model"] = {"representation": {"shared_module_key": "LSTM"}}
+    several = {
+        "trainer": {"epochs": 5},
+        "task_weights": {"SST2": 1, "LM": 0.5},
+        "tasks": {"SST2": classes, "LM": language},
+    }
+    path = write({"NewDisjointMultitask": several}, name="both")
+    assert import_run.main([f"--source={path}", f"--output_dir={tmp_path}/imported"]) == 0
+    assert "shared_module_key" in capsys.readouterr().out
+    run = run_of(tmp_path / "imported")
+    assert run["problem"]["models"]["both_lm"].startswith("lstm_lm/lstm_lm_base/batch_size=16/")
+    assert run["hparams"]["multiproblem_weights"] == "[both_sst2:1.0,both_lm:0.5]"
+    assert run["trainer"]["train_epochs"] == 5
     flags = [f"--config={tmp_path}/imported/run.json", f"--data_dir={tmp_path}/data"]
     assert datagen.main(flags) == 0
-    assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
+    assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=4"]) == 0
+    err = capsys.readouterr().err
+    assert "both_lm" in err
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -284,6 +300,43 @@ def test_every_model_of_the_table_is_registered():
     for task in TASKS.values():
         for model, hparams_set in task.models.values():
             assert issubclass(type(registry.hparams(hparams_set)), registry.model(model).HParams)
+
+
+def pytext_components():
+    """Kind and names of the components of PyText 0.3.3."""
+    lines = (GOLDEN / "pytext_components.txt").read_text().splitlines()
+    return {kind: names.split() for kind, _, names in (line.partition(": ") for line in lines[1:])}
+
+
+def test_every_component_of_pytext_is_in_the_table_as_imported_or_refused():
+    page = (GOLDEN.parents[1] / "docs" / "how_to" / "from_pytext.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| ([A-Z][a-z ]+) \| (.* \| .*) \|$", page, re.MULTILINE))
+    for kind, names in pytext_components().items():
+        imported, refused = (re.findall(r"`(\w+)`", cell) for cell in rows[kind].split(" | "))
+        assert [name for name in names if name in components()] == imported, kind
+        assert [name for name in names if name not in components()] == refused, kind
+
+
+def test_every_component_is_imported_by_a_task_or_refused_by_its_name(own_registry):
+    several = {"EnsembleTask", "NewDisjointMultitask", "DisjointMultitask", *pytext._OF_SEVERAL}
+    data = {"source": {"TSVDataSource": {"train_filename": "a.tsv"}}}
+    for kind, names in pytext_components().items():
+        for name in set(names) - several:
+            if kind == "Tasks" and name not in components():
+                with pytest.raises(UsageError, match=f"PyText's {name} has no equivalent"):
+                    pytext._parts(name, {}, "mine")
+            if kind == "Tasks":
+                continue
+            faults = []
+            for task in dict.fromkeys(TASKS):
+                config = {"data": data, "model": {"representation": {name: {}}}}
+                config = config if kind == "Representations" else {"data": data, "part": {name: {}}}
+                try:
+                    pytext._converted(task, config, "mine", {}, Path())
+                except HParamsError as error:
+                    faults.append(str(error))
+            assert all(f"PyText's {name}" in fault for fault in faults), faults
+            assert (len(faults) < len(TASKS)) == (name in components()), (name, faults)
 
 
 def test_one_file_declares_trains_and_exports(write, tmp_path):
