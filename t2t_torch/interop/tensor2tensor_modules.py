@@ -298,6 +298,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "Text2TextProblem": problems.Text2TextProblem,
         "Text2SelfProblem": problems.Text2SelfProblem,
         "Text2ClassProblem": problems.Text2ClassProblem,
+        "QuestionAndContext2TextProblem": problems.QuestionAndContext2TextProblem,
         "TextConcat2ClassProblem": problems.TextConcat2ClassProblem,
         "Text2textTmpdir": problems.Text2textTmpdir,
         "Text2textTmpdirTokens": problems.Text2textTmpdirTokens,
@@ -306,6 +307,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "text2text_txt_tab_iterator": problems.text2text_txt_tab_iterator,
         "text2class_txt_iterator": problems.text2class_txt_iterator,
     },
+    "tensor2tensor.data_generators.imdb": {"SentimentIMDB": problems.SentimentIMDB},
     "tensor2tensor.data_generators.translate": {"TranslateProblem": problems.TranslateProblem},
     "tensor2tensor.data_generators.text_encoder": {
         "PAD": RESERVED_TOKENS[PAD],
@@ -328,6 +330,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     },
     "tensor2tensor.data_generators.generator_utils": {
         "maybe_download": maybe_download,
+        "maybe_download_from_drive": maybe_download,
         "gunzip_file": gunzip_file,
         "get_or_generate_vocab_inner": encoders.get_or_generate_vocab_inner,
     },

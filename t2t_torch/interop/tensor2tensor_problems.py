@@ -23,6 +23,7 @@ from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2
 from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem as OurTextPair2ClassProblem,
 )
+from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
 from t2t_torch.text.encoder import TextEncoder, TokenEncoder
 from t2t_torch.text.subword import SmallVocabularyError, SubwordEncoder, load_subwords
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
@@ -55,9 +56,9 @@ class SpaceID:
 
 
 for _number, _name in enumerate(
-    "GENERIC IMAGE_LABEL EN_CHR EN_TOK EN_BPE_TOK FR_CHR FR_TOK FR_BPE_TOK DE_CHR DE_TOK "
-    "DE_BPE_TOK DIGIT_0 DIGIT_1 AUDIO_WAV AUDIO_SPECTRAL PARSE_TOK EN_PR_TOK PH_TOK ZH_TOK "
-    "PY_TOK CPP_TOK STROKES PICKLED_PYTHON ICE_CHR ICE_TOK ICE_PARSE_TOK".split()
+    "GENERIC IMAGE_LABEL EN_CHR EN_TOK EN_BPE_TOK FR_CHR FR_TOK DE_CHR DE_TOK DE_BPE_TOK DIGIT_0 "
+    "DIGIT_1 AUDIO_WAV AUDIO_SPECTRAL PARSE_CHR PARSE_TOK ZH_TOK ICE_CHAR ICE_TOK ICE_PARSE_TOK "
+    "MK_TOK CS_TOK CS_CHR DNA REAL IMAGE PEPTIDE PY_TOK CPP_TOK STROKES PICKLED_PYTHON".split()
 ):
     setattr(SpaceID, _name, _number)
 
@@ -222,6 +223,41 @@ class Text2ClassProblem(Text2TextProblem):
     def eval_metrics(self) -> list[str]:
         """Names of the metrics."""
         return ["accuracy", "neg_log_perplexity"]
+
+
+class SentimentIMDB(Text2ClassProblem):
+    """Two classes of texts, data_generators/imdb.py; for classes that generate other samples."""
+
+    @property
+    def is_generate_per_split(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def dataset_splits(self) -> list[dict[str, Any]]:
+        """Ten shards to train on, one to evaluate."""
+        return [
+            {"split": DatasetSplit.TRAIN, "shards": 10},
+            {"split": DatasetSplit.EVAL, "shards": 1},
+        ]
+
+    @property
+    def approx_vocab_size(self) -> int:
+        """8,192."""
+        return 2**13
+
+    @property
+    def num_classes(self) -> int:
+        """Two."""
+        return 2
+
+    def class_labels(self, data_dir: str) -> list[str]:
+        """Names of the classes."""
+        return ["neg", "pos"]
+
+
+class QuestionAndContext2TextProblem(Text2TextProblem):
+    """Question and context to text; samples are {"inputs", "context", "targets"}."""
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):
@@ -521,6 +557,13 @@ class _ConvertedSelf(_Converted, OurText2SelfProblem):
     """A user's language model."""
 
 
+class _ConvertedQuestion(_Converted, QuestionContext2TextProblem):
+    """A user's problem of questions on a context."""
+
+    def _converted(self, sample: Sample) -> dict[str, Any]:
+        return {field: _text(sample[field]) for field in self.text_fields}
+
+
 class _Labelled(_Converted):
     """Parts of problems of classes."""
 
@@ -614,6 +657,7 @@ def converted(user: type, name: str) -> type[TextProblem]:
       RegistryError: it is of a kind that is not here.
     """
     kinds = (
+        (QuestionAndContext2TextProblem, _ConvertedQuestion),
         (TextConcat2ClassProblem, _ConvertedPair),
         (Text2ClassProblem, _ConvertedClass),
         (Text2SelfProblem, _ConvertedSelf),

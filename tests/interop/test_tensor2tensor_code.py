@@ -455,3 +455,49 @@ class TranslateEndeWmt32k(text_problems.Text2TextProblem):
     assert len(texts("translate_ende_wmt32k", data, Split.TRAIN)) == 10
     assert type(registry.problem("translate_ende_wmt32k")) is not type(ours)
     assert registry.problem("translate_ende_wmt8k").name == "translate_ende_wmt8k"
+
+
+def test_spaces_have_tensor2tensors_numbers(folder):
+    folder(
+        """
+@registry.register_problem
+class CzechFromGerman(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  input_space_id = problem.SpaceID.DE_TOK
+  target_space_id = problem.SpaceID.CS_TOK
+"""
+    )
+    found = registry.problem("czech_from_german")
+    assert (found.input_space_id, found.target_space_id) == (8, 21)
+
+
+def test_questions_with_a_context_and_a_subclass_of_the_reviews(folder, generate):
+    usr = folder(
+        """
+from tensor2tensor.data_generators import imdb
+
+
+@registry.register_problem
+class Answers(text_problems.QuestionAndContext2TextProblem):
+  is_generate_per_split = True
+  approx_vocab_size = 100
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(200):
+      yield {"inputs": "which %d?" % i, "context": "it is %d." % i, "targets": str(i)}
+
+
+@registry.register_problem
+class Reviews(imdb.SentimentIMDB):
+  approx_vocab_size = 100
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(20):
+      yield {"inputs": "review %d" % i, "label": i % 2 == 0}
+"""
+    )
+    data = generate("answers", usr)
+    row = {"inputs": "which 7?", "context": "it is 7.", "targets": "7"}
+    assert row in texts("answers", data, Split.EVAL)
+    data = generate("reviews", usr)
+    assert {"inputs": "review 2", "targets": "pos"} in texts("reviews", data, Split.EVAL)
