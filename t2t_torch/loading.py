@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
-from t2t_torch.registry import trusting
+from t2t_torch.trust import trusting
 
 if TYPE_CHECKING:
     import torch
@@ -48,7 +48,7 @@ def load(
       hparams: decoding hyperparameters of a run.
       device: device of a run; artifacts run on the CPU.
       threads: threads of an artifact for one batch; 0: one per core.
-      trust_code: True to allow Python code that comes with a run; see `registry.trusting`.
+      trust_code: True to allow Python code that comes with a run; see `trust.trusting`.
 
     Raises:
       ArtifactError: the artifact is damaged, altered or too new, or onnxruntime is missing.

@@ -17,14 +17,13 @@ that declares it.  `--t2t_usr_dir` adds a registry folder.  A problem may also b
 from __future__ import annotations
 
 import ast
-import contextlib
-import contextvars
 import difflib
 import functools
 import importlib
 import importlib.util
 import inspect
 import json
+import logging
 import re
 import sys
 import traceback
@@ -33,9 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
-from absl import logging
-
-from t2t_torch.errors import RegistryError, T2TError, UsageError
+from t2t_torch.errors import RegistryError, T2TError
 from t2t_torch.search_space import RangedHParams
 
 if TYPE_CHECKING:
@@ -699,11 +696,8 @@ class _State:
                         if not _replaces(entry, other):
                             raise _taken(other, entry)
                         declared[entry.kind][entry.name] = entry
-                        logging.info(
-                            "problem %r is the one of %s, not that of t2t_torch.",
-                            entry.name,
-                            entry.path,
-                        )
+                        note = "problem %r is the one of %s, not that of t2t_torch."
+                        logging.getLogger(__name__).info(note, entry.name, entry.path)
             self._index = declared
         return self._index
 
@@ -854,68 +848,3 @@ def _taken(first: Entry, second: Entry) -> RegistryError:
         f"{_TITLES[first.kind]} {first.name!r} is declared twice:\n"
         f"  {first.path}:{first.line}\n  {second.path}:{second.line}\nRename one of them."
     )
-
-
-# Whether Python code that comes with a run may be executed.
-
-
-_trusted: contextvars.ContextVar[bool] = contextvars.ContextVar("trust_code", default=False)
-
-
-@contextlib.contextmanager
-def trusting(trust_code: bool) -> Iterator[None]:
-    """Context manager that allows code that comes with a run, if `trust_code` is True."""
-    token = _trusted.set(_trusted.get() or trust_code)
-    try:
-        yield
-    finally:
-        _trusted.reset(token)
-
-
-def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
-    """Checks that code referenced by a run may be executed.
-
-    Code elsewhere on this machine may be executed, since the user has put it there.  Code inside
-    the run directory, or at a relative path, may be by the author of the run: it needs `trusting`.
-
-    Args:
-      run: run directory, or a folder that was exported from it.
-      code: file or folder with Python code.
-      alternative: another way to allow the code, for the end of the error message.
-
-    Raises:
-      UsageError: the code comes with the run, and the run is not trusted.
-    """
-    path = Path(code)
-    if _trusted.get() or str(path.resolve()) in usr_dirs():
-        return
-    comes = "a relative path" if not path.is_absolute() else ""
-    if path.resolve().is_relative_to(run.resolve()):
-        comes = "inside it"
-    if comes:
-        raise UsageError(
-            f"'{run}' would execute the Python code in '{code}', {comes}. The author of this "
-            "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
-            f"t2t_torch.load(..., trust_code=True)){alternative}."
-        )
-
-
-def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:
-    """Imports the `--t2t_usr_dir` folders of a run; returns those that no longer exist.
-
-    Raises:
-      UsageError: a folder comes with the run, and the run is not trusted.
-    """
-    missing = []
-    for folder in folders:
-        if Path(folder).is_dir():
-            given = (
-                f", or name its folder yourself: --t2t_usr_dir={folder} (in Python "
-                f"t2t_torch.registry.import_usr_dir({folder!r}))"
-            )
-            if Path(folder).name != DECLARATIONS or has_python(Path(folder)):
-                check_code(run, folder, alternative=given)
-            import_usr_dir(folder)
-        else:
-            missing.append(folder)
-    return missing

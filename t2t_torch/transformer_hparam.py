@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TransformerLayerHParams(HParams):
@@ -70,3 +73,17 @@ class TransformerLayerHParams(HParams):
         "what is above it skips the expert.  0: no limit, as in evaluation.",
         low=0,
     )
+
+    def modernized(self) -> Self:
+        """Returns a copy with rotary positions, RMS norms, SwiGLU, a norm of queries and keys.
+
+        A gated sublayer has three matrices: two thirds of `filter_size` keep the number of weights.
+        """
+        return self.replace(
+            pos="rotary",
+            norm_type="rms",
+            ffn_activation="silu",
+            ffn_gated=True,
+            ffn_bias=False,
+            qk_norm=True,
+        )

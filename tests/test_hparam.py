@@ -144,7 +144,7 @@ def test_a_value_of_tensor2tensors_that_changes_the_model_is_refused_with_the_de
     made = registry.hparams("transformer_base")
     for text, told in {
         "num_area_layers=2": "Leave it out, or at 0.",
-        "moe_num_experts=4": "Leave it out, or at 64 or 16.",
+        "moe_hidden_sizes=4": "Leave it out, or at 2048.",
         "sampling_method=random": "at argmax. It is a setting of decoding: --decode_hparams.",
         "position_features=year": "Leave it out, or at empty.",
         "use_pad_remove=true": "no hyperparameter is named",
@@ -279,8 +279,10 @@ def test_python_values_are_not_converted() -> None:
 
 
 def test_a_field_of_tensor2tensor_that_nothing_reads_is_refused_as_such() -> None:
-    with pytest.raises(HParamsError, match="'moe_k': tensor2tensor has it, but nothing here reads"):
-        registry.hparams("transformer_base").parse("moe_k=4")
+    with pytest.raises(
+        HParamsError, match="'kernel_width': tensor2tensor has it, but nothing here reads"
+    ):
+        registry.hparams("transformer_base").parse("kernel_width=4")
 
 
 def test_a_set_cannot_be_changed_in_place() -> None:

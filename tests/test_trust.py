@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch import registry
+from t2t_torch import registry, trust
 from t2t_torch.bin import decoder, exporter, latency, server, trainer, translate_all, tuner
 from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import UsageError
@@ -28,7 +28,7 @@ def test_code_elsewhere_on_this_machine_is_imported_and_what_is_gone_is_returned
     folder: Path,
 ) -> None:
     elsewhere, gone = str(folder / "elsewhere"), str(folder / "gone")
-    assert registry.import_usr_dirs(folder / "run", (elsewhere, gone)) == [gone]
+    assert trust.import_usr_dirs(folder / "run", (elsewhere, gone)) == [gone]
     assert registry.imported == [elsewhere]  # type: ignore[attr-defined]
 
 
@@ -36,21 +36,21 @@ def test_code_elsewhere_on_this_machine_is_imported_and_what_is_gone_is_returned
 def test_code_that_comes_with_the_run_needs_trust(folder: Path, code: str) -> None:
     code = code.format(folder)
     with pytest.raises(UsageError, match=r"--trust_code .*trust_code=True") as refused:
-        registry.import_usr_dirs(folder / "run", (code,))
+        trust.import_usr_dirs(folder / "run", (code,))
     assert f"--t2t_usr_dir={code} (in Python" in str(refused.value)
     assert registry.imported == []  # type: ignore[attr-defined]
-    with registry.trusting(True), registry.trusting(False):
-        registry.import_usr_dirs(folder / "run", (code,))
+    with trust.trusting(True), trust.trusting(False):
+        trust.import_usr_dirs(folder / "run", (code,))
     assert registry.imported == [code]  # type: ignore[attr-defined]
     with pytest.raises(UsageError):
-        registry.import_usr_dirs(folder / "run", (code,))
+        trust.import_usr_dirs(folder / "run", (code,))
 
 
 def test_a_folder_that_was_given_on_the_command_line_is_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "usr_dirs", lambda: [str(folder / "run" / "own")])
-    registry.import_usr_dirs(folder / "run", ("run/own",))
+    trust.import_usr_dirs(folder / "run", ("run/own",))
     assert registry.imported == ["run/own"]  # type: ignore[attr-defined]
 
 

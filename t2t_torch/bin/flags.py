@@ -46,8 +46,8 @@ from t2t_torch.errors import (
     did_you_mean,
 )
 from t2t_torch.files import check_target
-from t2t_torch.registry import trusting
 from t2t_torch.settings import Setting, Settings, hp
+from t2t_torch.trust import trusting
 
 if TYPE_CHECKING:
     from t2t_torch.mode import Split

@@ -33,10 +33,10 @@ from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.multi import MultiProblem
-from t2t_torch.registry import import_usr_dirs
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import model_choices, multi_model
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams

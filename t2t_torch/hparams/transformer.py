@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import Literal
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Text
@@ -10,8 +10,6 @@ from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 from t2t_torch.transformer_hparam import TransformerLayerHParams
-
-HParamsT = TypeVar("HParamsT", bound=TransformerLayerHParams)
 
 
 class TransformerHParams(TransformerLayerHParams):
@@ -292,22 +290,7 @@ def transformer_modern() -> TransformerHParams:
     Rotary positions, RMS norms, gated feed-forward sublayers (SwiGLU) of two thirds of the width
     and without biases, a norm of queries and keys.
     """
-    return modernized(transformer_multi30k()).replace(filter_size=680)
-
-
-def modernized(hparams: HParamsT) -> HParamsT:
-    """Returns hyperparameters with rotary positions, RMS norms, SwiGLU, a norm of queries and keys.
-
-    A gated sublayer has three matrices: two thirds of `filter_size` keep the number of weights.
-    """
-    return hparams.replace(
-        pos="rotary",
-        norm_type="rms",
-        ffn_activation="silu",
-        ffn_gated=True,
-        ffn_bias=False,
-        qk_norm=True,
-    )
+    return transformer_multi30k().modernized().replace(filter_size=680)
 
 
 @register_hparams

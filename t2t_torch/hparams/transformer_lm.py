@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
-from t2t_torch.hparams.transformer import TransformerHParams, modernized
+from t2t_torch.hparams.transformer import TransformerHParams
 from t2t_torch.registry import register_hparams
 
 
@@ -136,4 +136,4 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
 @register_hparams
 def transformer_lm_modern() -> TransformerLmHParams:
     """`transformer_lm_shakespeare` with what later models brought, and as many weights."""
-    return modernized(transformer_lm_shakespeare()).replace(filter_size=1024)
+    return transformer_lm_shakespeare().modernized().replace(filter_size=1024)

@@ -74,6 +74,13 @@ _CONFIG: Mapping[str, tuple[str, str]] = {  # names of settings, of BERT and of 
 }
 
 
+_SIZES = {
+    **dict.fromkeys(("hidden_size", "dim"), "hidden_size"),
+    **dict.fromkeys(("num_hidden_layers", "n_layers"), "num_hidden_layers"),
+    "max_position_embeddings": "max_source_positions",
+}
+"""Our names of sizes in a configuration, of BERT and of DistilBERT."""
+
 OPTIONS = frozenset("kind labels problem".split())
 """Options of `ImportOptions` that are used."""
 
@@ -112,11 +119,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     labels = _labels(weights, config, options)
     is_pair = options.kind == "textpair2class"
     ours, hparams = _encoder(weights, config, kind, is_pair=is_pair)
-    sizes = {"hidden_size": "hidden_size", "num_hidden_layers": "num_hidden_layers"}
-    if kind == "distilbert":
-        sizes = {"dim": "hidden_size", "n_layers": "num_hidden_layers"}
-    sizes["max_position_embeddings"] = "max_source_positions"
-    check_sizes(kind, config, hparams, sizes)
+    check_sizes(kind, config, hparams, _SIZES)
     rows = len(ours["modalities.inputs.bottom.weight"])
     vocabulary = read_vocabulary(
         source, rows, pad="[PAD]", eos="[SEP]", unknown="[UNK]", first=["[CLS]"], silent=["[MASK]"]

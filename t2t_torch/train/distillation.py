@@ -14,9 +14,9 @@ from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.problem_types.multi import MultiProblem
-from t2t_torch.registry import import_usr_dirs
 from t2t_torch.train.multi_model import model_choices, multi_model
 from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from torch import nn

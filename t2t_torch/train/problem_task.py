@@ -33,7 +33,6 @@ from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
-from t2t_torch.registry import import_usr_dirs
 from t2t_torch.reports.column_statistics import count_labels
 from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
@@ -42,6 +41,7 @@ from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.problem_data import ProblemData
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble

@@ -28,7 +28,6 @@ from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
 from t2t_torch.export.request import newest_whole
 from t2t_torch.mode import Split
-from t2t_torch.registry import check_code, import_usr_dirs
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
@@ -54,6 +53,7 @@ from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
 from t2t_torch.trial.task import TrialTask
 from t2t_torch.trial.user_code import split_spec
+from t2t_torch.trust import check_code, import_usr_dirs
 
 # Selection of a checkpoint of a trial's run.
 

@@ -274,8 +274,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
         r"is \[.*\], the model's is \[",
     ),
     "a model that computes more": (
-        lambda f: change(f / "hparams.json", '"dense_relu_dense"', '"local_moe"'),
-        "ffn_layer='local_moe'",
+        lambda f: change(f / "hparams.json", '"num_area_layers": 0', '"num_area_layers": 1'),
+        "num_area_layers=1",
     ),
     "an unknown hyperparameter": (
         lambda f: change(f / "hparams.json", '"bottom": {}', '"bottomless": {}'),
