@@ -155,7 +155,8 @@ class DecoderLayer(_Sublayers):
         """Runs a teacher-forced pass; see `models/transformer.py`.  [B, T, H]."""
         memories = None if memory is None else self.remember(memory)
 
-        def attend(attention: Any, y: Tensor) -> Tensor:
+        def attend(number: int, y: Tensor) -> Tensor:
+            attention = (self.first_attention, self.attention)[number]
             found: Tensor = attention(y, mask, causal=mask is None)
             return found
 
@@ -187,9 +188,9 @@ class DecoderLayer(_Sublayers):
           [R, 1, H].
         """
 
-        def attend(attention: Any, y: Tensor) -> Tensor:
-            found: Tensor = attention.step(y, caches[0 if attention is self.first_attention else 1])
-            return found
+        def attend(number: int, y: Tensor) -> Tensor:
+            attention = (self.first_attention, self.attention)[number]
+            return attention.step(y, caches[number])
 
         def window(number: int, y: Tensor) -> Tensor:
             whole = torch.cat([windows[number], y], 1)
@@ -201,7 +202,7 @@ class DecoderLayer(_Sublayers):
     def _run(
         self,
         x: Tensor,
-        attend: Callable[[Any, Tensor], Tensor],
+        attend: Callable[[int, Tensor], Tensor],
         window: Callable[[int, Tensor], Tensor],
         memories: list[Memory] | None,
         memory_mask: Tensor | None,
@@ -211,7 +212,7 @@ class DecoderLayer(_Sublayers):
 
         Args:
           x: [B, T, H].
-          attend: runs a self-attention.
+          attend: runs the first or second self-attention.
           window: returns inputs of the first or second convolutions with what comes before.
           memories: as in `step`.
           memory_mask: as in `step`.
@@ -221,7 +222,7 @@ class DecoderLayer(_Sublayers):
           [B, T, H].
         """
         y = self.first_before(x)
-        left = attend(self.first_attention, y)
+        left = attend(0, y)
         if memories is None or memory_mask is None:
             x = self.first_after(x, left)
         else:
@@ -232,7 +233,7 @@ class DecoderLayer(_Sublayers):
         right = self.dropout(self.conv_right(given[:, _FIRST - _FINAL :]))
         y = self.conv_between(left + _widened(right, left.size(-1)))
         x = self.conv_after(x, self.conv_final(window(1, y)))
-        x = self.attention_after(x, attend(self.attention, self.attention_before(x)))
+        x = self.attention_after(x, attend(1, self.attention_before(x)))
         if memories is not None and memory_mask is not None:
             y = self.memory_before(x)
             if seen is not None:

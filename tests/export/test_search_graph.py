@@ -32,6 +32,9 @@ SLOW: dict[str, dict[str, Any]] = {
     "lstm_seq2seq": {},
     "lstm_seq2seq_attention": {"num_heads": 2},
     "universal_transformer": {"recurrence_type": "act", "act_type": "global"},
+    "evolved_transformer": {},
+    "transformer_moe": {},
+    "transformer:moe": {"ffn_layer": "moe", "moe_num_experts": 3},
     "transformer:rotary": {"pos": "rotary", "norm_type": "rms", "num_key_value_heads": 1},
     "transformer:alibi": {"pos": "alibi", "qk_norm": True, "ffn_gated": True},
 }
