@@ -113,7 +113,7 @@ _OF_DECODING = _unused(
     "decode_from_file decode_to_file decode_reference", "t2t-decoder decodes files"
 )
 _NOTHING_RANDOM = _unused("random_seed", "nothing random happens")
-_SAMPLING = "the run directory has them; the names of sampling belong into --decode_hparams"
+_SAMPLING = "the run directory has them; settings of sampling are --decode_hparams"
 _WITH_SAMPLING = _Old(_SAMPLING, None, refused=r"\bsampling_")
 
 OF_COMMAND: Mapping[str, Mapping[str, _Old]] = {
