@@ -91,6 +91,12 @@ OLD: Mapping[str, _Old] = {
         boolean=True,
     ),
     "problems": _Old("use --problem; to train several problems together, name a mixture.", ()),
+    **_at(
+        "num_shards",
+        "use the attribute `shards` of the problem, or that key of a declaration.",
+        "0",
+    ),
+    **_at("task_id_start task_id_end", "use --task_id, once for each task.", "-1"),
     **_at("job-dir", "use --output_dir."),
 }
 """Flag of several commands of tensor2tensor -> what becomes of it."""
@@ -113,7 +119,7 @@ _OF_DECODING = _unused(
     "decode_from_file decode_to_file decode_reference", "t2t-decoder decodes files"
 )
 _NOTHING_RANDOM = _unused("random_seed", "nothing random happens")
-_SAMPLING = "the run directory has them; the names of sampling belong into --decode_hparams"
+_SAMPLING = "the run directory has them; settings of sampling are --decode_hparams"
 _WITH_SAMPLING = _Old(_SAMPLING, None, refused=r"\bsampling_")
 
 OF_COMMAND: Mapping[str, Mapping[str, _Old]] = {
@@ -136,16 +142,11 @@ OF_COMMAND: Mapping[str, Mapping[str, _Old]] = {
     },
     "t2t-datagen": {
         **_at(
-            "num_shards",
-            "use the attribute `shards` of the problem, or that key of a declaration.",
-            "0",
-        ),
-        **_at(
             "env_problem_max_env_steps env_problem_batch_size",
             "there are no problems of reinforcement learning. Leave it out.",
             "0",
         ),
-        **_at("task_id task_id_start task_id_end", "use --task_id, once for each task.", "-1"),
+        **_at("task_id", "use --task_id, once for each task.", "-1"),
     },
     "t2t-bleu": _unused("source", "sources do not count for BLEU"),
     "t2t-translate-all": {

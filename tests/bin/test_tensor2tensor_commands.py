@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import build_vocab, datagen, decoder, query_server
+from t2t_torch.bin import build_vocab, datagen, decoder, query_server, trainer
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.tensor2tensor_flags import OF_COMMAND, OLD, hint, without_unused
 from t2t_torch.errors import UsageError
@@ -57,7 +57,7 @@ def test_a_decoder_takes_a_trainers_flags_but_not_its_settings_of_sampling(capsy
     assert kept == ["--task_id", "-1", "--problem=a"]
     assert "--hparams is left out: the run directory has them" in capsys.readouterr().err
     assert decoder.main(["--hparams=sampling_method=random", "--output_dir=run"]) == 2
-    assert "belong into --decode_hparams" in capsys.readouterr().err
+    assert "settings of sampling are --decode_hparams" in capsys.readouterr().err
     assert without_unused(["task_id"], ["--task_id", "-1", "--task_id=2"], "t2t-datagen") == [
         "--task_id=2"
     ]
@@ -81,6 +81,16 @@ def test_a_decoder_takes_a_trainers_flags_but_not_its_settings_of_sampling(capsy
 )
 def test_flags_without_effect_are_left_out(given, kept):
     assert without_unused(["problem", "known"], given) == kept
+
+
+def test_a_file_of_flags_may_have_hparams_of_tensor2tensor_that_nothing_reads(tmp_path, capsys):
+    file = tmp_path / "run.json"
+    for value, code in ((False, 0), (True, 2)):
+        hparams = {"symbol_modality_num_shards": 16, "hidden_size": 8, "proximity_bias": value}
+        flags = {"model": "transformer", "hparams_set": "transformer_tiny", "hparams": hparams}
+        file.write_text(json.dumps(flags))
+        assert trainer.main([f"--config={file}", "--help_hparams"]) == code
+    assert "'proximity_bias': tensor2tensor has it" in capsys.readouterr().err
 
 
 def test_a_flag_that_a_command_has_is_its_own():
