@@ -357,16 +357,10 @@ def get_problem_name(base_name: str, was_reversed: bool = False, was_copy: bool 
 
 
 _TITLES = {
-    "problem": "problem",
-    "model": "model",
+    **{kind: kind for kind in KINDS},
     "hparams": "hparams set",
     "ranged_hparams": "hparams range",
-    "optimizer": "optimizer",
     "schedule": "learning-rate schedule",
-    "metric": "metric",
-    "loss": "loss",
-    "hook": "hook",
-    "reader": "reader",
 }
 _BUILT_IN_FOLDERS = {
     "problem": "problems",
@@ -690,14 +684,11 @@ class _State:
             for root in self.roots:
                 for source in sources(root):
                     for entry in declarations(source):
-                        other = declared[entry.kind].setdefault(entry.name, entry)
-                        if other is entry:
-                            continue
-                        if not _replaces(entry, other):
-                            raise _taken(other, entry)
+                        if other := declared[entry.kind].get(entry.name):
+                            if not _replaces(entry, other):
+                                raise _taken(other, entry)
+                            _LOG.info("problem %r is that of %s.", entry.name, entry.path)
                         declared[entry.kind][entry.name] = entry
-                        note = "problem %r is the one of %s, not that of t2t_torch."
-                        logging.getLogger(__name__).info(note, entry.name, entry.path)
             self._index = declared
         return self._index
 
@@ -707,20 +698,14 @@ class _State:
 
 
 def _replaces(entry: Entry, other: Entry) -> bool:
-    """Returns True if a problem that was written for tensor2tensor has the name of one of ours.
-
-    The names of ours are tensor2tensor's, so its users' problems may have them.
-    """
-    ours, users = Path(other.path), Path(entry.path)
-    return (
-        entry.kind == "problem"
-        and ours.is_relative_to(PACKAGE)
-        and not users.is_relative_to(PACKAGE)
-        and users.suffix == ".py"
-        and b"tensor2tensor" in users.read_bytes()
-    )
+    """Returns True if a user's problem for tensor2tensor has the name of one of ours."""
+    users, ours = Path(entry.path), Path(other.path)
+    if entry.kind != "problem" or users.suffix != ".py" or not ours.is_relative_to(PACKAGE):
+        return False
+    return not users.is_relative_to(PACKAGE) and b"tensor2tensor" in users.read_bytes()
 
 
+_LOG = logging.getLogger(__name__)
 _STATE = _State()
 
 
@@ -741,11 +726,11 @@ def _register(kind: str, name: str | None, obj: Any) -> Any:
     if name in _STATE.objects[kind]:
         old, old_place = _STATE.objects[kind][name]
         # The same file, executed again (notebook, reload, spawned process), may register again.
+        same = old.__qualname__ == obj.__qualname__ and old_place.path == place.path
+        if not (same or _replaces(place, old_place) or _replaces(old_place, place)):
+            raise _taken(old_place, place)
         if _replaces(old_place, place):
             return obj
-        same = old.__qualname__ == obj.__qualname__ and old_place.path == place.path
-        if not same and not _replaces(place, old_place):
-            raise _taken(old_place, place)
     _STATE.objects[kind][name] = obj, place
     return obj
 

@@ -24,7 +24,7 @@ from t2t_torch.problem_types.classification import (
     TextPair2ClassProblem as OurTextPair2ClassProblem,
 )
 from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
-from t2t_torch.text.encoder import TextEncoder, TokenEncoder
+from t2t_torch.text.encoder import ByteEncoder, TextEncoder, TokenEncoder
 from t2t_torch.text.subword import SmallVocabularyError, SubwordEncoder, load_subwords
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 from t2t_torch.text_problem import Text2SelfProblem as OurText2SelfProblem
@@ -460,6 +460,14 @@ class _Converted(TextProblem):
             _train(lines, self.approx_vocab_size, data_dir / str(file))
         if file is not None and self.use_vocab_from_other_problem is None:
             self._let_user_write(data_dir / file, str(self._data_dir), str(tmp_dir))
+        elif file is None and self._makes_vocabulary:
+            user = self.user.get_or_create_vocab(str(self._data_dir), str(tmp_dir))
+            if not isinstance(encoder_of(user, self.name), ByteEncoder):
+                raise RegistryError(
+                    f"get_or_create_vocab of tensor2tensor problem {self.name!r} returns a "
+                    f"{type(user).__name__}, and its vocab_type is {self.user.vocab_type!r}. Make "
+                    "it VocabType.TOKEN or VocabType.SUBWORD."
+                )
         super().build_vocab(data_dir, tmp_dir)
 
     def _let_user_write(self, path: Path, data_dir: str, tmp_dir: str) -> None:

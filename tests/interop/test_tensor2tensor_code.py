@@ -434,8 +434,12 @@ class Delegates(text_problems.Text2TextProblem):
     assert registry.problem("delegates").oov_token == "UNK"
 
 
-def test_a_problem_of_the_user_replaces_ours_of_the_same_name(folder, generate, caplog):
+def test_a_problem_of_the_user_replaces_ours_of_the_same_name(
+    folder, generate, caplog, monkeypatch
+):
     ours = registry.problem("translate_ende_wmt32k")
+    known = registry._STATE.objects["problem"]
+    monkeypatch.setitem(known, ours.name, known[ours.name])  # for the tests that follow
     caplog.set_level("INFO")
     usr = folder(
         """
@@ -450,7 +454,7 @@ class TranslateEndeWmt32k(text_problems.Text2TextProblem):
       yield {"inputs": "number %d" % i, "targets": "Zahl %d" % i}
 """
     )
-    assert f"'translate_ende_wmt32k' is the one of {usr / 'own.py'}" in caplog.text
+    assert f"'translate_ende_wmt32k' is that of {usr / 'own.py'}" in caplog.text
     data = generate("translate_ende_wmt32k", usr)
     assert len(texts("translate_ende_wmt32k", data, Split.TRAIN)) == 10
     assert type(registry.problem("translate_ende_wmt32k")) is not type(ours)

@@ -155,9 +155,10 @@ def test_subwords_of_get_or_create_vocab(folder, generate):
     assert SubtokenEncoder.load(data / "vocab.word_pairs.100.subwords").vocab_size < 150
 
 
-def test_an_encoder_of_the_users_own_is_refused_by_name(folder, tmp_path, capsys):
+@pytest.mark.parametrize("settings", ["", "vocab_type = text_problems.VocabType.CHARACTER"])
+def test_an_encoder_of_the_users_own_is_refused_by_name(settings, folder, tmp_path, capsys):
     usr = folder(
-        WORDS.format(settings="")
+        WORDS.format(settings=settings)
         + """
   def get_or_create_vocab(self, data_dir, tmp_dir, force_get=False):
     return Letters()
