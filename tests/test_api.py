@@ -362,6 +362,7 @@ def test_the_library_prints_no_advice_for_the_shell_and_nothing_with_verbosity_o
 def test_flags_are_reset_after_a_call(tmp_path, own_registry):
     from t2t_torch.bin.datagen import FLAGS
 
+    FLAGS.reset()
     with pytest.raises(t2t.T2TError):
         t2t.generate("nosuchproblem", tmp_path, max_cases=3)
     assert FLAGS.value_of("max_cases") != 3

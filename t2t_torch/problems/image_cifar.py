@@ -290,3 +290,11 @@ class ImageCifar100PlainGen(ImageCifar10PlainGen):
 
     class_labels = ImageCifar100.class_labels
     classes: ClassVar[CifarProblem] = ImageCifar100Plain()
+
+
+@register_problem("image_cifar20_plain_gen")
+class ImageCifar20PlainGen(ImageCifar10PlainGen):
+    """Generates images of one of 20 superclasses; in tensor2tensor with the suffix `_rev`."""
+
+    class_labels = ImageCifar20.class_labels
+    classes: ClassVar[CifarProblem] = ImageCifar20Plain()

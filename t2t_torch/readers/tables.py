@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, install_extra
-from t2t_torch.features.picture import pillow
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
@@ -622,6 +621,8 @@ def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
       OSError: it is no picture, or is damaged.
     """
     import numpy as np
+
+    from t2t_torch.features.picture import pillow
 
     image = pillow()
     if isinstance(value, dict):

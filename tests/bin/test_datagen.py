@@ -319,12 +319,13 @@ def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, ca
 
 def test_several_problems_are_chosen_by_commas_patterns_and_exclusion(capsys):
     options = ["--only_list", "--exclude_problems=*sort*,*_test,algorithmic_shift_decimal40"]
-    code = datagen.main(["--problem=tiny_algo_rev,algorithmic*,tiny*", *options])
+    code = datagen.main(["--problem=tiny_algo_rev,algorithmic_*_binary40,tiny*", *options])
     assert code == 0
     assert capsys.readouterr().out.split() == [
         "tiny_algo_rev",
         "algorithmic_addition_binary40",
         "algorithmic_identity_binary40",
+        "algorithmic_multiplication_binary40",
         "algorithmic_reverse_binary40",
     ]
 

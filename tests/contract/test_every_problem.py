@@ -2,6 +2,7 @@
 
 import gzip
 import runpy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,9 @@ GERMAN = [
     "Drei Personen sitzen draußen an einem Tisch.",
 ]
 
+
+SPOKEN = "speech_espeak_"
+"""Prefix of the problems that need the program espeak-ng."""
 
 PROBLEM_TESTS = sorted((Path(__file__).parents[1] / "problems").glob("test_*.py"))
 
@@ -66,8 +70,14 @@ def no_network(monkeypatch):
     monkeypatch.setattr(raw_file, "fetch", fetch)
 
 
+def skip_what_is_not_installed(name):
+    if name.startswith(SPOKEN) and not shutil.which("espeak-ng"):
+        pytest.skip("needs espeak-ng")
+
+
 @pytest.mark.parametrize("name", registry.list_names("problem"))
 def test_the_problem_holds_the_contract(name, raw_files, tmp_path, no_network):
+    skip_what_is_not_installed(name)
     testing.check_problem(registry.problem(name), tmp_path, raw_files)
 
 
@@ -85,6 +95,7 @@ def test_several_problems_have_no_suffix(name):
 @pytest.mark.parametrize("suffix", ["_rev", "_copy"])
 @pytest.mark.parametrize("name", sorted(set(registry.list_names("problem")) - set(SEVERAL)))
 def test_a_suffix_is_for_texts_on_both_sides(name, suffix, raw_files, tmp_path, no_network):
+    skip_what_is_not_installed(name)
     problem = registry.problem(name + suffix)
     problem.prepare(raw_files)
     problem.build_vocab(tmp_path, raw_files)

@@ -53,7 +53,6 @@ FILES = {"train": "train.csv", "eval": 0.5}
         ({"metrics": ["accuracyy"]}, r'"metrics": there is no metric .* mean \'accuracy\'\?'),
         ({"labels": ["a", "a"]}, r'"labels": names one of them twice'),
         ({"kind": "text2text", "labels": ["a"]}, r'"labels": kind .* none that could be given'),
-        ({"kind": "image2class"}, r'"labels": is missing'),
         ({"kind": "image2class", "labels": ["0"], "vocab_size": 99}, "has no vocabulary"),
         ({"problems": ["a"]}, r'"problems": is for kind \'mixture\''),
         (

@@ -57,9 +57,13 @@ class AsItIs:
     request_inputs: ClassVar[dict[str, Any]] = {}
     batch_size_means_tokens = True
     batch_size_multiplier = 1
+    most_growth = 1.0
 
     def split_length(self, hparams: DataHParams) -> int:
         return 0
+
+    def preprocessing(self, hparams: DataHParams) -> None:
+        return None
 
     def max_length(self, hparams: DataHParams) -> int:
         return hparams.batch_size

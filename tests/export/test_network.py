@@ -23,6 +23,7 @@ LABELLING = {"fasttext": 0, "bilstm_tagger": 0, "transformer_encoder": -1}
 """A model, and which of its kinds of features."""
 
 OTHERS = {
+    "basic_fc_relu": -1,
     "bilstm_attention_classifier": 0,
     "bilstm_slot_attention_tagger": 0,
     "bsequential_cnn_tagger": 0,
@@ -30,11 +31,14 @@ OTHERS = {
     "joint_cnn": -1,
     "pair_classifier": 0,
     "pairwise_ranker": -1,
+    "resnet": -1,
+    "shake_shake": -1,
     "span_qa": 0,
     "lstm_encoder": 0,
     "text_cnn": 0,
     "transformer_regressor": 0,
     "universal_transformer_encoder": 0,
+    "vit": -1,
 }
 """As `LABELLING`: what of these is new beside those takes time alone."""
 
@@ -42,7 +46,7 @@ REFUSED = {"seqnn": r"Seqnn cannot be exported: .*data-dependent"}
 """A model that labels and has no graph, and what is said of it."""
 
 WRITING = """
-    attention_lm attention_lm_moe evolved_transformer lstm_lm lstm_seq2seq
+    attention_lm attention_lm_moe evolved_transformer imagetransformer lstm_lm lstm_seq2seq
     lstm_seq2seq_attention lstm_seq2seq_attention_bidirectional_encoder
     lstm_seq2seq_bidirectional_encoder rnng transformer transformer_ctc transformer_lm
     transformer_memory transformer_moe transformer_scorer universal_transformer
@@ -195,6 +199,7 @@ def test_an_answer_that_no_graph_gives_is_refused_with_the_reason(name, why):
     loaded = SimpleNamespace(
         features=features,
         info=SimpleNamespace(task=SimpleNamespace(model=name)),
+        model=SimpleNamespace(searches=True),
         problem=SimpleNamespace(full_name="asked"),
     )
     with pytest.raises(ExportError, match=f"(?s){why}.*t2t-decoder"):

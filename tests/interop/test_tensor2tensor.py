@@ -46,11 +46,11 @@ def test_hyperparameters_keep_their_names_and_values() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("self_attention_type", "local_mask_right"),
+        ("self_attention_type", "dilated_mask_right"),
         ("prepend_mode", "prepend_outputs"),
         ("weights_fn", {"targets": "weights_all"}),
         ("norm_type", "noam"),
-        ("ffn_layer", "local_moe"),
+        ("ffn_layer", "local_moe_tpu"),
         ("attention_key_channels", 64),
         ("pos", "emb"),
         ("hidden_sizes", 32),

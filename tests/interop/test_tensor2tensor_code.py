@@ -284,7 +284,7 @@ def test_sets_of_hyperparameters(folder):
     assert made.provenance["hidden_size"] == "transformer_small_poems"
     assert registry.hparams("from_nothing").filter_size == 2048
     assert registry.hparams("lstm_poems").attention_mechanism == "luong"
-    with pytest.raises(HParamsError, match="ffn_layer='local_moe_tpu'"):
+    with pytest.raises(HParamsError, match="ffn_layer=local_moe_tpu"):
         registry.hparams("with_experts")
     assert list(registry.ranged_hparams("poems_range").ranges) == [
         "learning_rate",

@@ -9,6 +9,7 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     MultiLabel,
+    PixelSequence,
     Place,
     Real,
     SoftLabel,
@@ -28,6 +29,7 @@ _LABELS = ClassLabelEncoder(["O", "B-a", "I-a", "B-b", "I-b"])
 
 FEATURES = {
     "text": Text(ByteEncoder()),
+    "picture": PixelSequence(height=1, width=2, channels=3),
     "tree": TreeFeature(TransitionEncoder(["S", "NP"])),
     "tags": Tags(_LABELS, allow_unknown=True),
     "two classes": ClassLabel(ClassLabelEncoder(["no", "yes"])),

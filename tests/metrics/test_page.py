@@ -13,6 +13,7 @@ from t2t_torch.features import (
     Choice,
     ClassLabel,
     MultiLabel,
+    PixelSequence,
     Real,
     SoftLabel,
     Span,
@@ -28,6 +29,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_te
 ROWS = re.findall(r"^\| `(\w+)` \| ([a-z, ]+) \| .* \| (higher|lower) \|.*\|$", PAGE, re.M)
 KINDS = {
     "text": Text,
+    "picture": PixelSequence,
     "tags": Tags,
     "class": ClassLabel,
     "distribution": SoftLabel,

@@ -20,6 +20,7 @@ LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 FEATURES = Features(
     {"inputs": Words(IntegerEncoder(9))}, {"targets": Tags(ClassLabelEncoder(LABELS))}
 )
+TARGETS = torch.zeros(3, 6, dtype=torch.long)
 MASK = torch.arange(6) < torch.tensor([6, 4, 1])[:, None]
 CRF = {"tag_decoder": "crf"}
 WAYS = [
@@ -58,7 +59,7 @@ def test_a_sentence_without_words_is_certain(way):
 def test_what_metrics_read_is_what_is_guessed(way):
     modality = modality_of(**way)
     logits = logits_of(modality)
-    read = modality.readable(logits)
+    read = modality.readable(logits, TARGETS)
     assert bool(read.isfinite().all())
     guessed = torch.tensor([guess.numbers for guess in modality.predict(logits).rows()])
     assert torch.equal(read.argmax(-1)[MASK], guessed[MASK])
@@ -98,7 +99,7 @@ def test_a_crf_tells_how_likely_its_guess_is():
 
 def test_a_crf_read_by_metrics_gives_probabilities():
     modality = modality_of(**CRF)
-    found = modality.readable(logits_of(modality))[MASK].exp().sum(-1)
+    found = modality.readable(logits_of(modality), TARGETS)[MASK].exp().sum(-1)
     torch.testing.assert_close(found, torch.ones_like(found), atol=1e-5, rtol=1e-5)
 
 

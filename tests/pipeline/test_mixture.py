@@ -55,7 +55,7 @@ def test_before_the_first_given_step_its_shares_hold():
 @pytest.mark.parametrize(
     ("text", "place", "why"),
     [
-        ("", 1, "'' is neither step, linear, round_robin"),
+        ("", 1, "'' is neither step, linear, exponential, round_robin"),
         ("round_robin 1", 2, "'1' follows round_robin, which stands alone"),
         ("0.5 x", 2, "'x' is no share"),
         ("1 1 1", 3, "3 shares for 2 problems"),

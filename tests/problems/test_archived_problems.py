@@ -18,6 +18,7 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 
+CIFAR_VARIANTS = ("plain", "plain8", "plain_gen")
 # Rows of TRAIN, EVAL and TEST in the tiny raw files.
 ROWS = {
     "translate_ende_wmt32k": (9, 2, 2),
@@ -55,6 +56,13 @@ ROWS = {
     "image_cifar10": (5, 1),
     "image_cifar100": (2, 1),
     "image_cifar20": (2, 1),
+    "image_cifar10_plain_random_shift": (5, 1),
+    "image_cifar10_tune": (4, 1),
+    "image_cifar100_tune": (1, 1),
+    "image_cifar20_tune": (1, 1),
+    **dict.fromkeys((f"image_cifar10_{name}" for name in CIFAR_VARIANTS), (5, 1)),
+    **dict.fromkeys((f"image_cifar100_{name}" for name in CIFAR_VARIANTS), (2, 1)),
+    **dict.fromkeys((f"image_cifar20_{name}" for name in CIFAR_VARIANTS), (2, 1)),
     "image_fashion_mnist": (3, 2),
     "multi_nli": (1, 1, 1),
     "multi_nli_characters": (1, 1, 1),
