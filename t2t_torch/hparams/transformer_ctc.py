@@ -25,7 +25,9 @@ def _of(hparams: TransformerHParams) -> TransformerCtcHParams:
 @register_hparams
 def transformer_ctc_tiny() -> TransformerCtcHParams:
     """Three layers of 128 and CTC alone, for an hour of speech on a CPU."""
-    return _of(transformer_speech_tiny()).replace(num_hidden_layers=3, label_smoothing=0.0)
+    return _of(transformer_speech_tiny()).replace(
+        num_hidden_layers=3, label_smoothing=0.0, batch_size=4000
+    )
 
 
 @register_hparams

@@ -21,11 +21,18 @@ from t2t_torch.features.audio import int16_of, read_audio, resample
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.speech import Speech2TextProblem
 from t2t_torch.registry import register_problem
+from t2t_torch.text_problem import RawVocabularyProblem
 
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan", "en-029")
 _SPEAKERS: Mapping[Split, Sequence[str]] = {
-    Split.TRAIN: ("m1", "m2", "m3", "m5", "m7", "f1", "f2", "f4", "klatt", "klatt3", "linda"),
+    Split.TRAIN: (
+        *("m1", "m2", "m3", "m5", "m7", "m8", "f1", "f2", "f4", "klatt", "klatt3", "klatt5"),
+        *("adam", "Alex", "Alicia", "Andrea", "anika", "Annie", "antonio", "aunty", "belinda"),
+        *("benjamin", "caleb", "david", "Diogo", "ed", "edward", "grandma", "grandpa", "Henrique"),
+        *("Hugo", "iven", "john", "Lee", "linda", "Marco", "Mario", "max", "Michael", "michel"),
+        *("norbert", "pablo", "paul", "pedro", "quincy", "rob", "sandro", "shelby", "victor"),
+    ),
     Split.EVAL: ("m4", "f3", "klatt2"),
     Split.TEST: ("m6", "f5", "steph"),
 }
@@ -117,8 +124,10 @@ def _with_noise(
 
 
 @register_problem("speech_espeak_digits")
-class SpeechEspeakDigits(_EspeakProblem):
+class SpeechEspeakDigits(RawVocabularyProblem, _EspeakProblem):
     """One to five digits, as words; noise at 20 and 10 dB in two thirds of the utterances.
+
+    The vocabulary is the ten words.
 
     Attributes:
       counts: number of utterances by split.
@@ -126,8 +135,12 @@ class SpeechEspeakDigits(_EspeakProblem):
 
     counts: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 3000, Split.EVAL: 300, Split.TEST: 300}
     suggested_flags = (
-        "--model=transformer_ctc --hparams_set=transformer_ctc_tiny --train_steps=2500"
+        "--model=transformer_ctc --hparams_set=transformer_ctc_tiny --train_steps=3500"
     )
+
+    def vocabulary_words(self, tmp_dir: Path) -> Sequence[str]:
+        """Returns the words."""
+        return _DIGITS
 
     def texts_of(self, tmp_dir: Path, split: Split) -> Iterator[str]:
         """Yields the digits of each utterance."""

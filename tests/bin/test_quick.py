@@ -77,6 +77,7 @@ def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):
     assert (tmp_path / "out" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_steps_are_fitted_to_the_time(file, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(quick, "_PROBE_SECONDS", 0.0)
     monkeypatch.setattr(quick, "_seconds_of_a_step", lambda *_: 0.5)

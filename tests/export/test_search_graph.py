@@ -147,6 +147,7 @@ def check(name: str, search: str, members: int = 1) -> None:
     assert len(outputs) > 2  # else nothing was searched for
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_graph_finds_what_the_search_finds(name: str) -> None:
     check(name, "beam")

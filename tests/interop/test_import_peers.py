@@ -185,7 +185,7 @@ def test_logits_are_those_of_the_library(run) -> None:
         torch.testing.assert_close(logits, expected, atol=2e-5, rtol=0)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 def test_outputs_are_those_of_the_library(run) -> None:
     peer, path = run
     written = their_ids(peer, path, "targets")
@@ -232,7 +232,7 @@ def translated(tmp_path_factory) -> dict[str, Path]:
     return folder
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 def test_an_imported_run_trains_on_and_is_exported(run, translated, tmp_path) -> None:
     _, path = run
     copy = tmp_path / "run"

@@ -88,10 +88,10 @@ def folder(tmp_path: Path, own_registry: None) -> Path:
     return usr_dir
 
 
-_SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in ("bottom", "body", "loss")]
+_SLOW = [pytest.param(part, marks=pytest.mark.slow) for part in ("top", "bottom", "body", "loss")]
 
 
-@pytest.mark.parametrize("part", ["top", *_SLOW])
+@pytest.mark.parametrize("part", _SLOW)
 def test_a_model_trains_evaluates_decodes_and_exports_with_its_own_part(
     part: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
