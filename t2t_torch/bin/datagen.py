@@ -121,6 +121,8 @@ def _write_new(target: Path, text: str) -> None:
 
 def _shown(value: object) -> str:
     """Formats a value on one line, shortened if necessary."""
+    if isinstance(value, bytes):
+        return f"a file of {len(value):,} bytes"
     text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
 

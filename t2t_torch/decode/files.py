@@ -436,10 +436,21 @@ def _read(
         for number, line in enumerate(read_lines(source), start=1)
     ]
     try:
-        return inputs, predictor.encode(inputs)
+        return inputs, predictor.encode([_with_files(predictor, one, source) for one in inputs])
     except InputError as error:
         place = f"{source}, line {error.number + 1}"
         raise DataError(f"{place}: {error.why} {how_to_write(predictor)}") from None
+
+
+def _with_files(predictor: LabelPredictor, input_: Input, source: Path) -> Input:
+    """Returns an input with the paths of the files that its texts name; see `Feature.from_line`."""
+    sample = predictor.sample_of(input_)
+    paths = {
+        field: kind.from_line(sample[field], source.parent)
+        for field, kind in predictor.kinds.items()
+        if isinstance(sample[field], str)
+    }
+    return {**sample, **paths}
 
 
 def _write(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,19 @@ import torch
 from torch import Tensor
 
 from t2t_torch.data.shards import Ragged
+from t2t_torch.decode.constraints import asks
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.errors import DecodeError
+from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Audio, InputSpec
 from t2t_torch.layers.ctc import BLANK, Prefix, collapsed, prefix_beam_search
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Prediction
+
+_READ_BY_CTC = ("beam_size", "alpha", "length_offset", "length_scale", "return_beams")
+"""Decode hyperparameters of the search over the outputs of CTC."""
 
 _FRAMES_PER_ID = 4  # fewest frames of 10 ms of an id
 
@@ -60,14 +65,38 @@ class SpeechPredictor(Predictor):
           DataError: a sound cannot be read, or has another sampling rate.
         """
         feature: Any = self._input
-        values = [one[self.field] if isinstance(one, Mapping) else one for one in texts]
-        return [self.cut(feature.encode(one), hparams) for one in values]
+        return [self.cut(feature.encode(self._sound_of(one)), hparams) for one in texts]
+
+    def _sound_of(self, given: Any) -> Any:
+        """Returns the sound of an input, which may be a mapping.
+
+        Raises:
+          DataError: the mapping has no sound, or constraints on the output.
+        """
+        if not isinstance(given, Mapping):
+            return given
+        if self.field not in given:
+            raise DataError(f"{reprlib.repr(dict(given))} has no {self.field!r}, the sound.")
+        if asks(given, self.field):
+            raise DataError("a transcription has no prefix and no constraints: remove them.")
+        return given[self.field]
 
     def value_of(self, given: Any, folder: Path) -> Any:
-        """Returns the path of a sound file, absolute or relative to the folder of the list."""
-        if isinstance(given, Mapping):
-            return {**given, self.field: folder / given[self.field]}
-        return folder / given
+        """Returns the path of a sound file, absolute or relative to the folder of the list.
+
+        Raises:
+          DataError: it is no path.
+        """
+        path = self._sound_of(given)
+        if not isinstance(path, str | Path):
+            raise DataError(f"{reprlib.repr(path)} is no path of a sound file.")
+        return {**given, self.field: folder / path} if isinstance(given, Mapping) else folder / path
+
+    def _check_own(self, hparams: DecodeHParams) -> None:
+        """Raises HParamsError if CTC, or another kind of search, does not read a setting."""
+        super()._check_own(hparams)
+        if not self.model.searches:
+            hparams.check_read(_READ_BY_CTC, "CTC, whose search is over paths,")
 
     def cut(self, ids: Any, hparams: DecodeHParams | None = None) -> Any:
         """Returns the frames of a sound, the first `max_input_size` if that is set."""
@@ -98,13 +127,13 @@ class SpeechPredictor(Predictor):
             best, frames = log_probs.max(-1)
             rows = collapsed(frames)
             scores = best.sum(-1).tolist()
-            found = [
+            results = [
                 [Prefix(tuple(i for i in row if i != BLANK), score, score)]
                 for row, score in zip(rows.tolist(), scores, strict=True)
             ]
         else:
             policy = policy_of(hparams, go_on=False)
-            found = [
+            results = [
                 prefix_beam_search(
                     row.numpy(),
                     hparams.beam_size,
@@ -117,5 +146,5 @@ class SpeechPredictor(Predictor):
             self._prediction(
                 [list(one.ids) for one in best[:count]], [p.score for p in best[:count]]
             )
-            for best in found
+            for best in results
         ]

@@ -179,7 +179,7 @@ class _TextComparison(Comparison):
             raise ExportError(
                 f"the artifact writes other texts of equal scores for {len(ties)} of {len(rows)} "
                 f"rows, where rounding changes a few; the first is {first.name}: "
-                f"{self.input_of(first)!r}. Nothing was written. Train longer: a model that has "
+                f"{first.shown}. Nothing was written. Train longer: a model that has "
                 "learnt nothing has many."
             )
 

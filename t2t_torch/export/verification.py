@@ -225,6 +225,9 @@ class RowSource(Protocol):
         """The lengths to which inputs are truncated."""
 
 
+_SHOWN = 1000  # greatest number of characters of a text in a message
+
+
 class Row(NamedTuple):
     """An input for the comparison of model and artifact.
 
@@ -237,6 +240,17 @@ class Row(NamedTuple):
     name: str
     sample: Mapping[str, Any]
     number: int = -1
+
+    @property
+    def shown(self) -> str:
+        """The sample as JSON, for messages; long values, such as sounds, are cut."""
+        cut = {
+            name: f"{value[:_SHOWN]}..."
+            if isinstance(value, str) and len(value) > _SHOWN
+            else value
+            for name, value in self.sample.items()
+        }
+        return json.dumps(cut, ensure_ascii=False)
 
 
 _EXAMPLES = 20  # number of examples of an artifact
@@ -481,10 +495,9 @@ def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> V
         elif isinstance(right, Prediction) and isinstance(actual, Prediction):
             gap = comparison.gap(rows[place], right, actual)
         if isinstance(gap, str):
-            sample = json.dumps(rows[place].sample, ensure_ascii=False)
             raise ExportError(
                 f"the artifact does not {gap}, run {how}: {rows[place].name}\n"
-                f"  input:    {sample}\n"
+                f"  input:    {rows[place].shown}\n"
                 f"  model:    {_described(comparison, right)}\n"
                 f"  artifact: {_described(comparison, actual)}\n"
                 "Nothing was written. This is a fault of the export: please report it with the run."
@@ -573,7 +586,7 @@ class _LabelComparison(Comparison):
             raise ExportError(
                 f"the artifact finds other parts of texts, equally probable, for {len(tied)} of "
                 f"{len(own)} rows, where rounding changes a few; the first is {first.name}: "
-                f"{json.dumps(first.sample, ensure_ascii=False)}. Nothing was written. Train "
+                f"{first.shown}. Nothing was written. Train "
                 "longer: a model that has learnt nothing has many."
             )
 

@@ -216,6 +216,10 @@ def spectrogram(samples: Samples, sample_rate: int, bins: int = 40) -> npt.NDArr
 # Features.
 
 
+_RATES = 1000, 384_000  # least and greatest sampling rate, in Hz
+_LOUDEST_FLOAT = 4.0  # samples may be a little above 1; those of 16 bits as floats are not
+
+
 @dataclass(frozen=True)
 class Audio(Feature):
     """A mono waveform of 16-bit samples; `[B, frames, samples per frame]` int16 in a batch.
@@ -233,6 +237,12 @@ class Audio(Feature):
 
     sample_rate: int = 16000
     resample: bool = False
+
+    def __post_init__(self) -> None:
+        if not _RATES[0] <= self.sample_rate <= _RATES[1]:
+            raise DataError(
+                f"sample_rate={self.sample_rate}: expected {_RATES[0]:,} to {_RATES[1]:,} Hz."
+            )
 
     @property
     def arrow_type(self) -> str:
@@ -265,6 +275,10 @@ class Audio(Feature):
           DataError: there is no such sound, or it has another sampling rate or several channels.
         """
         return self.framed(self.samples_of(value))
+
+    def from_line(self, text: str, folder: Path) -> Path:
+        """Returns the path of a sound file, absolute or relative to the folder."""
+        return folder / text
 
     def samples_of(self, value: Any) -> Samples:
         """Returns the samples of a value, [n]; see `encode`."""
@@ -369,6 +383,11 @@ def _samples_of_list(value: Any) -> Samples:
     except ValueError:
         array = np.zeros((0, 0))
     if array.ndim == 1 and array.dtype.kind == "f" and np.isfinite(array).all():
+        if array.size and np.abs(array).max() > _LOUDEST_FLOAT:
+            raise DataError(
+                f"a sound with samples up to {np.abs(array).max():g}: expected floats from -1 to "
+                "1, or integers of 16 bits."
+            )
         return int16_of(array)
     if array.ndim == 1 and array.dtype.kind in "iu":
         if array.size and (array.min() < NO_SAMPLE or array.max() > LOUDEST):

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -383,6 +384,15 @@ class Feature(ABC):
     def table_value(self, value: Any) -> Any:
         """Returns a value in the format of a table cell."""
         return value
+
+    def from_line(self, text: str, folder: Path) -> Any:
+        """Returns the value that a line of a file stands for: by default itself.
+
+        Args:
+          text: the line.
+          folder: folder of the file, for paths.
+        """
+        return text
 
     def line(self, value: Any) -> str | None:
         """Returns a value as a line of a text file; None to write it as JSON."""

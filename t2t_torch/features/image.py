@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.picture import center_fit, decoded, encoded
+from t2t_torch.features.picture import center_fit, content_of, decoded, encoded
 from t2t_torch.features.text import Text
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
 
@@ -64,20 +65,30 @@ class Image(Feature):
         return (self.height, self.width, self.channels)
 
     def encode(self, value: Any) -> Any:
-        """Returns the bytes of an array, or of nested lists of numbers as in JSON.
+        """Returns the bytes of a picture, or if `is_file` those of a file with it.
 
-        If `is_file`, the bytes of a PNG file, or `value` itself where it is the content of a file.
+        Args:
+          value: array, nested lists of numbers as in JSON, or a picture file: its path
+            (`pathlib.Path`), its content (bytes, or as a base64 text).  The centre of a file's
+            picture is scaled to the size of the feature.
 
         Raises:
-          DataError: the shape is different, or a file is no picture.
+          DataError: the shape is different, or there is no such file.  With `is_file` the content
+            of a file is not checked here.
         """
         if not self.is_file:
             return pixels_of(value, self.shape).reshape(-1)
+        if isinstance(value, str | Path):
+            value = content_of(value)
         if not isinstance(value, bytes):
             shape = np.shape(value)
             size = shape[:2] if len(shape) in (2, 3) and 0 not in shape else self.shape[:2]
             value = encoded(pixels_of(value, (*size, self.channels)))
         return np.frombuffer(value, np.uint8)
+
+    def from_line(self, text: str, folder: Path) -> Path:
+        """Returns the path of a picture file, absolute or relative to the folder."""
+        return folder / text
 
     def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
         """Returns the image, [height, width, channels]."""
@@ -182,12 +193,17 @@ def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
     """Returns an image as an array.
 
     Args:
-      value: array of bytes, or nested lists of integers from 0 to 255.
+      value: array of bytes, nested lists of integers from 0 to 255, or a picture file, see
+        `Image.encode`.
       shape: height, width, channels; the last axis is optional for a single channel.
 
     Raises:
       DataError: the shape is different, or a value is not a byte.
     """
+    height, width, channels = shape
+    if isinstance(value, str | bytes | Path):
+        picture = decoded(content_of(value), channels or 1)
+        return center_fit(picture, (height or picture.shape[0], width or picture.shape[1]))
     try:
         pixels = np.asarray(value)
     except ValueError:  # rows of different lengths
@@ -197,7 +213,6 @@ def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
     is_list = isinstance(value, list | tuple) and pixels.dtype.kind in "iu"
     if is_list and pixels.size and pixels.min() >= 0 and pixels.max() <= _BRIGHTEST:
         pixels = pixels.astype(np.uint8)
-    height, width, channels = shape
     if pixels.shape not in ((height, width, channels), (height, width)) or pixels.dtype != np.uint8:
         raise DataError(
             f"a picture of {pixels.dtype} {pixels.shape}; uint8 {tuple(shape)} was expected, or "

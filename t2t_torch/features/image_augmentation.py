@@ -7,9 +7,10 @@ Pure functions of a picture and a generator, on bytes.  `parse` reads the names 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -242,15 +243,50 @@ _OPERATIONS: Sequence[Callable[[Picture, float, float], Picture]] = (
     _translate_y,
 )
 
-_CHANGES: dict[str, tuple[Callable[..., Picture], int]] = {
-    "crop": (crop, 1),
-    "flip": (flip, 0),
-    "shift": (shift, 1),
-    "cutout": (cutout, 1),
-    "resized_crop": (resized_crop, 1),
-    "rand_augment": (rand_augment, 2),
+
+class _Number(NamedTuple):
+    """A number that a change takes.
+
+    Attributes:
+      least: smallest value.
+      most: greatest value; None: the shorter side of the picture.
+      is_whole: True if it counts something.
+    """
+
+    least: float
+    most: float | None
+    is_whole: bool = True
+
+    def fits(self, value: float, side: int) -> bool:
+        """Returns True if a value is possible for pictures of that shorter side."""
+        most = side if self.most is None else self.most
+        return self.least <= value <= most and (value.is_integer() or not self.is_whole)
+
+
+_CHANGES: dict[str, tuple[Callable[..., Picture], Sequence[_Number]]] = {
+    "crop": (crop, [_Number(0, None)]),
+    "flip": (flip, []),
+    "shift": (shift, [_Number(0, 1, is_whole=False)]),
+    "cutout": (cutout, [_Number(0, None)]),
+    "resized_crop": (resized_crop, [_Number(0.001, 1, is_whole=False)]),
+    "rand_augment": (rand_augment, [_Number(0, 100), _Number(0, 30, is_whole=False)]),
 }
-"""Changes by name, with the number of numbers that each takes."""
+"""Changes by name, with the numbers that each takes."""
+
+_OF_ANY_SIZE = ("flip", "resized_crop")
+
+
+def fits_first(names: Sequence[str]) -> bool:
+    """Returns True if a picture file has to be fitted to the problem's size before the changes.
+
+    A part of random shape is cut from the whole file; all else counts pixels of the result.
+
+    Args:
+      names: as in `parse`.
+    """
+    changes = [name.partition(":")[0] for name in names]
+    before = list(itertools.takewhile(_OF_ANY_SIZE.__contains__, changes))
+    return "resized_crop" not in before
 
 
 def parse(names: Sequence[str], size: tuple[int, int]) -> Sequence[Change]:
@@ -269,18 +305,22 @@ def parse(names: Sequence[str], size: tuple[int, int]) -> Sequence[Change]:
         name, *values = text.split(":")
         if name == "none" and not values:
             continue
-        function, most = _CHANGES.get(name, (None, 0))
+        function, possible = _CHANGES.get(name, (None, ()))
         try:
             numbers = [float(value) for value in values]
         except ValueError:
             numbers = [-1.0]
-        good = len(numbers) <= most and all(0 <= value < math.inf for value in numbers)
+        good = len(numbers) <= len(possible) and all(
+            one.fits(value, min(size)) for one, value in zip(possible, numbers, strict=False)
+        )
         if function is None or not good:
-            known = ", ".join(name + ":N" * count for name, (_, count) in _CHANGES.items())
+            known = ", ".join(name + ":N" * len(of) for name, (_, of) in _CHANGES.items())
             raise UsageError(
-                f"image_augmentation: there is no {text!r}; expected none, or names of {known}, "
-                "where each N is a number from 0 on and may be left out, as in "
-                "[crop:4,flip,cutout:8]."
+                f"image_augmentation: there is no {text!r} for pictures of {size[0]} x {size[1]} "
+                f"pixels; expected none, or names of {known}, where each N may be left out, as in "
+                "[crop:4,flip,cutout:8]. crop and cutout: whole pixels; shift: a share of the "
+                "sides, 0 to 1; resized_crop: the smallest part, up to 1; rand_augment: a number "
+                "of operations and a strength of 0 to 30."
             )
         if name in ("rand_augment", "resized_crop"):
             pillow()

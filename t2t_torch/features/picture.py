@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import reprlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +29,34 @@ def pillow() -> Any:
     return Image
 
 
+_MOST_PIXELS = 50_000_000
+
+
+def content_of(value: str | bytes | Path) -> bytes:
+    """Returns the bytes of a picture file.
+
+    Args:
+      value: its path, its content, or its content as base64, also after `data:image/...;base64,`.
+
+    Raises:
+      DataError: the file cannot be read, or the text is no base64.
+    """
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, Path):
+        try:
+            return value.read_bytes()
+        except OSError as error:
+            raise DataError(f"{value}: {error.strerror}.") from None
+    try:
+        return base64.b64decode(value.rpartition(",")[2].encode("ascii"), validate=True)
+    except ValueError:
+        raise DataError(
+            f"{reprlib.repr(value)} is no picture: expected rows of pixels, or the content of a "
+            "picture file in base64. In Python a file is given as pathlib.Path(...)."
+        ) from None
+
+
 def decoded(file: bytes, channels: int) -> npt.NDArray[np.uint8]:
     """Returns the picture of a JPEG, PNG or other file, [height, width, channels].
 
@@ -39,6 +70,8 @@ def decoded(file: bytes, channels: int) -> npt.NDArray[np.uint8]:
     image = pillow()
     try:
         with image.open(io.BytesIO(file)) as opened:
+            if opened.width * opened.height > _MOST_PIXELS:
+                raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
             picture = opened.convert("L" if channels == 1 else "RGB")
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise DataError(f"a picture of {len(file):,} bytes cannot be decoded: {error}.") from None

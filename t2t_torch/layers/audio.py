@@ -41,6 +41,11 @@ class LogMel(nn.Module):
                 f"{sample_rate} Hz have frequencies up to {sample_rate / 2:g} Hz. Set "
                 f"--hparams=audio_upper_edge_hertz={sample_rate / 2:g}."
             )
+        if hparams.audio_lower_edge_hertz >= hparams.audio_upper_edge_hertz:
+            raise HParamsError(
+                f"audio_lower_edge_hertz={hparams.audio_lower_edge_hertz:g} must be below "
+                f"audio_upper_edge_hertz={hparams.audio_upper_edge_hertz:g}."
+            )
         self.floor = floor
         self.preemphasis, self.dither = hparams.audio_preemphasis, hparams.audio_dither
         length = int(hparams.audio_frame_length * sample_rate / 1000)
@@ -152,6 +157,8 @@ def normalized(x: Tensor, lengths: Tensor) -> Tensor:
 class SpecAugment(nn.Module):
     """Sets bands of a normalized spectrogram to 0, its mean, as a function of the example's seed.
 
+    A mask over time takes at most a quarter of an utterance.
+
     Args:
       hparams: audio_time_masks, audio_frequency_masks, and their widths.
     """
@@ -171,28 +178,29 @@ class SpecAugment(nn.Module):
         """
         bins = torch.full_like(lengths, x.size(2))
         count, width = self.over_time
-        kept = ~_bands(uniform(seeds, 0, 2 * count), lengths, x.size(1), width)
+        widest = torch.div(lengths, 4, rounding_mode="floor").clamp(max=width)
+        kept = ~_bands(uniform(seeds, 0, 2 * count), lengths, x.size(1), widest)
         x = x * (kept | (seeds == 0)[:, None])[:, :, None, None]
         before, (count, width) = 2 * count, self.over_frequency
-        kept = ~_bands(uniform(seeds, before, 2 * count), bins, x.size(2), width)
+        widest = bins.clamp(max=width)
+        kept = ~_bands(uniform(seeds, before, 2 * count), bins, x.size(2), widest)
         return x * (kept | (seeds == 0)[:, None])[:, None, :, None]
 
 
-def _bands(draws: Tensor, sizes: Tensor, most: int, width: int) -> Tensor:
+def _bands(draws: Tensor, sizes: Tensor, most: int, widest: Tensor) -> Tensor:
     """Returns where masks are.
 
     Args:
       draws: numbers in [0, 1) for the width and the start of each mask, [B, 2 masks].
       sizes: valid positions of each row, [B].
       most: number of positions.
-      width: greatest width of a mask; at most a quarter of a row is masked by one.
+      widest: greatest width of a mask of each row, [B].
 
     Returns:
       [B, most] bool.
     """
     wide, start = draws.unflatten(1, (-1, 2)).unbind(2)  # [B, masks]
-    limits = torch.div(sizes, 4, rounding_mode="floor").clamp(max=width)[:, None]
-    widths = (wide * (limits + 1)).long()
+    widths = (wide * (widest[:, None] + 1)).long()
     starts = (start * (sizes[:, None] - widths + 1)).long()[..., None]
     places = torch.arange(most, device=draws.device)
     return ((places >= starts) & (places < starts + widths[..., None])).any(1)

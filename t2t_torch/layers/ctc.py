@@ -45,12 +45,11 @@ def target_ids(targets: Tensor) -> Tensor:
 
 
 def collapsed(frames: Tensor) -> Tensor:
-    """Returns the ids of a path: the first of equal ones, blanks and repetitions as padding.
-
-    [B, S] -> [B, S].
-    """
+    """Returns the ids of a path without blanks and repetitions, then padding.  [B, S]."""
     before = F.pad(frames[:, :-1], (1, 0), value=BLANK)
-    return torch.where(frames == before, BLANK, frames)
+    ids = torch.where(frames == before, BLANK, frames)
+    order = (ids == BLANK).long().sort(dim=1, stable=True).indices
+    return ids.gather(1, order)
 
 
 # Prefix beam search.  Hannun et al. 2014, arXiv:1408.2873, algorithm 1, without a language model.

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.pooling import mean
 from t2t_torch.layers.tokens import PenalizedLayer
@@ -27,6 +28,13 @@ SharedHalting = Callable[[Tensor, int], Tensor]
 """Halting probabilities of positions that halt together, of each by itself: [B, T] -> [B, T]."""
 
 
+PACKED = (
+    "act_type=global: the examples of a packed row would halt together. Set "
+    "--hparams=pack_dataset=False."
+)
+"""Message about packed rows."""
+
+
 class DepthRecurrence(PenalizedLayer):
     """Steps of a block, with signals of position and step before each.
 
@@ -35,6 +43,9 @@ class DepthRecurrence(PenalizedLayer):
 
     Args:
       hparams: hyperparameters of a Transformer, with those of `RecurrenceHParams`.
+
+    Raises:
+      HParamsError: positions halt together, and rows are packed.
 
     Attributes:
       steps: greatest number of steps.
@@ -45,6 +56,8 @@ class DepthRecurrence(PenalizedLayer):
     def __init__(self, hparams: Any) -> None:
         super().__init__()
         self.hparams = hparams
+        if self.halts_together and hparams.pack_dataset:
+            raise HParamsError(PACKED)
         self.steps: int = hparams.steps(hparams.num_hidden_layers)
         self.ponder: Tensor | None = None
         size = hparams.hidden_size
@@ -145,10 +158,11 @@ class DepthRecurrence(PenalizedLayer):
             if mask is not None and not torch.compiler.is_compiling() and bool((total >= 1).all()):
                 break
         if self.training and mask is not None:
-            self.ponder = updates + remainders
+            ponder = updates + remainders
+            self.ponder = ponder.detach()
             if self.hparams.act_loss_weight:
                 counted = mask.float()
-                steps = (self.ponder * counted).sum(1) / counted.sum(1).clamp(min=1.0)
+                steps = (ponder * counted).sum(1) / counted.sum(1).clamp(min=1.0)
                 self.penalty = self.hparams.act_loss_weight * steps
         return output
 
@@ -187,8 +201,8 @@ def run_encoder(
     def shared(p: Tensor, step: int) -> Tensor:
         return mean(p[..., None], joined.mask).expand_as(p)
 
-    found: Tensor = recurrence(x, block, joined.mask, joined.positions, shared)
-    return found
+    states: Tensor = recurrence(x, block, joined.mask, joined.positions, shared)
+    return states
 
 
 # Cells: the state of a position after a step.
@@ -250,12 +264,12 @@ class GatedCell(BasicCell):
         self, step: int, state: Tensor, first: Tensor, memory: list[Tensor], run: Block
     ) -> tuple[Tensor, list[Tensor]]:
         """See `BasicCell.forward`."""
-        found = run(state, step)
-        given = {"s": state, "t": found, "i": first}
+        output = run(state, step)
+        given = {"s": state, "t": output, "i": first}
         inputs = [given[letter] for letter in "sti" if letter in self.reads]
         share = self.transform(inputs)
         kept = 1.0 - share if self.carry is None else self.carry(inputs)
-        return (first if self.from_first else state) * kept + found * share, memory
+        return (first if self.from_first else state) * kept + output * share, memory
 
 
 class SigmoidGate(nn.Module):

@@ -99,7 +99,9 @@ class MixtureOfExperts(PenalizedLayer):
             there = self.there.flatten()
         routing = self._noisy(flat, there) if self.is_noisy else self._routed(flat, there)
         if routing.penalty is not None:
-            self.penalty = (self.coefficient * routing.penalty).expand(len(x))
+            penalty = (self.coefficient * routing.penalty).expand(len(x))
+            # A layer that is applied several times in a pass has a penalty for each.
+            self.penalty = penalty if self.penalty is None else self.penalty + penalty
         return self._processed(flat, routing, there).view_as(x)
 
     def _routed(self, x: Tensor, there: Tensor | None) -> Routing:

@@ -295,6 +295,24 @@ class Joined(NamedTuple):
     positions: Tensor
 
 
+def check_unread(hparams: TransformerLayerHParams, names: Sequence[str], model: str) -> None:
+    """Checks that hyperparameters that a model's layers do not read have their defaults.
+
+    Args:
+      hparams: hyperparameters.
+      names: those that are not read.
+      model: name of the model, for the message.
+
+    Raises:
+      HParamsError: another value is set.
+    """
+    for name in names:
+        default = type(hparams).model_fields[name].default
+        value = getattr(hparams, name)
+        if value != default:
+            raise HParamsError(f"{name}={value}: layers of {model} have {default!r} only.")
+
+
 NUM_SPACES = 32
 """Rows of tensor2tensor's table of target spaces."""
 

@@ -230,9 +230,7 @@ class CtcModality(Modality):
         Returns:
           [B, S + T + 1, V].
         """
-        ids = collapsed(logits.argmax(-1))
-        order = (ids == PAD).long().sort(dim=1, stable=True).indices
-        ids = F.pad(ids.gather(1, order), (0, 1 + targets.size(1)))
+        ids = F.pad(collapsed(logits.argmax(-1)), (0, 1 + targets.size(1)))
         ends = (ids != PAD).sum(1, keepdim=True)
         ids = ids.scatter(1, ends, EOS)
         return _CERTAIN * F.one_hot(ids, logits.size(-1)).float()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.features import Text
+from t2t_torch.features import Features, Text
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.evolved_transformer import EvolvedTransformerHParams
 from t2t_torch.layers.attention import CrossAttention, KeyValueCache
@@ -24,6 +24,7 @@ from t2t_torch.layers.transformer_layer import (
     Joined,
     Postprocess,
     Preprocess,
+    check_unread,
     self_attention,
     with_relative_keys,
 )
@@ -35,6 +36,8 @@ from t2t_torch.models.transformer import (
 from t2t_torch.registry import register_model
 
 _FIRST, _FINAL = 10, 6  # earlier positions that the decoder's convolutions see
+_UNREAD = ("ffn_layer", "ffn_gated", "ffn_activation", "ffn_bias")
+"""Hyperparameters of feed-forward sublayers, which its layers do not have."""
 _MOST_HEADS = 16  # of the decoder's first attention, which has twice num_heads
 
 
@@ -260,6 +263,10 @@ class EvolvedTransformer(Transformer):
     texts = (0, 1)
     reads_packed = False
     prepends = False
+
+    def __init__(self, hparams: EvolvedTransformerHParams, features: Features) -> None:
+        check_unread(hparams, _UNREAD, "evolved_transformer")
+        super().__init__(hparams, features)
 
     def _encoder_layer(self) -> nn.Module:
         return EncoderLayer(self.hparams)

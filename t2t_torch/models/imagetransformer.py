@@ -21,12 +21,19 @@ from t2t_torch.layers import pooling
 from t2t_torch.layers.attention import KeyValueCache, SelfAttention, join_heads
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.transformer_layer import FeedForward, Postprocess, Preprocess
+from t2t_torch.layers.transformer_layer import (
+    FeedForward,
+    Postprocess,
+    Preprocess,
+    check_unread,
+)
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 _LONGEST_WAVE = 1e4
+_UNREAD = ("ffn_layer", "qk_norm", "num_key_value_heads", "embedding_norm")
+"""Hyperparameters that its layers do not read."""
 
 
 class LocalAttention(SelfAttention):
@@ -173,6 +180,7 @@ class Imagetransformer(T2TModel):
                     f"{name}={getattr(hparams, name)} reads the probabilities of all ids, and some "
                     f"are not possible at each place of a picture. Set {name}=0."
                 )
+        check_unread(hparams, _UNREAD, "imagetransformer")
         super().__init__(hparams, features)
         (image,) = features.targets.values()
         assert isinstance(image, PixelSequence)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio, Features
 from t2t_torch.hparams.transformer_ctc import TransformerCtcHParams
 from t2t_torch.layers.initialization import initialize
@@ -20,6 +21,11 @@ from t2t_torch.modalities.speech import CtcModality
 from t2t_torch.model import Hidden, ModelInputs
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.registry import register_model
+
+_OF_A_DECODER = (
+    *("label_smoothing", "confidence_penalty", "r_drop_alpha", "scheduled_sampling_prob"),
+)
+"""Hyperparameters of the loss that CTC alone does not read."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,12 @@ class TransformerCtc(Transformer):
         self.is_alone = hparams.ctc_weight == 1.0
         self.searches = not self.is_alone
         if self.is_alone:
+            for name in _OF_A_DECODER:
+                if getattr(hparams, name):
+                    raise HParamsError(
+                        f"{name}={getattr(hparams, name)} is for the ids that a decoder writes, "
+                        f"and ctc_weight=1 has none. Set {name}=0 or a smaller ctc_weight."
+                    )
             self.modalities["targets"] = ctc
             del self.decoder, self.positions, self.decoder_output
         else:
@@ -71,7 +83,3 @@ class TransformerCtc(Transformer):
         weights = self.example_weights(target, batch)
         ctc = self.ctc.loss(self.ctc.logits(frames), batch[target], weights)
         return loss._replace(sum=(1.0 - share) * loss.sum + share * ctc.sum)
-
-    def ctc_logits(self, batch: dict[str, Tensor]) -> Tensor:
-        """Returns the logits of CTC beside a decoder.  [B, S, V]."""
-        return self.ctc.logits(Hidden(*self._encode(self.bottom(batch))))

@@ -17,7 +17,12 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.universal_transformer import UniversalTransformerHParams
 from t2t_torch.layers.attention import KeyValueCache
-from t2t_torch.layers.depth_recurrence import DepthRecurrence, run_encoder, without_feed_forward
+from t2t_torch.layers.depth_recurrence import (
+    PACKED,
+    DepthRecurrence,
+    run_encoder,
+    without_feed_forward,
+)
 from t2t_torch.layers.transformer_layer import Joined
 from t2t_torch.model import ModelInput
 from t2t_torch.models.transformer import Transformer, TransformerState
@@ -57,6 +62,12 @@ class UniversalTransformer(Transformer):
     prepends = False
 
     def __init__(self, hparams: UniversalTransformerHParams, features: Features) -> None:
+        for name in ("num_encoder_layers", "num_decoder_layers"):
+            if getattr(hparams, name):
+                raise HParamsError(
+                    f"{name}={getattr(hparams, name)}: encoder and decoder are one block, applied "
+                    f"num_rec_steps times. Set {name}=0; num_inrecurrence_layers is its depth."
+                )
         layers = hparams.num_inrecurrence_layers
         block = hparams.replace(num_encoder_layers=layers, num_decoder_layers=layers)
         if hparams.add_position_timing_signal and hparams.pos == "timing":
@@ -83,10 +94,7 @@ class UniversalTransformer(Transformer):
     ) -> Tensor:
         """Runs all steps of the decoder.  [B, T, H]."""
         if self.decoder_recurrence.halts_together and targets.segments is not None:
-            raise HParamsError(
-                "act_type=global: the examples of a packed row would halt together. Set "
-                "--hparams=pack_dataset=False."
-            )
+            raise HParamsError(PACKED)
 
         def block(state: Tensor, step: int) -> Tensor:
             for layer in self.decoder:

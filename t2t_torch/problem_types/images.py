@@ -11,7 +11,8 @@ from t2t_torch.data.manifest import datagen_command
 from t2t_torch.data.vocabulary_builder import LabelVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, HParamsError, UsageError
 from t2t_torch.features import ClassLabel, Features, Image, PixelSequence, Text
-from t2t_torch.features.image_augmentation import Change, parse
+from t2t_torch.features.image_augmentation import Change, fits_first, parse
+from t2t_torch.features.picture import center_fit
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
@@ -73,10 +74,12 @@ class Image2ClassProblem(Problem):
         own = super().preprocessing(hparams)
         try:
             size = (self.height, self.width)
-            changes = parse(hparams.image_augmentation or self.augmentation, size)
+            names = hparams.image_augmentation or self.augmentation
+            changes = parse(names, size)
         except UsageError as error:
             raise HParamsError(str(error)) from None
-        return ImageChanges(changes, own) if changes else own
+        fits = size if fits_first(names) else None
+        return ImageChanges(changes, own, fits) if changes else own
 
     @property
     def _labels_file(self) -> str:
@@ -101,16 +104,21 @@ class ImageChanges:
     Attributes:
       changes: changes of "inputs", in their order.
       then: a problem's own `preprocess_example`, called afterwards.
+      fits: height and width to which a picture file is fitted before the changes; None: a change
+        reads the whole file.
     """
 
     changes: Sequence[Change]
     then: Callable[..., Mapping[str, Any]] | None = None
+    fits: tuple[int, int] | None = None
 
     def __call__(
         self, example: dict[str, Any], mode: Split, rng: np.random.Generator
     ) -> Mapping[str, Any]:
         """Returns the changed example; in evaluation only `then` changes it."""
         if mode is Split.TRAIN:
+            if self.fits is not None and example["inputs"].shape[:2] != self.fits:
+                example["inputs"] = center_fit(example["inputs"], self.fits)
             for change in self.changes:
                 example["inputs"] = change(example["inputs"], rng)
         return example if self.then is None else self.then(example, mode, rng)

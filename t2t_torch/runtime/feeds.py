@@ -240,7 +240,7 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
             )
         return entries, len(entries)
     if field.kind == "audio":
-        samples = Audio(field.size).samples_of(value)
+        samples = Audio(field.size, resample=True).samples_of(value)
         return samples, len(samples) // _SAMPLES + 1
     if field.kind == "image":
         pixels = pixels_of(value, field.shape)

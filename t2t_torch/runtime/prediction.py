@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
@@ -186,7 +187,7 @@ class Question:
 
     def sample_of(self, value: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        return {self.fields[0]: value} if isinstance(value, str) else value
+        return {self.fields[0]: value} if isinstance(value, str | bytes | Path) else value
 
     def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
         sample = self.sample_of(value)

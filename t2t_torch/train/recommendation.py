@@ -157,11 +157,18 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
             patience=_PATIENCE,
         )
     operations = _operations(manifests, hparams) * rows_of_step * length
+    seconds = steps * (_STEP_SECONDS + operations / _speed())
     return dataclasses.replace(
         made,
         epochs=steps * rows_of_step / max(1, rows),
-        seconds=steps * (_STEP_SECONDS + operations / _speed()),
+        seconds=0.0 if _has_signals(problem, data_dir) else seconds,
     )
+
+
+def _has_signals(problem: Problem, data_dir: Path) -> bool:
+    """Returns whether an input is a picture or a sound, whose networks have other operations."""
+    inputs = problem.features(data_dir).inputs.values()
+    return any(None not in one.shape or one.is_sound for one in inputs if len(one.shape) > 1)
 
 
 def batches_of_epoch(problem: Problem, data_dir: Path, hparams: HParams) -> float:

@@ -136,6 +136,7 @@ def test_other_rates_and_channels_are_refused_or_converted(tmp_path: Path) -> No
         ([], "no sound|without samples"),
         ([0.5], "without samples"),
         ([1, 70000], "no 16-bit samples"),
+        ([1200.0, -3000.0], "samples up to 3000: expected floats"),
         ([0.1, float("nan")], "no sound"),
         ([[1, 2], [3, 4]], "no sound"),
         ({"a": 1}, "no sound"),
@@ -159,3 +160,9 @@ def test_a_picture_has_a_tone_in_one_row() -> None:
     assert picture.shape == (40, 100)
     assert picture[:, 50].argmax() == picture[:, 10].argmax()
     assert (spectrogram(np.zeros(3, np.int16), 16000) == 0).all()
+
+
+@pytest.mark.parametrize("rate", [-5, 0, 50, 10**7])
+def test_an_impossible_sampling_rate_is_refused(rate: int) -> None:
+    with pytest.raises(DataError, match=r"sample_rate=.*Hz"):
+        Audio(rate)

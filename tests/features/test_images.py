@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,22 @@ import numpy as np
 import pytest
 import torch
 
+from t2t_torch import registry
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features import Image
-from t2t_torch.features.image_augmentation import _OPERATIONS, crop, cutout, flip, parse, shift
+from t2t_torch.features import Image, picture
+from t2t_torch.features.image_augmentation import (
+    _OPERATIONS,
+    crop,
+    cutout,
+    fits_first,
+    flip,
+    parse,
+    shift,
+)
 from t2t_torch.features.picture import center_fit, encoded, resize_by_area
+from t2t_torch.hparam import HParams
 from t2t_torch.layers.image import standardize
+from t2t_torch.mode import Split
 
 GOLDEN = np.load(Path(__file__).resolve().parent.parent / "golden" / "t2t_pictures" / "images.npz")
 PICTURE = GOLDEN["in/random32"]
@@ -109,9 +121,15 @@ def test_a_shift_moves_by_whole_pixels_and_fills_with_zeros() -> None:
     assert made.astype(int).sum() == expected[inner].astype(int).sum()
 
 
-@pytest.mark.parametrize("name", ["blur", "crop:4:5", "cutout:-1", "flip:1", "crop:x", ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("blur", "crop:4:5", "cutout:-1", "flip:1", "crop:x", "", "crop:33", "cutout:2.5"),
+        *("shift:2", "resized_crop:5", "rand_augment:2.5:9", "rand_augment:2:31", "shift:nan"),
+    ],
+)
 def test_an_unknown_change_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=r"there is no '.*'; expected none, or names of crop"):
+    with pytest.raises(UsageError, match=r"there is no '.*' for pictures of .*names of crop"):
         parse([name], (32, 32))
 
 
@@ -127,6 +145,50 @@ def test_a_file_is_stored_as_it_is_and_scaled_when_it_is_read() -> None:
     np.testing.assert_array_equal(feature.decode(stored), center_fit(PICTURE, (8, 8)))
     again = feature.encode(PICTURE[:8, :8].tolist())
     np.testing.assert_array_equal(feature.decode(again), PICTURE[:8, :8])
+
+
+def test_a_picture_file_is_a_value(tmp_path: Path) -> None:
+    path, file = tmp_path / "a.png", encoded(PICTURE)
+    path.write_bytes(file)
+    text = base64.b64encode(file).decode()
+    expected = center_fit(PICTURE, (8, 8))
+    for value in (path, file, text, f"data:image/png;base64,{text}"):
+        plain, stored = Image(8, 8, 3), Image(8, 8, 3, is_file=True)
+        for feature in (plain, stored):
+            np.testing.assert_array_equal(feature.decode(feature.encode(value)), expected)
+    assert Image(8, 8, 3).from_line("a.png", tmp_path) == path
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Path("missing.png"), "No such file"),
+        ("a cat", "is no picture"),
+        ("QUJD", "decoded"),
+    ],
+)
+def test_what_is_no_picture_is_refused(value: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        Image(8, 8, 3).encode(value)
+
+
+def test_a_picture_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(picture, "_MOST_PIXELS", 1023)
+    with pytest.raises(DataError, match="32 x 32 pixels are too many"):
+        Image(8, 8, 3).encode(encoded(PICTURE))
+
+
+def test_changes_of_files_count_pixels_of_the_result() -> None:
+    large = np.random.default_rng(0).integers(0, 256, (240, 320, 3), np.uint8)
+    problem = registry.problem("image_cifar10")
+    changes = problem.preprocessing(HParams(image_augmentation=["cutout:16"]))
+    assert changes is not None
+    plain = center_fit(large, (32, 32))
+    made = changes({"inputs": large}, Split.TRAIN, np.random.default_rng(2))["inputs"]
+    changed = (made != plain).any(-1).sum()
+    assert made.shape == plain.shape and 50 < changed <= 256
+    assert not fits_first(["flip", "resized_crop:0.3", "cutout:8"])
+    assert fits_first(["crop:4", "resized_crop"])
 
 
 def test_grey_and_colours_are_converted() -> None:

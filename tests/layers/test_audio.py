@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from t2t_torch import registry
 from t2t_torch.features import Audio
 from t2t_torch.features.audio import NO_SAMPLE, mel_matrix
 from t2t_torch.hparam import HParams
@@ -143,3 +144,13 @@ def test_an_upper_edge_above_half_of_the_rate_is_refused() -> None:
 
 def test_the_mel_matrix_has_a_filter_for_each_bin() -> None:
     assert (mel_matrix(40, 257, 16000, 20.0, 8000.0).sum(0) > 0).all()
+
+
+def test_masks_of_frequencies_have_the_width_of_the_hyperparameter() -> None:
+    hparams = registry.hparams("transformer_ctc_base").replace(audio_time_masks=0)
+    x, lengths = torch.ones(500, 4, 80, 1), torch.full((500,), 4)
+    masked = SpecAugment(hparams)(x, lengths, torch.arange(1, 501))[:, 0, :, 0] == 0
+    single = hparams.replace(audio_frequency_masks=1)
+    widths = (SpecAugment(single)(x, lengths, torch.arange(1, 501))[:, 0, :, 0] == 0).sum(1)
+    assert widths.max() == 27 and widths.min() == 0
+    assert masked.sum(1).max() > 27

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,15 +13,16 @@ import torch
 from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.speech_predictor import SpeechPredictor
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.export.network import export_network
+from t2t_torch.export.targets import CtcExportTarget
 from t2t_torch.features import Audio, Features, Text, Transcript
 from t2t_torch.features.audio import NO_SAMPLE
 from t2t_torch.mode import Split
 from t2t_torch.model import check_features
 from t2t_torch.problem_types.speech import Speech2TextProblem
 from t2t_torch.testing import small
-from t2t_torch.text.encoder import ByteEncoder
+from t2t_torch.text.encoder import ByteEncoder, TokenEncoder
 
 FEATURES = Features({"inputs": Audio()}, {"targets": Transcript(ByteEncoder())})
 LENGTHS = (6000, 4001, 9000)
@@ -58,7 +61,8 @@ MODELS = [
 def test_outputs_do_not_depend_on_batch_mates(name: str, set_name: str) -> None:
     model = model_of(name, set_name)
     for beam_size in (1, 3):
-        predictor = predictor_of(model, beam_size=beam_size, extra_length=2)
+        settings = {"extra_length": 2} if model.searches else {}
+        predictor = predictor_of(model, beam_size=beam_size, **settings)
         together = predictor.predict(sounds())
         alone = [predictor.predict([one])[0] for one in sounds()]
         for one, other in zip(together, alone, strict=True):
@@ -126,3 +130,58 @@ def test_texts_are_refused_by_a_model_of_sounds() -> None:
         check_features(model_class, Features({"inputs": text}, {"targets": text}))
     with pytest.raises(HParamsError, match="no inputs"):
         check_features(model_class, Features({}, {"targets": text}))
+
+
+@pytest.mark.parametrize(
+    "name", ["label_smoothing", "confidence_penalty", "r_drop_alpha", "scheduled_sampling_prob"]
+)
+def test_ctc_alone_refuses_losses_of_a_decoder(name: str) -> None:
+    with pytest.raises(HParamsError, match=f"{name}=0.1.*Set {name}=0"):
+        model_of("transformer_ctc", "transformer_ctc_tiny", **{name: 0.1})
+
+
+def test_ctc_alone_refuses_settings_that_its_search_does_not_read() -> None:
+    model = model_of("transformer_ctc", "transformer_ctc_tiny")
+    with pytest.raises(HParamsError, match="no_repeat_ngram_size"):
+        predictor_of(model, no_repeat_ngram_size=2)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ({"inputs": [0.1] * 500, "constraints": ["x"]}, "no constraints"),
+        ({"input": [0.1] * 500}, "has no 'inputs'"),
+    ],
+)
+def test_inputs_that_are_no_sound_alone_are_refused(value: Any, why: str) -> None:
+    predictor = predictor_of(model_of("transformer_ctc", "transformer_ctc_tiny"))
+    with pytest.raises(DataError, match=why):
+        predictor.encode([value])
+
+
+def test_a_line_of_a_list_is_a_path(tmp_path: Path) -> None:
+    predictor = predictor_of(model_of("transformer_ctc", "transformer_ctc_tiny"))
+    assert predictor.value_of("a.wav", tmp_path) == tmp_path / "a.wav"
+    with pytest.raises(DataError, match="5 is no path"):
+        predictor.value_of({"inputs": 5}, tmp_path)
+
+
+def test_words_of_a_graph_are_those_of_the_model() -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    words = TokenEncoder(["one", "two", "three"])
+    features = Features({"inputs": Audio()}, {"targets": Transcript(words)})
+    torch.manual_seed(0)
+    hparams = small(registry.hparams("transformer_ctc_tiny"))
+    model = registry.model("transformer_ctc")(hparams, features).eval()
+    problem = Spoken()
+    loaded = SimpleNamespace(model=model, problem=problem, features=features, info=None)
+    target = CtcExportTarget(loaded, DecodeHParams())  # type: ignore[arg-type]
+    predictor = SpeechPredictor(model, problem, features, DecodeHParams(beam_size=1))
+    example = {"inputs": predictor._padded(predictor.encode(sounds()[:2]))}
+    graph = target.graph(export_network(model, example)).model()
+    session = onnxruntime.InferenceSession(graph.SerializeToString())
+    for one in sounds():
+        (expected,) = predictor.predict([one])
+        samples = Audio().samples_of(one)[None]
+        (texts,) = session.run(["targets"], {"inputs": samples})
+        assert texts[0, 0] == expected.text
