@@ -50,7 +50,7 @@ class TransformerMoeHParams(TransformerHParams):
         """
         sides = (self.layer_types or "/".join(["-"] * self.num_hidden_layers)).split("#")
         side = sides[-1 if of_decoder else 0]
-        found = []
+        types = []
         for layer in filter(None, side.split("/")):
             parts = layer.split("-")
             attention = parts[0] or self.default_att
@@ -64,8 +64,8 @@ class TransformerMoeHParams(TransformerHParams):
                     f"{'decoder' if of_decoder else 'encoder'}. Attentions: {', '.join(allowed)}; "
                     f"networks: {', '.join(networks)}; an attention to the encoder is a."
                 )
-            found.append(_LayerType(attention, network))
-        return found
+            types.append(_LayerType(attention, network))
+        return types
 
     def of_layer(self, kind: _LayerType) -> TransformerMoeHParams:
         """Returns the hyperparameters of a layer."""

@@ -65,8 +65,8 @@ class RelativePositions(nn.Module):
           [..., T, S].
         """
         index = self._index(apart).expand(*q.shape[:-1], apart.size(-1))
-        found: Tensor = self.keys(q)
-        return found.gather(-1, index)
+        scores: Tensor = self.keys(q)
+        return scores.gather(-1, index)
 
     def mixed(self, weights: Tensor, apart: Tensor) -> Tensor:
         """Returns the addition to the weighted values.
@@ -80,8 +80,8 @@ class RelativePositions(nn.Module):
         """
         index = self._index(apart).expand_as(weights)
         by_distance = weights.new_zeros(*weights.shape[:-1], 2 * self.furthest + 1)
-        found: Tensor = self.values(by_distance.scatter_add(-1, index, weights))
-        return found
+        mixed: Tensor = self.values(by_distance.scatter_add(-1, index, weights))
+        return mixed
 
     def _index(self, apart: Tensor) -> Tensor:
         return apart.clamp(-self.furthest, self.furthest) + self.furthest

@@ -104,12 +104,12 @@ def prefix_beam_search(
                 longer[1] = _sum(longer[1], before + row[i])
         kept = sorted(grown.items(), key=lambda one: (-_sum(*one[1]), one[0]))[:beam_size]
         beam = {prefix: (blank, other) for prefix, (blank, other) in kept}
-    found = [
+    prefixes = [
         Prefix(ids, log_prob, log_prob / penalty(len(ids)))
         for ids, log_prob in ((ids, _sum(*parts)) for ids, parts in beam.items())
         if log_prob > _NEVER
     ]
-    return sorted(found, key=lambda one: (-one.score, one.ids))
+    return sorted(prefixes, key=lambda one: (-one.score, one.ids))
 
 
 def _sum(first: float, second: float) -> float:

@@ -160,8 +160,8 @@ class DecoderLayer(_Sublayers):
 
         def attend(number: int, y: Tensor) -> Tensor:
             attention = (self.first_attention, self.attention)[number]
-            found: Tensor = attention(y, mask, causal=mask is None)
-            return found
+            attended: Tensor = attention(y, mask, causal=mask is None)
+            return attended
 
         def window(number: int, y: Tensor) -> Tensor:
             return F.pad(y, (0, 0, (_FIRST, _FINAL)[number], 0))
@@ -249,8 +249,8 @@ class DecoderLayer(_Sublayers):
 
 def _to_memory(attention: CrossAttention, x: Tensor, memory: Memory, mask: Tensor) -> Tensor:
     """Attends to the memories of B sentences from [B, T, H], or from [B * K, 1, H]."""
-    found: Tensor = attention(x.view(mask.size(0), -1, x.size(-1)), memory, mask)
-    return found.view_as(x)
+    attended: Tensor = attention(x.view(mask.size(0), -1, x.size(-1)), memory, mask)
+    return attended.view_as(x)
 
 
 @register_model

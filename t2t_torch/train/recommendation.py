@@ -157,12 +157,9 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
             patience=_PATIENCE,
         )
     operations = _operations(manifests, hparams) * rows_of_step * length
-    seconds = steps * (_STEP_SECONDS + operations / _speed())
-    return dataclasses.replace(
-        made,
-        epochs=steps * rows_of_step / max(1, rows),
-        seconds=0.0 if _has_signals(problem, data_dir) else seconds,
-    )
+    seconds = 0.0 if _has_signals(problem, data_dir) else _STEP_SECONDS + operations / _speed()
+    epochs = steps * rows_of_step / max(1, rows)
+    return dataclasses.replace(made, epochs=epochs, seconds=steps * seconds)
 
 
 def _has_signals(problem: Problem, data_dir: Path) -> bool:
