@@ -16,6 +16,9 @@ class TransformerCtcHParams(TransformerHParams):
         above=0,
         high=1,
     )
+    label_smoothing: float = hp(
+        0.0, "Probability spread over the wrong ids of the decoder; training only.", low=0, below=1
+    )
 
 
 def _of(hparams: TransformerHParams) -> TransformerCtcHParams:
