@@ -90,7 +90,9 @@ class SpeechPredictor(Predictor):
         path = self._sound_of(given)
         if not isinstance(path, str | Path):
             raise DataError(f"{reprlib.repr(path)} is no path of a sound file.")
-        return {**given, self.field: folder / path} if isinstance(given, Mapping) else folder / path
+        feature: Any = self._input
+        path = feature.from_line(str(path), folder)
+        return {**given, self.field: path} if isinstance(given, Mapping) else path
 
     def _check_own(self, hparams: DecodeHParams) -> None:
         """Raises HParamsError if CTC, or another kind of search, does not read a setting."""

@@ -367,8 +367,8 @@ def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str
             lines.append(f"evaluated on {share:.0%} of the training file, which are held out")
         lines += [f"not found: {one}" for one in _missing(run["problem"]["files"])]
     if name in _DISJOINT:
-        told = task.get("task_weights") or {}
-        names = {f"{base}_{key.lower()}": float(told.get(key, 1)) for key in task["tasks"]}
+        weights = task.get("task_weights") or {}
+        names = {f"{base}_{key.lower()}": float(weights.get(key, 1)) for key in task["tasks"]}
         runs = [_joined(runs, base, names)]
         lines.append("shared: weights of equal name and shape; multiproblem_shared chooses others")
     elif len(runs) > 1:

@@ -98,5 +98,5 @@ class _UncorrectedEpsilon:
                 steps = (optimizer.state[p].get("step", 0) for p in group["params"])
                 updates = int(max(steps, default=0))
             # The moments of frozen parameters start when they are unfrozen.
-            begun = max(updates - group.get("unfreeze_step", 0), 0) + 1
-            group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**begun)
+            started = max(updates - group.get("unfreeze_step", 0), 0) + 1
+            group["eps"] = self._epsilon / math.sqrt(1.0 - self._beta2**started)

@@ -6,10 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 
+from t2t_torch.decode import files
 from t2t_torch.decode.files import example_line, form_of, input_of, label_file
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.interactive import LabelPrompt
@@ -21,6 +23,7 @@ from t2t_torch.features import (
     Feature,
     Features,
     Gazetteer,
+    Image,
     MultiLabel,
     Real,
     Span,
@@ -241,3 +244,14 @@ def test_an_example_tells_only_of_fields_that_are_read() -> None:
     asked = {"inputs": RequestInput("Ann", "a name"), "day": RequestInput("today", "a day")}
     made.problem = type("Other", (AsItIs,), {"request_inputs": asked})()
     assert example_line(made) == '{"inputs": "Ann"}, where inputs is a name'
+
+
+def test_a_line_for_a_picture_is_a_path_beside_the_list(tmp_path: Path) -> None:
+    predictor: Any = SimpleNamespace(
+        kinds={"inputs": Image(2, 2, 1), "note": Text(ByteEncoder())},
+        sample_of=lambda one: {"inputs": one, "note": "a"} if isinstance(one, str) else one,
+    )
+    source, path = tmp_path / "list.txt", tmp_path / "a.png"
+    assert files._with_files(predictor, "a.png", source) == {"inputs": path, "note": "a"}
+    pixels = {"inputs": [[0, 1], [2, 3]], "note": "a"}
+    assert files._with_files(predictor, pixels, source) == pixels

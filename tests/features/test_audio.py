@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import DataError
+from t2t_torch.features import Features
 from t2t_torch.features.audio import (
     LOUDEST,
     NO_SAMPLE,
@@ -21,6 +22,7 @@ from t2t_torch.features.audio import (
     spectrogram,
     wav_of,
 )
+from t2t_torch.runtime import feeds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "speech"
 TONE = np.sin(np.arange(1600) * 0.2) * 0.5
@@ -166,3 +168,12 @@ def test_a_picture_has_a_tone_in_one_row() -> None:
 def test_an_impossible_sampling_rate_is_refused(rate: int) -> None:
     with pytest.raises(DataError, match=r"sample_rate=.*Hz"):
         Audio(rate)
+
+
+def test_an_artifact_converts_sounds_of_other_rates() -> None:
+    spec = Audio(16000).input_spec("inputs", Features({"inputs": Audio(16000)}, {}))
+    samples = np.sin(np.arange(4000) / 9)
+    content = wav_of(int16_of(samples), 8000)
+    value, _ = feeds._value(spec, base64.b64encode(content).decode())
+    np.testing.assert_array_equal(value, Audio(16000, resample=True).samples_of(content))
+    assert len(value) == 8000
