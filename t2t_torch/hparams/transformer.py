@@ -287,10 +287,10 @@ def transformer_low_resource() -> TransformerHParams:
 def transformer_modern() -> TransformerHParams:
     """`transformer_multi30k` with what later models brought, and as many weights.
 
-    Rotary positions, RMS norms, gated feed-forward sublayers (SwiGLU) of two thirds of the width
-    and without biases, a norm of queries and keys.
+    Rotary positions, RMS norms, gated feed-forward sublayers (SwiGLU) of about two thirds of the
+    width and without biases, a norm of queries and keys.
     """
-    return transformer_multi30k().modernized().replace(filter_size=680)
+    return transformer_multi30k().modernized().replace(filter_size=672)
 
 
 @register_hparams

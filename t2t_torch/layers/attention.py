@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.dropout import Dropout
+from t2t_torch.layers.rms_norm import RMSNorm
 
 # Relative positions in attention.
 #
@@ -543,9 +544,9 @@ class SelfAttention(nn.Module):
             self.relative = LinearBiases(num_heads)
         elif max_relative_position:
             self.relative = RelativePositions(size, max_relative_position)
-        self.query_norm: nn.RMSNorm | None = None
+        self.query_norm: RMSNorm | None = None
         if qk_norm:
-            self.query_norm, self.key_norm = nn.RMSNorm(size, eps=1e-6), nn.RMSNorm(size, eps=1e-6)
+            self.query_norm, self.key_norm = RMSNorm(size, eps=1e-6), RMSNorm(size, eps=1e-6)
         self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def _project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
@@ -556,10 +557,11 @@ class SelfAttention(nn.Module):
           positions: those of `rotated`; None: from 0.
         """
         q, k, v = self.query_key_value.split(x)
+        if self.query_norm is not None:
+            q = self.query_norm(q.unflatten(-1, (self.num_heads, -1))).flatten(-2)
+            k = self.key_norm(k.unflatten(-1, (self.num_key_value_heads, -1))).flatten(-2)
         q = split_heads(q, self.num_heads)
         k, v = (split_heads(part, self.num_key_value_heads) for part in (k, v))
-        if self.query_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
         if self.rotates:
             if positions is None:
                 positions = torch.arange(x.size(1), device=x.device)

@@ -15,6 +15,7 @@ from t2t_torch.features import Features
 from t2t_torch.layers.attention import RelativeKeys, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
+from t2t_torch.layers.rms_norm import RMSNorm
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
 from t2t_torch.transformer_hparam import TransformerLayerHParams
 
@@ -22,11 +23,8 @@ from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 
 def make_norm(hparams: TransformerLayerHParams) -> nn.Module:
-    """Returns a norm of vectors of `hidden_size`: layer norm, or root mean square (`norm_type`).
-
-    Zhang and Sennrich 2019, arXiv:1910.07467.
-    """
-    kind = nn.RMSNorm if hparams.norm_type == "rms" else nn.LayerNorm
+    """Returns a norm of vectors of `hidden_size`: layer norm, or root mean square (`norm_type`)."""
+    kind = RMSNorm if hparams.norm_type == "rms" else nn.LayerNorm
     return kind(hparams.hidden_size, eps=hparams.norm_epsilon)
 
 

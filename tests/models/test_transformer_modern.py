@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.attention import LinearBiases, SelfAttention, rotated
+from t2t_torch.layers.rms_norm import RMSNorm
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.models.transformer_lm import TransformerLm
 
@@ -56,6 +58,24 @@ def test_rotary_attention_does_not_change_when_all_positions_move():
     torch.testing.assert_close(here, there, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_rms_norm_and_its_gradients_are_those_of_torch(dtype, is_transposed):
+    norm, x, gradient = RMSNorm(8, eps=0.1), torch.randn(3, 5, 2, 8), torch.randn(3, 2, 5, 8)
+    torch.nn.init.uniform_(norm.weight)
+    x = (x.transpose(1, 2) if is_transposed else x.reshape(3, 2, 5, 8)).to(dtype).requires_grad_()
+    x64, gain = (t.detach().double().requires_grad_() for t in (x, norm.weight))
+    expected = F.rms_norm(x64, (8,), gain, 0.1)
+    expected.backward(gradient.double())
+    found = norm(x)
+    assert found.dtype == dtype
+    found.backward(gradient.to(dtype))
+    tolerance = {"atol": 0.05, "rtol": 0.05} if dtype == torch.bfloat16 else {}
+    for one, other in ((found, expected), (x.grad, x64.grad), (norm.weight.grad, gain.grad)):
+        torch.testing.assert_close(one.detach().float(), other.detach().float(), **tolerance)
+    torch.testing.assert_close(norm.eval()(x).float(), expected.float(), **tolerance)
+
+
 @pytest.mark.parametrize(
     ("heads", "slopes"),
     [
@@ -91,7 +111,7 @@ def test_modern_sets_have_as_many_weights_as_the_sets_they_compare_with():
             sum(p.numel() for p in model(registry.hparams(name), features).parameters())
             for name in (modern, plain)
         ]
-        assert sizes[0] == pytest.approx(sizes[1], rel=0.01)
+        assert 0.98 * sizes[1] < sizes[0] < 1.01 * sizes[1]
 
 
 @pytest.mark.parametrize(
