@@ -35,7 +35,7 @@ class ServerLimits:
     Attributes:
       body_bytes: maximum size of a request body.
       inputs: maximum inputs per request.
-      characters: maximum characters of all texts of an input.
+      characters: maximum characters of all texts of an input, without files in base64.
       seconds: timeout from a request's first byte to its response.
       queue: maximum requests waiting for a model; further ones are rejected.
       batch_inputs: maximum inputs per batch.

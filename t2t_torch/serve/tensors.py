@@ -251,10 +251,10 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
       HTTPError: an input is too large.
     """
     most = sum(_most_elements(field, limits.characters) for field in model.fields)
-    sounds = {field.name: field.size for field in model.fields if field.kind == "audio"}
+    files = {field.name: field for field in model.fields if field.kind in ("audio", "image")}
     extents = []
     for number, sample in enumerate(samples):
-        extent = extent_of(sample, most) if not sounds else _extent_of_sounds(sample, sounds, most)
+        extent = extent_of(sample, most) if not files else _extent_of_files(sample, files, most)
         if extent is None:
             raise HTTPError(
                 TOO_LARGE,
@@ -266,24 +266,24 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
     return extents
 
 
-def _extent_of_sounds(sample: Sample, sounds: Mapping[str, int], most: float) -> Extent | None:
-    """Returns the size of an input with sounds in base64, whose length is limited by the body's.
+def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float) -> Extent | None:
+    """Returns the size of an input with files in base64, whose length is limited by the body's.
 
     Args:
       sample: input by field.
-      sounds: sampling rates by field.
+      files: fields of sounds and pictures.
       most: see `extent_of`.
     """
-    texts = {name: value for name, value in sample.items() if name not in sounds}
-    content = {name: sample[name] for name in sounds if name in sample}
-    lists = {name: value for name, value in content.items() if not isinstance(value, str)}
-    extent = extent_of({**texts, **lists}, most)
+    encoded = {
+        name: value for name, value in sample.items() if name in files and isinstance(value, str)
+    }
+    extent = extent_of({k: v for k, v in sample.items() if k not in encoded}, most)
     if extent is None:
         return None
     frames = [
-        len(value) * 3 // 8 * FRAMES_PER_SECOND // sounds[name]  # samples of 16 bits
-        for name, value in content.items()
-        if isinstance(value, str)
+        len(value) * 3 // 8 * FRAMES_PER_SECOND // files[name].size  # samples of 16 bits
+        for name, value in encoded.items()
+        if files[name].kind == "audio"
     ]
     return extent._replace(tokens=max([extent.tokens, *frames]))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import importlib.util
 import io
 import json
+import wave
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -266,6 +269,30 @@ def listed_source(asked: list[Any], name: str = "listed") -> Source:
 
         targets = [OutputSpec("part", "span", of="inputs")]
         return StubModel(name, "1", "p", "m", "none", fields, targets, found, examples=[LISTED])
+
+    return Source(name, Path(), load, is_run=True)
+
+
+def files_source(name: str = "files") -> Source:
+    """A model of a sound of 8,000 Hz and a picture, which describes the files that it gets."""
+
+    def load(name: str, version: str, path: Path) -> ServedModel:
+        fields = [InputSpec("sound", "audio", size=8000), InputSpec("photo", "image")]
+
+        def found(samples: Sequence[Any], stop: CancellationToken) -> list[Prediction]:
+            described = []
+            for sample in samples:
+                with wave.open(io.BytesIO(base64.b64decode(sample["sound"]))) as sound:
+                    values = np.frombuffer(sound.readframes(sound.getnframes()), np.int16)
+                    shape = f"{sound.getframerate()} Hz, {sound.getnchannels()} channel"
+                loudest = int(np.abs(values.astype(int)).max())
+                photo = hashlib.sha256(base64.b64decode(sample["photo"])).hexdigest()
+                text = f"{shape}, {len(values)} samples up to {loudest}; photo {photo}"
+                described.append(Prediction({"label": text}, {"label": 0.5}))
+            return described
+
+        targets = [OutputSpec("label", "label")]
+        return StubModel(name, "1", "p", "m", "none", fields, targets, found)
 
     return Source(name, Path(), load, is_run=True)
 

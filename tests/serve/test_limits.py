@@ -54,6 +54,22 @@ def test_what_is_malformed_or_too_much_is_refused(
     assert message in answer.json()["error"]
 
 
+def test_files_in_base64_are_limited_by_the_body_alone() -> None:
+    fields = [
+        InputSpec("sound", "audio", size=16_000),
+        InputSpec("photo", "image", shape=(2, 2, 3)),
+    ]
+    fields.append(InputSpec("caption", "text"))
+    model = StubModel("s", "1", "p", "m", "none", fields, [], length_of)
+    sample = {"sound": "A" * 320_000, "photo": "A" * 50_000, "caption": "a b"}
+    limits = ServerLimits(characters=20)
+    (extent,) = extents_of(model, [sample], limits)
+    assert extent.tokens == 320_000 * 3 // 8 // 160  # frames of 10 ms
+    for name, value in (("caption", "a" * 21), ("photo", [["a" * 21]]), ("other", "a" * 21)):
+        with pytest.raises(HTTPError, match="characters"):
+            extents_of(model, [{**sample, name: value}], limits)
+
+
 @pytest.mark.parametrize(
     "nested", [[["a" * 11], "b" * 10], {"a" * 10: ["b" * 11]}, [{"k": ["a" * 20]}]]
 )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import io
 import json
 import re
 import shutil
@@ -9,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+import wave
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +20,12 @@ from typing import Any
 import numpy as np
 import pytest
 import uvicorn
+from PIL import Image
 from served import (
     LISTED,
     Served,
     artifact_source,
+    files_source,
     length_of,
     listed_source,
     stub_source,
@@ -106,7 +112,8 @@ def address(serve: Callable[..., Served], tmp_path: Path) -> Iterator[str]:
     for version in ("1", "2"):
         write_artifact(folder / version)
     stub = stub_source(length_of, examples=[{"inputs": " \n"}, {"inputs": " a text"}])
-    sources = artifact_source(folder), stub, translator_source(), listed_source([])
+    others = translator_source(), listed_source([]), files_source()
+    sources = artifact_source(folder), stub, *others
     config = uvicorn.Config(
         serve(*sources, keys=["a-key-of-one"]).app, log_config=None, lifespan="off", ws="none"
     )
@@ -127,7 +134,10 @@ def browser() -> Iterator[Any]:
         pytest.skip("there is no Chromium here")
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as running:
-        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        microphone = "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"
+        chromium = running.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", *microphone]
+        )
         yield chromium
         chromium.close()
 
@@ -350,9 +360,9 @@ def test_errors_of_another_form_are_told(view: Any) -> None:
         (422, '{"error": "its own"}'): "its own",
         (200, "<html>hello</html>"): "no JSON object",
         (200, "null"): "no JSON object",
-        (200, '{"outputs": []}'): "not what was asked",
-        (200, '{"outputs": 3}'): "not what was asked",
-        (200, '{"outputs": [{"other": {"value": 1}}]}'): "not what was asked",
+        (200, '{"outputs": []}'): "lacks an output",
+        (200, '{"outputs": 3}'): "lacks an output",
+        (200, '{"outputs": [{"other": {"value": 1}}]}'): "lacks an output",
     }
     view.fill("[data-field=inputs]", "a long text")
     for (status, body), message in answers.items():
@@ -366,3 +376,56 @@ def test_errors_of_another_form_are_told(view: Any) -> None:
         assert view.is_enabled("#ask")
         view.unroute("**/models/stub/predict")
     assert faults == []
+
+
+def test_sounds_and_pictures_are_files_or_recorded(view: Any, tmp_path: Path) -> None:
+    file, other = tmp_path / "FILE", tmp_path / "other"
+    other.write_text("not a sound")
+    tone = 20_000 * np.sin(np.arange(48_000) * 2 * np.pi * 440 / 16_000)
+    with wave.open(str(file), "wb") as sound:  # its base64 is longer than an argument may be
+        sound.setparams((2, 2, 16_000, 0, "NONE", ""))
+        sound.writeframes(np.stack([tone, 0 * tone], 1).astype(np.int16).tobytes())
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    view.select_option("#model", "files")
+    view.set_input_files("[aria-label='Sound file']", file)
+    view.get_by_text("3.0 s").wait_for()
+    view.set_input_files("[aria-label='Picture file']", file)
+    view.click("#ask")
+    text = view.inner_text(".value")
+    assert text.startswith("8000 Hz, 1 channel, 24000 samples up to ") and digest in text
+    assert int(text.split(" up to ")[1].split(";")[0]) == pytest.approx(10_000, rel=0.05)
+
+    for name, line in (("python", [sys.executable, "-"]), ("curl", ["bash", "-s"])):
+        command = view.locator(f"pre.{name}").text_content()
+        assert len(command) < 2000
+        command = command.replace("Bearer KEY", "Bearer a-key-of-one")
+        done = subprocess.run(line, input=command, capture_output=True, text=True, cwd=tmp_path)
+        assert digest in done.stdout
+
+    view.set_input_files("[aria-label='Sound file']", other)
+    view.get_by_text("cannot decode the sound").wait_for()
+    view.get_by_role("button", name="Record").click()
+    view.get_by_text("Recording").wait_for()
+    view.wait_for_timeout(700)
+    view.get_by_role("button", name="Stop").click()
+    view.get_by_text(re.compile(r"^[012]\.\d s$")).wait_for()
+    view.click("#ask")
+    view.locator(".value", has_not_text=text).wait_for()
+    recorded = view.inner_text(".value")
+    assert recorded.startswith("8000 Hz, 1 channel, ") and digest in recorded
+    assert int(recorded.split(" channel, ")[1].split()[0]) > 2000
+
+
+def test_a_photo_that_is_larger_than_a_request_is_scaled(view: Any, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (600, 1500, 3), np.uint8)
+    file = tmp_path / "photo.png"
+    Image.fromarray(noise).save(file)
+    assert file.stat().st_size > 2_000_000
+    view.select_option("#model", "files")
+    view.set_input_files("[aria-label='Picture file']", file)
+    for _ in range(200):
+        if content := view.input_value("[data-field=photo]"):
+            break
+        view.wait_for_timeout(50)
+    sent = json.loads(content)
+    assert Image.open(io.BytesIO(base64.b64decode(sent))).size == (1024, 410)
