@@ -177,6 +177,14 @@ def _is_augmentation(value: Any) -> tuple[bool, str]:
     return isinstance(value, list), 'a list such as ["crop:4", "flip"]'
 
 
+def _are_speeds(value: Any) -> bool:
+    """Returns whether a value is a list of speeds; `Speech2TextProblem.most_growth` bounds them."""
+    return isinstance(value, list) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) and 0.8 <= one <= 1.25
+        for one in value
+    )
+
+
 def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
@@ -192,6 +200,8 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
             good, expected = _is_tokenizer(value)
         elif name == "augmentation":
             good, expected = _is_augmentation(value)
+        elif name == "speeds":
+            good, expected = _are_speeds(value), "a list of factors from 0.8 to 1.25"
         else:
             whole = isinstance(value, int) and not isinstance(value, bool)
             good = whole and lowest <= value <= LARGEST

@@ -482,7 +482,7 @@ KINDS: Mapping[str, Kind] = {
         "t2t_torch.problem_types.speech:Speech2TextProblem",
         {"inputs": Value.SOUND, "targets": Value.TEXT},
         _INPUTS,
-        (*_VOCABULARY, "sample_rate", "resample"),
+        (*_VOCABULARY, "sample_rate", "resample", "speeds"),
     ),
     "questioncontext2text": Kind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",

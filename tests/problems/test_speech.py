@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Audio, Transcript
 from t2t_torch.features.audio import int16_of, wav_of
 from t2t_torch.mode import Split
@@ -149,6 +149,19 @@ def test_a_declared_problem_reads_paths_from_the_folder_of_its_list(tmp_path: Pa
     features = problem.features(tmp_path)
     assert isinstance(features.inputs["inputs"], Audio)
     assert isinstance(features.targets["targets"], Transcript)
+
+
+def test_a_declaration_sets_the_changes_of_speed(tmp_path: Path) -> None:
+    example = {"inputs": Audio().encode(tone(1)).reshape(-1, 160), "targets": np.array([5, 1])}
+    lengths = {}
+    for speeds in ([], [0.8], [1.25]):
+        problem = declare(tmp_path, settings={"speeds": speeds})
+        changed = problem.preprocess_example(example, Split.TRAIN, np.random.default_rng(0))
+        lengths[str(speeds)] = len(changed["inputs"])
+    assert lengths == {"[]": 20, "[0.8]": 25, "[1.25]": 16}
+    for wrong in (0.9, [0], ["fast"], [0.5], [True], [float("nan")]):
+        with pytest.raises(RegistryError, match=r"settings.speeds\": a list of factors from 0.8"):
+            declare(tmp_path, settings={"speeds": wrong})
 
 
 def test_a_declared_path_that_leads_nowhere_is_named(tmp_path: Path) -> None:
