@@ -40,7 +40,8 @@ class ServerOptions(Settings):
     )
     output_dir: str | None = hp(
         None,
-        "Run directory whose checkpoint is served for trying it out, instead of artifacts.",
+        "Run directory whose checkpoint is served for trying it out, instead of artifacts; of "
+        "several problems each is a model.",
         path=True,
     )
     checkpoint_path: str | None = hp(
@@ -169,7 +170,7 @@ def _sources() -> list[Source]:
     from t2t_torch.serve.repository import Source
 
     if _flag("output_dir"):
-        return [_run_source(Path(_flag("output_dir")))]
+        return _run_sources(Path(_flag("output_dir")))
     load = functools.partial(artifact_model, threads=_flag("threads"))
     sources: dict[str, Source] = {}
     for given in _flag("artifact"):
@@ -187,20 +188,30 @@ def _sources() -> list[Source]:
     return list(sources.values())
 
 
-def _run_source(folder: Path) -> Source:
+def _run_sources(folder: Path) -> list[Source]:
+    """Returns the model of a run; of a run of several problems one for each, with its name."""
     from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.decode.loading import problem_names
     from t2t_torch.loading import decode_defaults
     from t2t_torch.serve.model import ServedModel
     from t2t_torch.serve.repository import Source
     from t2t_torch.serve.run_model import run_model
 
     hparams = parse_decode_hparams(_flag("decode_hparams"), defaults=decode_defaults(folder))
+    problems = problem_names(folder)
 
     def load(name: str, version: str, path: Path) -> ServedModel:
-        checkpoint, threads = _flag("checkpoint_path"), _flag("threads")
-        return run_model(name, path, checkpoint=checkpoint, hparams=hparams, threads=threads)
+        return run_model(
+            name,
+            path,
+            checkpoint=_flag("checkpoint_path"),
+            hparams=hparams,
+            threads=_flag("threads"),
+            problem=name if problems else None,
+        )
 
-    return Source(folder.resolve().name, folder, load, is_run=True)
+    names = problems or (folder.resolve().name,)
+    return [Source(name, folder, load, is_run=True) for name in names]
 
 
 if __name__ == "__main__":

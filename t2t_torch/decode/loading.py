@@ -170,6 +170,19 @@ def load_run(
     return Loaded(models[problem], requested, parts[problem][1], RunInfo(task, step))
 
 
+def problem_names(run_dir: str | Path) -> tuple[str, ...]:
+    """Returns the names of the problems of a run of several; () for a run of one.
+
+    Raises:
+      CheckpointError, RegistryError, UsageError: see `registered`.
+    """
+    run = RunDirectory(run_dir)
+    task = run.task()
+    _check_is_no_trial(run, task)
+    learnt, _ = registered(run, task)
+    return tuple(learnt.problem_names) if isinstance(learnt, MultiProblem) else ()
+
+
 def _model(
     model: type[T2TModel], hparams: HParams, problem: Problem, features: Features
 ) -> T2TModel:

@@ -16,6 +16,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec
+from t2t_torch.model import T2TModel
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS
@@ -23,7 +24,13 @@ from t2t_torch.serve.model import Sample, ServedModel
 
 
 def run_model(
-    name: str, path: Path, *, checkpoint: str | None, hparams: DecodeHParams, threads: int
+    name: str,
+    path: Path,
+    *,
+    checkpoint: str | None,
+    hparams: DecodeHParams,
+    threads: int,
+    problem: str | None = None,
 ) -> ServedModel:
     """Loads the model of a run directory.
 
@@ -33,6 +40,7 @@ def run_model(
       checkpoint: as in `load`.
       hparams: how texts are decoded.
       threads: number of torch threads; 0 uses all cores.
+      problem: the problem, of a run of several.
 
     Raises:
       CheckpointError, HParamsError, UsageError: see `decode.loading.load`; or `hparams` has options
@@ -41,7 +49,7 @@ def run_model(
     if threads:
         torch.set_num_threads(threads)
     hparams.check_of_server()
-    predictor = load(path, checkpoint, hparams=hparams)
+    predictor = load(path, checkpoint, problem=problem, hparams=hparams)
     if isinstance(predictor, LabelPredictor):
         hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
         return _RunModel(name, predictor, [predictor.specs[one] for one in predictor.fields])
@@ -63,9 +71,10 @@ class _RunModel(ServedModel):
         run, features = predictor.run, predictor.features
         assert run is not None
         targets = [one.output_spec(key, features) for key, one in features.targets.items()]
-        metadata = name, str(run.step), run.task.problem, run.task.model, "pytorch"
-        names = predictor.problem.column_names
-        super().__init__(*metadata, fields, targets, column_names=names)
+        problem, model = predictor.problem, predictor.model
+        architecture = model.name if isinstance(model, T2TModel) else run.task.model
+        metadata = name, str(run.step), problem.full_name, architecture, "pytorch"
+        super().__init__(*metadata, fields, targets, column_names=problem.column_names)
         self._predictor: Any = predictor
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:

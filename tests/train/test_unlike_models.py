@@ -12,8 +12,12 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import decoder, exporter, trainer
 from t2t_torch.bin import eval as evaluate_command
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.loading import problem_names
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.runtime.session import CancellationToken
+from t2t_torch.serve.run_model import run_model
 
 from .two_problems import SMALL
 
@@ -120,6 +124,14 @@ def test_commands_train_and_decode_unlike_models(data_dir, tmp_path, capsys):
     model = t2t_torch.load(run, problem="tiny_text")
     assert model.model.name == "transformer"
     assert len(model(["red dog"])) == 1
+    classes = {"tiny_kind": "transformer_encoder", "tiny_text": "transformer"}
+    assert problem_names(run) == tuple(classes)
+    for name, architecture in classes.items():
+        settings = {"checkpoint": None, "hparams": DecodeHParams(), "threads": 0}
+        served = run_model(name, run, problem=name, **settings)
+        assert (served.problem, served.architecture) == (name, architecture)
+        sample = {served.fields[0].name: "red dog"}
+        assert len(served.predict([sample], CancellationToken())) == 1
 
 
 @pytest.mark.slow
