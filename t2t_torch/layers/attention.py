@@ -489,6 +489,65 @@ class Prefix(NamedTuple):
     mask: Tensor
 
 
+class LocalMask(NamedTuple):
+    """An attention mask that is False but near the diagonal, of which only that part is computed.
+
+    Queries are divided into blocks; a block sees its own positions and some on both sides, of the
+    numbers of rows and columns of `mask`.
+
+    Attributes:
+      mask: [B or 1, 1, T, T] bool.
+      block: positions of a block.
+      before: positions before a block that may be True.
+      after: positions after a block that may be True.
+    """
+
+    mask: Tensor
+    block: int
+    before: int
+    after: int
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if at most half of it can be True, and the number of blocks may be fixed."""
+        width = self.before + self.block + self.after
+        return self.mask.size(-1) >= 2 * width and not torch.compiler.is_exporting()
+
+    def divided(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Returns queries, keys, values and mask of the blocks, each as a row of a batch.
+
+        Args:
+          q: [B, N, T, D].
+          k: [B, N, T, D].
+          v: [B, N, T, D].
+
+        Returns:
+          [B * blocks, N, block, D]; two of [B * blocks, N, width, D]; bool, [B * blocks, 1, block,
+          width].
+        """
+        length = q.size(2)
+        blocks = -(-length // self.block)
+        rest = blocks * self.block - length
+        sides, width = (self.before, rest + self.after), self.before + self.block + self.after
+        queries = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, self.block))
+        seen = [
+            F.pad(one, (0, 0, *sides)).unfold(2, width, self.block).transpose(-1, -2)
+            for one in (k, v)
+        ]
+        mask = F.pad(self.mask, (*sides, 0, rest)).unflatten(2, (blocks, self.block))
+        near = mask.unfold(-1, width, self.block).diagonal(dim1=2, dim2=4)  # blocks come last
+        mask = near.movedim(-1, 2).expand(q.size(0), -1, -1, -1, -1)
+        # Padding behind the last query attends to something, as a softmax over nothing is NaN.
+        mask = mask | ~mask.any(-1, keepdim=True)
+        divided = (one.transpose(1, 2).flatten(0, 1) for one in (queries, *seen, mask))
+        return tuple(divided)  # type: ignore[return-value]
+
+    @staticmethod
+    def joined(x: Tensor, rows: int, length: int) -> Tensor:
+        """[B * blocks, N, block, D] -> [B, N, T, D]."""
+        return x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+
+
 class SelfAttention(nn.Module):
     """Self-attention.
 
@@ -573,17 +632,24 @@ class SelfAttention(nn.Module):
         groups = self.num_heads // self.num_key_value_heads
         return x if groups == 1 else x.repeat_interleave(groups, axis)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | LocalMask | None = None, *, causal: bool = False
+    ) -> Tensor:
         """[B, T, H] -> [B, T, H]; `mask` and `causal` as in `AttentionWeights`."""
         return self.read(x, mask, causal=causal)[0]
 
     def read(
-        self, x: Tensor, mask: Tensor | None = None, *, causal: bool = False
+        self, x: Tensor, mask: Tensor | LocalMask | None = None, *, causal: bool = False
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Same as `forward`; also returns keys and values, [B, N, T, D] each, for a `Prefix`."""
         q, k, v = self._project(x)
         k, v = self._repeated(k, 1), self._repeated(v, 1)
-        mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
+        if isinstance(mask, LocalMask) and mask.is_sparse and self.relative is None:
+            mixed = mask.joined(self.weights(*mask.divided(q, k, v)), q.size(0), q.size(2))
+        else:
+            if isinstance(mask, LocalMask):
+                mask = mask.mask
+            mixed = self.weights(q, k, v, mask, causal=causal, relative=self.relative)
         return self.output(join_heads(mixed)), (k, v)
 
     def after(self, x: Tensor, remembered: Tensor, mask: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.layers.attention import RelativeKeys, SelfAttention
+from t2t_torch.layers.attention import LocalMask, RelativeKeys, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
 from t2t_torch.layers.rms_norm import RMSNorm
@@ -181,7 +181,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward = feed_forward(hparams)
         self.feed_forward_after = Postprocess(hparams)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | LocalMask) -> Tensor:
         """[B, S, H] -> [B, S, H]; `mask` [B, 1, 1 or S, S] bool."""
         x = self.attention_after(x, self.attention(self.attention_before(x), mask))
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))

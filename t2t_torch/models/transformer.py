@@ -19,6 +19,7 @@ from t2t_torch.layers.attention import (
     Attended,
     CrossAttention,
     KeyValueCache,
+    LocalMask,
     Prefix,
 )
 from t2t_torch.layers.dropout import Dropout
@@ -379,8 +380,9 @@ class Transformer(T2TModel):
         Returns:
           [B, T, H].
         """
+        near = self._bounded(mask, targets.positions, is_masked=True)
         for layer in self.decoder:
-            x = layer(x, mask, memory, memory_mask)
+            x = layer(x, near, memory, memory_mask)
         return x
 
     @property
@@ -425,9 +427,31 @@ class Transformer(T2TModel):
         Returns:
           [B, S, H].
         """
+        is_masked = self.hparams.self_attention_type == "local_mask_right"
+        near = self._bounded(mask, joined.positions, is_masked=is_masked)
         for layer in self.encoder:
-            x = layer(x, mask)
+            x = layer(x, near)
         return x
+
+    def _bounded(
+        self, mask: Tensor | None, positions: Tensor | None, *, is_masked: bool
+    ) -> Tensor | LocalMask | None:
+        """Returns a mask of local attention with its bounds, and others as they are.
+
+        Args:
+          mask: [B or 1, 1, T, T] bool, or None.
+          positions: of packed rows [B, T], else [T] or None.
+          is_masked: True for `local_causal`, False for `local_around`.
+        """
+        if mask is None or not self.hparams.is_local:
+            return mask
+        block = self.hparams.attention_loc_block_length
+        before = block if is_masked else self.hparams.attention_loc_block_width
+        after = 0 if is_masked else before
+        if positions is not None and positions.dim() > 1:  # blocks of packed texts begin anywhere
+            before += block - 1
+            after += 0 if is_masked else block - 1
+        return LocalMask(mask, block, before, after)
 
     def encode(self, batch: dict[str, Tensor]) -> TransformerState:
         """Returns the state before the first step; see `T2TModel.encode`."""

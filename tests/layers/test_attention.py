@@ -3,13 +3,17 @@
 import pytest
 import torch
 
+from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.attention import (
     AttentionWeights,
     CrossAttention,
     KeyValueCache,
+    LocalMask,
     SelfAttention,
 )
+from t2t_torch.layers.pooling import never_empty
+from t2t_torch.models.transformer import Transformer
 
 
 def by_definition(q, k, v, mask):
@@ -75,3 +79,30 @@ def test_memory_is_masked():
 def test_heads_that_do_not_divide_the_width_are_refused():
     with pytest.raises(HParamsError, match=r"hidden_size=10 .* num_heads=4"):
         SelfAttention(10, 4, 0.0)
+
+
+@pytest.mark.parametrize("is_masked", [True, False])
+@pytest.mark.parametrize("is_packed", [True, False])
+@pytest.mark.parametrize("length", [29, 37])
+def test_local_attention_computes_only_the_part_near_the_diagonal(is_masked, is_packed, length):
+    hparams = registry.hparams("transformer_tiny_local").replace(hidden_size=16)
+    kind = "local_mask_right" if is_masked else "local_unmasked"
+    model = Transformer(hparams.replace(self_attention_type=kind), testing.text_features()).eval()
+    positions = torch.arange(length)
+    data = positions < torch.tensor([[length], [length - 9]])
+    mask = data[:, None, None]
+    if is_packed:  # texts that begin at 0, 5 and 18
+        starts = torch.tensor([0, 5, 18])
+        segments = (positions[:, None] >= starts).sum(1)
+        positions = (positions - starts[segments - 1]).expand(2, -1)
+        mask = mask & (segments[:, None] == segments)
+    mask = never_empty(mask & model._local_mask(positions, is_masked=is_masked))
+    bounded = model._bounded(mask, positions, is_masked=is_masked)
+    assert isinstance(bounded, LocalMask) and bounded.is_sparse
+    attention = SelfAttention(16, 2, 0.0)
+    x = torch.randn(2, length, 16, requires_grad=True)
+    weights = torch.randn(2, length, 16) * data[..., None]
+    whole, near = attention(x, mask), attention(x, bounded)
+    torch.testing.assert_close(near[data], whole[data])
+    for_x = [torch.autograd.grad((one * weights).sum(), x)[0] for one in (whole, near)]
+    torch.testing.assert_close(*for_x)
