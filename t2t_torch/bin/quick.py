@@ -225,7 +225,8 @@ class _Quick:
     def _fitted(self, name: str, chosen: Recommendation) -> int:
         """Returns the steps that fit into the time, from the time of the first ones."""
         seconds = 60 * _flag("minutes")
-        if chosen.seconds < min(_PROBE_SECONDS, seconds / 4) or not chosen.train_steps:
+        is_short = 0 < chosen.seconds < min(_PROBE_SECONDS, seconds / 4)  # 0: no estimate
+        if is_short or not chosen.train_steps:
             return chosen.train_steps
         each = _seconds_of_a_step(name, self.data, chosen)
         steps = max(_PROBE_STEPS, int(0.95 * seconds / each))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -154,12 +155,19 @@ def _pictures(table: Table) -> Inferred:
     return Inferred("image2class", {}, [doubt], {"labels": labels, "settings": _size(table)})
 
 
+_INSPECTED = 50  # pictures
+
+
 def _size(table: Table) -> dict[str, int]:
-    image = table.first["image"]
-    if isinstance(image, bytes):  # a file of any size
-        side = min(MAX_PIXELS, max(decoded(image, 3).shape))
-        return {"height": side, "width": side, "channels": 3}
-    return dict(zip(("height", "width", "channels"), image.shape, strict=True))
+    images = table.columns["image"].values
+    image = images[0]
+    if not isinstance(image, bytes):
+        return dict(zip(("height", "width", "channels"), image.shape, strict=True))
+    # Files of any size; some of all classes are decoded.
+    some = [decoded(one, 3) for one in images[:: math.ceil(len(images) / _INSPECTED)]]
+    side = min(MAX_PIXELS, max(some[0].shape))
+    is_grey = all((one == one[..., :1]).all() for one in some)
+    return {"height": side, "width": side, "channels": 1 if is_grey else 3}
 
 
 def _class_folders(table: Table) -> Inferred:

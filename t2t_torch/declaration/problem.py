@@ -144,6 +144,9 @@ def _usual_metrics(family: type[Problem]) -> Mapping[str, tuple[str, ...]]:
     return usual if isinstance(usual, Mapping) else {"targets": usual}
 
 
+_SMALL_PIXELS = 48  # longest side of pictures whose first convolution keeps their size
+
+
 def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]:
     """Returns the attribute of suggested flags: the problem type's, with declared overrides."""
     said = {"--model": declaration.model, "--hparams_set": declaration.hparams_set}
@@ -152,8 +155,14 @@ def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]
         fitting = [name for name in names if declaration.hparams_set.startswith(name)]
         said["--model"] = max(fitting, key=len, default="_")[:-1]
     flags = dict(flag.split("=", 1) for flag in family.suggested_flags.split())
-    if any(said.values()):
-        flags.pop("--train_steps", None)  # meant for another hparams set
+    settings = declaration.settings
+    if settings.get("channels") == 3:  # pictures in colour
+        flags["--hparams_set"] = "resnet_cifar_small"
+        if max(settings.get("height", 0), settings.get("width", 0)) > _SMALL_PIXELS:
+            flags["--hparams"] = "initial_stride=2"
+    if any(said.values()):  # what is meant for another hparams set
+        flags.pop("--train_steps", None)
+        flags.pop("--hparams", None)
     flags |= {flag: value for flag, value in said.items() if value}
     return {"suggested_flags": " ".join(f"{flag}={value}" for flag, value in flags.items())}
 

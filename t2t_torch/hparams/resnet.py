@@ -184,12 +184,15 @@ def resnet_cifar_18() -> ResnetHParams:
 
 @register_hparams
 def resnet_cifar_small() -> ResnetHParams:
-    """Three groups of one block of 32 to 128 filters, for 32 x 32 pixels on a CPU.
+    """Four groups of one block of 32 to 256 filters, for 32 x 32 pixels on a CPU.
 
-    The recipe of `resnet_cifar_18`; for 10,000 pictures about 80 epochs, 6,200 steps.
+    The recipe of `resnet_cifar_18` with half its filters and half its blocks; for 10,000 pictures
+    about 75 epochs, 6,000 steps.
     """
-    return _one_cycle(resnet_cifar_15(), peak=0.1, warmup=500).replace(
-        layer_sizes=(1, 1, 1),
-        filter_sizes=(32, 32, 64, 128),
+    return resnet_cifar_18().replace(
+        learning_rate_warmup_steps=500,
+        layer_sizes=(1, 1, 1, 1),
+        filter_sizes=(32, 32, 64, 128, 256),
         image_augmentation=("crop:4", "flip", "cutout:8"),
+        activation_dtype="auto",
     )

@@ -648,3 +648,12 @@ def test_pictures_of_several_sizes_are_stored_as_files(tmp_path, capsys):
     assert content["settings"] == {"height": 64, "width": 64, "channels": 3}
     assert "stored as files" in printed
     check_it_generates(content, tmp_path, tmp_path)
+    suggested = "--hparams_set=resnet_cifar_small --train_steps=5000 --hparams=initial_stride=2"
+    assert suggested in capsys.readouterr().out
+    for name in ("cat", "dog"):  # grey, though stored with three channels
+        for n in range(20):
+            grey = pictures.new("RGB", (30 + n, 20), (n, n, n))
+            grey.save(tmp_path / "pets" / name / f"{n}.png")
+            (tmp_path / "pets" / name / f"{n}.jpg").unlink()
+    content, _ = declare(tmp_path / "pets", capsys)
+    assert content["settings"] == {"height": 30, "width": 30, "channels": 1}
