@@ -268,6 +268,10 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns the output of `bottom` for a single feature.  [B, S] -> [B, S, H]."""
         return self.bottom({name: values})[name].embedded
 
+    def for_graph(self) -> T2TModel:
+        """Returns the model that an ONNX graph computes: this one, or a part that can do it."""
+        return self
+
     @abc.abstractmethod
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the hidden states of each target.

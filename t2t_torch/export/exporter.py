@@ -49,6 +49,7 @@ from t2t_torch.export.targets import (
     is_exportable,
 )
 from t2t_torch.export.verification import Verified
+from t2t_torch.model import T2TModel
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import (
     CTRANSLATE2,
@@ -346,6 +347,8 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
       ExportError: the model cannot be exported; contains the reason.
       HParamsError: `hparams` has options that a graph does not support.
     """
+    if isinstance(loaded.model, T2TModel):
+        loaded = loaded._replace(model=loaded.model.for_graph())
     check_exportable(loaded)
     if not loaded.model.searches:
         return CtcExportTarget(loaded, hparams)

@@ -62,6 +62,20 @@ class TransformerCtc(Transformer):
         else:
             self.ctc = ctc
 
+    def for_graph(self) -> TransformerCtc:
+        """Returns a model of the same encoder and CTC output, without the decoder."""
+        if self.is_alone:
+            return self
+        unread = dict.fromkeys(_OF_A_DECODER, 0.0)
+        alone = TransformerCtc(self.hparams.replace(ctc_weight=1.0, **unread), self.features)
+        own, prefix = self.state_dict(), "modalities.targets."
+        weights = {
+            name: own[f"ctc.{name.removeprefix(prefix)}" if name.startswith(prefix) else name]
+            for name in alone.state_dict()
+        }
+        alone.load_state_dict(weights)
+        return alone.train(self.training)
+
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the states of frames, or of the targets; see `T2TModel.body`."""
         memory, mask = self._encode(features)

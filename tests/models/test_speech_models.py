@@ -12,14 +12,16 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.speech_predictor import SpeechPredictor
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.export.exporter import target_of
 from t2t_torch.export.network import export_network
 from t2t_torch.export.targets import CtcExportTarget
 from t2t_torch.features import Audio, Features, Text, Transcript
 from t2t_torch.features.audio import NO_SAMPLE
 from t2t_torch.mode import Split
-from t2t_torch.model import check_features
+from t2t_torch.model import Hidden, check_features
 from t2t_torch.problem_types.speech import Speech2TextProblem
 from t2t_torch.testing import small
 from t2t_torch.text.encoder import ByteEncoder, TokenEncoder
@@ -185,3 +187,17 @@ def test_words_of_a_graph_are_those_of_the_model() -> None:
         samples = Audio().samples_of(one)[None]
         (texts,) = session.run(["targets"], {"inputs": samples})
         assert texts[0, 0] == expected.text
+
+
+def test_the_graph_of_a_model_with_a_decoder_is_its_ctc_output() -> None:
+    joint = model_of("transformer_ctc", "transformer_ctc_joint_tiny")
+    alone = joint.for_graph()
+    assert alone.is_alone and not alone.searches and alone.for_graph() is alone
+    assert not alone.training and not hasattr(alone, "decoder")
+    batch = {"inputs": predictor_of(alone)._padded(predictor_of(alone).encode(sounds()[:2]))}
+    with torch.no_grad():
+        memory, mask = joint._encode(joint.bottom(batch))
+        expected = joint.ctc.logits(Hidden(memory, mask))
+        torch.testing.assert_close(alone.logits(batch)["targets"], expected)
+    loaded = Loaded(joint, Spoken(), joint.features, None)  # type: ignore[arg-type]
+    assert isinstance(target_of(loaded, DecodeHParams()), CtcExportTarget)
