@@ -188,7 +188,9 @@ class _Quick:
         return target
 
     def _generate(self, name: str, declaration: Path) -> None:
-        raw = self.file if self.file.is_dir() else self.file.parent
+        from t2t_torch.declaration.detect_format import detect_files
+
+        raw = detect_files(self.file).folder if self.file.is_dir() else self.file.parent
         arguments = [f"--t2t_usr_dir={declaration.parent}", f"--problem={name}"]
         arguments += [f"--data_dir={self.data}", f"--tmp_dir={raw}", "--on_bad_record=skip"]
         self._call("t2t-datagen", *arguments)

@@ -367,7 +367,8 @@ def _located(
         try:
             feature.encode(value)
         except Exception:
-            text = repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+            text = f"'{value}'" if isinstance(value, Path) else repr(value)
+            text = text if len(text) <= 80 or isinstance(value, Path) else f"{text[:77]}..."
             place = f"sample {chunk.number(index)}, {name!r} is {text}"
             break
     else:

@@ -20,7 +20,7 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
-from t2t_torch.readers.idx import class_names, files_of, kind_of
+from t2t_torch.readers.idx import class_names, files_of, foreign_in, kind_of
 from t2t_torch.readers.jsonl import load_json, rows_of_table
 from t2t_torch.readers.spans import annotated, raw_rows
 from t2t_torch.readers.tables import COMMA_NUMBER, CONVERT_RETURNS, UNNAMED, picture_of, sheet_of
@@ -193,9 +193,10 @@ def _class_folders(path: Path) -> DetectedFormat:
     kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
     if kinds == {"audio"}:
         raise DataError(
-            f"{path} holds audio files by class ({', '.join(names[:5])}), and no kind of problem "
-            "reads audio. Supported are folders of texts (.txt) and of pictures (.png, .jpg) by "
-            "class. Write the transcripts to text files to classify them."
+            f"{path} holds sounds by class ({', '.join(names[:5])}), which no kind of problem "
+            "classifies. Supported are folders of texts (.txt) and of pictures (.png, .jpg) by "
+            "class. Speech is transcribed by the kind speech2text, from a list with the columns "
+            "path and text: docs/how_to/speech.md."
         )
     options: dict[str, Any] = {}
     doubts = [f"each subfolder is a class: {', '.join(names[:10])}."]
@@ -206,9 +207,15 @@ def _class_folders(path: Path) -> DetectedFormat:
             f"each subfolder is a class: {', '.join(options['classes'])}; {', '.join(left_out)} is "
             "left out, as its texts have no class."
         ]
+    if foreign := [entry for name in names for entry in foreign_in(path / name)]:
+        named = ", ".join(str(one.relative_to(path)) for one in foreign[:5])
+        more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
+        doubts.append(f"{named}{more}: left out, not of the kind of the other files.")
     if kinds == {"image"}:
         files = [file for name in names for file in files_of(path / name)[:_INSPECTED_FILES]]
-        shapes = {picture_of(file).shape for file in files}
+        shapes = {shape for file in files if (shape := _shape_of(file))}
+        if not shapes:
+            raise DataError(f"{path}: none of {len(files)} inspected pictures can be read.")
         height, width, _ = max(shapes)
         if len(shapes) > 1 or max(height, width) > MAX_PIXELS:
             options["encoded"] = True
@@ -217,6 +224,15 @@ def _class_folders(path: Path) -> DetectedFormat:
                 '"settings" has the size.'
             )
     return DetectedFormat("class_folders", options, doubts)
+
+
+def _shape_of(file: Path) -> tuple[int, int, int] | None:
+    """Returns the shape of a picture; None if it cannot be read, which generating reports."""
+    try:
+        shape: tuple[int, int, int] = picture_of(file).shape
+    except (OSError, ValueError):
+        return None
+    return shape
 
 
 def _in(folder: Path, name: str) -> str:

@@ -30,6 +30,7 @@ from t2t_torch.features.picture import decoded
 from t2t_torch.features.text import words_of
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.idx import AUDIO
 from t2t_torch.readers.spans import TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tokenizer import tokenize, word_expression
@@ -43,6 +44,7 @@ _WRITTEN_NAMES = (
 )
 _SOURCE_NAMES = "instruction input inputs prompt question source document article context text"
 _TEXT_NAMES = "text body sentence content message utterance review question inputs input"
+_SPOKEN_NAMES = "text sentence transcript transcription"
 _HEADING_NAMES = "title subject headline heading summary name"
 _MAX_LISTED = 5  # maximum column names listed in a message
 _ALTERNATIVES = 3  # maximum alternatives that are printed
@@ -198,7 +200,7 @@ def _of_columns(table: Table) -> Inferred:
     columns = {name: one for name, one in table.columns.items() if one.values}
     named = {name.lower(): name for name in columns}
     _check_no_word_rows(columns)
-    for attempt in (_question, _ranking, _tree, _tagged):
+    for attempt in (_spoken, _question, _ranking, _tree, _tagged):
         made = attempt(columns, named)
         if made is not None:
             return made
@@ -228,6 +230,26 @@ def _of_columns(table: Table) -> Inferred:
             "no declaration is drafted. Write it by hand: see docs/tutorials/own_data.md."
         )
     return _texts(rest, texts, labels)
+
+
+def _spoken(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
+    """Infers speech recognition from a column of paths of sounds, and one of texts."""
+    sounds = [
+        one
+        for one in columns.values()
+        if sum(str(value).lower().endswith(AUDIO) for value in one.values) >= 0.9 * len(one.values)
+    ]
+    texts = [one for one in columns.values() if one.is_text and one not in sounds]
+    if len(sounds) != 1 or not texts:
+        return None
+    doubts: list[str] = []
+    text = _chosen(texts, _SPOKEN_NAMES, doubts, "what is said")
+    doubts.append(
+        'sounds of any sampling rate are converted to 16,000 Hz: "resample"; "sample_rate": 8000 '
+        "is for telephone speech."
+    )
+    fields = {"inputs": sounds[0].name, "targets": text.name}
+    return Inferred("speech2text", fields, doubts, {"settings": {"resample": True}})
 
 
 def _texts(rest: Sequence[Inspected], texts: list[Inspected], labels: list[Inspected]) -> Inferred:
@@ -576,7 +598,14 @@ _SAMPLES = 2
 _FEW_ROWS = 500
 _VOCAB_SIZE = 8000
 _TAGGED = ("intentslot", "text2tags")
-_WITHOUT_VOCAB_SIZE = ("intentslot", "text2tags", "text2tree", "spanqa", "image2class")
+_WITHOUT_VOCAB_SIZE = (
+    "intentslot",
+    "text2tags",
+    "text2tree",
+    "spanqa",
+    "image2class",
+    "speech2text",
+)
 
 
 @dataclass(frozen=True)

@@ -435,21 +435,31 @@ def _read(
         input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
         for number, line in enumerate(read_lines(source), start=1)
     ]
+    samples = [
+        _with_files(predictor, one, source, f"{source}, line {number}")
+        for number, one in enumerate(inputs, start=1)
+    ]
     try:
-        return inputs, predictor.encode([_with_files(predictor, one, source) for one in inputs])
+        return inputs, predictor.encode(samples)
     except InputError as error:
-        place = f"{source}, line {error.number + 1}"
-        raise DataError(f"{place}: {error.why} {how_to_write(predictor)}") from None
+        paths = [one for one in samples[error.number].values() if isinstance(one, Path)]
+        advice = f"The file is {', '.join(map(str, paths))}." if paths else how_to_write(predictor)
+        raise DataError(f"{source}, line {error.number + 1}: {error.why} {advice}") from None
 
 
-def _with_files(predictor: LabelPredictor, input_: Input, source: Path) -> Input:
+def _with_files(
+    predictor: LabelPredictor, input_: Input, source: Path, place: str
+) -> dict[str, Any]:
     """Returns an input with the paths of the files that its texts name; see `Feature.from_line`."""
     sample = predictor.sample_of(input_)
-    paths = {
-        field: kind.from_line(sample[field], source.parent)
-        for field, kind in predictor.kinds.items()
-        if isinstance(sample[field], str)
-    }
+    try:
+        paths = {
+            field: kind.from_line(sample[field], source.parent)
+            for field, kind in predictor.kinds.items()
+            if isinstance(sample[field], str)
+        }
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
     return {**sample, **paths}
 
 

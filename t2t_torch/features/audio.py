@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import io
 import math
 import reprlib
@@ -17,6 +16,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError, install_extra
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.file_content import file_content, path_of_line
 from t2t_torch.features.text import Text
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # formats of wav files
 def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
     """Returns the samples of a sound file, -1 to 1, [n, channels], and its sampling rate.
 
-    Wav files need no library; flac, mp3 and ogg files are read by soundfile.
+    Wav files of PCM or floats need no library; others, flac, mp3 and ogg are read by soundfile.
 
     Args:
       source: path or content of the file.
@@ -50,33 +50,52 @@ def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
       DataError: the file is missing, damaged, or of an unknown format.
     """
     name = "the sound" if isinstance(source, bytes) else f"'{source}'"
-    try:
-        content = source if isinstance(source, bytes) else source.read_bytes()
-    except OSError as error:
-        raise DataError(f"{name} cannot be read: {error.strerror}.") from None
+    content, kind = file_content(source, "sound"), "no wav file"
     if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
-        return _read_wav(content, name)
+        found = _read_wav(content, name)
+        if not isinstance(found, str):
+            return found
+        kind = f"a wav file of {found}"
     try:
         import soundfile
     except ModuleNotFoundError:
         raise DataError(
-            f"{name} is no wav file. Other formats need soundfile:  {install_extra('speech')}"
+            f"{name} is {kind}. Other formats need soundfile:  {install_extra('speech')}"
         ) from None
     try:
         samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
         raise DataError(
-            f"{name} is no sound file that can be read ({error}); expected wav, flac, mp3 or ogg."
+            f"{name} is no sound file that can be read ({_reason(error)}); expected wav, flac, mp3 "
+            "or ogg."
         ) from None
     return samples, int(rate)
 
 
-def _read_wav(content: bytes, name: str) -> tuple[npt.NDArray[np.float64], int]:
-    """Returns the samples and the rate of a wav file; see `read_audio`."""
+def _reason(error: Exception) -> str:
+    """Returns soundfile's message without the name of its file, which is one in memory."""
+    return str(error).rpartition("BytesIO object")[2].partition(": ")[2] or str(error)
+
+
+_UNKNOWN_SIZES = 0x7FFF0000
+"""Least size of samples that a program writes which does not know it yet."""
+
+
+def _read_wav(content: bytes, name: str) -> tuple[npt.NDArray[np.float64], int] | str:
+    """Returns the samples and the rate of a wav file, or the name of a format for soundfile."""
     chunks: dict[bytes, bytes] = {}
     place = 12
     while place + 8 <= len(content) and b"data" not in chunks:
         size = int.from_bytes(content[place + 4 : place + 8], "little")
+        is_known = 0 < size < _UNKNOWN_SIZES
+        if content[place : place + 4] == b"data":
+            there = len(content) - place - 8
+            if is_known and there < size:
+                raise DataError(
+                    f"{name} is cut off: its header says {size:,} bytes of samples, and {there:,} "
+                    "are there."
+                )
+            size = size if is_known else there
         chunks[content[place : place + 4]] = content[place + 8 : place + 8 + size]
         place += 8 + size + size % 2
     header, data = chunks.get(b"fmt ", b""), chunks.get(b"data")
@@ -88,10 +107,12 @@ def _read_wav(content: bytes, name: str) -> tuple[npt.NDArray[np.float64], int]:
     if kind == _EXTENSIBLE and len(header) >= 26:
         kind = int.from_bytes(header[24:26], "little")
     supported = (kind == _PCM and bits in (8, 16, 24, 32)) or (kind == _FLOAT and bits in (32, 64))
+    if kind not in (_PCM, _FLOAT):
+        return f"the format {kind}"
     if not supported or not 1 <= channels <= 64 or not rate:
         raise DataError(
-            f"{name} is a wav file of format {kind} with {bits} bits and {channels} channels; "
-            "expected PCM of 8, 16, 24 or 32 bits, or floats."
+            f"{name} is a wav file with samples of {bits} bits, channels: {channels}, rate: {rate} "
+            "Hz; expected PCM of 8, 16, 24 or 32 bits, or floats."
         )
     width = bits // 8
     whole = len(data) // (width * channels) * width * channels
@@ -277,13 +298,13 @@ class Audio(Feature):
         return self.framed(self.samples_of(value))
 
     def from_line(self, text: str, folder: Path) -> Path:
-        """Returns the path of a sound file, absolute or relative to the folder."""
-        return folder / text
+        """Returns the path of a sound file; see `path_of_line`."""
+        return path_of_line(text, folder, "sound")
 
     def samples_of(self, value: Any) -> Samples:
         """Returns the samples of a value, [n]; see `encode`."""
         if isinstance(value, str):
-            value = _content_of(value)
+            value = file_content(value, "sound")
         if isinstance(value, Path | bytes):
             samples = int16_of(self._converted(value))
         else:
@@ -302,7 +323,7 @@ class Audio(Feature):
             raise DataError(
                 f"{name} has {rate} Hz and {of}; expected {self.sample_rate} Hz and 1 channel. "
                 f"Convert it:  sox IN.wav -r {self.sample_rate} -c 1 OUT.wav  or let the problem "
-                "do it (resample=True)."
+                'do it: "settings": {"resample": true} in a declaration, or resample = True.'
             )
         if not np.isfinite(samples).all():
             raise DataError("a sound with samples that are not finite.")
@@ -363,17 +384,6 @@ class Audio(Feature):
     def describe_value(self, value: Any) -> str:
         """Returns the duration."""
         return f"sound of {len(value) / self.sample_rate:.2f} s"
-
-
-def _content_of(text: str) -> bytes:
-    """Returns the bytes of a sound file from base64, with or without `data:audio/...;base64,`."""
-    try:
-        return base64.b64decode(text.rpartition(",")[2].encode("ascii"), validate=True)
-    except (binascii.Error, ValueError):
-        raise DataError(
-            f"{reprlib.repr(text)} is no sound: expected the content of a wav file in base64, or "
-            "samples. In Python a file is given as pathlib.Path(...)."
-        ) from None
 
 
 def _samples_of_list(value: Any) -> Samples:

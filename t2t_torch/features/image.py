@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.picture import center_fit, content_of, decoded, encoded
+from t2t_torch.features.file_content import file_content, path_of_line
+from t2t_torch.features.picture import center_fit, decoded, encoded
 from t2t_torch.features.text import Text
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
 
@@ -73,13 +74,14 @@ class Image(Feature):
             picture is scaled to the size of the feature.
 
         Raises:
-          DataError: the shape is different, or there is no such file.  With `is_file` the content
-            of a file is not checked here.
+          DataError: the shape is different, there is no such file, or it is no picture.  With
+            `is_file` bytes are not checked here.
         """
         if not self.is_file:
             return pixels_of(value, self.shape).reshape(-1)
         if isinstance(value, str | Path):
-            value = content_of(value)
+            value = file_content(value, "picture")
+            decoded(value, self.channels)
         if not isinstance(value, bytes):
             shape = np.shape(value)
             size = shape[:2] if len(shape) in (2, 3) and 0 not in shape else self.shape[:2]
@@ -87,8 +89,8 @@ class Image(Feature):
         return np.frombuffer(value, np.uint8)
 
     def from_line(self, text: str, folder: Path) -> Path:
-        """Returns the path of a picture file, absolute or relative to the folder."""
-        return folder / text
+        """Returns the path of a picture file; see `path_of_line`."""
+        return path_of_line(text, folder, "picture")
 
     def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
         """Returns the image, [height, width, channels]."""
@@ -202,7 +204,7 @@ def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
     """
     height, width, channels = shape
     if isinstance(value, str | bytes | Path):
-        picture = decoded(content_of(value), channels or 1)
+        picture = decoded(file_content(value, "picture"), channels or 1)
         return center_fit(picture, (height or picture.shape[0], width or picture.shape[1]))
     try:
         pixels = np.asarray(value)
@@ -213,10 +215,15 @@ def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
     is_list = isinstance(value, list | tuple) and pixels.dtype.kind in "iu"
     if is_list and pixels.size and pixels.min() >= 0 and pixels.max() <= _BRIGHTEST:
         pixels = pixels.astype(np.uint8)
-    if pixels.shape not in ((height, width, channels), (height, width)) or pixels.dtype != np.uint8:
+    if pixels.dtype != np.uint8:
         raise DataError(
-            f"a picture of {pixels.dtype} {pixels.shape}; uint8 {tuple(shape)} was expected, or "
-            "lists of whole numbers from 0 to 255."
+            f"a picture of {pixels.dtype} {pixels.shape}; expected uint8 {tuple(shape)}, or lists "
+            "of whole numbers from 0 to 255."
+        )
+    if pixels.shape not in ((height, width, channels), (height, width)):
+        raise DataError(
+            f"a picture of the shape {pixels.shape}; expected {tuple(shape)}: height, width and "
+            "channels. The picture of a file is scaled."
         )
     if pixels.ndim < len(shape) and channels != 1:
         raise DataError(f"a picture without channels, where {channels} were expected.")

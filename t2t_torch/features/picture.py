@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import io
-import reprlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,31 +29,6 @@ def pillow() -> Any:
 _MOST_PIXELS = 50_000_000
 
 
-def content_of(value: str | bytes | Path) -> bytes:
-    """Returns the bytes of a picture file.
-
-    Args:
-      value: its path, its content, or its content as base64, also after `data:image/...;base64,`.
-
-    Raises:
-      DataError: the file cannot be read, or the text is no base64.
-    """
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, Path):
-        try:
-            return value.read_bytes()
-        except OSError as error:
-            raise DataError(f"{value}: {error.strerror}.") from None
-    try:
-        return base64.b64decode(value.rpartition(",")[2].encode("ascii"), validate=True)
-    except ValueError:
-        raise DataError(
-            f"{reprlib.repr(value)} is no picture: expected rows of pixels, or the content of a "
-            "picture file in base64. In Python a file is given as pathlib.Path(...)."
-        ) from None
-
-
 def decoded(file: bytes, channels: int) -> npt.NDArray[np.uint8]:
     """Returns the picture of a JPEG, PNG or other file, [height, width, channels].
 
@@ -70,12 +42,42 @@ def decoded(file: bytes, channels: int) -> npt.NDArray[np.uint8]:
     image = pillow()
     try:
         with image.open(io.BytesIO(file)) as opened:
-            if opened.width * opened.height > _MOST_PIXELS:
-                raise ValueError(f"{opened.width} x {opened.height} pixels are too many")
-            picture = opened.convert("L" if channels == 1 else "RGB")
+            picture = as_shown(opened).convert("L" if channels == 1 else "RGB")
+    except image.UnidentifiedImageError:
+        raise DataError(f"{len(file):,} bytes that are no picture.") from None
     except (OSError, ValueError, SyntaxError, image.DecompressionBombError) as error:
         raise DataError(f"a picture of {len(file):,} bytes cannot be decoded: {error}.") from None
     return np.asarray(picture, np.uint8).reshape(picture.height, picture.width, channels)
+
+
+def as_shown(picture: Any) -> Any:
+    """Returns a Pillow image in the mode L or RGB, as programs show it.
+
+    It is turned as its EXIF data describes, transparent parts are white, and values of 16 bits are
+    scaled to 8.
+
+    Raises:
+      OSError, ValueError, SyntaxError: it is damaged, or has too many pixels.
+    """
+    if picture.width * picture.height > _MOST_PIXELS:
+        raise ValueError(f"{picture.width} x {picture.height} pixels are too many")
+    image = pillow()
+    picture = _turned(picture)
+    if picture.mode.startswith("I"):  # 16 bits, in 16 or 32
+        values = np.asarray(picture).astype(np.int64).clip(0, 65535)
+        return image.fromarray(np.rint(values / 257).astype(np.uint8))
+    if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
+        colours = picture.convert("RGBA")
+        white = image.new("RGBA", colours.size, "white")
+        is_grey = picture.mode in ("L", "LA", "La")
+        return image.alpha_composite(white, colours).convert("L" if is_grey else "RGB")
+    return picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+
+
+def _turned(picture: Any) -> Any:
+    from PIL import ImageOps
+
+    return ImageOps.exif_transpose(picture)
 
 
 def encoded(picture: npt.NDArray[np.uint8]) -> bytes:

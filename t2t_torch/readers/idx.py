@@ -10,6 +10,7 @@ import itertools
 import math
 import re
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -139,7 +140,7 @@ class _Idx:
 
 
 TEXTS = (".txt", ".text", ".md", "")
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 AUDIO = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac", ".opus")
 
 
@@ -229,25 +230,45 @@ def _class_records(
             continue
         shape = shape or image.shape
         if image.shape != shape:
-            bad.report(place, f'it is {image.shape}, not {shape}: give "size" to scale pictures')
+            how = 'give the option "encoded": true, which scales pictures, or "size"'
+            bad.report(place, f"it is {image.shape}, not {shape}: {how}")
             continue
         yield Record(place, {"image": image, "label": label})
 
 
 def class_names(folder: Path) -> list[str]:
-    """Returns the names of the subfolders with texts, pictures or audio only."""
+    """Returns the names of the subfolders with texts, pictures or audio."""
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     folders = (one for one in found if one.is_dir())
     return [one.name for one in folders if not one.name.startswith(".") and files_of(one)]
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Returns the files of a class; none if the folder has others, or subfolders."""
+    """Returns the files of a class; none if most entries are of other kinds, or are folders."""
+    return _divided(folder)[0]
+
+
+def foreign_in(folder: Path) -> list[Path]:
+    """Returns what is left out in the folder of a class: entries that are not of its kind."""
+    return _divided(folder)[1]
+
+
+_OF_SYSTEMS = ("thumbs.db", "desktop.ini")
+"""Files that a file manager writes; hidden ones are ignored, too."""
+
+
+def _divided(folder: Path) -> tuple[list[Path], list[Path]]:
     if not folder.is_dir():
-        return []
+        return [], []
     found = sorted(one for one in folder.iterdir() if not one.name.startswith("."))
-    kinds = {kind_of(one) if one.is_file() else "" for one in found}
-    return found if len(kinds) == 1 and "" not in kinds else []
+    found = [one for one in found if one.name.lower() not in _OF_SYSTEMS]
+    kinds = {one: "" if one.is_dir() else kind_of(one) for one in found}
+    kind, count = Counter(kinds.values()).most_common(1)[0] if kinds else ("", 0)
+    if not kind or count <= len(found) / 2:
+        return [], []
+    return [one for one in found if kinds[one] == kind], [
+        one for one in found if kinds[one] != kind
+    ]
 
 
 def kind_of(path: Path) -> str:

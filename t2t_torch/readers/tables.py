@@ -618,17 +618,21 @@ def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
 
     Raises:
       DataError: Pillow is not installed.
-      OSError: it is no picture, or is damaged.
+      OSError, ValueError: it is no picture, or is damaged.
     """
     import numpy as np
 
-    from t2t_torch.features.picture import pillow
+    from t2t_torch.features.picture import as_shown, pillow
 
     image = pillow()
     if isinstance(value, dict):
         value = io.BytesIO(value["bytes"]) if value.get("bytes") else Path(value["path"])
-    picture = image.open(value) if isinstance(value, Path | io.BytesIO) else value
-    picture = picture if picture.mode in ("L", "RGB") else picture.convert("RGB")
+    try:
+        picture = as_shown(image.open(value) if isinstance(value, Path | io.BytesIO) else value)
+    except image.UnidentifiedImageError:
+        raise ValueError("it is no picture") from None
+    except (SyntaxError, image.DecompressionBombError) as error:
+        raise ValueError(str(error)) from None
     picture = picture.resize(size) if size and picture.size != size else picture
     return np.asarray(picture).reshape(picture.height, picture.width, -1)
 

@@ -117,7 +117,7 @@ def _too_long(limits: ServerLimits) -> HTTPError:
     return HTTPError(
         TOO_LARGE,
         f"the body has more than {limits.body_bytes:,} bytes, which is all that is read. Put its "
-        "inputs into several requests.",
+        "inputs into several requests, or start the server with a larger --max_body_bytes.",
     )
 
 

@@ -15,6 +15,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.declaration.columns import Inspected, Table
 from t2t_torch.declaration.draft import draft, infer_problem
 from t2t_torch.errors import DataError, T2TError
+from t2t_torch.features.audio import wav_of
 from t2t_torch.readers.text_file import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")
@@ -633,6 +635,37 @@ def test_texts_with_spans_have_the_tokenizer_of_their_reader(tmp_path: Path):
     (tmp_path / "spans.jsonl").write_text("\n".join(rows), "utf-8")
     content = draft(tmp_path / "spans.jsonl").content
     assert content["settings"] == {"tokenizer": "punctuation"}
+
+
+def test_foreign_files_in_a_class_folder_are_left_out(tmp_path, capsys):
+    pictures = pytest.importorskip("PIL.Image")
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for n in range(20):
+            pictures.new("RGB", (9, 7), (n, 9, 200)).save(tmp_path / "pets" / name / f"{n}.tif")
+    cats = tmp_path / "pets" / "cat"
+    (cats / "Thumbs.db").write_bytes(b"of Windows")
+    (cats / "zero.png").write_bytes(b"")
+    (cats / "README.md").write_text("two words", "utf-8")
+    (cats / "more").mkdir()
+    content, printed = declare(tmp_path / "pets", capsys)
+    assert content["labels"] == ["cat", "dog"]
+    assert "cat/README.md, cat/more: left out, not of the kind of the other files." in printed
+    assert "Thumbs.db" not in printed
+    assert "--on_bad_record=skip" in printed  # zero.png
+
+
+def test_a_list_of_sounds_with_texts_is_speech(tmp_path, capsys):
+    lines = [f"wavs/{n}.wav\tnumber {n} of a few\t{n % 3}" for n in range(30)]
+    (tmp_path / "said.tsv").write_text("\n".join(["path\tsentence\tvotes", *lines]), "utf-8")
+    (tmp_path / "wavs").mkdir()
+    for n in range(30):
+        (tmp_path / "wavs" / f"{n}.wav").write_bytes(wav_of(np.zeros(4000, np.int16), 8000))
+    content, _ = declare(tmp_path / "said.tsv", capsys)
+    assert content["kind"] == "speech2text"
+    assert content["fields"] == {"inputs": "path", "targets": "sentence"}
+    assert content["settings"] == {"resample": True}
+    check_it_generates(content, tmp_path, tmp_path)
 
 
 def test_pictures_of_several_sizes_are_stored_as_files(tmp_path, capsys):

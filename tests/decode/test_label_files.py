@@ -252,6 +252,11 @@ def test_a_line_for_a_picture_is_a_path_beside_the_list(tmp_path: Path) -> None:
         sample_of=lambda one: {"inputs": one, "note": "a"} if isinstance(one, str) else one,
     )
     source, path = tmp_path / "list.txt", tmp_path / "a.png"
-    assert files._with_files(predictor, "a.png", source) == {"inputs": path, "note": "a"}
+    path.write_bytes(b"")
+    found = files._with_files(predictor, "a.png", source, "list.txt, line 1")
+    assert found == {"inputs": path, "note": "a"}
     pixels = {"inputs": [[0, 1], [2, 3]], "note": "a"}
-    assert files._with_files(predictor, pixels, source) == pixels
+    assert files._with_files(predictor, pixels, source, "list.txt, line 2") == pixels
+    for line, why in (("", "an empty line"), ("b.png", "b.png is not there"), (".", "no file")):
+        with pytest.raises(DataError, match=f"list.txt, line 3: .*{why}"):
+            files._with_files(predictor, line, source, "list.txt, line 3")

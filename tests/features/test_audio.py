@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,25 @@ def test_other_rates_and_channels_are_refused_or_converted(tmp_path: Path) -> No
     with pytest.raises(DataError, match=r"8000 Hz and 2 channels; expected 16000 Hz and 1 .*sox"):
         Audio().encode(content)
     assert len(Audio(resample=True).samples_of(content)) == 3200
+
+
+def test_a_wav_file_is_whole_unless_its_size_was_unknown() -> None:
+    content = wav(1, 16, b"\1\0" * 1000)
+    place = content.index(b"data") + 4
+    with pytest.raises(DataError, match=r"cut off: its header says 2,000 bytes .* and 1,000 are"):
+        Audio().encode(content[:-1000])
+    for size in (0, 0x7FFFFFFF, 0xFFFFFFFF):  # as pipes write them
+        streamed = content[:place] + size.to_bytes(4, "little") + content[place + 4 :]
+        assert len(Audio().samples_of(streamed)) == 1000
+
+
+def test_wav_files_of_telephones_are_read_by_soundfile() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    for kind in ("ALAW", "ULAW"):
+        file = io.BytesIO()
+        soundfile.write(file, 0.5 * TONE, 8000, format="WAV", subtype=kind)
+        found = Audio(8000).samples_of(file.getvalue()) / 32767
+        np.testing.assert_allclose(found, 0.5 * TONE, atol=0.02)
 
 
 @pytest.mark.parametrize(

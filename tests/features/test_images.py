@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,11 @@ from t2t_torch.features.image_augmentation import (
     parse,
     shift,
 )
-from t2t_torch.features.picture import center_fit, encoded, resize_by_area
+from t2t_torch.features.picture import center_fit, decoded, encoded, resize_by_area
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.image import standardize
 from t2t_torch.mode import Split
+from t2t_torch.readers.tables import picture_of
 
 GOLDEN = np.load(Path(__file__).resolve().parent.parent / "golden" / "t2t_pictures" / "images.npz")
 PICTURE = GOLDEN["in/random32"]
@@ -152,11 +154,48 @@ def test_a_picture_file_is_a_value(tmp_path: Path) -> None:
     path.write_bytes(file)
     text = base64.b64encode(file).decode()
     expected = center_fit(PICTURE, (8, 8))
-    for value in (path, file, text, f"data:image/png;base64,{text}"):
+    wrapped = base64.encodebytes(file).decode().replace("\n", "\r\n")
+    for_urls = base64.urlsafe_b64encode(file).decode().rstrip("=")
+    for value in (path, file, text, f"data:image/png;base64,{text}", wrapped, for_urls):
         plain, stored = Image(8, 8, 3), Image(8, 8, 3, is_file=True)
         for feature in (plain, stored):
             np.testing.assert_array_equal(feature.decode(feature.encode(value)), expected)
     assert Image(8, 8, 3).from_line("a.png", tmp_path) == path
+
+
+def test_a_stored_file_is_checked_when_it_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(encoded(PICTURE)[:80])
+    with pytest.raises(DataError, match="cannot be decoded"):
+        Image(8, 8, 3, is_file=True).encode(path)
+
+
+def saved(picture: Any, ending: str = "png", **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, ending, **options)
+    return file.getvalue()
+
+
+def test_pictures_are_decoded_as_programs_show_them() -> None:
+    """Turned by EXIF data, 16 bits scaled to 8, transparent parts white."""
+    pillow = pytest.importorskip("PIL.Image")
+    upright = np.zeros((4, 2, 3), np.uint8)
+    upright[:2] = 200
+    exif = pillow.Exif()
+    exif[0x0112] = 6  # the file's left is the upper side
+    turned = saved(pillow.fromarray(np.ascontiguousarray(np.rot90(upright))), exif=exif)
+    np.testing.assert_array_equal(decoded(turned, 3), upright)
+    deep = saved(pillow.fromarray(upright[..., 0].astype(np.uint16) * 257))
+    for channels in (1, 3):
+        np.testing.assert_array_equal(decoded(deep, channels), upright[..., :channels])
+    colours = np.dstack([upright, np.full((4, 2), 255, np.uint8)])
+    colours[2:, :, 3] = 0  # black, but not seen
+    expected = np.where(np.arange(4)[:, None, None] < 2, upright, 255)
+    np.testing.assert_array_equal(decoded(saved(pillow.fromarray(colours)), 3), expected)
+    grey = pillow.fromarray(colours[..., [0, 3]])
+    np.testing.assert_array_equal(decoded(saved(grey), 1), expected[..., :1])
+    for file, shape in ((deep, (4, 2, 1)), (turned, (4, 2, 3)), (saved(grey), (4, 2, 1))):
+        assert picture_of({"bytes": file}).shape == shape
 
 
 @pytest.mark.parametrize(
@@ -164,7 +203,7 @@ def test_a_picture_file_is_a_value(tmp_path: Path) -> None:
     [
         (Path("missing.png"), "No such file"),
         ("a cat", "is no picture"),
-        ("QUJD", "decoded"),
+        ("QUJD", "3 bytes that are no picture"),
     ],
 )
 def test_what_is_no_picture_is_refused(value: Any, why: str) -> None:
@@ -201,5 +240,5 @@ def test_grey_and_colours_are_converted() -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no picture", encoded(PICTURE)[:200]])
 def test_a_damaged_file_is_refused(content: bytes) -> None:
-    with pytest.raises(DataError, match="cannot be decoded"):
+    with pytest.raises(DataError, match=r"that are no picture|cannot be decoded"):
         Image(8, 8, 3, is_file=True).opened(np.frombuffer(content, np.uint8))

@@ -87,7 +87,7 @@ def test_a_value_becomes_numbers_and_a_value_again(feature: Feature, value, numb
         (Turns(ByteEncoder()), "one", "one text"),
         (BYTES, ["a b"], "no word"),
         (BYTES, ["a", ""], "no word"),
-        (Image(2, 2, 1), np.zeros((3, 2, 1), np.uint8), "was expected"),
+        (Image(2, 2, 1), np.zeros((3, 2, 1), np.uint8), "expected \\(2, 2, 1\\)"),
         (Image(2, 2, 3), np.zeros((2, 2), np.uint8), "without channels"),
         (Image(2, 2, 1), np.zeros((2, 2, 1)), "float64"),
         (Gazetteer("inputs", LABELS), ["x"], "no mapping"),
