@@ -363,17 +363,20 @@ def _located(
     error: Exception, feature: Feature, name: str, column: Sequence[Any], chunk: Chunk
 ) -> DataError:
     """Returns the error with the index and the text of the sample that causes it."""
+    hint = ""
     for index, value in enumerate(column):
         try:
             feature.encode(value)
         except Exception:
+            if isinstance(value, Path):
+                hint = "  Fix the file, or skip such samples:  --on_bad_record=skip"
             text = f"'{value}'" if isinstance(value, Path) else repr(value)
             text = text if len(text) <= 80 or isinstance(value, Path) else f"{text[:77]}..."
             place = f"sample {chunk.number(index)}, {name!r} is {text}"
             break
     else:
         place = f"samples from {chunk.number(0)} on, {name!r}"
-    return DataError(f"{chunk.where}, {place}, which cannot be encoded: {error}")
+    return DataError(f"{chunk.where}, {place}, which cannot be encoded: {error}{hint}")
 
 
 def _can_be_sent(make_features: MakeFeatures) -> bool:

@@ -721,6 +721,11 @@ def _inside(folder: Path) -> DetectedFiles:
         pattern = f"*{next(iter(endings))}"
         message = f"all {len(chosen)} files are read: {pattern}."
         return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
+    classes = class_names(folder)
+    if len(classes) == 1 and not known:
+        raise DataError(
+            f"{folder} has one class, {classes[0]!r}; at least two are needed, a subfolder each."
+        )
     names = ", ".join(one.name for one in there[:10]) or "nothing"
     raise DataError(
         f"{folder} holds {names}; it is not clear what is to be learnt from. Give the file of the "
