@@ -186,7 +186,7 @@ class Probe:
 
     Attributes:
       choice: float32 or bfloat16.
-      milliseconds: time of a layer's products and attention, forward and backward, by type.
+      milliseconds: time of a layer, forward and backward, by type.
       gflops: the same in 1e9 floating-point operations per second, by type.
     """
 
@@ -204,13 +204,14 @@ class Probe:
 
     @classmethod
     def of(cls, hparams: HParams, device: torch.device) -> Probe:
-        """Measures the products and attention of a layer's shapes, forward and backward.
+        """Measures a layer's products and attention, or its convolution, forward and backward.
 
         Args:
-          hparams: hidden_size, batch_size, and filter_size and num_heads if present.
+          hparams: batch_size; hidden_size, and filter_size and num_heads if present; or
+            filter_sizes of convolutions.
           device: the network's device.
         """
-        layer = _Layer(hparams, device)
+        layer = (_ConvolutionLayer if hasattr(hparams, "filter_sizes") else _Layer)(hparams, device)
         names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
         works = {name: functools.partial(layer.run, dtype) for name, dtype in names.items()}
         for work in works.values():
@@ -290,6 +291,36 @@ class _Layer:
     def _split(self, y: Tensor) -> Tensor:
         """[rows * positions, width] -> [rows, heads, positions, width / heads]."""
         return y.view(self._rows, _POSITIONS, self._heads, -1).transpose(1, 2)
+
+
+_SIDE = 16  # of the pictures of the probe
+_MOST_PICTURES = 32
+
+
+class _ConvolutionLayer:
+    """The work of a layer of a residual network: a convolution of 3 x 3, batch norm and ReLU."""
+
+    def __init__(self, hparams: Any, device: torch.device) -> None:
+        self._device = device
+        channels, count = hparams.filter_sizes[-1] // 2, min(hparams.batch_size, _MOST_PICTURES)
+        generator = torch.Generator().manual_seed(0)  # leaves the run's random state unchanged
+        sizes = {"x": (count, channels, _SIDE, _SIDE), "filters": (channels, channels, 3, 3)}
+        self._x, self._filters = (
+            (0.1 * torch.randn(size, generator=generator)).to(device) for size in sizes.values()
+        )
+        self._x = self._x.contiguous(memory_format=torch.channels_last).requires_grad_()
+        self._filters.requires_grad_()
+        self._norm = torch.nn.BatchNorm2d(channels).to(device)
+        self.operations = 3 * 2 * 9 * count * _SIDE**2 * channels**2
+
+    @torch.enable_grad()
+    def run(self, dtype: torch.dtype) -> None:
+        """Runs forward and backward once."""
+        enabled = dtype is not torch.float32
+        with torch.autocast(self._device.type, dtype=dtype, enabled=enabled):
+            y = self._norm(F.conv2d(self._x, self._filters, padding=1)).relu()
+        gradients = torch.autograd.grad(y.float().sum(), [self._x, self._filters])
+        del gradients
 
 
 def _measured(work: Callable[[], None], device: torch.device) -> float:

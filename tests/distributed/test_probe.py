@@ -64,8 +64,9 @@ def test_processes_choose_as_their_leader(pretend, monkeypatch):
     assert resolve(AUTO, follower).activation_dtype == "bfloat16"
 
 
-def test_the_machine_is_measured():
-    hparams = AUTO.replace(batch_size=64)
+@pytest.mark.parametrize("name", ["transformer_tiny", "resnet_mnist"])
+def test_the_machine_is_measured(name):
+    hparams = registry.hparams(name).replace(activation_dtype="auto", batch_size=64)
     state = torch.get_rng_state()
     found = Probe.of(hparams, torch.device("cpu"))
     assert found.choice in found.milliseconds
