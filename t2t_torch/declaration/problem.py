@@ -156,7 +156,7 @@ def suggested(declaration: Declaration, family: type[Problem]) -> dict[str, str]
         said["--model"] = max(fitting, key=len, default="_")[:-1]
     flags = dict(flag.split("=", 1) for flag in family.suggested_flags.split())
     settings = declaration.settings
-    if settings.get("channels") == 3:  # pictures in colour
+    if settings.get("channels") == 3 and not declaration.model:  # pictures in colour
         flags["--hparams_set"] = "resnet_cifar_small"
         if max(settings.get("height", 0), settings.get("width", 0)) > _SMALL_PIXELS:
             flags["--hparams"] = "initial_stride=2"

@@ -177,6 +177,7 @@ def problem_names(run_dir: str | Path) -> tuple[str, ...]:
       CheckpointError, RegistryError, UsageError: see `registered`.
     """
     run = RunDirectory(run_dir)
+    _check_is_no_checkpoint(run.path)
     task = run.task()
     _check_is_no_trial(run, task)
     learnt, _ = registered(run, task)

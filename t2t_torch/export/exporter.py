@@ -296,6 +296,11 @@ class OnnxExporter(RunExporter):
 
     def __init__(self, request: Request, scratch: Path) -> None:
         super().__init__(request, scratch)
+        model = self.loaded.model
+        if isinstance(model, T2TModel) and (part := model.for_graph()) is not model:
+            self.loaded = self.loaded._replace(model=part)
+            chosen = f"{self.origin.chosen}, its output without the decoder"
+            self.origin = self.origin._replace(chosen=chosen)
         self._target = target_of(self.loaded, request.decode_hparams)
 
     def write(self, folder: Path) -> Signature:
@@ -347,8 +352,6 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
       ExportError: the model cannot be exported; contains the reason.
       HParamsError: `hparams` has options that a graph does not support.
     """
-    if isinstance(loaded.model, T2TModel):
-        loaded = loaded._replace(model=loaded.model.for_graph())
     check_exportable(loaded)
     if not loaded.model.searches:
         return CtcExportTarget(loaded, hparams)

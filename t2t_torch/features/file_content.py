@@ -23,8 +23,12 @@ def path_of_line(text: str, folder: Path, kind: str) -> Path:
     """
     if not text.strip():
         raise DataError(f"an empty line; the path of a {kind} file was expected.")
-    path = folder / Path(text).expanduser()
-    if not path.is_file():
+    try:
+        path = folder / Path(text).expanduser()
+        is_file = path.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # raised by pathlib for invalid names
+        raise DataError(f"{reprlib.repr(text)} is no path: {error}.") from None
+    if not is_file:
         raise DataError(f"{path} is not there, or is no file.")
     return path
 

@@ -65,7 +65,10 @@ def as_shown(picture: Any) -> Any:
     picture = _turned(picture)
     if picture.mode.startswith("I"):  # 16 bits, in 16 or 32
         values = np.asarray(picture).astype(np.int64).clip(0, 65535)
-        return image.fromarray(np.rint(values / 257).astype(np.uint8))
+        is_deep = picture.mode != "I" or values.max() > 255
+        return image.fromarray(np.rint(values / 257 if is_deep else values).astype(np.uint8))
+    if picture.mode == "1":
+        return picture.convert("L")
     if picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info:
         colours = picture.convert("RGBA")
         white = image.new("RGBA", colours.size, "white")
@@ -75,9 +78,14 @@ def as_shown(picture: Any) -> Any:
 
 
 def _turned(picture: Any) -> Any:
+    """Returns a picture turned by its EXIF data; unchanged if those are damaged."""
     from PIL import ImageOps
 
-    return ImageOps.exif_transpose(picture)
+    picture.load()  # raises the errors of the picture itself
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:  # Pillow raises errors of many kinds
+        return picture
 
 
 def encoded(picture: npt.NDArray[np.uint8]) -> bytes:

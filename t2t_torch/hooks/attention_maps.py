@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features
-from t2t_torch.layers.attention import AttentionWeights, distances
+from t2t_torch.layers.attention import AttentionWeights, LocalMask, SelfAttention, distances
 from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
 from t2t_torch.reports.plots import check_matplotlib, heat_maps
@@ -219,6 +219,12 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     """
     attention: dict[str, Tensor] = {}
 
+    def whole(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """Replaces local masks, whose blocks are computed apart, by those of all positions."""
+        masks = {key: one.mask for key, one in kwargs.items() if isinstance(one, LocalMask)}
+        found = tuple(one.mask if isinstance(one, LocalMask) else one for one in args)
+        return found, {**kwargs, **masks}
+
     def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
         q, k = given["q"].float(), given["k"].float()
@@ -235,6 +241,9 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
 
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():
+            if isinstance(module, SelfAttention):
+                handle = module.register_forward_pre_hook(whole, with_kwargs=True)
+                handles.callback(handle.remove)
             if isinstance(module, AttentionWeights):
                 short = name.removesuffix(".weights")
                 handle = module.register_forward_pre_hook(

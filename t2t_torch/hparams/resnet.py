@@ -187,7 +187,7 @@ def resnet_cifar_small() -> ResnetHParams:
     """Four groups of one block of 32 to 256 filters, for 32 x 32 pixels on a CPU.
 
     The recipe of `resnet_cifar_18` with half its filters and half its blocks; for 10,000 pictures
-    about 75 epochs, 6,000 steps.
+    about 65 epochs, 5,000 steps.
     """
     return resnet_cifar_18().replace(
         learning_rate_warmup_steps=500,

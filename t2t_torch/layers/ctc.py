@@ -22,7 +22,10 @@ BLANK = PAD
 
 
 def ctc_losses(logits: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
-    """Returns the negative log-likelihood of each text; 0 if it has more ids than frames.
+    """Returns the negative log-likelihood of each text; 0 if its ids do not fit into the frames.
+
+    Between two equal ids a path has a blank.  torch 2.13's gradient of a text that does not fit is
+    not finite, also if it is multiplied by zero: such texts are replaced by empty ones.
 
     Args:
       logits: [B, S, V].
@@ -33,10 +36,14 @@ def ctc_losses(logits: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
       [B] float32.
     """
     log_probs = logits.float().log_softmax(-1).transpose(0, 1)  # [S, B, V]
-    lengths = target_ids(targets).sum(1)
-    return F.ctc_loss(
-        log_probs, targets, mask.sum(1), lengths, BLANK, reduction="none", zero_infinity=True
+    ids, frames = target_ids(targets), mask.sum(1)
+    lengths = ids.sum(1)
+    repeated = (targets[:, 1:] == targets[:, :-1]) & ids[:, 1:]
+    fits = lengths + repeated.sum(1) <= frames
+    values = F.ctc_loss(
+        log_probs, targets, frames, lengths * fits, BLANK, reduction="none", zero_infinity=True
     )
+    return values.masked_fill(~fits, 0.0)
 
 
 def target_ids(targets: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 
@@ -37,12 +38,14 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         exact = torch.promote_types(x.dtype, torch.float32)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True).to(exact)
+        wide = exact if x.dtype == torch.float16 else None  # whose norm may be infinite
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide).to(exact)
         scale = norm.square().div_(x.size(-1)).add_(eps).rsqrt_()  # [..., 1]
         ctx.save_for_backward(x, gain, scale)
         return (x * scale.to(x.dtype)).mul_(gain)
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
         x, gain, scale = ctx.saved_tensors
         size = x.size(-1)

@@ -198,9 +198,8 @@ class CtcModality(Modality):
 
     def loss(self, logits: Tensor, targets: Tensor, weights: Tensor | None = None) -> Loss:
         """Returns the negative log-likelihood per predicted id; padding frames cost nothing."""
-        everywhere = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-        values = ctc_losses(logits, everywhere, targets)
-        values = values.masked_fill(values > -_IMPOSSIBLE / 2, 0.0)  # more ids than frames
+        is_frame = logits[..., BLANK + 1 :].amax(-1) > _IMPOSSIBLE / 2  # else padding, see `logits`
+        values = ctc_losses(logits, is_frame, targets)
         counted = self.item_weights(targets, None)
         if weights is not None:
             values, counted = values * weights, counted * weights[:, None]

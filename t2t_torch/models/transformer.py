@@ -86,7 +86,11 @@ class DecoderLayer(nn.Module):
         self.feed_forward_after = Postprocess(hparams)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, memory: Tensor | None, memory_mask: Tensor | None
+        self,
+        x: Tensor,
+        mask: Tensor | LocalMask | None,
+        memory: Tensor | None,
+        memory_mask: Tensor | None,
     ) -> Tensor:
         """Runs a teacher-forced pass.
 
@@ -103,7 +107,11 @@ class DecoderLayer(nn.Module):
         return self.read(x, mask, remembered, memory_mask)[0]
 
     def read(
-        self, x: Tensor, mask: Tensor | None, memory: Memory | None, memory_mask: Tensor | None
+        self,
+        x: Tensor,
+        mask: Tensor | LocalMask | None,
+        memory: Memory | None,
+        memory_mask: Tensor | None,
     ) -> tuple[Tensor, Memory]:
         """Same as `forward`, but `memory` is keys and values, [B, N, S, D] each.
 

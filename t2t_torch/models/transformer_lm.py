@@ -45,8 +45,9 @@ class TransformerLm(Transformer):
             x = torch.cat([first, targets[:, :-1]], 1)
         x = self.dropout(self.positions(x, positions))
         mark_data(self.decoder, features["targets"].mask)
+        near = self._bounded(mask, positions, is_masked=True)
         for layer in self.decoder:
-            x = layer(x, mask, None, None)
+            x = layer(x, near, None, None)
         hidden = self.decoder_output(x)
         if is_given:
             hidden = shift_right(hidden, hidden.new_zeros(hidden.size(-1)), positions)

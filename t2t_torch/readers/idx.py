@@ -177,6 +177,9 @@ def read_class_folders(
     if encoded and size:
         raise UsageError("encoded pictures are not scaled here. Leave out size.")
     by_class = {name: files_of(path / name) for name in classes or class_names(path)}
+    for name in by_class:
+        for entry in foreign_in(path / name):
+            bad.report(Place(entry, 1, unit="entry"), "is not of the kind of the other files")
     missing = [name for name, files in by_class.items() if not files]
     if missing or not by_class:
         raise DataError(f"{path} has no files in subfolders ({', '.join(missing) or 'no names'}).")

@@ -51,7 +51,8 @@ def run_model(
     hparams.check_of_server()
     predictor = load(path, checkpoint, problem=problem, hparams=hparams)
     if isinstance(predictor, LabelPredictor):
-        hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
+        if problem is None:  # of several problems, others may read them
+            hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
         return _RunModel(name, predictor, [predictor.specs[one] for one in predictor.fields])
     return _TextRunModel(name, predictor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch.bin import quick
+from t2t_torch.train.recommendation import Recommendation
 from t2t_torch.train.run_directory import Lock
 
 ROWS = [
@@ -75,6 +77,31 @@ def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "--declare" not in out and "--problem=moods" in out
     assert (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_training_without_an_estimate_is_timed(monkeypatch, tmp_path):
+    monkeypatch.setattr(quick, "_flag", {"minutes": 1.0}.__getitem__)
+    monkeypatch.setattr(quick, "_seconds_of_a_step", lambda *_: 0.5)
+    made = object.__new__(quick._Quick)
+    made.data = tmp_path
+    chosen = Recommendation("resnet", "resnet_mnist", train_steps=5000)
+    assert made._fitted("pets", chosen) == 114
+    assert made._fitted("pets", dataclasses.replace(chosen, seconds=10.0)) == 5000
+
+
+@pytest.mark.parametrize("is_split", [False, True])
+def test_a_folder_of_classes_is_read_from_its_own_place(is_split, monkeypatch, tmp_path):
+    folder = tmp_path / "reviews"
+    for name in ("good", "bad"):
+        place = folder / "train" / name if is_split else folder / name
+        place.mkdir(parents=True)
+        for n in range(3):
+            (place / f"{n}.txt").write_text(f"{name} {n}")
+    made = object.__new__(quick._Quick)
+    made.file, made.data, commands = folder, tmp_path / "data", []
+    made._call = lambda *words: commands.append(words)
+    made._generate("reviews", tmp_path / "reviews.json")
+    assert f"--tmp_dir={folder if is_split else tmp_path}" in commands[0]
 
 
 @pytest.mark.slow

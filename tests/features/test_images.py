@@ -170,6 +170,23 @@ def test_a_stored_file_is_checked_when_it_is_given(tmp_path: Path) -> None:
         Image(8, 8, 3, is_file=True).encode(path)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of Pillow
+def test_damaged_exif_data_leave_a_picture_as_it_is() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    exif = pillow.Exif()
+    exif[0x0112], exif[0x010E] = 6, "a description"
+    file = bytearray(saved(pillow.fromarray(PICTURE), "jpeg", exif=exif, quality=95))
+    start, rng = file.index(b"Exif"), np.random.default_rng(0)
+    for _ in range(200):
+        damaged = bytearray(file)
+        for place in rng.integers(start + 6, start + 50, 3):
+            damaged[place] = rng.integers(256)
+        try:
+            assert decoded(bytes(damaged), 3).shape == (32, 32, 3)
+        except DataError:
+            continue
+
+
 def saved(picture: Any, ending: str = "png", **options: Any) -> bytes:
     file = io.BytesIO()
     picture.save(file, ending, **options)

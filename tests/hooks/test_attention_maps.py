@@ -7,11 +7,13 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
+from t2t_torch import registry, testing
 from t2t_torch.errors import UsageError
 from t2t_torch.hooks import attention_maps
 from t2t_torch.hooks.attention_maps import AttentionMaps
 from t2t_torch.layers.attention import CrossAttention, SelfAttention, distances
 from t2t_torch.layers.pooling import AttentionPooling
+from t2t_torch.models.transformer import Transformer
 from t2t_torch.reports import plots
 
 pytest.importorskip("matplotlib")
@@ -126,6 +128,17 @@ def test_the_weights_are_those_that_the_layer_mixes_by(causal, furthest):
 
 
 @pytest.mark.slow
+def test_maps_of_local_attention_are_of_all_positions():
+    hparams = registry.hparams("transformer_tiny_local")
+    model = Transformer(hparams, testing.text_features()).eval()
+    ids = torch.randint(2, 6, (1, 40))
+    found = attention_maps._weights(model, {"inputs": ids, "targets": ids})
+    weights = found["encoder.0.attention"]
+    assert weights.shape == (hparams.num_heads, 40, 40)
+    assert not weights[:, 0, 20:].any() and weights[:, 30, 28:31].all()
+    assert found["decoder.0.attention"].shape == (hparams.num_heads, 40, 40)
+
+
 def test_a_run_with_the_hook_ends_as_one_without(make_run):
     ends = []
     for hooks in ((), ("attention_maps",)):

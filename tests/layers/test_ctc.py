@@ -44,6 +44,24 @@ def test_a_text_longer_than_its_sound_costs_nothing() -> None:
     assert float(ctc_losses(draw(1, frames=2), mask, torch.tensor([[2, 3, 2, 1]]))) == 0.0
 
 
+def test_texts_that_do_not_fit_leave_the_gradient_finite() -> None:
+    """ "aab" needs four frames: a blank is between equal ids.  The other rows are not affected."""
+    logits = torch.randn(3, 4, 5).requires_grad_()
+    targets = torch.tensor([[2, 2, 3, 1], [2, 2, 3, 1], [2, 3, 2, 4]])
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 1, 1, 0]]).bool()
+    losses = ctc_losses(logits, mask, targets)
+    assert (losses > 0).tolist() == [False, True, False]
+    (gradient,) = torch.autograd.grad(losses.sum(), logits)
+    assert gradient.isfinite().all()
+    assert gradient.flatten(1).any(1).tolist() == [False, True, False]
+
+    modality = CtcModality(6, HParams().replace(hidden_size=8))
+    states = torch.randn(3, 4, 8, requires_grad=True)
+    loss = modality.loss(modality.logits(Hidden(states, mask)), targets)
+    (gradient,) = torch.autograd.grad(loss.sum, states)
+    assert gradient.isfinite().all() and gradient[1].any() and not gradient[[0, 2]].any()
+
+
 def test_padding_frames_change_no_loss() -> None:
     modality = CtcModality(6, HParams().replace(hidden_size=8))
     states, targets = torch.randn(2, 7, 8), torch.tensor([[2, 3, 1, 0], [4, 4, 5, 1]])

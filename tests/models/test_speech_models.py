@@ -163,6 +163,7 @@ def test_inputs_that_are_no_sound_alone_are_refused(value: Any, why: str) -> Non
 
 def test_a_line_of_a_list_is_a_path(tmp_path: Path) -> None:
     predictor = predictor_of(model_of("transformer_ctc", "transformer_ctc_tiny"))
+    (tmp_path / "a.wav").touch()
     assert predictor.value_of("a.wav", tmp_path) == tmp_path / "a.wav"
     with pytest.raises(DataError, match="5 is no path"):
         predictor.value_of({"inputs": 5}, tmp_path)
@@ -199,5 +200,5 @@ def test_the_graph_of_a_model_with_a_decoder_is_its_ctc_output() -> None:
         memory, mask = joint._encode(joint.bottom(batch))
         expected = joint.ctc.logits(Hidden(memory, mask))
         torch.testing.assert_close(alone.logits(batch)["targets"], expected)
-    loaded = Loaded(joint, Spoken(), joint.features, None)  # type: ignore[arg-type]
+    loaded = Loaded(alone, Spoken(), joint.features, None)  # type: ignore[arg-type]
     assert isinstance(target_of(loaded, DecodeHParams()), CtcExportTarget)

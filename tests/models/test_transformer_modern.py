@@ -76,6 +76,11 @@ def test_rms_norm_and_its_gradients_are_those_of_torch(dtype, is_transposed):
     torch.testing.assert_close(norm.eval()(x).float(), expected.float(), **tolerance)
 
 
+def test_large_values_of_half_precision_are_normalized():
+    norm, x = RMSNorm(1024, eps=1e-6), torch.full((1, 1024), 2100.0, dtype=torch.float16)
+    torch.testing.assert_close(norm(x), torch.ones_like(x))
+
+
 @pytest.mark.parametrize(
     ("heads", "slopes"),
     [

@@ -10,14 +10,11 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import decoder, exporter, trainer
+from t2t_torch.bin import decoder, exporter, server, trainer
 from t2t_torch.bin import eval as evaluate_command
-from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.loading import problem_names
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.run_model import run_model
 
 from .two_problems import SMALL
 
@@ -109,7 +106,7 @@ def command_of(data_dir, run):
     ]
 
 
-def test_commands_train_and_decode_unlike_models(data_dir, tmp_path, capsys):
+def test_commands_train_decode_and_serve_unlike_models(data_dir, tmp_path, capsys, monkeypatch):
     run = tmp_path / "run"
     assert not trainer.main([*command_of(data_dir, run), "--train_steps=3"])
     assert "shared: tiny_kind, tiny_text" in capsys.readouterr().err
@@ -124,12 +121,15 @@ def test_commands_train_and_decode_unlike_models(data_dir, tmp_path, capsys):
     model = t2t_torch.load(run, problem="tiny_text")
     assert model.model.name == "transformer"
     assert len(model(["red dog"])) == 1
+    sources = []
+    monkeypatch.setattr(server, "_serve", lambda found: sources.extend(found) or 0)
+    assert not server.main([f"--output_dir={run}", "--decode_hparams=beam_size=2", "--threads=0"])
     classes = {"tiny_kind": "transformer_encoder", "tiny_text": "transformer"}
-    assert problem_names(run) == tuple(classes)
-    for name, architecture in classes.items():
-        settings = {"checkpoint": None, "hparams": DecodeHParams(), "threads": 0}
-        served = run_model(name, run, problem=name, **settings)
-        assert (served.problem, served.architecture) == (name, architecture)
+    assert [source.name for source in sources] == list(classes)
+    for source in sources:
+        served = source.load(source.name, "", source.path)
+        assert served.problem == source.name
+        assert served.architecture == classes[source.name]
         sample = {served.fields[0].name: "red dog"}
         assert len(served.predict([sample], CancellationToken())) == 1
 
