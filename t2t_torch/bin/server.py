@@ -11,6 +11,7 @@ progress are completed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch.bin import flags as shared
-from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.errors import T2TError, UsageError, install_extra
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
@@ -198,7 +199,9 @@ def _run_sources(folder: Path) -> list[Source]:
     from t2t_torch.serve.run_model import run_model
 
     hparams = parse_decode_hparams(_flag("decode_hparams"), defaults=decode_defaults(folder))
-    problems = problem_names(folder)
+    problems: tuple[str, ...] = ()
+    with contextlib.suppress(T2TError):  # loading the model describes it
+        problems = problem_names(folder)
 
     def load(name: str, version: str, path: Path) -> ServedModel:
         return run_model(

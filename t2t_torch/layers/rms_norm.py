@@ -46,7 +46,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
         x, gain, scale = ctx.saved_tensors
         size = x.size(-1)
         products = (gradient * x).reshape(-1, size)
