@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError, install_extra
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.file_content import file_content, path_of_line
 from t2t_torch.features.text import Text
+from t2t_torch.files import file_content, path_of_line
 
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph

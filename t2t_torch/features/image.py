@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.file_content import file_content, path_of_line
 from t2t_torch.features.picture import center_fit, decoded, encoded
 from t2t_torch.features.text import Text
+from t2t_torch.files import file_content, path_of_line
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
 
 if TYPE_CHECKING:

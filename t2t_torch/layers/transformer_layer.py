@@ -12,10 +12,9 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
-from t2t_torch.layers.attention import LocalMask, RelativeKeys, SelfAttention
+from t2t_torch.layers.attention import LocalMask, RelativeKeys, RMSNorm, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
-from t2t_torch.layers.rms_norm import RMSNorm
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
 from t2t_torch.transformer_hparam import TransformerLayerHParams
 
