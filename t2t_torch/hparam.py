@@ -131,8 +131,8 @@ class TagHParams(Params):
     )
     tag_constraints: Literal["none", "decode", "train"] = hp(
         "none",
-        "For tags named as in IOB2 or IOBES.  decode: only valid sequences are predicted, in which "
-        "I-X follows B-X or I-X; train: the loss of a CRF excludes invalid ones, too.",
+        "For tags of spans in any scheme but IOB1.  decode: only valid sequences are predicted, in "
+        "which I-X follows B-X or I-X; train: the loss of a CRF excludes invalid ones, too.",
     )
 
 

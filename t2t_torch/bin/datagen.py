@@ -352,8 +352,9 @@ def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -
 def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
     """Yields sentences about rare, imbalanced or similar labels of the training data."""
     from t2t_torch.data.shards import Shards
-    from t2t_torch.reports.column_statistics import Column, count_labels
+    from t2t_torch.reports.column_statistics import Column, count_labels, tag_faults
     from t2t_torch.reports.data_report import label_findings
+    from t2t_torch.text.tags import scheme_of
 
     problem = registry.problem(name)
     if problem.mixing_schedule is not None:
@@ -362,7 +363,13 @@ def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
     for target, feature in features.targets.items():
         if feature.labels and (feature.classifies or feature.is_multilabel):
             shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
-            counts = count_labels(feature, Column(shards.column(features.columns[target])))
+            column = Column(shards.column(features.columns[target]))
+            counts = count_labels(feature, column)
+            if feature.is_sequence and feature.aligned_to:
+                yield f"The tags of {target}: {scheme_of(feature.labels)}."
+                faults = tag_faults(feature.labels, column)
+                if faults.broken:
+                    yield f"Tags break the rules of this scheme in {faults}."
             is_class = feature.classifies and not feature.is_sequence
             yield from label_findings(target, counts, is_class=is_class)
 

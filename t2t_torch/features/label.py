@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputSpec, Row, ranked
 from t2t_torch.text.encoder import ClassLabelEncoder
-from t2t_torch.text.tags import marks_spans
+from t2t_torch.text.tags import scheme_of
 
 if TYPE_CHECKING:
     from t2t_torch.export.graph import Graph
@@ -435,7 +435,7 @@ class Tags(Feature):
     @property
     def label_metrics(self) -> tuple[str, ...]:
         """Metrics of each label, or of each kind of span where tags mark spans."""
-        if marks_spans(self.labels):
+        if scheme_of(self.labels).letters:
             return tuple(f"span_{name}" for name in _PER_LABEL)
         return _PER_LABEL
 

@@ -11,7 +11,7 @@ from t2t_torch.features import IGNORED, Span, Tags
 from t2t_torch.metrics.metric import Metric, quotient, sums_of
 from t2t_torch.modalities.label import best_spans
 from t2t_torch.registry import register_metric
-from t2t_torch.text.tags import UNKNOWN_TAG, spans_of
+from t2t_torch.text.tags import UNKNOWN_TAG, scheme_of
 
 
 class _Spans(Metric):
@@ -25,7 +25,10 @@ class _Spans(Metric):
     def __init__(self, feature: Tags) -> None:
         super().__init__(feature)
         self._labels = feature.encoder.labels
-        kinds = [span.kind for label in (*self._labels, UNKNOWN_TAG) for span in spans_of([label])]
+        self._spans = scheme_of(self._labels).spans
+        kinds = [
+            span.kind for label in (*self._labels, UNKNOWN_TAG) for span in self._spans([label])
+        ]
         self._kinds = {kind: place for place, kind in enumerate(dict.fromkeys(kinds))}
         self.size = 3 * len(self._kinds)
 
@@ -34,9 +37,9 @@ class _Spans(Metric):
         counts = [[0] * len(self._kinds) for _ in range(3)]
         for guessed, row in zip(logits.argmax(-1).tolist(), targets.tolist(), strict=True):
             places = [i for i, tag in enumerate(row) if tag != IGNORED]
-            ours = set(spans_of([self._labels[guessed[i]] for i in places]))
+            ours = set(self._spans([self._labels[guessed[i]] for i in places]))
             known = (self._labels[row[i]] if row[i] >= 0 else UNKNOWN_TAG for i in places)
-            theirs = set(spans_of(list(known)))
+            theirs = set(self._spans(list(known)))
             for line, spans in zip(counts, (ours & theirs, ours, theirs), strict=True):
                 for span in spans:
                     line[self._kinds[span.kind]] += 1
@@ -93,7 +96,7 @@ class _PerKind(_Spans, abc.ABC):
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns `<name>/<kind>` for each kind among the labels."""
         rows = zip(self._kinds, sums.view(3, -1).T.tolist(), strict=True)
-        unknown = {span.kind for span in spans_of([UNKNOWN_TAG])}
+        unknown = {span.kind for span in self._spans([UNKNOWN_TAG])}
         return {f"{name}/{kind}": self.of_kind(*row) for kind, row in rows if kind not in unknown}
 
 

@@ -17,7 +17,7 @@ from t2t_torch.layers.crf import CRF, NEVER, Chain, TagConstraints
 from t2t_torch.layers.cross_entropy import kl_divergence
 from t2t_torch.modalities.label import TargetModality
 from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, Modality
-from t2t_torch.text.tags import tag_rules
+from t2t_torch.text.tags import scheme_of
 
 _CERTAIN = 30.0  # a logit whose probability is about 1 if the others are 0
 
@@ -37,7 +37,8 @@ class TagsModality(TargetModality):
     def __init__(self, hparams: HParams, feature: Tags) -> None:
         super().__init__(hparams, feature.vocab_size)
         asked = hparams.tag_constraints != "none"
-        self.rules = TagConstraints(tag_rules(feature.encoder.labels)) if asked else None
+        labels = feature.encoder.labels
+        self.rules = TagConstraints(scheme_of(labels).rules(labels)) if asked else None
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:

@@ -177,8 +177,8 @@ class Text2TagsProblem(WordProblem):
     """Word tagging, such as parts of speech, named entities or chunks.
 
     `generate_samples` yields {"inputs": list of words, "targets": list of tags}, one per word.
-    Span tags are written B-X, I-X, O (or in IOB1, where B- occurs only between adjacent spans);
-    for other tags `metrics` may omit `span_f1`.
+    Tags of spans are written B-X, I-X, O, or in another scheme (`text/tags.py`); for other tags
+    `metrics` may omit `span_f1`.
     """
 
     metrics: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy_per_sequence", "span_f1")

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from t2t_torch.features import (
 )
 from t2t_torch.text.encoder import EOS, PAD, CharacterEncoder, TextEncoder
 from t2t_torch.text.subword import SubwordEncoder
+from t2t_torch.text.tags import scheme_of
 from t2t_torch.text.tree import TransitionEncoder
 
 BLOCK_VALUES = 1 << 20
@@ -145,6 +146,44 @@ def id_counts(ids: np.ndarray, size: int) -> np.ndarray:
     if len(counts) > size:
         raise _outgrown(f"ids up to {len(counts) - 1}", f"{size} of them")
     return counts
+
+
+class TagFaults(NamedTuple):
+    """Number of sentences, of those whose tags break the rules of their scheme, and an example."""
+
+    rows: int
+    broken: int
+    example: str
+
+    def __str__(self) -> str:
+        return f"{self.broken:,} of {self.rows:,} training sentences ({self.example})"
+
+    @property
+    def are_usual(self) -> bool:
+        """Whether the data follows other rules, such as those of IOB1, and not only has errors."""
+        return self.broken > 0.05 * self.rows
+
+
+def tag_faults(labels: Sequence[str], column: Column) -> TagFaults:
+    """Counts the sentences of a column of tags that break the rules of the labels' scheme."""
+    starts, follows, ends = map(np.array, scheme_of(labels).rules(labels))
+    broken, example = 0, ""
+    for _, rows in column.blocks():
+        ids, there = rows.values.astype(np.int64), rows.lengths > 0
+        first, last = rows.offsets[:-1][there], rows.offsets[1:][there] - 1
+        good = follows[ids[:-1], ids[1:]] | (ids[:-1] < 0) | (ids[1:] < 0)
+        good[last[:-1]] = True  # two sentences
+        wrong = np.flatnonzero(~good)
+        begun = first[~starts[ids[first]] & (ids[first] >= 0)]
+        open_ = last[~ends[ids[last]] & (ids[last] >= 0)]
+        if not example and len(wrong):
+            example = f"{labels[ids[wrong[0] + 1]]} after {labels[ids[wrong[0]]]}"
+        elif not example and len(begun) + len(open_):
+            place = "first" if len(begun) else "last"
+            example = f"{labels[ids[(begun if len(begun) else open_)[0]]]} at the {place} word"
+        places = np.concatenate([wrong, begun, open_])
+        broken += len(np.unique(np.searchsorted(rows.offsets, places, side="right")))
+    return TagFaults(len(column), broken, example)
 
 
 def _outgrown(actual: str, expected: str) -> DataError:

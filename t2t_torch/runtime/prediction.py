@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features.text import words_of
-from t2t_torch.text.tags import marks_spans, spans_of
+from t2t_torch.text.tags import TagScheme, scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
 
@@ -273,8 +273,9 @@ def words_record(
     record: dict[str, Any] = {"words": list(words)}
     if tokens is not None:
         record["offsets"] = [[token.start, token.end] for token in tokens]
-    if marks_spans(labels):
-        record["spans"] = span_records(tags, words)
+    scheme = scheme_of(labels)
+    if scheme.letters:
+        record["spans"] = span_records(scheme, tags, words)
         if tokens is not None:
             for span in record["spans"]:
                 start, end = tokens[span["first"]].start, tokens[span["last"]].end
@@ -317,7 +318,9 @@ def attention_record(attention: Attention) -> dict[str, Any]:
     }
 
 
-def span_records(tags: Sequence[str], words: Sequence[str]) -> list[dict[str, Any]]:
+def span_records(
+    scheme: TagScheme, tags: Sequence[str], words: Sequence[str]
+) -> list[dict[str, Any]]:
     """Returns the spans that tags mark: `kind`, `first` and `last` word, from 0, and `text`."""
     return [
         {
@@ -326,5 +329,5 @@ def span_records(tags: Sequence[str], words: Sequence[str]) -> list[dict[str, An
             "last": span.last,
             "text": " ".join(words[span.first : span.last + 1]),
         }
-        for span in spans_of([tag or "O" for tag in tags])
+        for span in scheme.spans([tag or "O" for tag in tags])
     ]

@@ -1,7 +1,9 @@
-"""Word tags: spans and tag transition rules."""
+"""Word tags: schemes of span tags, their spans and their transition rules."""
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,44 +17,6 @@ class TagSpan(NamedTuple):
     first: int
     last: int
     kind: str
-
-
-def spans_of(tags: Sequence[str]) -> list[TagSpan]:
-    """Returns the spans of tags such as B-city, I-city, O, following the conlleval script.
-
-    A span begins at B-X or S-X, and at I-X or E-X after another kind, after O, or after the end of
-    a span (E-X, S-X); so both IOB1 and IOB2 are supported.  A tag without "-" is its own kind,
-    except O.
-    Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 shared task".
-    """
-    spans: list[TagSpan] = []
-    first, kind, ended = -1, "", True
-    for place, tag in enumerate(tags):
-        prefix, _, rest = tag.partition("-")
-        if tag == "O":
-            prefix, rest = "O", ""
-        elif not rest:
-            prefix, rest = "I", tag
-        goes_on = prefix in ("I", "E") and rest == kind and not ended
-        if not goes_on:
-            if first >= 0:
-                spans.append(TagSpan(first, place - 1, kind))
-            first, kind = (-1, "") if prefix == "O" else (place, rest)
-        ended = prefix in ("O", "E", "S")
-    if first >= 0:
-        spans.append(TagSpan(first, len(tags) - 1, kind))
-    return spans
-
-
-_SPAN_MARKS = ("B-", "I-", "E-", "S-")
-
-
-def marks_spans(labels: Sequence[str]) -> bool:
-    """Returns whether tags mark spans, such as B-city and I-city, unlike parts of speech."""
-    return any(label.startswith(_SPAN_MARKS) for label in labels)
-
-
-# Transition rules, derived from tag names.
 
 
 class TagRules(NamedTuple):
@@ -70,47 +34,147 @@ class TagRules(NamedTuple):
 
 
 class _Tag(NamedTuple):
-    goes_on: bool  # requires a preceding word of the same span
-    is_open: bool  # requires a following word of the same span
-    place: str  # B, I, E or S; empty outside of spans
+    role: str  # of ROLES, or O; empty for a tag that is no span tag
     kind: str
 
 
-def tag_rules(labels: Sequence[str]) -> TagRules:
-    """Returns the transition rules of IOB2 or IOBES (BIOES) tags.
+ROLES = {"B": "B", "I": "I", "M": "I", "E": "E", "L": "E", "S": "S", "U": "S", "W": "S"}
+"""Letters of all schemes, with their meaning: B begins a span of several words, I continues it, E
+ends it, S is a span of one word.  IO, IOB1, IOB2 (BIO), IOE, IOBES (BIOES), BMES, BMEWO, BILOU."""
 
-    I-X and E-X may only follow B-X or I-X.  If there is an E-X, it must close every span that B-X
-    opens.  Kinds without B-X, O and tags of other forms are unrestricted.  These rules do not hold
-    for IOB1, which uses B-X only between adjacent spans.
+_MARKS = ("B-", "I-", "E-", "S-")
+_FORMS = (("-", False), ("-", True), ("_", False), ("_", True), ("", False))
+_ALONE = "_"  # the kind of spans whose tags are letters alone, as in seqeval
+_OUTSIDE = re.compile(r"O|(BB|MM|EE|WW)[-_]O([-_].*)?")  # and those of LingPipe's BMEWO+
 
-    Args:
-      labels: the names of the tags, in id order.
+
+class TagScheme(NamedTuple):
+    """A way to write spans as tags of words: letters and kinds, such as B-city.
+
+    A tag that it does not cover is a kind of its own, except O.
+
+    Attributes:
+      letters: its letters, keys of `ROLES` in upper or lower case; "" if tags mark no spans.
+      separator: between the letter and the kind; "" if tags are letters without a kind.
+      is_suffix: True if the letter is last, as in city-B.
+      note: reason why tags that look like a scheme are none.
     """
-    names = [_place_and_kind(label) for label in labels]
-    opened = {kind for place, kind in names if place == "B"}
-    closed = {kind for place, kind in names if place == "E"}
-    tags = [
-        _Tag(
-            goes_on=place in ("I", "E") and kind in opened,
-            is_open=place in ("B", "I") and kind in opened and kind in closed,
-            place=place,
-            kind=kind,
+
+    letters: str
+    separator: str = "-"
+    is_suffix: bool = False
+    note: str = ""
+
+    def __str__(self) -> str:
+        if not self.letters:
+            return f"each is a kind of its own{self.note and f' ({self.note})'}"
+        if not self.separator:
+            return f"spans by the letters {', '.join(self.letters)}"
+        shown = [
+            f"{self.separator}{one}" if self.is_suffix else f"{one}{self.separator}"
+            for one in self.letters
+        ]
+        return f"spans by {', '.join(shown)}"
+
+    def tag(self, label: str) -> _Tag:
+        """Returns the role and the kind of a label."""
+        if label == UNKNOWN_TAG:
+            return _Tag("B", label[2:])
+        if _OUTSIDE.fullmatch(label.upper() if self.letters.islower() else label):
+            return _Tag("O", "")
+        if not self.separator:
+            letter, kind = label, _ALONE
+        elif self.is_suffix:
+            kind, _, letter = label.rpartition(self.separator)
+        else:
+            letter, _, kind = label.partition(self.separator)
+        if kind and len(letter) == 1 and letter in self.letters:
+            return _Tag(ROLES[letter.upper()], kind)
+        return _Tag("", label)
+
+    def spans(self, tags: Sequence[str]) -> list[TagSpan]:
+        """Returns the spans of the tags of a sentence, following the conlleval script.
+
+        A span begins at a B or S, and at an I or E after another kind, after O, or after the end
+        of a span (E, S); so both IOB1 and IOB2 are supported.
+        Tjong Kim Sang and Buchholz 2000, "Introduction to the CoNLL-2000 shared task".
+        """
+        spans: list[TagSpan] = []
+        first, kind, ended = -1, "", True
+        for place, tag in enumerate(tags):
+            role, own = self.tag(tag)
+            goes_on = role in ("", "I", "E") and own == kind and not ended
+            if not goes_on:
+                if first >= 0:
+                    spans.append(TagSpan(first, place - 1, kind))
+                first, kind = (-1, "") if role == "O" else (place, own)
+            ended = role in ("O", "E", "S")
+        if first >= 0:
+            spans.append(TagSpan(first, len(tags) - 1, kind))
+        return spans
+
+    def rules(self, labels: Sequence[str]) -> TagRules:
+        """Returns the transition rules of labels, in id order.
+
+        I and E may only follow B or I of their kind.  If a kind has an E, it must close every span
+        that its B opens.  Kinds without B, O and other tags are unrestricted.  These rules do not
+        hold for IOB1, which uses B only between adjacent spans.
+        """
+        tags = [self.tag(label) for label in labels]
+        opened = {tag.kind for tag in tags if tag.role == "B"}
+        closed = {tag.kind for tag in tags if tag.role == "E"} & opened
+        goes_on = [tag.role in ("I", "E") and tag.kind in opened for tag in tags]
+        is_open = [tag.role in ("B", "I") and tag.kind in closed for tag in tags]
+        return TagRules(
+            starts=[not one for one in goes_on],
+            follows=[
+                [
+                    before.role in ("B", "I") and before.kind == tag.kind if bound else not still
+                    for tag, bound in zip(tags, goes_on, strict=True)
+                ]
+                for before, still in zip(tags, is_open, strict=True)
+            ],
+            ends=[not one for one in is_open],
         )
-        for place, kind in names
+
+
+def scheme_of(labels: Sequence[str]) -> TagScheme:
+    """Returns the scheme of all labels of a data set.
+
+    A scheme explains every label: each is O, or a letter with a kind, and a kind has a B and a tag
+    that continues it.  Beside labels of IOB and IOBES, others may stand.
+    """
+    return _scheme_of(tuple(labels))
+
+
+@functools.lru_cache(maxsize=256)
+def _scheme_of(labels: tuple[str, ...]) -> TagScheme:
+    found = [
+        scheme
+        for separator, is_suffix in _FORMS
+        if (scheme := _read(labels, separator, is_suffix=is_suffix)) is not None
     ]
-    return TagRules(
-        starts=[not tag.goes_on for tag in tags],
-        follows=[[_may_follow(before, tag) for tag in tags] for before in tags],
-        ends=[not tag.is_open for tag in tags],
-    )
+    if len(found) == 1 or (found and found[0][1:3] == ("-", False)):
+        return found[0]
+    if any(label.startswith(_MARKS) for label in labels):
+        letters = {"B", "I", "E", "S"}
+        begun = {label[2:] for label in labels if label.startswith("B-")}
+        letters |= {one[0] for one in labels if one[1:2] == "-" and one[2:] in begun}
+        return TagScheme("".join(one for one in ROLES if one in letters))
+    note = " or ".join(map(str, found))
+    return TagScheme("", note=note and f"they could be {note}")
 
 
-def _may_follow(before: _Tag, tag: _Tag) -> bool:
-    if tag.goes_on:
-        return before.place in ("B", "I") and before.kind == tag.kind
-    return not before.is_open
-
-
-def _place_and_kind(label: str) -> tuple[str, str]:
-    place, dash, kind = label.partition("-")
-    return (place, kind) if dash and place in ("B", "I", "E", "S") else ("", label)
+def _read(labels: Sequence[str], separator: str, *, is_suffix: bool) -> TagScheme | None:
+    """Returns the scheme of this form, in capital or small letters, if it explains all labels."""
+    for every in ("".join(ROLES), "".join(ROLES).lower()):
+        scheme = TagScheme(every, separator, is_suffix)
+        tags = {label: scheme.tag(label) for label in labels}
+        roles = {(tag.kind, tag.role) for tag in tags.values()}
+        if all(tag.role for tag in tags.values()) and any(
+            (kind, "B") in roles and {(kind, "I"), (kind, "E")} & roles for kind, _ in roles
+        ):
+            place = -1 if is_suffix else 0
+            used = {label[place] for label, tag in tags.items() if tag.role != "O"}
+            return scheme._replace(letters="".join(one for one in every if one in used))
+    return None

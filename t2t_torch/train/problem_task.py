@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
-from t2t_torch.reports.column_statistics import count_labels
+from t2t_torch.reports.column_statistics import count_labels, tag_faults
 from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
 from t2t_torch.text_problem import TextProblem
@@ -194,6 +195,23 @@ def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]
             f"numbers from 0 on, not all 0, or one of {', '.join(_RULES)}."
         )
     return weights
+
+
+def _warn_of_tags(model: T2TModel, data: ProblemData) -> None:
+    """Warns of training sentences whose tags the constraints of the hparams forbid."""
+    constraints = model.hparams.tag_constraints
+    if constraints == "none":
+        return
+    for name, feature in model.features.targets.items():
+        columns = data.training_columns(name) if isinstance(feature, Tags) else ()
+        for faults in (tag_faults(feature.labels, one) for one in columns):
+            if faults.are_usual or (faults.broken and constraints == "train"):
+                print(
+                    f"warning: tag_constraints={constraints} forbids the tags of {faults}. They "
+                    "are never predicted, and with tag_constraints=train have no loss. Set "
+                    "--hparams=tag_constraints=none, or correct them.",
+                    file=sys.stderr,
+                )
 
 
 # Frequencies of text ids in the training data.
@@ -614,6 +632,7 @@ class ProblemTask(LearningTask):
         """Sets the class weights and the rare words that hparams require."""
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
+        _warn_of_tags(model, self._data)
 
     def train_batches(
         self, *, seed: int, start: int, rank: int, world_size: int

@@ -10,17 +10,19 @@ import dataclasses
 import math
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError
+from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.hparam import HParams
     from t2t_torch.problem import Problem
+    from t2t_torch.reports.column_statistics import TagFaults
 
 AUTO = "auto"
 """Value of `--model` and `--hparams_set` that takes the recommendation."""
@@ -135,6 +137,10 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         named = _set_of_size(named, rows, length, translates=writes)
         teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
         changes = "singleton_dropout=0.5" if teaches else ""
+        if registry.hparams(named).tag_constraints != "none" and any(
+            faults.are_usual for faults in _tag_faults(problem, data_dir)
+        ):
+            changes = ",".join(filter(None, (changes, "tag_constraints=none")))
         made = dataclasses.replace(made, hparams_set=named, hparams=changes)
         hparams = registry.hparams(named)
     rows_of_batch = _rows_of_batch(problem, hparams, length)
@@ -273,6 +279,19 @@ def _writes_texts(problem: Problem, data_dir: Path) -> bool:
         feature for part in _parts(problem) for feature in part.features(data_dir).targets.values()
     )
     return any(target.generates for target in targets)
+
+
+def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
+    """Yields the counts of broken rules of each target of tags in the training data."""
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import Column, tag_faults
+
+    for part in _parts(problem):
+        features = part.features(data_dir)
+        for name, feature in features.targets.items():
+            if feature.classifies and feature.aligned_to:
+                shards = Shards.open(data_dir, part.dataset_name, Split.TRAIN)
+                yield tag_faults(feature.labels, Column(shards.column(features.columns[name])))
 
 
 def _has_unknown_word(problem: Problem, data_dir: Path) -> bool:

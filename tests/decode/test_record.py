@@ -28,7 +28,7 @@ from t2t_torch.features import (
 from t2t_torch.features.label import tagged
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
-from t2t_torch.text.tags import marks_spans
+from t2t_torch.text.tags import scheme_of
 
 LABELS = ClassLabelEncoder(["x", "y", "z"])
 CITIES = Tags(ClassLabelEncoder(["O", "B-city", "I-city"]))
@@ -68,7 +68,7 @@ def test_tags_tell_their_words_and_the_spans_that_they_mark() -> None:
 
 def test_parts_of_speech_mark_no_spans() -> None:
     nouns = Tags(ClassLabelEncoder(["NN", "DT"]))
-    assert marks_spans(CITIES.labels) and not marks_spans(nouns.labels)
+    assert scheme_of(CITIES.labels).letters and not scheme_of(nouns.labels).letters
     assert "spans" not in target_record("t", nouns, Prediction({"t": ["NN"]}), ["dog"])
 
 

@@ -7,7 +7,7 @@ import torch
 
 from t2t_torch.layers import crf
 from t2t_torch.layers.crf import NEVER, Chain, TagConstraints
-from t2t_torch.text.tags import tag_rules
+from t2t_torch.text.tags import scheme_of
 
 C, W = 3, 4
 LENGTHS = (4, 2, 1)
@@ -109,7 +109,7 @@ def test_what_padding_holds_does_not_count(emissions, chain):
 
 def test_scores_far_below_the_best_are_not_lost(chain):
     """Tag 1 comes only after tag 1, which is 300 nats behind: float32 has no such number."""
-    rules = TagConstraints(tag_rules(["O", "I-a", "B-a"]))()
+    rules = TagConstraints(scheme_of(["O", "I-a", "B-a"]).rules(["O", "I-a", "B-a"]))()
     emissions = torch.zeros(1, 3, C)
     emissions[0, :, 1:] = -300.0
     tags = torch.tensor([[2, 1, 1]])
@@ -120,7 +120,7 @@ def test_scores_far_below_the_best_are_not_lost(chain):
 
 
 def test_a_sentence_that_the_rules_forbid_has_no_loss(emissions, chain):
-    rules = TagConstraints(tag_rules(["O", "B-a", "I-a"]))()
+    rules = TagConstraints(scheme_of(["O", "B-a", "I-a"]).rules(["O", "B-a", "I-a"]))()
     tags = torch.tensor([[0, 2, 2, 0], [1, 2, -100, -100], [0, -100, -100, -100]])
     row = emissions.clone().requires_grad_()
     found, there = crf.negative_log_likelihood(row, tags, MASK, chain.plus(rules))
@@ -132,7 +132,7 @@ def test_a_sentence_that_the_rules_forbid_has_no_loss(emissions, chain):
 
 def test_rules_are_obeyed_whatever_the_scores(chain):
     labels = ["O", "B-a", "I-a"]
-    rules = TagConstraints(tag_rules(labels))()
+    rules = TagConstraints(scheme_of(labels).rules(labels))()
     emissions = torch.randn(50, W, C, generator=torch.Generator().manual_seed(3)) * 5
     mask = torch.ones(50, W, dtype=torch.bool)
     free = crf.best_tags(emissions, mask, chain)

@@ -15,7 +15,7 @@ from t2t_torch.modalities.label import best_spans
 from t2t_torch.model import Loss, Output
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, TokenEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.text.tags import spans_of
+from t2t_torch.text.tags import TagScheme
 
 LABELS = ClassLabelEncoder(["O", "B-a", "I-a", "B-b", "I-b"])
 
@@ -69,7 +69,7 @@ def test_soft_labels_are_measured_against_their_distribution():
     ],
 )
 def test_spans_are_read_off_tags_as_conlleval_does(tags, spans):
-    assert [tuple(span) for span in spans_of(tags.split())] == spans
+    assert [tuple(span) for span in TagScheme("BIES").spans(tags.split())] == spans
 
 
 def test_span_f1_counts_spans_of_the_same_words_and_kind():

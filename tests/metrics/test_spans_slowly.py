@@ -8,7 +8,7 @@ import torch
 from t2t_torch.features import IGNORED, Tags
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.text.encoder import ClassLabelEncoder
-from t2t_torch.text.tags import spans_of
+from t2t_torch.text.tags import scheme_of
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b", "E-a", "S-b")
 
@@ -56,7 +56,9 @@ def test_the_spans_and_f1_of_random_tags_are_conllevals(labels):
     right = found = there = 0
     for guess, row in zip(guesses, targets, strict=True):
         ours, theirs = (slowly([labels[tag] for tag in one]) for one in (guess, row))
-        assert [tuple(span) for span in spans_of([labels[tag] for tag in row])] == theirs
+        assert [
+            tuple(span) for span in scheme_of(labels).spans([labels[tag] for tag in row])
+        ] == theirs
         right, found, there = (
             right + len(set(ours) & set(theirs)),
             found + len(ours),

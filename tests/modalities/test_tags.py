@@ -13,7 +13,7 @@ from t2t_torch.layers.crf import NEVER
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Hidden
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
-from t2t_torch.text.tags import spans_of
+from t2t_torch.text.tags import scheme_of
 from t2t_torch.train.problem_task import check_loss_settings
 
 LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
@@ -74,7 +74,9 @@ def test_no_span_goes_on_that_has_not_begun(way):
         names = ["O", *(LABELS[tag] for tag in guess.numbers)]
         pairs = [pair for pair in itertools.pairwise(names) if pair[1].startswith("I")]
         assert all(a in ("B" + b[1:], b) for a, b in pairs), names
-        assert all(names[span.first + 1].startswith("B") for span in spans_of(names[1:]))
+        assert all(
+            names[span.first + 1].startswith("B") for span in scheme_of(names).spans(names[1:])
+        )
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import itertools
+import random
+
+import numpy as np
 import pytest
 
+from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError
 from t2t_torch.features import (
     Choice,
@@ -15,7 +20,9 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
+from t2t_torch.reports.column_statistics import Column, tag_faults
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.text.tags import scheme_of
 
 LABELS = ClassLabelEncoder(["sad", "glad", "mad"])
 TEXT = Text(ByteEncoder())
@@ -78,3 +85,22 @@ def test_data_of_a_problem_that_has_changed_since_is_refused(statistics_of, monk
     )
     with pytest.raises(DataError, match=r"ids up to 3, its vocabulary or labels 3 of them"):
         statistics_of(features, train=[{"inputs": "x", "targets": "bad"}])
+
+
+def test_sentences_that_break_the_rules_of_their_tags_are_counted_as_one_by_one():
+    labels, drawn = ("B-x", "E-x", "M-x", "O", "S-x"), random.Random(5)
+    rules = scheme_of(labels).rules(labels)
+    rows = [[drawn.randrange(-1, 5) for _ in range(drawn.randint(1, 4))] for _ in range(400)]
+
+    def breaks(row):
+        pairs = itertools.pairwise(row)
+        return (
+            (row[0] >= 0 and not rules.starts[row[0]])
+            or (row[-1] >= 0 and not rules.ends[row[-1]])
+            or any(min(a, b) >= 0 and not rules.follows[a][b] for a, b in pairs)
+        )
+
+    packed = Ragged.from_lists(rows, np.int32)
+    faults = tag_faults(labels, Column([(packed.values, packed.offsets)]))
+    assert faults[:2] == (400, sum(map(breaks, rows))) and 0 < faults.broken < 400
+    assert not tag_faults(labels, Column([(packed.values[:0], packed.offsets[:1])])).broken

@@ -61,6 +61,21 @@ def test_the_set_and_its_changes_follow_the_kind(kind, rows, expected, tmp_path,
     assert (chosen.hparams_set, chosen.hparams) == expected
 
 
+def test_iob1_is_trained_without_the_rules_of_iob2_or_warned_of(tmp_path, own_registry, capsys):
+    rows = [{"text": f"Ann{n} left Bo", "label": "I-P O I-P"} for n in range(30)]
+    rows += [{"text": f"Ann Bo{n} left", "label": "I-P B-P O"} for n in range(5)]
+    problem = t2t.generate(declaration(rows, "text2tags"), tmp_path)
+    said = capsys.readouterr().out
+    assert "The tags of targets: spans by B-, I-." in said
+    assert "Tags break the rules of this scheme in" in said and "I-P" in said
+    assert recommend(problem.name, tmp_path).hparams.endswith("tag_constraints=none")
+    t2t.train(
+        problem, "bilstm_tagger", "bilstm_tagger_tiny",
+        data_dir=tmp_path, output_dir=tmp_path / "run", train_steps=2,
+    )  # fmt: skip
+    assert "warning: tag_constraints=decode forbids the tags of" in capsys.readouterr().err
+
+
 def test_characters_of_words_are_no_positions(tmp_path, own_registry):
     rows = [{"text": f"the dog{n} barks", "label": "D N V"} for n in range(3000)]
     epochs = []
