@@ -160,7 +160,7 @@ class TagFaults(NamedTuple):
 
     @property
     def are_usual(self) -> bool:
-        """Whether the data follows other rules, such as those of IOB1, and not only has errors."""
+        """True if so many break them that the data has other rules, such as those of IOB1."""
         return self.broken > 0.05 * self.rows
 
 

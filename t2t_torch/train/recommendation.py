@@ -136,12 +136,10 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         writes = "inputs" in manifests[0].features and _writes_texts(problem, data_dir)
         named = _set_of_size(named, rows, length, translates=writes)
         teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
-        changes = "singleton_dropout=0.5" if teaches else ""
-        if registry.hparams(named).tag_constraints != "none" and any(
-            faults.are_usual for faults in _tag_faults(problem, data_dir)
-        ):
-            changes = ",".join(filter(None, (changes, "tag_constraints=none")))
-        made = dataclasses.replace(made, hparams_set=named, hparams=changes)
+        changes = ["singleton_dropout=0.5"] if teaches else []
+        if any(faults.are_usual for faults in _tag_faults(problem, data_dir)):
+            changes.append("tag_constraints=none")
+        made = dataclasses.replace(made, hparams_set=named, hparams=",".join(changes))
         hparams = registry.hparams(named)
     rows_of_batch = _rows_of_batch(problem, hparams, length)
     rows_of_step = min(rows, rows_of_batch)  # no batch goes over the end of the data
