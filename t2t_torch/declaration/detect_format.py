@@ -172,8 +172,7 @@ def _is_utf8(line: bytes) -> bool:
 
 def _excel(path: Path) -> DetectedFormat:
     name, rows = sheet_of(path)
-    first = next(row for row in rows if any(value not in (None, "") for value in row))
-    filled = [value for value in first if value not in (None, "")]
+    filled = [value for value in rows[0][1] if value not in (None, "")]
     header = all(isinstance(value, str) for value in filled)
     doubts = [f"the sheet {name!r} is read, the first that is not empty."]
     options: dict[str, Any] = {"sheet": name}
@@ -230,7 +229,7 @@ def _shape_of(file: Path) -> tuple[int, int, int] | None:
     """Returns the shape of a picture; None if it cannot be read, which generating reports."""
     try:
         shape: tuple[int, int, int] = picture_of(file).shape
-    except (OSError, ValueError):
+    except DataError:
         return None
     return shape
 

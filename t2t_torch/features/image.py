@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.picture import center_fit, decoded, encoded
+from t2t_torch.features.picture import LIMITS, PictureLimits, center_fit, decoded, encoded
 from t2t_torch.features.text import Text
 from t2t_torch.files import file_content, path_of_line
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
@@ -191,20 +191,23 @@ class PixelSequence(Text):
         return ("exact_match",)
 
 
-def pixels_of(value: Any, shape: Sequence[int | None]) -> npt.NDArray[np.uint8]:
+def pixels_of(
+    value: Any, shape: Sequence[int | None], limits: PictureLimits = LIMITS
+) -> npt.NDArray[np.uint8]:
     """Returns an image as an array.
 
     Args:
       value: array of bytes, nested lists of integers from 0 to 255, or a picture file, see
         `Image.encode`.
       shape: height, width, channels; the last axis is optional for a single channel.
+      limits: limits of a picture file.
 
     Raises:
       DataError: the shape is different, or a value is not a byte.
     """
     height, width, channels = shape
     if isinstance(value, str | bytes | Path):
-        picture = decoded(file_content(value, "picture"), channels or 1)
+        picture = decoded(file_content(value, "picture"), channels or 1, limits)
         return center_fit(picture, (height or picture.shape[0], width or picture.shape[1]))
     try:
         pixels = np.asarray(value)

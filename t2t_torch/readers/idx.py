@@ -18,7 +18,7 @@ from typing import Any
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features.picture import decoded
-from t2t_torch.files import DAMAGED, open_bytes, without_packing
+from t2t_torch.files import DAMAGED, file_content, open_bytes, without_packing
 from t2t_torch.readers.tables import picture_of
 from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
 from t2t_torch.registry import register_reader
@@ -200,9 +200,9 @@ def _picture_files(by_class: dict[str, list[Path]], bad: BadRecords) -> Iterator
     for label, file in _in_turn(by_class):
         place = Place(file, 1, unit="picture")
         try:
-            content = file.read_bytes()
+            content = file_content(file, "picture")
             decoded(content, 3)
-        except (OSError, DataError) as error:
+        except DataError as error:
             bad.report(place, f"cannot be read: {error}")
             continue
         yield Record(place, {"image": content, "label": label})
@@ -228,7 +228,7 @@ def _class_records(
         except UnicodeDecodeError as error:
             bad.report(place, f"byte 0x{error.object[error.start]:02x} is not {encoding} there")
             continue
-        except (OSError, ValueError, *DAMAGED) as error:
+        except (OSError, ValueError, DataError, *DAMAGED) as error:
             bad.report(place, f"cannot be read: {error}")
             continue
         shape = shape or image.shape

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, install_extra
+from t2t_torch.files import file_content
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
@@ -401,46 +402,98 @@ def read_excel(
     Raises:
       DataError: openpyxl is not installed, the file is no workbook, or the sheet is not there.
     """
-    name, rows = sheet_of(path, sheet)
-    numbered = [(number, row) for number, row in enumerate(rows, 1) if any(map(_is_filled, row))]
-    width = max(place for _, row in numbered for place, v in enumerate(row, 1) if _is_filled(v))
+    name, numbered = sheet_of(path, sheet)
+    width = max(len(row) for _, row in numbered)
     names = [str(place) for place in range(width)]
     if header:
-        named = [str(v).strip() if _is_filled(v) else "" for v in numbered.pop(0)[1][:width]]
+        named = [str(v).strip() if _is_filled(v) else "" for v in numbered.pop(0)[1]]
         named += [""] * (width - len(named))
         names = [name or f"{UNNAMED}{place}" for place, name in enumerate(named)]
     twice = [one for one, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(f"{path}, sheet {name!r}: two columns are {twice[0]!r}. Rename one.")
     for number, row in numbered:
-        values = (*map(_cell, row[:width]), *[None] * (width - len(row)))
+        values = (*map(_cell, row), *[None] * (width - len(row)))
         yield Record(Place(path, number, unit="row"), dict(zip(names, values, strict=True)))
 
 
-def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[Any, ...]]]:
-    """Returns the name and the rows of a sheet of a workbook; the arguments are `read_excel`'s.
+def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[Any, ...]]]]:
+    """Returns the name of a sheet of a workbook, and its rows that are not empty.
+
+    Args:
+      path: the file.
+      sheet: see `read_excel`.
+
+    Returns:
+      The name, and the numbers and values of the rows, without empty cells at their ends.
 
     Raises:
       DataError: as of `read_excel`.
     """
     try:
+        import defusedxml
         import openpyxl
     except ImportError:
-        raise DataError(f"{path} is read with openpyxl:  {install_extra('excel')}") from None
+        raise DataError(
+            f"{path} is read with openpyxl and defusedxml:  {install_extra('excel')}"
+        ) from None
+    del defusedxml  # openpyxl itself uses it, where it is installed
     try:
-        book = openpyxl.load_workbook(io.BytesIO(path.read_bytes()), read_only=True, data_only=True)
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
-    except (KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise DataError(f"{path} is no workbook of Excel, or is damaged: {error}") from None
-    with contextlib.closing(book):
-        if sheet and sheet not in book.sheetnames:
-            raise DataError(f"{path} has no sheet {sheet!r}, but {', '.join(book.sheetnames)}.")
-        for name in [sheet] if sheet else book.sheetnames:
-            rows = list(book[name].iter_rows(values_only=True))
-            if any(_is_filled(value) for row in rows for value in row):
-                return name, rows
-    raise DataError(f"{path} is empty: no sheet of it has a row ({', '.join(book.sheetnames)}).")
+        content = path.read_bytes()
+        _check_members(path, content)
+        book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
+        with contextlib.closing(book):
+            sheets = {one.title: one for one in book.worksheets}
+            if sheet and sheet not in sheets:
+                raise DataError(f"{path} has no sheet {sheet!r}, but {', '.join(sheets)}.")
+            for name in [sheet] if sheet else sheets:
+                if rows := _filled_rows(path, sheets[name]):
+                    return name, rows
+    except DataError:
+        raise
+    except Exception as error:  # openpyxl raises errors of many kinds for damaged files
+        if isinstance(error, OSError) and error.errno is not None:
+            raise DataError(f"Cannot read {path}: {error.strerror}.") from None
+        why = str(error) or type(error).__name__
+        raise DataError(f"{path} is no workbook of Excel, or is damaged: {why}") from None
+    raise DataError(f"{path} is empty: no sheet of it has a row ({', '.join(sheets)}).")
+
+
+_MAX_ROWS = 1_048_576  # of Excel
+_MAX_CELLS = 20_000_000  # up to the last filled one of each row
+_MAX_AREA = 5 * _MAX_CELLS  # rows times columns
+_MAX_XML_RATIO = 60  # of the unpacked workbook to the file; equal rows of texts have 24
+_ALWAYS_ALLOWED = 1 << 22  # bytes of an unpacked workbook
+
+
+def _check_members(path: Path, content: bytes) -> None:
+    """Raises DataError if a workbook, which is a zip archive, is a decompression bomb."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        total = sum(member.file_size for member in archive.infolist())
+    if total > max(_ALWAYS_ALLOWED, _MAX_XML_RATIO * len(content)):
+        raise DataError(
+            f"{path} has {len(content):,} bytes and unpacks to {total:,}, as decompression bombs "
+            "do. If it is to be trusted, save it again in a spreadsheet program, or as CSV."
+        )
+
+
+def _filled_rows(path: Path, sheet: Any) -> list[tuple[int, tuple[Any, ...]]]:
+    sheet.reset_dimensions()  # some programs write a size that is wrong
+    rows: list[tuple[int, tuple[Any, ...]]] = []
+    cells = widest = 0
+    for number, row in enumerate(sheet.iter_rows(values_only=True), 1):
+        width = len(row)
+        while width and not _is_filled(row[width - 1]):
+            width -= 1
+        if width:
+            rows.append((number, tuple(row[:width])))
+            cells, widest = cells + width, max(widest, width)
+        if number > _MAX_ROWS or cells > _MAX_CELLS or len(rows) * widest > _MAX_AREA:
+            raise DataError(
+                f"{path}, sheet {sheet.title!r}, has more than {_MAX_ROWS:,} rows or "
+                f"{_MAX_CELLS:,} cells. Save it as CSV."
+            )
+    return rows
 
 
 def _is_filled(value: Any) -> bool:
@@ -571,7 +624,7 @@ def _converted(
     try:
         for name in _converted_columns(kinds):
             row[name] = _value(kinds[name], row[name])
-    except (OSError, ValueError, IndexError) as error:
+    except (OSError, ValueError, IndexError, DataError) as error:
         bad.report(place, f"cannot be decoded: {error}")
     else:
         yield Record(place, with_dotted(row))
@@ -617,24 +670,17 @@ def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
       size: width and height.
 
     Raises:
-      DataError: Pillow is not installed.
-      OSError, ValueError: it is no picture, or is damaged.
+      DataError: Pillow is not installed, or it is no picture, damaged or too large.
     """
-    import numpy as np
+    from t2t_torch.features.picture import decoded, pixels_of_image, resized
 
-    from t2t_torch.features.picture import as_shown, pillow
-
-    image = pillow()
     if isinstance(value, dict):
-        value = io.BytesIO(value["bytes"]) if value.get("bytes") else Path(value["path"])
-    try:
-        picture = as_shown(image.open(value) if isinstance(value, Path | io.BytesIO) else value)
-    except image.UnidentifiedImageError:
-        raise ValueError("it is no picture") from None
-    except (SyntaxError, image.DecompressionBombError) as error:
-        raise ValueError(str(error)) from None
-    picture = picture.resize(size) if size and picture.size != size else picture
-    return np.asarray(picture).reshape(picture.height, picture.width, -1)
+        value = value.get("bytes") or Path(value["path"])
+    if isinstance(value, bytes | Path):
+        picture = decoded(file_content(value, "picture"))
+    else:
+        picture = pixels_of_image(value)
+    return resized(picture, (size[1], size[0])) if size else picture
 
 
 def _decoded(rows: Any, taken: range) -> list[dict[str, Any] | Exception]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,13 @@ from t2t_torch.features.image_augmentation import (
     parse,
     shift,
 )
-from t2t_torch.features.picture import center_fit, decoded, encoded, resize_by_area
+from t2t_torch.features.picture import (
+    PictureLimits,
+    center_fit,
+    decoded,
+    encoded,
+    resize_by_area,
+)
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.image import standardize
 from t2t_torch.mode import Split
@@ -228,10 +236,83 @@ def test_what_is_no_picture_is_refused(value: Any, why: str) -> None:
         Image(8, 8, 3).encode(value)
 
 
-def test_a_picture_of_too_many_pixels_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picture, "_MOST_PIXELS", 1023)
-    with pytest.raises(DataError, match="32 x 32 pixels are too many"):
-        Image(8, 8, 3).encode(encoded(PICTURE))
+def test_a_picture_of_too_many_pixels_is_refused() -> None:
+    for limits in (PictureLimits(pixels=1023), PictureLimits(side=31)):
+        with pytest.raises(DataError, match=r"of 32 x 32 pixels; at most .* Scale it down"):
+            decoded(encoded(PICTURE), 3, limits)
+
+
+def test_the_pixels_of_several_pictures_are_counted_before_they_are_decoded() -> None:
+    counted: list[int] = []
+    with pytest.raises(DataError, match="cannot be decoded"):
+        decoded(encoded(PICTURE)[:-30], 3, PictureLimits(spend=counted.append))
+    assert counted == [1024]
+
+
+def postscript(width: int = 8) -> bytes:
+    return (
+        f"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 {width} 8\n%%EndComments\nshowpage\n"
+    ).encode()
+
+
+def test_only_six_decoders_read_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """EPS would start Ghostscript."""
+    pillow = pytest.importorskip("PIL.Image")
+    for ending in ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"):
+        file = saved(pillow.fromarray(PICTURE), ending)
+        assert decoded(file, 3).shape == (32, 32, 3)
+        assert picture_of({"bytes": file}).shape == (32, 32, 3)
+    others = [saved(pillow.fromarray(PICTURE), ending) for ending in ("ppm", "ico", "tga", "pcx")]
+    for file in (postscript(), *others):
+        for read in (decoded, lambda file: picture_of({"bytes": file})):
+            with pytest.raises(DataError, match="bytes that are no picture; expected JPEG, PNG"):
+                read(file)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16"])
+def test_a_png_with_a_third_of_its_rows_is_refused(mode: str) -> None:
+    bits, kind = {"1": (1, 0), "L": (8, 0), "P": (4, 3), "LA": (8, 4), "RGB": (8, 2),
+                  "RGBA": (16, 6), "I;16": (16, 0)}[mode]  # fmt: skip
+    width = 11 * bits * {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[kind]
+    row = b"\0" + bytes([1] * (-(-width // 8)))
+    assert decoded(png(11, 30, bits, kind, 0, row * 30)).shape[:2] == (30, 11)
+    with pytest.raises(DataError, match="cannot be decoded: 33% of its rows are there"):
+        decoded(png(11, 30, bits, kind, 0, row * 10))
+
+
+def png(width: int, height: int, bits: int, kind: int, interlace: int, rows: bytes) -> bytes:
+    head = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, interlace)
+    parts = [(b"IHDR", head), (b"PLTE", bytes(48))][: 2 if kind == 3 else 1]
+    parts += [(b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in parts
+    )
+
+
+def test_an_interlaced_png_is_whole_with_the_rows_of_its_passes() -> None:
+    rows = b"".join(
+        (b"\0" + bytes(-(-(11 - left) // right) * 3)) * -(-(30 - top) // down)
+        for left, top, right, down in picture._ADAM7
+    )
+    assert decoded(png(11, 30, 8, 2, 1, rows)).shape == (30, 11, 3)
+    with pytest.raises(DataError, match="of its rows are there"):
+        decoded(png(11, 30, 8, 2, 1, rows[:-34]))
+
+
+def test_a_large_jpeg_is_decoded_smaller_and_one_of_many_scans_is_refused() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    large = pillow.fromarray(PICTURE).resize((64, 64))
+    file = saved(large, "jpeg")
+    assert decoded(file, 3, PictureLimits(pixels=1024)).shape == (32, 32, 3)
+    assert decoded(file, 3, PictureLimits(pixels=500)).shape == (16, 16, 3)
+    progressive = saved(large, "jpeg", progressive=True)
+    assert picture._count_scans(file) == 1
+    assert picture._count_scans(progressive) > 5
+    with pytest.raises(DataError, match="at most 1,024 pixels"):
+        decoded(progressive, 3, PictureLimits(pixels=1024))
+    with pytest.raises(DataError, match=r"a JPEG of 10 scans; at most 5"):
+        decoded(progressive, 3, PictureLimits(scans=5))
 
 
 def test_changes_of_files_count_pixels_of_the_result() -> None:
