@@ -29,6 +29,7 @@ _API = {
     TRAIN_BATCH: "API with train_batch",
     CONTEXT: "API with a context",
 }
+_CONTEXT_NAMES = ("context", "trial_context")
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
 LOADERS = ("build_training_data_loader", "build_validation_data_loader")
 """Methods of Determined's trials that return the loaders."""
@@ -192,7 +193,7 @@ def _method(trial_class: type[Any], name: str) -> Any:
 def _takes_context(trial_class: type[Any]) -> bool:
     """Returns True if a trial is created with a context."""
     parameters = list(inspect.signature(trial_class.__init__).parameters)[1:]
-    named = any(name in ("context", "trial_context") for name in parameters)
+    named = any(name in _CONTEXT_NAMES for name in parameters)
     return named or any(_method(trial_class, name) is not None for name in LOADERS)
 
 
@@ -248,12 +249,42 @@ def _check(definition: Definition) -> None:
 
 
 def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any) -> Any:
-    """Returns an instance of the trial class, created with the context or the hyperparameters."""
+    """Returns an instance of the trial class.
+
+    An argument `hparams` of its constructor gets all hyperparameters as a dictionary, an argument
+    with the name of a hyperparameter its value; others keep their default.  The first argument of a
+    class that takes a context gets it, whatever its name; `*args` get the context or `hparams`.
+
+    Raises:
+      TrialError: an argument without a default has another name.
+    """
+    hparams = copy.deepcopy(dict(chosen))
+    values = {**hparams, "hparams": hparams}
+    parameters = list(inspect.signature(definition.trial_class).parameters.values())
+    first: list[Any] = []
     if definition.takes_context:
-        parameters = inspect.signature(definition.trial_class).parameters.values()
-        own = [copy.deepcopy(dict(chosen))] if len(required(parameters)) > 1 else []
-        return definition.trial_class(context, *own)
-    return call(definition.trial_class, copy.deepcopy(dict(chosen)), what="__init__")
+        values |= dict.fromkeys(_CONTEXT_NAMES, context)
+        if parameters and parameters[0].name not in values:
+            first, parameters = [context], parameters[1:]
+    elif parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        first = [hparams]
+    arguments: dict[str, Any] = {}
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        value = values.get(parameter.name, parameter.default)
+        if value is parameter.empty:
+            raise TrialError(
+                f"{definition.trial_class.__name__}.__init__ takes {parameter.name}, which is no "
+                f"hyperparameter: there are {', '.join(hparams) or 'none'}. Declare it, give it a "
+                "default, or name it hparams: that is the dictionary of all. "
+                f"--trial={definition.spec}"
+            )
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            first.append(value)
+        else:
+            arguments[parameter.name] = value
+    return definition.trial_class(*first, **arguments)
 
 
 # Calls of user code, with the number of arguments that it accepts.
@@ -266,7 +297,6 @@ ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
         ("experiment_config", "hparams", "download_data_dir"),
         (),
     ),
-    "__init__": (("hparams",), ()),
     "build_model": (("hparams",), ()),
     "losses": (("predictions", "labels"),),
     "optimizer": (("model",), ("model", "hparams")),
@@ -292,7 +322,8 @@ def call(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
     """Calls a user's function with the first arguments, as many as it accepts.
 
     An optional argument is passed only if its name is the one in the accepted signatures: a user's
-    own `lr=0.1` keeps its default.
+    own `lr=0.1` keeps its default.  An argument in the place of `hparams` with the name of a
+    hyperparameter gets its value, not the dictionary of all.
 
     Args:
       function: a function, bound method or class.
@@ -305,7 +336,13 @@ def call(function: Callable[..., Any], *arguments: Any, what: str) -> Any:
     Raises:
       TrialError: the number of arguments is unsupported.  Exceptions of the function propagate.
     """
-    return function(*arguments[: arity(function, what)])
+    given = list(arguments[: arity(function, what)])
+    names = max(ACCEPTED[what], key=len)
+    place = names.index("hparams") if "hparams" in names else len(given)
+    if place < len(given) and isinstance(hparams := given[place], Mapping):
+        own = list(inspect.signature(function).parameters)[place : place + 1]
+        given[place] = next((hparams[name] for name in own if name in hparams), hparams)
+    return function(*given)
 
 
 def arity(function: Callable[..., Any], what: str) -> int:

@@ -12,7 +12,7 @@ from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trial import pytorch_trial
-from t2t_torch.trial.definition import call, load_definition
+from t2t_torch.trial.definition import call, instance_of, load_definition
 from t2t_torch.trial.pytorch_trial import TrialContext
 from t2t_torch.trial.run_record import NAME, RunRecord, keep_code
 
@@ -132,7 +132,7 @@ def made_run(
     checkpoints = CheckpointDirectory(run.path)
     for step in steps:
         torch.manual_seed(step)
-        made = call(definition.trial_class, copy.deepcopy(hparams), what="__init__")
+        made = instance_of(definition, hparams, None)
         model = call(made.build_model, copy.deepcopy(hparams), what="build_model")
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         checkpoints.save(Snapshot.take(model, optimizer, TrainerState(step=step)))

@@ -47,7 +47,15 @@ def test_an_argument_with_a_default_is_given_only_by_its_name():
 
 def test_whoever_takes_any_number_is_given_all():
     assert given(lambda *args: args, "validation_metrics", 3) == (0, 1, 2)
-    assert given(lambda hparams, *_, **__: hparams, "__init__", 1) == 0
+    assert given(lambda hparams, *_, **__: hparams, "build_model", 1) == 0
+
+
+def test_an_argument_named_as_a_hyperparameter_gets_its_value_not_the_dictionary():
+    hparams = {"lr": 0.5, "size": 3}
+    assert call(lambda size: size, hparams, what="build_model") == 3
+    assert call(lambda model, lr: (model, lr), 1, hparams, what="optimizer") == (1, 0.5)
+    assert call(lambda model, hp: (model, hp), 1, hparams, what="optimizer") == (1, hparams)
+    assert call(lambda config, lr: lr, {"lr": 9}, hparams, "", what="make_data_loaders") == 0.5
 
 
 @pytest.mark.parametrize(

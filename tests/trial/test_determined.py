@@ -14,6 +14,7 @@ from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.train.crash import seed_batch
 from t2t_torch.trial.context import JointOptimizer, LRScheduler, PyTorchTrialContext
+from t2t_torch.trial.definition import instance_of, load_definition
 from t2t_torch.trial.epoch_orders import order_of_epoch
 from t2t_torch.trial.predictor import validation_inputs
 
@@ -285,3 +286,38 @@ def test_the_context_of_one_process():
     context = PyTorchTrialContext(ONE_PROCESS)
     assert (context.distributed.get_rank(), context.distributed.get_size()) == (0, 1)
     assert context.distributed.allgather(3) == [3] and context.distributed.broadcast(4) == 4
+
+
+def constructed(tmp_path, arguments, hparams):
+    """The arguments that a constructor with this signature gets."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        HEAD + f"    def __init__(self, {arguments}):\n        self.given = dict(locals())\n"
+    )
+    trial = instance_of(load_definition(str(file)), hparams, "the context")
+    return {name: value for name, value in trial.given.items() if name != "self"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "given"),
+    [
+        ("context, hparams", {"context": "the context", "hparams": {"lr": 0.5, "size": 3}}),
+        ("context, hparams=None", {"context": "the context", "hparams": {"lr": 0.5, "size": 3}}),
+        ("context, lr", {"context": "the context", "lr": 0.5}),
+        ("ctx, size, lr=1.0", {"ctx": "the context", "size": 3, "lr": 0.5}),
+        ("context, data_dir='data'", {"context": "the context", "data_dir": "data"}),
+        ("context, *, size", {"context": "the context", "size": 3}),
+        ("context, size, /", {"context": "the context", "size": 3}),
+        ("lr, trial_context", {"trial_context": "the context", "lr": 0.5}),
+        ("*args, **kwargs", {"args": ("the context",), "kwargs": {}}),
+    ],
+)
+def test_a_constructor_gets_hyperparameters_by_name(tmp_path, arguments, given):
+    assert constructed(tmp_path, arguments, {"lr": 0.5, "size": 3}) == given
+
+
+@pytest.mark.parametrize("arguments", ["context, data_dir", "context, lr, *, data_dir"])
+def test_an_argument_that_is_no_hyperparameter_is_refused_by_name(tmp_path, arguments):
+    expected = r"__init__ takes data_dir, which is no hyperparameter: there are lr, size\."
+    with pytest.raises(TrialError, match=expected):
+        constructed(tmp_path, arguments, {"lr": 0.5, "size": 3})

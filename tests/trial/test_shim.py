@@ -6,6 +6,7 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from torch import nn
 
 from t2t_torch import PyTorchTrial
 from t2t_torch.errors import TrialError
-from t2t_torch.trial.definition import call
+from t2t_torch.trial.definition import instance_of
 from t2t_torch.trial.pedl_module import install_shim
 
 NAMES = {
@@ -173,5 +174,6 @@ def test_a_trial_is_made_with_or_without_hparams(made):
             self.given = hparams
 
     kinds = {"none": Plain, "self": Itself, "hparams": Given, "any": Anything}
-    trial = call(kinds[made], {"a": 1}, what="__init__")
+    definition = SimpleNamespace(trial_class=kinds[made], takes_context=False, spec="mine.py")
+    trial = instance_of(definition, {"a": 1}, None)
     assert getattr(trial, "given", {"a": 1}) == {"a": 1}
