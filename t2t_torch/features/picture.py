@@ -103,6 +103,8 @@ def decoded(
             limits.check(opened, file)
             if opened.format == "PNG":
                 _check_rows(file)
+            elif opened.format == "TIFF":
+                _check_tiles(opened)
             return pixels_of_image(opened, channels)
     except image.UnidentifiedImageError:
         raise DataError(
@@ -157,6 +159,13 @@ def _check_rows(file: bytes) -> None:
         place += 12 + size
     if left_out > 0:
         raise ValueError(f"{1 - left_out / expected:.0%} of its rows are there")
+
+
+def _check_tiles(picture: Any) -> None:
+    """Raises ValueError if a TIFF has too few strips or tiles: Pillow leaves the others black."""
+    covered = sum((right - left) * (low - high) for _, (left, high, right, low), *_ in picture.tile)
+    if covered < picture.width * picture.height:
+        raise ValueError(f"{covered / (picture.width * picture.height):.0%} of its rows are there")
 
 
 _BAND_PIXELS = 1 << 20
