@@ -59,12 +59,8 @@ add(
 )
 add("picture", "header_ppm.png", b"P6\n60000 60000\n255\n")
 add("picture", "text.jpg", b"this is no picture\n" * 1000)
-for _format in ("PPM", "ICO", "TGA", "PCX", "SGI", "IM", "MSP", "XBM", "DDS", "SPIDER", "JPEG2000"):
-    _mode = {"MSP": "1", "XBM": "1", "SPIDER": "F"}.get(_format, "L")
-    try:
-        add("picture", f"{_format.lower()}.png", saved(_format, mode=_mode))
-    except (OSError, KeyError, ValueError):  # not built in
-        continue
+for _format in ("PPM", "ICO", "TGA", "PCX", "SGI", "DDS"):
+    add("picture", f"{_format.lower()}.png", saved(_format))
 
 # GIF.
 
@@ -277,7 +273,8 @@ add(
 add(
     "picture",
     "header_16383x16383.webp",
-    b"RIFF\x30\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\xfe\x3f\0\xfe\x3f\0VP8L\x12\0\0\0\x2f\xfe\xbf\xff\x0f"
+    b"RIFF\x30\0\0\0WEBPVP8X\x0a\0\0\0\x02\0\0\0\xfe\x3f\0\xfe\x3f\0VP8L\x12\0\0\0"
+    + b"\x2f\xfe\xbf\xff\x0f"
     + bytes(14),
 )
 add(
