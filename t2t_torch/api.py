@@ -38,7 +38,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.files import replace_if_other
+from t2t_torch.files import read_json, replace_if_other
 from t2t_torch.loading import form_of, load
 from t2t_torch.problem import Problem
 
@@ -566,7 +566,7 @@ def _set_and_changes(chosen: str | HParams | None) -> tuple[str | None, dict[str
 def _data_dir_of(output_dir: str | Path) -> str | None:
     """Returns the data directory that a run records, if it still exists."""
     try:
-        content = json.loads((Path(output_dir).expanduser() / "config.json").read_bytes())
+        content = read_json(Path(output_dir).expanduser() / "config.json")
         folder = content.get("data_dir")
     except (OSError, ValueError, AttributeError):
         return None  # the trainer reports what is wrong

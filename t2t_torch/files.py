@@ -1,4 +1,6 @@
-"""Files: atomic writes, lines of text files, targets of outputs, and files as values of inputs."""
+"""Files: regular files opened safely, atomic writes, lines of text files, targets of outputs, and
+files as values of inputs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ import fcntl
 import glob
 import gzip
 import io
+import json
 import lzma
 import os
 import re
@@ -27,6 +30,104 @@ from typing import Any, TextIO, cast
 from t2t_torch.errors import DataError, UsageError
 
 STAGED_SUFFIX = ".incomplete"
+
+MAX_CONTENT = 1 << 30
+"""Bytes of a file that is read into memory, if its reader sets no limit."""
+MAX_VOCABULARY = 1 << 26
+"""Bytes of the file of a vocabulary or a tokenizer; the largest published ones have 33 million."""
+_MAX_JSON = 1 << 24  # bytes; metadata of runs and artifacts has at most a few megabytes
+_MAX_CONTAINERS = 1 << 20  # lists and objects of a JSON file; each takes at least 64 bytes
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+
+
+class UnreadableFileError(DataError, OSError):
+    """A path that is not a regular file, or a file larger than its reader accepts."""
+
+    def __str__(self) -> str:
+        return f"{self.filename} cannot be read: {self.strerror}."
+
+
+def is_of_kernel(path: Path | str) -> bool:
+    """Returns True if a path, links resolved, is in /proc, /sys or /dev (/dev/shm aside)."""
+    real = os.path.realpath(path) + "/"
+    return real.startswith(("/proc/", "/sys/", "/dev/")) and not real.startswith("/dev/shm/")
+
+
+def open_regular(path: Path | str, *, max_bytes: int | None = None) -> io.BufferedReader:
+    """Opens a regular file for reading, without ever waiting for a writer.
+
+    Each path that comes from a user, a run, a manifest, a declaration or a network is opened here.
+
+    Args:
+      path: the file; links are followed.
+      max_bytes: largest size of the file; None: any.
+
+    Raises:
+      UnreadableFileError: the path is a named pipe, a socket, a device or a file of the kernel, or
+        the file is larger than `max_bytes`.
+      OSError: the file cannot be opened.
+    """
+
+    def check(status: os.stat_result) -> None:
+        mode, fault = stat.S_IFMT(status.st_mode), ""
+        if mode not in (stat.S_IFREG, stat.S_IFDIR):  # open() refuses folders
+            fault = f"it is {_KINDS.get(mode, 'a device')}, and only regular files are read"
+        elif is_of_kernel(path):
+            fault = "it is a file of the kernel, and only regular files are read"
+        elif mode == stat.S_IFREG and max_bytes is not None and status.st_size > max_bytes:
+            fault = f"it has {status.st_size:,} bytes; at most {max_bytes:,} were expected"
+        if fault:
+            raise UnreadableFileError(errno.EINVAL, fault, str(path))
+
+    def opener(name: str, flags: int) -> int:
+        check(os.stat(name))  # noqa: PTH116
+        descriptor = os.open(name, flags | os.O_NONBLOCK | os.O_NOCTTY)
+        try:
+            check(os.fstat(descriptor))  # the path may have been replaced
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    return cast("io.BufferedReader", open(path, "rb", opener=opener))
+
+
+def check_regular(path: Path | str) -> str:
+    """Returns a path for a library that opens it itself, if `open_regular` would open it."""
+    open_regular(path).close()
+    return str(path)
+
+
+def read_bytes(path: Path | str, *, max_bytes: int = MAX_CONTENT) -> bytes:
+    """Returns the content of a regular file; see `open_regular`."""
+    with open_regular(path, max_bytes=max_bytes) as file:
+        return file.read()
+
+
+def read_text(path: Path | str, *, max_bytes: int = MAX_CONTENT, errors: str = "strict") -> str:
+    """Returns the text of a regular UTF-8 file, without a byte order mark; see `open_regular`."""
+    return read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig", errors)
+
+
+def read_json(
+    path: Path | str,
+    *,
+    max_bytes: int = _MAX_JSON,
+    object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None,
+) -> Any:
+    """Returns the content of a JSON file; see `open_regular`.
+
+    Raises:
+      OSError: the file cannot be read, or is not a regular file.
+      ValueError: it is no JSON, or has too many or too deeply nested lists and objects.
+    """
+    content = read_bytes(path, max_bytes=max_bytes)
+    if content.count(b"[") + content.count(b"{") > _MAX_CONTAINERS:
+        raise ValueError(f"more than {_MAX_CONTAINERS:,} lists and objects")
+    try:
+        return json.loads(content, object_pairs_hook=object_pairs_hook)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
 
 
 @contextlib.contextmanager
@@ -63,7 +164,7 @@ def staged_folder(path: Path) -> Iterator[Path]:
 
 def replace_if_other(path: Path, content: bytes) -> None:
     """Writes a file unless it has this content already."""
-    if not path.exists() or path.read_bytes() != content:
+    if not path.exists() or read_bytes(path) != content:
         with staged(path) as part:
             part.write_bytes(content)
 
@@ -77,9 +178,12 @@ def write_text(path: Path, text: str) -> None:
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
     """Holds the lock (flock) of a file, on this machine; waits for it.  Creates the file."""
-    with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # never waits, as "a" of a pipe
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -219,12 +323,12 @@ def read_parallel(first: Path, second: Path) -> Iterator[tuple[str, str]]:
 
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """Opens a file for reading; one compressed with gzip, bzip2 or xz is decompressed."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         start = file.read(_MAGIC_SIZE)
     for magic, unpack in _MAGIC.items():
         if magic.match(start):
             return cast("io.BufferedIOBase", unpack(path, "rb"))
-    return path.open("rb")
+    return open_regular(path)
 
 
 def without_packing(name: str) -> str:
@@ -428,7 +532,7 @@ def file_content(value: str | bytes | Path, kind: str) -> bytes:
         return value
     if isinstance(value, Path):
         try:
-            return value.read_bytes()
+            return read_bytes(value)
         except OSError as error:
             raise DataError(f"'{value}' cannot be read: {error.strerror}.") from None
     text = re.sub(r"[\r\n]", "", value.rpartition(",")[2]).rstrip("=")

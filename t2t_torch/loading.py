@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError
+from t2t_torch.files import read_json
 from t2t_torch.trust import trusting
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def decode_defaults(path: str | Path | None) -> str:
 def _recorded(path: str | Path, field: str) -> str:
     """Returns a field of the task of a run; empty if there is none."""
     try:
-        record = json.loads((Path(path).expanduser() / _TASK).read_bytes())
+        record = read_json(Path(path).expanduser() / _TASK)
         return str(record.get(field, ""))
     except (OSError, ValueError, AttributeError):
         return ""  # the reader of the file reports the error
@@ -159,7 +159,7 @@ def form_of(path: str | Path) -> str | None:
     if not file.exists():
         return ONNX if (Path(path) / MODEL).exists() else None
     try:
-        form = str(json.loads(file.read_bytes()).get("form", ONNX))
+        form = str(read_json(file).get("form", ONNX))
         # The reader of the file reports the error.
         return form if form in (ONNX, TORCH, SAFETENSORS, CTRANSLATE2) else ONNX
     except (OSError, ValueError, AttributeError):

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
 from t2t_torch.errors import RegistryError, T2TError
+from t2t_torch.files import read_bytes
 from t2t_torch.search_space import RangedHParams
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def declarations(source: Path) -> Iterator[Entry]:
             meaning = f"declared: {declared.get('kind', 'a mixture')}"
             yield Entry("problem", name, str(source), _line_of_problem(source, name), meaning)
         return
-    text = source.read_bytes()
+    text = read_bytes(source)
     if b"register_" not in text:  # Most files declare nothing, and parsing is slow.
         return
     try:
@@ -141,7 +142,7 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
     """
     if source.stat().st_size > _DECLARATION_BYTES:
         return None
-    raw = source.read_bytes()
+    raw = read_bytes(source)
     meant = b'"problem"' in raw and any(b'"%s"' % key.encode() in raw for key in _BESIDE_PROBLEM)
     if not meant:
         return None
@@ -196,7 +197,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _line_of_problem(source: Path, name: str) -> int:
     """Returns the line of a JSON file with the name of its problem."""
-    text = source.read_bytes().decode("utf-8-sig")
+    text = read_bytes(source).decode("utf-8-sig")
     for match in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
         if json.loads(match[1]) == name:
             return text.count("\n", 0, match.start()) + 1
@@ -217,7 +218,7 @@ def not_readable(source: Path) -> str | None:
             return str(error)
         return None
     try:
-        ast.parse(source.read_bytes(), filename=str(source))
+        ast.parse(read_bytes(source), filename=str(source))
     except _UNPARSABLE as error:
         return ": ".join(_fault(source, error))
     return None
@@ -293,7 +294,7 @@ def import_source(source: Path, root: Path, wanted: str) -> None:
     parts = source.relative_to(PACKAGE.parent if ours else root.parent).with_suffix("").parts
     module_name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     old: Any = None
-    if not ours and any(b"tensor2tensor" in path.read_bytes() for path in root.rglob("*.py")):
+    if not ours and any(b"tensor2tensor" in read_bytes(path) for path in root.rglob("*.py")):
         old = importlib.import_module("t2t_torch.interop.tensor2tensor_modules")
         old.provide(users)
     try:
@@ -702,7 +703,7 @@ def _replaces(entry: Entry, other: Entry) -> bool:
     users, ours = Path(entry.path), Path(other.path)
     if entry.kind != "problem" or users.suffix != ".py" or not ours.is_relative_to(PACKAGE):
         return False
-    return not users.is_relative_to(PACKAGE) and b"tensor2tensor" in users.read_bytes()
+    return not users.is_relative_to(PACKAGE) and b"tensor2tensor" in read_bytes(users)
 
 
 _LOG = logging.getLogger(__name__)

@@ -245,6 +245,29 @@ def test_help_loads_nothing_heavy_and_takes_little_processor_time(command: str) 
     assert min(took) < 0.3
 
 
+OPENERS = set("read_bytes read_text open load_file safe_open memory_map ZipFile np.load".split())
+"""Functions of Path and of libraries that open a path."""
+CHECKED = re.compile(
+    r"check_regular\(|[\"'](w|x|a|r\+|rb\+)"  # a checked path; a file that is written
+    r"|^(open_regular|open_bytes|read_bytes|read_text|files\.read_bytes)\("
+    r"|\b(file|opened|source|mode|BytesIO|archive|image|journal)\b|\.open\(\)"  # opened already
+    r"|^(Shards|Run|SideChannel|os|cls|result|pickle|numpy|torch|_TEMPLATE|_ASSET)\b|Unpickler"
+)
+
+
+def test_every_path_is_opened_by_one_function() -> None:
+    others = [
+        f"{module}:{node.lineno}: {ast.unparse(node)}; see files.open_regular"
+        for module, tree in TREES.items()
+        if module != "t2t_torch.files"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and {(name := ast.unparse(node.func)), name.split(".")[-1]} & OPENERS
+        and not CHECKED.search(ast.unparse(node))
+    ]
+    assert not others, "\n".join(others)
+
+
 def test_a_file_has_one_subject() -> None:
     long: list[str] = []
     for path in SOURCES:

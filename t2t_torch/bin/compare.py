@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import T2TError, UsageError
+from t2t_torch.files import read_json
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class _Run:
             if name in ("problem", "model", "hparams_set", "trial", "train_steps") and value
         }
         file = path / "hparams.json"
-        hparams = json.loads(file.read_bytes()) if file.exists() else {}
+        hparams = read_json(file) if file.exists() else {}
         hparams.pop("provenance", None)
         settings |= {f"hparams.{name}": value for name, value in hparams.items()}
         series: dict[str, dict[int, float]] = {}

@@ -28,6 +28,7 @@ from absl import flags
 
 import t2t_torch
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError, did_you_mean
+from t2t_torch.files import read_json
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -276,7 +277,7 @@ def _content(path: Path) -> dict[str, Any]:
         return dict(items)
 
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique)
+        content = read_json(path, object_pairs_hook=unique)
     except FileNotFoundError:
         raise UsageError(f"--config={path}: there is no such file.") from None
     except OSError as error:

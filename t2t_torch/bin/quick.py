@@ -15,7 +15,6 @@ import contextlib
 import csv
 import io
 import itertools
-import json
 import shlex
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
+from t2t_torch.files import read_json, read_lines, read_text
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _check_source(file: Path, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         if not record.exists():
             record.write_text(f"{source}\n", encoding="utf-8")
-        known = record.read_text(encoding="utf-8").strip()
+        known = read_text(record).strip()
     except OSError as error:
         raise UsageError(f"--output_dir={folder} cannot be written: {error.strerror}.") from None
     if known != source:
@@ -140,7 +140,7 @@ class _Quick:
     def run(self) -> None:
         """Runs all commands, and writes the report."""
         declaration = self._declared()
-        name = str(json.loads(declaration.read_bytes())["problem"])
+        name = str(read_json(declaration)["problem"])
         registry.import_usr_dir(declaration.parent)
         self._generate(name, declaration)
         self._train(name, declaration.parent)
@@ -302,7 +302,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     from t2t_torch.train.run_page import curves_of
     from t2t_torch.train.stopping import short_names
 
-    results = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())
+    results = read_json(quick.folder / "evaluation" / "results.json")
     names = short_names(results["metrics"])
     metrics = {names[key]: v for key, v in results["metrics"].items() if v is not None}
     last = ("neg_log_perplexity", "loss")  # of least interest
@@ -328,7 +328,7 @@ def _write_report(target: Path, quick: _Quick, name: str) -> None:
     sections += [curves, *of_data, *_latency(quick.folder)]
     lines = [command_line(command) for command in quick.commands]
     sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
-    known = json.loads((quick.train / "task.json").read_bytes())
+    known = read_json(quick.train / "task.json")
     head = Head(
         title=f"{name}: a first model",
         heading=f"{known['model']} on {name}",
@@ -369,8 +369,8 @@ def _samples(evaluation: Path) -> Iterator[Section]:
 
     csv.field_size_limit(2**31 - 1)  # a text may be long
     for file in sorted(evaluation.glob("*.tsv")):
-        with file.open(encoding="utf-8", newline="") as stream:
-            rows = list(itertools.islice(csv.reader(stream, delimiter="\t"), 2000))
+        lines = (f"{line}\n" for line in read_lines(file))
+        rows = list(itertools.islice(csv.reader(lines, delimiter="\t"), 2000))
         if len(rows) < 2:
             continue
         places = [i for i, name in enumerate(rows[0]) if not name.endswith(_HIDDEN)]
@@ -398,7 +398,7 @@ def _latency(folder: Path) -> Iterator[Section]:
     file = folder / "latency.json"
     if not file.exists():
         return
-    found = json.loads(file.read_bytes())["found"]
+    found = read_json(file)["found"]
     names = ("p50", "p90", "p99", "mean")
     rows = [[which, *(number(times[name]) for name in names)] for which, times in found.items()]
     table = Table(("", *names), rows, frozenset({0}))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
-from t2t_torch.files import staged
+from t2t_torch.files import read_json, staged
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
@@ -163,7 +163,7 @@ def recall(output_dir: Path) -> dict[str, int]:
     """
     file = output_dir / NAME
     try:
-        known = json.loads(file.read_text("utf-8"))
+        known = read_json(file)
     except FileNotFoundError:
         return {}
     except ValueError as error:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.flags import check_is_of_run, keep_freed_memory
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.files import read_json
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
       UsageError: the descriptions differ.
     """
     try:
-        there = json.loads(file.read_text(encoding="utf-8"))
+        there = read_json(file)
     except FileNotFoundError:
         return
     except ValueError as error:

@@ -29,6 +29,7 @@ from t2t_torch.checkpoint.tensors import (
 )
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import read_bytes, read_json
 
 # Training state in addition to weights and optimizer.
 
@@ -259,7 +260,7 @@ class Checkpoint:
           CheckpointError: it is missing or damaged.
         """
         try:
-            manifest = json.loads((self.path / MANIFEST).read_bytes())
+            manifest = read_json(self.path / MANIFEST)
         except FileNotFoundError:
             raise CheckpointError(f"{self.path}: {MANIFEST} is missing") from None
         except OSError as error:
@@ -317,7 +318,7 @@ class Checkpoint:
         Raises:
           CheckpointError: the file is damaged, or has the format of another version.
         """
-        text = (self.path / TRAINER).read_bytes()
+        text = read_bytes(self.path / TRAINER)
         try:
             return TrainerState.model_validate_json(text)
         except pydantic.ValidationError as error:

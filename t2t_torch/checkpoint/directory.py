@@ -51,7 +51,7 @@ from t2t_torch.checkpoint.storage import (
     together,
 )
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import sync
+from t2t_torch.files import read_bytes, sync
 
 # Retention policy.
 
@@ -208,7 +208,7 @@ class Ratings:
 
     def _read(self) -> _Record | None:
         try:
-            text = self._file.read_bytes()
+            text = read_bytes(self._file)
         except FileNotFoundError:
             return None
         try:

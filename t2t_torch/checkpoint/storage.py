@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.errors import CheckpointError
-from t2t_torch.files import STAGED_SUFFIX, sync
+from t2t_torch.files import STAGED_SUFFIX, read_bytes, sync
 
 # Fault injection for tests: simulates a kill during a save.
 #
@@ -145,7 +145,7 @@ class Explanations:
     def of(cls, run: Path) -> Explanations:
         """Reads the metadata of a run directory."""
         files = [run / name for name in _COPIES]
-        copies = {file.name: file.read_bytes() for file in files if file.exists()}
+        copies = {file.name: read_bytes(file) for file in files if file.exists()}
         vocabularies = [file for pattern in _VOCABULARIES for file in sorted(run.glob(pattern))]
         return cls(copies, {file.name: sha256_of(file) for file in vocabularies})
 

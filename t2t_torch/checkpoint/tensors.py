@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor import empty as empty_dtensor
 
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import check_regular
 from t2t_torch.layers.recurrent import is_memory
 
 # Streaming writer of safetensors files: no copies, and no long sections that hold the GIL.
@@ -269,7 +270,7 @@ class StoredTensors:
             is_divided_as(kind.shape, like.get(name)) for name, kind in self.kinds.items()
         ):
             with _explaining_errors(self.path):
-                return safetensors.torch.load_file(self.path)
+                return safetensors.torch.load_file(check_regular(self.path))
         tensors = {
             name: place_for(kind.shape, kind.dtype, like.get(name))
             for name, kind in self.kinds.items()
@@ -365,7 +366,7 @@ class _Reader(HuggingFaceStorageReader):
 
     def _contents(self, file: Path) -> Iterator[tuple[str, list[int], torch.dtype, list[int]]]:
         """Yields name, shape, dtype and offset of each slice in a file."""
-        with safetensors.safe_open(file, framework="pt") as opened:
+        with safetensors.safe_open(check_regular(file), framework="pt") as opened:
             header: dict[str, str] = opened.metadata() or {}
             places = json.loads(header.pop(_PLACES, "{}"))
             self.header |= header

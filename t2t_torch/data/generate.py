@@ -31,7 +31,7 @@ from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
 from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
-from t2t_torch.files import STAGED_SUFFIX, staged, sync
+from t2t_torch.files import STAGED_SUFFIX, read_text, staged, sync
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 
@@ -112,7 +112,7 @@ _Kind = TypeVar("_Kind", bound=_Entry)
 def _read(kind: type[_Kind], path: Path) -> _Kind | None:
     """Returns the entry in a file; None if the file is missing or malformed."""
     try:
-        return kind.model_validate_json(path.read_text("utf-8"))
+        return kind.model_validate_json(read_text(path))
     except (OSError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ import pydantic
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
-from t2t_torch.files import staged
+from t2t_torch.files import open_regular, read_bytes, read_json, staged
 from t2t_torch.mode import Split
 
 # Cache of verified shards, which avoids hashing unchanged files again.
@@ -81,7 +81,7 @@ def _state(path: Path) -> tuple[int, int, int, int]:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        states = json.loads(path.read_text("utf-8"))
+        states = read_json(path)
     except (OSError, ValueError):
         return {}
     return states if isinstance(states, dict) else {}
@@ -184,7 +184,7 @@ class Manifest(_Entry):
         """
         path = cls.path(data_dir, name)
         try:
-            manifest = cls._parsed(path.read_bytes())
+            manifest = cls._parsed(read_bytes(path))
         except FileNotFoundError:
             raise DataError(
                 f"No data of {name!r} in {data_dir}. Make it:  {datagen_command(name, data_dir)}"
@@ -307,7 +307,7 @@ def datagen_command(name: str, data_dir: Path) -> str:
 def sha256_of(path: Path) -> str:
     """Returns the sha256 of a file, in hex."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

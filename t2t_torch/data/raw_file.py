@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from t2t_torch.data.manifest import RawFileEntry, fault_of, sha256_of
 from t2t_torch.errors import DataError, T2TError
-from t2t_torch.files import STAGED_SUFFIX, named_errors, remove_leftovers, staged
+from t2t_torch.files import STAGED_SUFFIX, check_regular, named_errors, remove_leftovers, staged
 from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ def unpack(archive: str | Path, directory: str | Path | None = None) -> Path:
 def _unpack(path: Path, suffix: str, target: Path) -> None:
     try:
         if suffix == ".gz":
-            with staged(target) as temporary, gzip.open(path) as source:
+            with staged(target) as temporary, gzip.open(check_regular(path)) as source:
                 _Writer(path).write(source, temporary)
             return
         staging = target.with_name(f".{target.name}{STAGED_SUFFIX}")
@@ -252,7 +252,7 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
 
 def _unpack_tar(path: Path, root: Path) -> None:
     links, writer = [], _Writer(path)
-    with tarfile.open(path) as archive:
+    with tarfile.open(check_regular(path)) as archive:
         for member in archive:
             place = _inside(root, member.name, path)
             if member.isdir():
@@ -292,7 +292,7 @@ def _check_real(root: Path, place: Path, member: tarfile.TarInfo, archive: Path)
 
 def _unpack_zip(path: Path, root: Path) -> None:
     writer = _Writer(path)
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(check_regular(path)) as archive:
         for member in archive.infolist():
             place = _inside(root, member.filename, path)
             if stat.S_ISLNK(member.external_attr >> 16):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from t2t_torch.data import shards
 from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.errors import DataError
-from t2t_torch.files import named_errors
+from t2t_torch.files import named_errors, open_regular
 
 # Files of rows sorted by key; any range of keys can be read.
 
@@ -73,7 +73,7 @@ class Run:
     def open(cls, path: Path) -> Run:
         """Opens a file written by `write`; raises DataError if it is damaged."""
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 names, types, row_edges, value_edges = (
                     np.load(file, allow_pickle=False) for _ in range(4)
                 )
@@ -104,7 +104,7 @@ class Run:
         """
         start, stop = self.row_edges[first], self.row_edges[last]
         rows: dict[str, Ragged] = {}
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
 
             def part(begin: int, dtype: npt.DTypeLike, low: int, high: int) -> npt.NDArray[Any]:
                 size = np.dtype(dtype).itemsize

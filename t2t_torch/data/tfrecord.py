@@ -18,7 +18,7 @@ import numpy as np
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError
-from t2t_torch.files import staged
+from t2t_torch.files import open_regular, staged
 
 _MASK_DELTA = 0xA282EAD8
 
@@ -65,7 +65,7 @@ def read_records(path: Path) -> Iterator[Records]:
       DataError: the file is missing, ends within a record, or a checksum differs.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = path.stat().st_size
             if not size:  # nothing can be mapped
                 return

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.real import numbers_of
-from t2t_torch.files import staged
+from t2t_torch.files import read_json, staged
 from t2t_torch.text.encoder import RESERVED_TOKENS, CharacterEncoder
 from t2t_torch.text.subword import SubwordEncoder
 
@@ -264,7 +264,7 @@ def load_moments(path: Path) -> tuple[list[float], list[float]]:
       DataError: there is no such file.
     """
     try:
-        moments = json.loads(path.read_text(encoding="utf-8"))
+        moments = read_json(path)
         return moments["mean"], moments["std"]
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}. Run t2t-datagen again.") from None

@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
+from t2t_torch.files import (
+    DAMAGED,
+    check_regular,
+    open_bytes,
+    read_raw_lines,
+    staged_folder,
+    without_packing,
+)
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.idx import class_names, files_of, foreign_in, kind_of
@@ -317,7 +324,7 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
 
 
 def _unzip(path: Path, folder: Path) -> None:
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(check_regular(path)) as archive:
         _check_size(path, sum(member.file_size for member in archive.infolist()))
         archive.extractall(folder)  # removes ".." and leading slashes
 

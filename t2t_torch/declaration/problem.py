@@ -30,7 +30,7 @@ from t2t_torch.declaration.schema import (
 )
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features.image_augmentation import parse
-from t2t_torch.files import replace_if_other
+from t2t_torch.files import read_text, replace_if_other
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.mixture import MixingSchedule, MixtureProblem
@@ -623,7 +623,7 @@ def write_declaration(
         raise UsageError(f"a declaration holds JSON values and tables: {error}.") from None
     path = data_dir / registry.DECLARATIONS / f"{name}.json"
     problem_of(json.loads(text), path)  # checks it
-    is_other = path.exists() and path.read_text("utf-8") != text
+    is_other = path.exists() and read_text(path) != text
     if is_other and not overwrite and Manifest.path(data_dir, name).exists():
         raise UsageError(
             f"{data_dir} has data of another declaration of {name!r}, {path}. Give this one "

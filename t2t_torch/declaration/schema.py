@@ -14,6 +14,7 @@ import pydantic
 
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError, did_you_mean
+from t2t_torch.files import read_text
 from t2t_torch.mode import Split
 from t2t_torch.registry import json_declaration, parse_problem_name
 
@@ -286,7 +287,7 @@ def nearest(wrong: str, right: Iterable[str]) -> str:
 
 def place(path: Path, key: str) -> str:
     """Returns the file, and the line where a declaration first uses a key."""
-    text = path.read_text("utf-8-sig") if path.is_file() else ""
+    text = read_text(path) if path.is_file() else ""
     found = re.search(rf'"{re.escape(key)}"\s*:', text)
     return f"{path}:{text.count(chr(10), 0, found.start()) + 1}" if found else str(path)
 

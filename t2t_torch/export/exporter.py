@@ -49,6 +49,7 @@ from t2t_torch.export.targets import (
     is_exportable,
 )
 from t2t_torch.export.verification import Verified
+from t2t_torch.files import check_regular
 from t2t_torch.model import T2TModel
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import (
@@ -447,7 +448,7 @@ class WeightsExporter(RunExporter):
 
     def verify(self, folder: Path) -> WeightsReport:
         """See `Exporter.verify`."""
-        check_same(self._tensors, load_file(folder / CHECKPOINT_MODEL), "the file")
+        check_same(self._tensors, load_file(check_regular(folder / CHECKPOINT_MODEL)), "the file")
         read = load_run(folder).model.state_dict()
         check_same(self.loaded.model.state_dict(), read, "a model that is loaded from it")
         return WeightsReport()

@@ -30,6 +30,7 @@ from t2t_torch.export.request import Request, copy_explanations, write_task
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import Verified, rows_of, verify
 from t2t_torch.features import Features
+from t2t_torch.files import check_regular
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import BatchPrediction
 from t2t_torch.model import T2TModel
@@ -272,7 +273,7 @@ def check_program(path: Path) -> None:
       ArtifactError: the file would execute code, or is damaged.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(check_regular(path)) as archive:
             why = _executed(archive)
     except (
         OSError,

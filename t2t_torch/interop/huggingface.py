@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from t2t_torch import files
 from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.interop.translation import Vocabulary
 from t2t_torch.interop.unpickling import load_pickled
@@ -38,10 +39,10 @@ def read_json(path: Path) -> dict[str, Any]:
       DataError: the file is missing, or holds none.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = files.read_json(path, max_bytes=files.MAX_VOCABULARY)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"{path} is not JSON: {reason}. Copy it again.") from None
     if not isinstance(content, dict):
@@ -61,7 +62,7 @@ def folder_tensors(source: Path) -> Mapping[str, Any]:
     from safetensors.torch import load_file
 
     try:
-        return load_file(path)
+        return load_file(files.check_regular(path))
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}. Copy it again.") from None
 
@@ -74,7 +75,7 @@ def tokenizer_file(source: Path) -> bytes:
     """
     path = source / "tokenizer.json"
     if path.exists():
-        return path.read_bytes()
+        return files.read_bytes(path, max_bytes=files.MAX_VOCABULARY)
     config = source / "tokenizer_config.json"
     named = read_json(config) if config.exists() else {}
     words, pieces, merges = (source / n for n in ("vocab.txt", "vocab.json", "merges.txt"))

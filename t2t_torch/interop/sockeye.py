@@ -10,6 +10,7 @@ import torch
 import yaml
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.files import read_bytes
 from t2t_torch.interop.huggingface import read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
@@ -159,7 +160,7 @@ def _config(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_CONFIG:
             raise DataError(f"{path} is too large for a configuration. Copy it again.")
-        content = yaml.load(path.read_bytes(), _Loader)  # a SafeLoader
+        content = yaml.load(read_bytes(path), _Loader)  # a SafeLoader
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:

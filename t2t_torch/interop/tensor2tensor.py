@@ -17,6 +17,7 @@ from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.files import read_bytes, read_json, read_text
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.tensor2tensor_weights import (
@@ -108,7 +109,7 @@ def _flags_of(source: Path) -> dict[str, str]:
     flags: dict[str, str] = {}
     for name in ("flags.txt", "flags_t2t.txt"):
         try:
-            lines = (source / name).read_text("utf-8", "replace").splitlines()
+            lines = read_text(source / name, errors="replace").splitlines()
         except OSError:
             continue
         for line in lines:
@@ -132,7 +133,7 @@ def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) 
         values |= dict(_assignments(options.hparams))
         return {name: value for name, value in values.items() if name not in _OF_RUN}
     try:
-        values = json.loads(path.read_bytes())
+        values = read_json(path)
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror}.") from None
     except ValueError as error:
@@ -253,7 +254,7 @@ def _declared(
         known = registry.problem(full)
         return _Declared(full, None, _vocabularies(known, folders, classes, options))
     vocabulary = _vocabulary(flags.get("problem", name), folders)
-    content = {vocabulary.name: vocabulary.read_bytes()}
+    content = {vocabulary.name: read_bytes(vocabulary)}
     declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
     has_inputs = bool(classes) or _has_inputs(variables)
     fields = ["inputs", "targets"] if has_inputs else ["targets"]
@@ -346,7 +347,7 @@ def _data_folders(
 def _found(file: str, folders: Sequence[Path]) -> bytes:
     for folder in folders:
         if (folder / file).is_file():
-            return (folder / file).read_bytes()
+            return read_bytes(folder / file)
     raise _no_vocabulary(file, folders)
 
 

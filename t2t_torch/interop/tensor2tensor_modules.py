@@ -28,6 +28,7 @@ from absl import app, flags, logging
 from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import RegistryError
+from t2t_torch.files import check_regular
 from t2t_torch.interop import tensor2tensor_encoders as encoders
 from t2t_torch.interop import tensor2tensor_hparams as hparams
 from t2t_torch.interop import tensor2tensor_problems as problems
@@ -123,7 +124,7 @@ def maybe_download(directory: str, filename: str, uri: str) -> str:
 def gunzip_file(gz_path: str, new_path: str) -> None:
     """Unpacks a gzip file, if the result is not there yet."""
     if not Path(new_path).exists():
-        with gzip.open(gz_path, "rb") as packed, Path(new_path).open("wb") as file:
+        with gzip.open(check_regular(gz_path), "rb") as packed, Path(new_path).open("wb") as file:
             shutil.copyfileobj(packed, file)
 
 
@@ -166,7 +167,8 @@ _METRICS = {
 
 def _open(name: str, mode: str = "r") -> IO[Any]:
     """Opens a file, as `tf.gfile.GFile`: it is text unless its mode says binary."""
-    return Path(name).open(mode, encoding=None if "b" in mode else "utf-8")
+    path = Path(check_regular(name) if "r" in mode else name)
+    return path.open(mode, encoding=None if "b" in mode else "utf-8")
 
 
 def _remove_tree(path: str) -> None:

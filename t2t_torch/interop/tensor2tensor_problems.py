@@ -16,7 +16,7 @@ from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch, unpack
 from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.files import staged
+from t2t_torch.files import read_lines, staged
 from t2t_torch.interop.tensor2tensor_encoders import encoder_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2ClassProblem
@@ -335,9 +335,8 @@ def _raw_file(tmp_dir: str, url: str, name: str) -> str:
 
 def txt_line_iterator(txt_path: str) -> Iterator[str]:
     """Yields the stripped lines of a file."""
-    with Path(txt_path).open(encoding="utf-8") as file:
-        for line in file:
-            yield line.strip()
+    for line in read_lines(Path(txt_path)):
+        yield line.strip()
 
 
 def text2text_txt_iterator(source_txt_path: str, target_txt_path: str) -> Iterator[Sample]:

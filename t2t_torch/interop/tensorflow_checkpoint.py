@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from t2t_torch.data.tfrecord import masked_crc32c, message_fields, read_varint
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import open_regular, read_bytes
 
 _MAGIC = struct.Struct("<Q").pack(0xDB4775248B80FB57)
 _FOOTER_BYTES = 48
@@ -129,7 +130,7 @@ class TensorFlowCheckpoint:
     def _read(self, entry: TensorEntry) -> npt.NDArray[Any]:
         if entry.dtype == "string":
             raise self._damaged(f"{entry.name} holds strings, which are no weights")
-        with self._files[entry.shard].open("rb") as file:
+        with open_regular(self._files[entry.shard]) as file:
             file.seek(entry.offset)
             content = file.read(entry.size)
         if len(content) != entry.size or masked_crc32c(content) != entry.checksum:
@@ -232,7 +233,7 @@ def step_of(name: str) -> int:
 def _newest_named(folder: Path) -> str:
     """Returns the name of the checkpoint in the file `checkpoint`; "" if there is none."""
     try:
-        with (folder / "checkpoint").open("rb") as file:
+        with open_regular(folder / "checkpoint") as file:
             text = file.read(1 << 16).decode(errors="replace")
     except OSError:
         return ""
@@ -247,7 +248,7 @@ def _content_of(path: Path) -> bytes:
     try:
         if path.stat().st_size > _MAX_INDEX_BYTES:
             raise CheckpointError(f"{path} is no index of a checkpoint: it has more than 1 GiB.")
-        content = path.read_bytes()
+        content = read_bytes(path)
     except OSError as error:
         raise CheckpointError(f"Cannot read {path}: {error.strerror}. {_REMEDY}") from None
     if len(content) < _FOOTER_BYTES or not content.endswith(_MAGIC):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
-from t2t_torch.files import read_lines
+from t2t_torch.files import read_bytes, read_lines
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
@@ -353,7 +353,7 @@ def subword_models(options: ImportOptions, found: Sequence[Path]) -> list[Subwor
     models: list[Subwords | None] = []
     for path in files:
         try:
-            content = path.read_bytes()
+            content = read_bytes(path)
         except OSError as error:
             raise DataError(f"--subwords={path}: {error.strerror}.") from None
         kind = kind_of_subwords(content)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError
+from t2t_torch.files import open_regular
 
 _DTYPES = {
     "FloatStorage": torch.float32,
@@ -110,10 +111,10 @@ def load_pickled(path: Path) -> Any:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             is_zip = file.read(4) == b"PK\x03\x04"
             file.seek(0)
-            return _of_zip(path, size) if is_zip else _of_legacy(file, size)
+            return _of_zip(file, size) if is_zip else _of_legacy(file, size)
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}.") from None
     except CheckpointError as error:
@@ -131,8 +132,8 @@ def load_pickled(path: Path) -> Any:
         ) from None
 
 
-def _of_zip(path: Path, size: int) -> Any:
-    with zipfile.ZipFile(path) as archive:
+def _of_zip(file: IO[bytes], size: int) -> Any:
+    with zipfile.ZipFile(file) as archive:
         entries = {entry.filename: entry for entry in archive.infolist()}
         names = [name for name in entries if name.endswith("/data.pkl") and name.count("/") == 1]
         if len(names) != 1 or len(entries) != len(archive.infolist()):

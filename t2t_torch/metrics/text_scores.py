@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Features
-from t2t_torch.files import staged
+from t2t_torch.files import read_text, staged
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
 
@@ -455,7 +455,7 @@ class ScoreEvents:
           DataError: the file that records it is damaged.
         """
         try:
-            return int(self._last.read_text(encoding="utf-8"))
+            return int(read_text(self._last))
         except FileNotFoundError:
             return None
         except ValueError:

@@ -12,6 +12,7 @@ from typing import BinaryIO, ClassVar
 
 from t2t_torch.data.raw_file import RawFile, member
 from t2t_torch.errors import DataError
+from t2t_torch.files import open_regular
 from t2t_torch.mode import Split
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
@@ -49,7 +50,7 @@ class Enwik8L65k(Text2SelfProblem):
         """Yields a split as texts of many sequences each, without losing a byte."""
         path = _FILE.get(tmp_dir)
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             start, end = (_border(file, size * share // 100) for share in _SHARES[split])
             while start < end:
                 # Including the end of the text, a whole number of sequences.

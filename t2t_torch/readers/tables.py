@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, install_extra
-from t2t_torch.files import file_content
+from t2t_torch.files import check_regular, file_content, open_regular, read_bytes, read_json
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
@@ -342,13 +342,13 @@ def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:
 
 
 def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
-    file = stack.enter_context(path.open("rb"))
+    file = stack.enter_context(open_regular(path))
     magic = file.read(len(_GZIP_MAGIC))
     file.seek(0)
     if magic != _GZIP_MAGIC:
         return file
     unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
-    with gzip.open(path) as packed:
+    with gzip.open(file) as packed:
         shutil.copyfileobj(packed, unpacked)
     unpacked.seek(0)
     return unpacked
@@ -439,7 +439,7 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
         ) from None
     del defusedxml  # openpyxl itself uses it, where it is installed
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         _check_members(path, content)
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
         with contextlib.closing(book):
@@ -571,15 +571,15 @@ def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
         )
     try:
         if (path / MARKS[1]).exists():
-            splits = json.loads((path / MARKS[1]).read_text("utf-8"))["splits"]
+            splits = read_json(path / MARKS[1])["splits"]
             if split not in splits:
                 raise DataError(
                     f"{path} holds {', '.join(splits)}, and the option split says {split!r}. Name "
                     "one that is there."
                 )
             path = path / split
-        kinds = json.loads((path / MARKS[0]).read_text("utf-8"))["features"]
-        state = json.loads((path / "state.json").read_text("utf-8"))
+        kinds = read_json(path / MARKS[0])["features"]
+        state = read_json(path / "state.json")
         files = [path / one["filename"] for one in state["_data_files"]]
         saved_split = str(state.get("_split"))
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -597,7 +597,10 @@ def _arrow_rows(
     start = 1
     for file in files:
         try:
-            with pyarrow.memory_map(str(file)) as source, pyarrow.ipc.open_stream(source) as stream:
+            with (
+                pyarrow.memory_map(check_regular(file)) as source,
+                pyarrow.ipc.open_stream(source) as stream,
+            ):
                 for batch in stream:
                     yield from _rows(path, batch, start, bad, kinds)
                     start += batch.num_rows

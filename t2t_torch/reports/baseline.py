@@ -19,7 +19,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Tags, Text
-from t2t_torch.files import write_text
+from t2t_torch.files import read_json, write_text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.reports.column_statistics import Column
@@ -76,7 +76,7 @@ def write_baselines(problem: Problem, data_dir: Path) -> list[Baseline]:
 def read_baselines(problem: Problem, data_dir: Path) -> list[Baseline]:
     """Returns the written baselines of a problem; none if the data has changed since."""
     try:
-        content = json.loads(path_of(data_dir, problem).read_bytes())
+        content = read_json(path_of(data_dir, problem))
         manifest = Manifest.load(data_dir, problem.dataset_name)
         if content["data"] != manifest.fingerprint(Split.TRAIN):
             return []

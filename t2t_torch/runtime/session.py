@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ArtifactError, DataError, UsageError
 from t2t_torch.features import OutputSpec
-from t2t_torch.files import read_lines
+from t2t_torch.files import check_regular, read_lines
 from t2t_torch.runtime.feeds import (
     WEIGHTS,
     Feeds,
@@ -605,7 +605,7 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
         options.register_custom_ops_library(library)
     try:
         return onnxruntime.InferenceSession(
-            model, sess_options=options, providers=["CPUExecutionProvider"]
+            check_regular(model), sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # onnxruntime's errors have no common base class
         version = signature.made_with.get("onnxruntime", "?")

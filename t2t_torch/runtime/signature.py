@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from t2t_torch.errors import ArtifactError
 from t2t_torch.features.feature import InputKind, InputSpec, OutputKind, OutputSpec
+from t2t_torch.files import open_regular, read_json
 
 FILE = "signature.json"
 MODEL = "model.onnx"
@@ -46,7 +47,7 @@ class Written:
     def of(cls, path: Path) -> Written:
         """Returns the size and checksum of a file."""
         digest = hashlib.sha256()
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             while piece := file.read(1 << 20):
                 digest.update(piece)
         return cls(path.stat().st_size, digest.hexdigest())
@@ -128,7 +129,7 @@ class Signature:
         """
         path = folder / FILE
         try:
-            record = json.loads(path.read_bytes())
+            record = read_json(path)
             version = record["format_version"]
         except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(

@@ -36,6 +36,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t2t_torch.errors import UsageError
+from t2t_torch.files import read_text
 from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
 from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, log_event
@@ -73,7 +74,7 @@ class Keys:
         keys = [os.environ[VARIABLE].strip()] if os.environ.get(VARIABLE) else []
         if path is not None:
             try:
-                lines = Path(path).read_text("utf-8").splitlines()
+                lines = read_text(Path(path)).splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise UsageError(f"--api_key_file={path} cannot be read: {error}") from None
             from_file = [line.strip() for line in lines if line.strip()]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_lines, staged
+from t2t_torch.files import MAX_VOCABULARY, read_json, read_lines, staged
 
 # Reserved ids of tensor2tensor, data_generators/text_encoder.py.
 PAD = 0
@@ -172,7 +172,7 @@ class CharacterEncoder(TextEncoder):
     def load(cls, path: Path) -> CharacterEncoder:
         """Reads an alphabet from a JSON list; DataError if it is missing or malformed."""
         try:
-            return cls(json.loads(path.read_text(encoding="utf-8")))
+            return cls(read_json(path, max_bytes=MAX_VOCABULARY))
         except OSError as error:
             raise DataError(f"Cannot read the alphabet {path}: {error.strerror}.") from None
         except (ValueError, TypeError):

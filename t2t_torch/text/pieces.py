@@ -15,6 +15,7 @@ from typing import Any, Literal
 import sentencepiece
 
 from t2t_torch.errors import DataError
+from t2t_torch.files import MAX_VOCABULARY, read_json
 from t2t_torch.text.encoder import NUM_RESERVED, TextEncoder, check_unicode
 
 END_OF_WORD = "</w>"
@@ -231,7 +232,7 @@ class PieceEncoder(TextEncoder):
     def load(cls, path: Path) -> PieceEncoder:
         """Reads a vocabulary file; DataError if it is missing or malformed."""
         try:
-            return cls._of(json.loads(path.read_text(encoding="utf-8")))
+            return cls._of(read_json(path, max_bytes=MAX_VOCABULARY))
         except OSError as error:
             raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
         except DataError as error:

@@ -11,7 +11,7 @@ from typing import Any
 import sentencepiece
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import staged
+from t2t_torch.files import MAX_VOCABULARY, read_bytes, staged
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, PAD, TextEncoder, check_unicode
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 
@@ -93,7 +93,7 @@ class SubwordEncoder(TextEncoder):
     def load(cls, path: Path) -> SubwordEncoder:
         """Reads a model written by `train`; DataError if it is missing."""
         try:
-            return cls(path.read_bytes())
+            return cls(read_bytes(path, max_bytes=MAX_VOCABULARY))
         except DataError as error:
             raise DataError(
                 f"{path}: {error} Vocabularies of subwords that t2t-datagen made, here or in "

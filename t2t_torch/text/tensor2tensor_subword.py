@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import staged
+from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, staged
 from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode
 
 # Tokenization and escaping as in tensor2tensor.
@@ -286,7 +286,7 @@ class SubtokenEncoder(TextEncoder):
           DataError: the file is missing, not UTF-8, or not a subtoken vocabulary.
         """
         try:
-            text = path.read_bytes().decode()
+            text = read_bytes(path, max_bytes=MAX_VOCABULARY).decode()
             return cls(_entries(text))
         except OSError as error:
             raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
@@ -399,7 +399,7 @@ class SubtokenEncoder(TextEncoder):
 def holds_subtokens(path: Path) -> bool:
     """Returns whether a file starts like a tensor2tensor subtoken vocabulary."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(16)
     except OSError as error:
         raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None

@@ -12,6 +12,7 @@ from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features.text import meanings, scale_of
+from t2t_torch.files import read_bytes
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.train.multi_model import model_choices, multi_model
@@ -190,9 +191,9 @@ def _other_vocabularies(
     problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
 ) -> list[str]:
     """Returns the vocabularies that differ from the teacher's, whatever their file names."""
-    theirs = {(its_dir / file).read_bytes() for file in its_problem.vocab_files_in(its_dir)}
+    theirs = {read_bytes(its_dir / file) for file in its_problem.vocab_files_in(its_dir)}
     return [
         f"it was not trained with the vocabulary {file}"
         for file in problem.vocab_files_in(vocab_dir)
-        if (vocab_dir / file).read_bytes() not in theirs
+        if read_bytes(vocab_dir / file) not in theirs
     ]

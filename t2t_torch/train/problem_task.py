@@ -21,6 +21,7 @@ from t2t_torch import registry
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags, Text
+from t2t_torch.files import read_bytes
 from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.modalities.build import objectives
@@ -469,7 +470,7 @@ def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
             f"contextual_embeddings: {problem.full_name} is no problem of texts with a vocabulary."
         )
     name = problem.vocab_filename
-    return None if name is None else (directory / name).read_bytes()
+    return None if name is None else read_bytes(directory / name)
 
 
 @dataclasses.dataclass(frozen=True)

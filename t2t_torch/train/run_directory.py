@@ -36,7 +36,7 @@ import pydantic
 from t2t_torch import registry
 from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.files import STAGED_SUFFIX, staged
+from t2t_torch.files import STAGED_SUFFIX, read_bytes, read_json, read_text, staged
 from t2t_torch.train.run_config import changed_fields
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def read_checked(run: Path, name: str) -> bytes:
       OSError: the file cannot be read.
     """
     for _ in range(_TRIES):
-        content = (run / name).read_bytes()
+        content = read_bytes(run / name)
         expected = _sums_of(run).get(name, ())
         if not expected or hashlib.sha256(content).hexdigest() in expected:
             return content
@@ -108,7 +108,7 @@ def how_to_restore(run: Path, name: str, expected: Iterable[str] = ()) -> str:
     """
     for folder in reversed(checkpoint_folders(run).values()):
         with contextlib.suppress(OSError):
-            digest = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            digest = hashlib.sha256(read_bytes(folder / name)).hexdigest()
             if not expected or digest in expected:
                 return f"Restore it from a checkpoint: cp {folder / name} {run / name}"
     return "No checkpoint has a copy of it: restore it from a backup, or train in a new folder."
@@ -131,7 +131,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
         before = {name: sums for name, sums in _sums_of(run).items() if name in new}
     for name in new:  # a file without a line is accepted as it is until it is replaced
         if name not in before and (run / name).is_file():
-            before[name] = [hashlib.sha256((run / name).read_bytes()).hexdigest()]
+            before[name] = [hashlib.sha256(read_bytes(run / name)).hexdigest()]
     _write_checksums(
         run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}}
     )
@@ -141,7 +141,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
         if not any(name.startswith(folder) for name in updated):
             files = (file for file in sorted((run / folder).rglob("*")) if file.is_file())
             for file in (file for file in files if file.parent.name != "__pycache__"):
-                digest = hashlib.sha256(file.read_bytes()).hexdigest()
+                digest = hashlib.sha256(read_bytes(file)).hexdigest()
                 updated[file.relative_to(run).as_posix()] = [digest]
     _write_checksums(run, updated)
 
@@ -153,7 +153,7 @@ def _sums_of(run: Path) -> Sums:
         return sums
     for folder in reversed(checkpoint_folders(run).values()):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            listed = json.loads((folder / "MANIFEST.json").read_bytes())["files"]
+            listed = read_json(folder / "MANIFEST.json")["files"]
             return {name: [entry["sha256"]] for name, entry in listed.items()}
     return {}
 
@@ -167,7 +167,7 @@ def _source_of_sums(run: Path) -> str:
 def _read(run: Path) -> Sums | None:
     """Returns the lines of `SHA256SUMS`; None if the file does not exist."""
     try:
-        text = (run / FILE).read_text(encoding="utf-8", errors="replace")
+        text = read_text(run / FILE, errors="replace")
     except OSError:
         return None
     sums: Sums = {}
@@ -482,7 +482,7 @@ class RunDirectory:
     def ended_at(self) -> int | None:
         """Returns the step at which training ended; None if it may continue."""
         try:
-            content = json.loads(self._end_file.read_text(encoding="utf-8"))
+            content = read_json(self._end_file)
             step = int(content["step"])
             digest = hashlib.sha256(str(step).encode()).hexdigest()
             return step if content.get("sha256", digest) == digest else None
@@ -526,7 +526,7 @@ class RunDirectory:
         """
         for name in names:
             source, copy = Path(data_dir) / name, self.path / name
-            if copy.exists() and copy.read_bytes() != source.read_bytes():
+            if copy.exists() and read_bytes(copy) != read_bytes(source):
                 raise CheckpointError(
                     f"the vocabulary {source} differs from {copy}, with which this run started: "
                     "its ids mean other words now. Train in another --output_dir, or point "
@@ -626,7 +626,7 @@ class MetricsFile:
     def read(self) -> list[dict[str, Any]]:
         """Returns the reports in the order of writing; incomplete lines are skipped."""
         try:
-            lines = self.path.read_bytes().splitlines()
+            lines = read_bytes(self.path).splitlines()
         except FileNotFoundError:
             return []
         return [report for line in lines if (report := _report(line)) is not None]

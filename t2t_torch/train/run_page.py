@@ -19,7 +19,7 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.checkpoint.directory import CheckpointDirectory, Ratings
 from t2t_torch.errors import CheckpointError, T2TError
-from t2t_torch.files import staged
+from t2t_torch.files import read_bytes, read_json, read_text, staged
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.reports.page import Head, document
 from t2t_torch.reports.plots import Curve, Point, chart, scatter
@@ -82,7 +82,7 @@ def add_start(directory: Path, estimator: Estimator) -> None:
 def starts_of(directory: Path) -> list[dict[str, Any]]:
     """Returns the recorded starts in order; incomplete lines are skipped."""
     try:
-        lines = (directory / STARTS_NAME).read_text("utf-8", errors="replace").encode().splitlines()
+        lines = read_text(directory / STARTS_NAME, errors="replace").encode().splitlines()
     except FileNotFoundError:
         return []
     return [start for line in lines if (start := report_of(line)) is not None]
@@ -154,7 +154,7 @@ def show_samples(
 def read_samples(directory: Path) -> tuple[int, list[DecodeSample]]:
     """Returns the step of the newest samples and the samples; an empty list if there are none."""
     try:
-        content = json.loads((directory / SAMPLES_NAME).read_text(encoding="utf-8"))
+        content = read_json(directory / SAMPLES_NAME)
     except FileNotFoundError:
         return 0, []
     return content["step"], [DecodeSample(**sample) for sample in content["samples"]]
@@ -183,7 +183,7 @@ PREDICTIONS_NAME = "predictions.json"
 def read_predictions(directory: Path) -> dict[str, Any]:
     """Returns the record of the newest evaluation; empty if there is none."""
     try:
-        record: dict[str, Any] = json.loads((directory / PREDICTIONS_NAME).read_bytes())
+        record: dict[str, Any] = read_json(directory / PREDICTIONS_NAME)
     except FileNotFoundError:
         return {}
     return record
@@ -262,7 +262,7 @@ def run_page(directory: Path) -> str:
     """
     reports = MetricsFile(directory).read()
     starts = starts_of(directory)
-    task = json.loads((directory / "task.json").read_text(encoding="utf-8"))
+    task = read_json(directory / "task.json")
     curves, plots = curves_of(directory)
     shown = list(_predictions(read_predictions(directory)))
     for _, of_section in shown:
@@ -414,7 +414,7 @@ def _figures(directory: Path) -> Iterator[Section]:
     folder = directory / FIGURE_FOLDER
     files = sorted(folder.rglob("[!.]*.png"))
     blocks: list[Block] = [
-        Picture(file.read_bytes(), file.relative_to(folder).with_suffix("").as_posix())
+        Picture(read_bytes(file), file.relative_to(folder).with_suffix("").as_posix())
         for file in files[:_MOST_FIGURES]
     ]
     if len(files) > _MOST_FIGURES:
@@ -427,11 +427,11 @@ def _figures(directory: Path) -> Iterator[Section]:
 def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     """Lists the hyperparameters that differ from the set; for a trial, all."""
     if task.get("trial"):
-        known = json.loads((directory / "experiment.json").read_text(encoding="utf-8"))
+        known = read_json(directory / "experiment.json")
         rows = [[name, json.dumps(value)] for name, value in _dotted(known["hparams"])]
         table = [Table(("name", "value"), rows, frozenset({0, 1}))] if rows else [Note("None.")]
         return Section("hparams", "Hyperparameters", "As they were chosen.", table)
-    values = json.loads((directory / "hparams.json").read_text(encoding="utf-8"))
+    values = read_json(directory / "hparams.json")
     values.pop("provenance", None)
     name = task["hparams_set"]
     try:

@@ -30,6 +30,7 @@ import pydantic
 import yaml
 
 from t2t_torch.errors import ConfigError, UsageError, did_you_mean
+from t2t_torch.files import read_text
 from t2t_torch.search_space import AnyValue, Space
 
 # Base class of the sections of an experiment configuration, with error messages.
@@ -384,7 +385,7 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_text(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """Parses a YAML value.
 
     Raises:
@@ -404,11 +405,11 @@ def read_mapping(path: Path) -> dict[str, Any]:
       ConfigError: the file cannot be read, is invalid YAML, has a duplicate key, or is no mapping.
     """
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
-        content = read_text(text)
+        content = parse_value(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}{_where(error)}") from error
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from t2t_torch.errors import DataError, TrialError, UsageError
 from t2t_torch.features import InputSpec
-from t2t_torch.files import read_lines, staged
+from t2t_torch.files import check_regular, read_lines, staged
 from t2t_torch.runtime.nesting import Nesting, array_of, nesting_of, put_together, taken_apart
 from t2t_torch.trial.nested import described, leaves, mapped, rows_of, unstacked
 from t2t_torch.trial.predictor import OpenedRun, TrialPredictor, validation_inputs
@@ -74,7 +74,7 @@ class TrialDecoder:
 
     def _from_npz(self, source: Path, like: Any) -> Iterator[tuple[int, Any]]:
         try:
-            with np.load(source, allow_pickle=False) as file:
+            with np.load(check_regular(source), allow_pickle=False) as file:
                 arrays = dict(file)
         except (OSError, ValueError) as error:
             raise DataError(f"{source} cannot be read as npz: {error}") from None

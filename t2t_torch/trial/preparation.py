@@ -34,7 +34,7 @@ from t2t_torch import registry
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
-from t2t_torch.files import is_locked, write_text
+from t2t_torch.files import is_locked, read_json, write_text
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
@@ -198,7 +198,7 @@ def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
     while True:
         died = alive.exists() and not is_locked(alive)
         if result.exists():  # written just before the process ended
-            kind, text = json.loads(result.read_text("utf-8"))
+            kind, text = read_json(result)
             if kind == "path":
                 return Path(text)
             raise InvalidHP(text) if kind == "InvalidHP" else TrialError(text)

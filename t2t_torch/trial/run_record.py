@@ -16,10 +16,10 @@ import yaml
 from absl import logging
 
 from t2t_torch.errors import CheckpointError, ConfigError, did_you_mean
-from t2t_torch.files import STAGED_SUFFIX
+from t2t_torch.files import STAGED_SUFFIX, read_bytes, read_text
 from t2t_torch.search_space import Constant, Space
 from t2t_torch.train.run_directory import how_to_restore, read_checked
-from t2t_torch.trial.config import ExperimentConfig, read_text
+from t2t_torch.trial.config import ExperimentConfig, parse_value
 from t2t_torch.trial.user_code import imported_files, split_spec
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def changed_files(spec: str, run_dir: Path) -> list[str]:
 
 
 def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and one.read_bytes() == other.read_bytes()
+    return other.is_file() and read_bytes(one) == read_bytes(other)
 
 
 def _imported(source: Path) -> list[Path]:
@@ -248,7 +248,7 @@ def _rules(root: Path) -> GitIgnoreSpec:
     from pathspec import GitIgnoreSpec  # keeps --help fast
 
     file = root / IGNORED
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else ""
+    text = read_text(file, errors="replace") if file.is_file() else ""
     patterns: list[Any] = []
     for line in text.splitlines():
         try:
@@ -380,7 +380,7 @@ def read_value(name: str, text: str) -> Any:
       ConfigError: the value is invalid YAML.
     """
     try:
-        return read_text(text)
+        return parse_value(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--hparams: {name}={text!r} cannot be read: {error}") from None
 

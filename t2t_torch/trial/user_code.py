@@ -23,6 +23,7 @@ from types import ModuleType
 from absl import logging
 
 from t2t_torch.errors import T2TError, TrialError
+from t2t_torch.files import read_bytes
 from t2t_torch.registry import PACKAGE
 
 # Static analysis of the trial's files; nothing is executed.
@@ -80,7 +81,7 @@ def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def tree_of(path: Path) -> ast.Module:
     """Returns the syntax tree of a file; empty if its syntax is invalid."""
     try:
-        return ast.parse(path.read_bytes(), str(path))
+        return ast.parse(read_bytes(path), str(path))
     except (SyntaxError, ValueError):
         return ast.Module([], [])
 

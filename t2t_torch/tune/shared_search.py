@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import file_lock, write_text
+from t2t_torch.files import file_lock, read_text, write_text
 from t2t_torch.search_space import Kind, Range, Space
 from t2t_torch.train.run_directory import MetricsFile
 from t2t_torch.train.stopping import full_name, short_names
@@ -267,7 +267,7 @@ def _is_of_another(runs: Path, search: str) -> bool:
     if not runs.is_dir() or not any(runs.iterdir()):
         return False
     file = runs / _OF
-    return (file.read_text("utf-8").strip() if file.exists() else "") != search
+    return (read_text(file).strip() if file.exists() else "") != search
 
 
 # Evaluations of a training, read from its run directory.

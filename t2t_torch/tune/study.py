@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from t2t_torch.errors import DataError, UsageError, install_extra
-from t2t_torch.files import file_lock, is_locked, write_text
+from t2t_torch.files import file_lock, is_locked, read_text, write_text
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -378,4 +378,4 @@ def _place(folder: Path) -> str:
     with file_lock(folder / "place.lock"):
         if not file.exists():
             write_text(file, uuid.uuid4().hex[:12] + "\n")
-        return file.read_text("utf-8").strip()
+        return read_text(file).strip()

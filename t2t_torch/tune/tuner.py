@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
-from t2t_torch.files import is_locked, write_text
+from t2t_torch.files import is_locked, open_regular, write_text
 from t2t_torch.train.stopping import StopRequest
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import SearchTarget
@@ -176,7 +176,7 @@ def _follow_parent() -> None:
 def _why(directory: Path, code: int) -> str:
     """Returns the last error output of a training process."""
     status = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    with (directory / LOG).open("rb") as log:
+    with open_regular(directory / LOG) as log:
         log.seek(max(log.seek(0, os.SEEK_END) - _LAST_BYTES, 0))
         lines = log.read().decode(errors="replace").splitlines()
     start = max((n for n, line in enumerate(lines) if line.startswith("$ ")), default=-1)

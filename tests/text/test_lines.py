@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import gzip
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_lines, read_parallel
+from t2t_torch.files import open_regular, read_bytes, read_json, read_lines, read_parallel
 
 
 def _file(folder: Path, content: bytes, name: str = "text.txt") -> Path:
@@ -83,3 +85,73 @@ def test_files_of_different_length_are_refused_with_both_counts(tmp_path: Path) 
     for pair, counts in (((first, second), "2 lines .* 4;"), ((second, first), "4 lines .* 2;")):
         with pytest.raises(DataError, match=counts):
             list(read_parallel(*pair))
+
+
+def _special(folder: Path, kind: str) -> Path:
+    """Makes a path that is no regular file."""
+    path = folder / kind
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(str(path))
+    else:
+        path.symlink_to({"device": "/dev/zero", "kernel": "/proc/self/environ"}[kind])
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("pipe", "a named pipe"),
+        ("socket", "a socket"),
+        ("device", "a device"),
+        ("kernel", "a file of the kernel"),
+    ],
+)
+def test_only_regular_files_are_opened_and_none_is_waited_for(
+    kind: str, named: str, tmp_path: Path
+) -> None:
+    path = _special(tmp_path, kind)
+    for read in (open_regular, read_bytes, read_json):
+        with pytest.raises(DataError, match=f"{path} cannot be read: it is {named}"):
+            read(path)
+    with pytest.raises(DataError, match=f"Cannot read {path}: it is {named}"):
+        list(read_lines(path))
+
+
+def test_a_path_that_is_replaced_by_a_pipe_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipe, file = _special(tmp_path, "pipe"), _file(tmp_path, b"a")
+    seen, opened = file.stat(), os.open
+    monkeypatch.setattr(os, "stat", lambda path, **_: seen)
+    monkeypatch.setattr(os, "open", lambda path, *flags: opened(pipe, *flags))
+    with pytest.raises(DataError, match="a named pipe"):
+        open_regular(file)
+
+
+def test_a_link_to_a_regular_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(_file(tmp_path, b"a\n"))
+    assert read_bytes(tmp_path / "link") == b"a\n"
+
+
+def test_the_size_of_a_file_is_checked_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(DataError, match=r"sparse cannot be read: it has 1,099,511,627,776 bytes"):
+        read_bytes(path)
+    with pytest.raises(DataError, match="at most 16,777,216"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [(b"[" * 100_000, "nested too deeply"), (b"[" + b"[]," * (1 << 20), "more than 1,048,576")],
+)
+def test_json_that_would_take_much_memory_is_refused(
+    content: bytes, fault: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=fault):
+        read_json(_file(tmp_path, content))
