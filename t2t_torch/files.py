@@ -10,6 +10,7 @@ import codecs
 import contextlib
 import errno
 import fcntl
+import functools
 import glob
 import gzip
 import io
@@ -21,11 +22,12 @@ import reprlib
 import shutil
 import stat
 import sys
+import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 from t2t_torch.errors import DataError, UsageError
 
@@ -47,10 +49,38 @@ class UnreadableFileError(DataError, OSError):
         return f"{self.filename} cannot be read: {self.strerror}."
 
 
+@functools.cache
+def _kernel_folders() -> tuple[str, ...]:
+    """Returns /proc, /sys, /dev, and where else /proc and /sys are mounted, each with a "/"."""
+    folders = {"/proc", "/sys", "/dev"}
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines():
+            folders |= {part[1] for part in [line.split(" ")] if part[2] in ("proc", "sysfs")}
+    return tuple(f"{folder}/" for folder in sorted(folders))
+
+
 def is_of_kernel(path: Path | str) -> bool:
     """Returns True if a path, links resolved, is in /proc, /sys or /dev (/dev/shm aside)."""
-    real = os.path.realpath(path) + "/"
-    return real.startswith(("/proc/", "/sys/", "/dev/")) and not real.startswith("/dev/shm/")
+    real = f"{os.path.realpath(path)}/"
+    return real.startswith(_kernel_folders()) and not real.startswith("/dev/shm/")
+
+
+def passes_kernel(path: Path, links: int = 40) -> bool:
+    """Returns True if a path leads through files of the kernel, as /proc/self/cwd does.
+
+    Where such a path leads depends on the process that follows it.
+
+    Args:
+      path: absolute or relative to the current folder.
+      links: how many links are followed; the kernel follows as many.
+    """
+    for part in (*reversed(path.parents), path):
+        if is_of_kernel(part):
+            return True
+        if part.is_symlink():
+            rest = path.relative_to(part)
+            return links == 0 or passes_kernel(part.parent / part.readlink() / rest, links - 1)
+    return False
 
 
 def open_regular(path: Path | str, *, max_bytes: int | None = None) -> io.BufferedReader:
@@ -96,6 +126,12 @@ def check_regular(path: Path | str) -> str:
     """Returns a path for a library that opens it itself, if `open_regular` would open it."""
     open_regular(path).close()
     return str(path)
+
+
+def copy_regular(source: Path | str, target: Path | str) -> None:
+    """Copies the content of a regular file; see `open_regular`."""
+    with open_regular(source) as content, Path(target).open("wb") as file:
+        shutil.copyfileobj(content, file, 1 << 20)
 
 
 def read_bytes(path: Path | str, *, max_bytes: int = MAX_CONTENT) -> bytes:
@@ -217,6 +253,46 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# Structures and archives that take more memory than their files.
+
+
+def check_tree(
+    value: Any, children: Callable[[Any], Collection[Any]], *, most_nodes: int, most_depth: int
+) -> int:
+    """Returns how many parts a structure has, each counted as often as it occurs.
+
+    Parts that occur in several places, as the aliases of YAML do, make a small file a structure
+    that grows exponentially for a reader that walks through it.
+
+    Raises:
+      ValueError: there are more than `most_nodes`, or they are nested deeper than `most_depth`.
+    """
+    count, pending = 1, [(value, 0)]
+    while pending:
+        one, depth = pending.pop()
+        parts = children(one)
+        count += len(parts)
+        if count > most_nodes:
+            raise ValueError(f"it has more than {most_nodes:,} parts")
+        if parts and depth >= most_depth:
+            raise ValueError(f"it is nested deeper than {most_depth}")
+        pending += [(part, depth + 1) for part in parts]
+    return count
+
+
+def open_zip(file: IO[bytes], *, max_members: int = 1 << 22) -> zipfile.ZipFile:
+    """Opens a zip file; the size of its list of members, which is kept in memory, is checked first.
+
+    Raises:
+      zipfile.BadZipFile: it is no zip file, or has too many members.
+    """
+    end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    members, size = end[4:6] if end else (0, 0)
+    if members > max_members or size > max_members << 8:
+        raise zipfile.BadZipFile(f"it has more than {max_members:,} members")
+    return zipfile.ZipFile(file)
 
 
 # Text files, line by line.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import importlib.util
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
+from t2t_torch.files import passes_kernel
 
 _trusted: contextvars.ContextVar[bool] = contextvars.ContextVar("trust_code", default=False)
 
@@ -38,10 +42,13 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
       UsageError: the code comes with the run, and the run is not trusted.
     """
     path = Path(code)
-    if _trusted.get() or str(path.resolve()) in registry.usr_dirs():
+    real = Path(os.path.realpath(path))
+    if _trusted.get() or str(real) in registry.usr_dirs():
         return
-    comes = "a relative path" if not path.is_absolute() else ""
-    if path.resolve().is_relative_to(run.resolve()):
+    comes = "" if path.is_absolute() else "a relative path"
+    if passes_kernel(path):  # /proc/self/cwd is the current folder
+        comes = "a path by way of /proc, which is relative in fact"
+    elif real.is_relative_to(run.resolve()):
         comes = "inside it"
     if comes:
         raise UsageError(
@@ -49,6 +56,23 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
             "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
             f"t2t_torch.load(..., trust_code=True)){alternative}."
         )
+
+
+def check_module(run: Path, name: str) -> None:
+    """Checks that a module named by a run may be imported: one that the user has installed.
+
+    Raises:
+      UsageError: it is in the current folder or in the run, or a part of Python, which may start
+        other programs, and the run is not trusted.
+    """
+    top = name.partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    places = [*(spec.submodule_search_locations or [spec.origin or ""])] if spec else []
+    parents = [Path(place).resolve().parent for place in places] or [Path.cwd()]
+    if top in sys.stdlib_module_names or any(
+        parent == Path.cwd() or parent.is_relative_to(run.resolve()) for parent in parents
+    ):
+        check_code(run, top)
 
 
 def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:

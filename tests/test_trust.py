@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from t2t_torch import registry, trust
-from t2t_torch.bin import decoder, exporter, latency, server, trainer, translate_all, tuner
+from t2t_torch.bin import (
+    decoder,
+    exporter,
+    latency,
+    search_flags,
+    server,
+    trainer,
+    translate_all,
+    tuner,
+)
 from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import UsageError
+from t2t_torch.trial.run_record import check_trial
 
 
 @pytest.fixture
@@ -46,6 +60,72 @@ def test_code_that_comes_with_the_run_needs_trust(folder: Path, code: str) -> No
         trust.import_usr_dirs(folder / "run", (code,))
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "/proc/self/cwd/elsewhere",
+        "/proc/thread-self/cwd/elsewhere",
+        "/usr/../proc/self/cwd/elsewhere",
+        "/proc/self/root/{}/elsewhere",
+        "/dev/fd/{descriptor}/elsewhere",
+        "{}/to_current/elsewhere",
+        "{}/to_link/elsewhere",
+        "{}/to_proc/self/cwd/elsewhere",
+    ],
+)
+def test_code_that_is_reached_through_the_kernel_needs_trust(folder: Path, code: str) -> None:
+    (folder / "to_current").symlink_to("/proc/self/cwd")
+    (folder / "to_link").symlink_to("to_current")
+    (folder / "to_proc").symlink_to("/proc")
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        code = code.format(folder, descriptor=descriptor)
+        assert Path(code).is_dir()
+        with pytest.raises(UsageError, match="relative in fact"):
+            trust.import_usr_dirs(folder / "run", (code,))
+    finally:
+        os.close(descriptor)
+    assert registry.imported == []  # type: ignore[attr-defined]
+
+
+def test_links_that_lead_in_a_circle_are_followed_no_further(folder: Path) -> None:
+    (folder / "a").symlink_to("b/x/y")
+    (folder / "b").symlink_to("a/x/y")
+    with pytest.raises(UsageError):
+        trust.check_code(folder / "run", folder / "a" / "code")
+
+
+@pytest.mark.parametrize("place", ["evil.py", "evil/__init__.py", "run/evil.py"])
+def test_a_module_beside_a_run_needs_trust(
+    folder: Path, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = folder / place
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    for paths in ([], [str(folder)], [""], [str(folder / "run")]):
+        monkeypatch.setattr(sys, "path", paths)
+        importlib.invalidate_caches()
+        with pytest.raises(UsageError, match=r"--trust_code"):
+            trust.check_module(folder / "run", "evil")
+        with trust.trusting(True):
+            trust.check_module(folder / "run", "evil")
+
+
+def test_an_installed_module_is_trusted_and_a_part_of_python_is_not(folder: Path) -> None:
+    trust.check_module(folder / "run", "yaml.nodes")
+    with pytest.raises(UsageError):
+        trust.check_module(folder / "run", "antigravity")  # starts a browser
+
+
+def test_a_function_of_a_configuration_is_in_the_folder_of_the_trial(folder: Path) -> None:
+    (folder / "elsewhere" / "data.py").touch()
+    (folder / "evil.py").touch()
+    trial = f"{folder / 'elsewhere'}:Net"
+    check_trial(trial, folder / "run", {"make_data_loaders": "data:load"})
+    with pytest.raises(UsageError):
+        check_trial(trial, folder / "run", {"make_data_loaders": "evil:load"})
+
+
 def test_a_folder_that_was_given_on_the_command_line_is_trusted(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,3 +141,11 @@ def test_a_folder_that_was_given_on_the_command_line_is_trusted(
 )
 def test_every_command_that_opens_runs_has_the_flags_that_the_message_names(command) -> None:
     assert {"trust_code", "t2t_usr_dir"} <= set(command.FLAGS)
+
+
+@pytest.mark.parametrize("known", [{"t2t_usr_dir": ["evil"]}, {"trial": "evil"}])
+def test_code_that_a_search_recalls_needs_trust(folder: Path, known: dict[str, object]) -> None:
+    (folder / "evil").mkdir()
+    (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
+    with pytest.raises(UsageError, match="--trust_code"):
+        search_flags.recall(folder)

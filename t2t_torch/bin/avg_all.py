@@ -160,7 +160,7 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
 
     For a trial, copies its configuration and its code.
     """
-    from t2t_torch.files import staged
+    from t2t_torch.files import copy_regular, staged
     from t2t_torch.loading import trial_of
     from t2t_torch.train.run_directory import FILE as SUMS
     from t2t_torch.train.run_directory import check_files, read_checked, renewed
@@ -174,12 +174,13 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     with renewed(target, texts, folders=[f"{FOLDER}/"]):
         for name in names:
             with staged(target / name) as file:
-                shutil.copy2(
-                    run / name, file
-                )  # t2t-bleu takes the start of the training from the times
+                copy_regular(run / name, file)
+                shutil.copystat(run / name, file)  # t2t-bleu reads when the training started
         if (run / FOLDER).is_dir():
             check_files(run, [f"{FOLDER}/"])
-            shutil.copytree(run / FOLDER, target / FOLDER, dirs_exist_ok=True)
+            shutil.copytree(
+                run / FOLDER, target / FOLDER, copy_function=copy_regular, dirs_exist_ok=True
+            )
     return new
 
 

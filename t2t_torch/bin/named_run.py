@@ -18,6 +18,7 @@ from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.train.recommendation import AUTO, recommend
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.stopping import EarlyExit, StopRequest
+from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -106,7 +107,7 @@ def record(directory: RunDirectory) -> TaskRecord:
         steps = known.train_steps
         carried = known.model_dump(include={"declaration", "decode_hparams"})
         names = {name: requested or getattr(known, name) for name, requested in names.items()}
-        open_usr_dirs(known, names)
+        open_usr_dirs(directory.path, known, names)
     else:
         shared.require(FLAGS, *names)
     names["problem"] = registry.problem(names["problem"]).full_name
@@ -126,18 +127,15 @@ def record(directory: RunDirectory) -> TaskRecord:
     return named
 
 
-def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
+def open_usr_dirs(run: Path, known: TaskRecord, names: Mapping[str, str]) -> None:
     """Imports the users' folders of a run; a folder that was moved may be given again.
 
     Raises:
-      UsageError: a folder no longer exists, and the given ones do not declare its names.
+      UsageError: a folder comes with the run, which is not trusted; or it no longer exists, and the
+        given ones do not declare its names.
     """
     registry.add_declaration(known.declaration)
-    missing = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
-    new = [folder for folder in registry.usr_dirs() if folder not in known.usr_dirs]
-    for folder in known.usr_dirs:
-        if folder not in missing and folder not in registry.usr_dirs():
-            registry.import_usr_dir(folder)
+    missing = import_usr_dirs(run, known.usr_dirs)
     if not missing:
         return
     try:
@@ -148,6 +146,7 @@ def open_usr_dirs(known: TaskRecord, names: Mapping[str, str]) -> None:
             f"the run was started with --t2t_usr_dir={missing[0]}, which is not there any more: "
             f"{error} Say where it is now with --t2t_usr_dir."
         ) from error
+    new = [folder for folder in registry.usr_dirs() if folder not in known.usr_dirs]
     instead = f"; {', '.join(new)} is used" if new else " and is not needed"
     print(f"--t2t_usr_dir={', '.join(missing)} is not there any more{instead}", file=sys.stderr)
 

@@ -16,6 +16,7 @@ from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import read_json, staged
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp
+from t2t_torch.trust import check_code
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password
 
@@ -179,6 +180,12 @@ def recall(output_dir: Path) -> dict[str, int]:
     for name, value in known.items():
         if name in FLAGS and not FLAGS[name].present:
             FLAGS[name].value = value
+            if name == "trial" and value:
+                from t2t_torch.trial.run_record import check_trial  # keeps --help fast
+
+                check_trial(value, output_dir)
+            for folder in value if name == "t2t_usr_dir" else ():
+                check_code(output_dir, folder)
     return steps_of
 
 

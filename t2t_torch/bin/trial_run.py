@@ -25,6 +25,7 @@ from t2t_torch.trial.run_record import (
     NAME,
     RunRecord,
     by_name,
+    check_trial,
     chosen_values,
     keep_code,
     parse_changes,
@@ -322,6 +323,8 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         changes = {**by_name(config.hyperparameters, before), **changes}
     values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
+    if not flag("trial"):
+        check_trial(spec, directory.path, config.functions)
     if flag("trial") and config.trial_class and ":" not in Path(spec).name:
         spec += f":{_class_of(config.trial_class, Path(spec))}"
     spec = _absolute(spec)

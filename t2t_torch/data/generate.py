@@ -31,7 +31,7 @@ from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
 from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
-from t2t_torch.files import STAGED_SUFFIX, read_text, staged, sync
+from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, staged, sync
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 
@@ -645,7 +645,7 @@ class Tasks:
         vocab_folder = self._vocab_folder(plan)
         if not plan.vocab_in_folder:  # copied, since publishing moves it
             for path in vocab_folder.iterdir():
-                shutil.copyfile(path, staging / path.name)
+                copy_regular(path, staging / path.name)
             vocab_folder = staging
         features = request.problem.stored_features(vocab_folder)
         publication = Publication(request, features, staging)

@@ -30,7 +30,7 @@ from t2t_torch.data.tfrecord import (
     read_records,
 )
 from t2t_torch.errors import DataError
-from t2t_torch.files import STAGED_SUFFIX
+from t2t_torch.files import STAGED_SUFFIX, copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.text.encoder import ByteEncoder
@@ -549,7 +549,7 @@ class _Import:
                 if file in known:
                     (self._staging / file).write_text(known[file], "utf-8")
                 else:
-                    shutil.copyfile(source / file, self._staging / file)
+                    copy_regular(source / file, self._staging / file)
             return
         message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
         if any(file.startswith("labels.") for file in missing):

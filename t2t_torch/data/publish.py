@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -26,7 +25,7 @@ from t2t_torch.data.manifest import (
 from t2t_torch.data.raw_file import exclusive, seeded
 from t2t_torch.data.shards import Rows, ShardWriter, schema_of, shard_name
 from t2t_torch.errors import DataError
-from t2t_torch.files import staged, sync
+from t2t_torch.files import copy_regular, staged, sync
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords, Policy
 
@@ -60,11 +59,11 @@ def make(problem: Problem, folder: Path, tmp_dir: Path, staging: Path) -> Path:
         problem.build_vocab(folder, tmp_dir)
         return folder
     for file in existing:
-        shutil.copyfile(folder / file, staging / file)
+        copy_regular(folder / file, staging / file)
     problem.build_vocab(staging, tmp_dir)
     for file in problem.vocab_files:
         if not (staging / file).exists() and (folder / file).is_file():
-            shutil.copyfile(folder / file, staging / file)
+            copy_regular(folder / file, staging / file)
     return staging
 
 

@@ -19,7 +19,7 @@ from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
-from t2t_torch.files import STAGED_SUFFIX, sync
+from t2t_torch.files import STAGED_SUFFIX, copy_regular, sync
 from t2t_torch.runtime.signature import (
     CTRANSLATE2,
     FILE,
@@ -170,7 +170,7 @@ class Request:
         vocabularies = checkpoints[0].manifest().get("vocabularies", {})
         check_files(run, ["task.json", "hparams.json"])
         for name in ("task.json", "hparams.json", *vocabularies):
-            shutil.copyfile(run / name, scratch / name)
+            copy_regular(run / name, scratch / name)
         average_checkpoints(checkpoints, CheckpointDirectory(scratch))
         return sorted(one.step for one in checkpoints)
 
@@ -370,9 +370,9 @@ def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> Non
     """
     first = run_of(runs[0])
     for name in ("hparams.json", *loaded.problem.vocab_files_in(first)):
-        shutil.copyfile(first / name, folder / name)
+        copy_regular(first / name, folder / name)
     for number, run in enumerate(runs[1:], start=2):
-        shutil.copyfile(run_of(run) / "hparams.json", folder / f"hparams-{number}.json")
+        copy_regular(run_of(run) / "hparams.json", folder / f"hparams-{number}.json")
 
 
 def write_task(loaded: Loaded, folder: Path) -> None:

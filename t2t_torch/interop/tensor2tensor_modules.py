@@ -28,7 +28,7 @@ from absl import app, flags, logging
 from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import RegistryError
-from t2t_torch.files import check_regular
+from t2t_torch.files import check_regular, copy_regular
 from t2t_torch.interop import tensor2tensor_encoders as encoders
 from t2t_torch.interop import tensor2tensor_hparams as hparams
 from t2t_torch.interop import tensor2tensor_problems as problems
@@ -181,7 +181,7 @@ def _remove_tree(path: str) -> None:
 def _copy(old: str, new: str, overwrite: bool = False) -> None:
     if Path(new).exists() and not overwrite:
         raise FileExistsError(new)
-    shutil.copyfile(old, new)
+    copy_regular(old, new)
 
 
 def _rename(old: str, new: str, overwrite: bool = False) -> None:

@@ -7,7 +7,6 @@ A user's class derives from the classes here, which have the methods and default
 from __future__ import annotations
 
 import itertools
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +15,7 @@ from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch, unpack
 from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.files import read_lines, staged
+from t2t_torch.files import copy_regular, read_lines, staged
 from t2t_torch.interop.tensor2tensor_encoders import encoder_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2ClassProblem
@@ -496,7 +495,7 @@ class _Converted(TextProblem):
             elif isinstance(encoder, SubtokenEncoder) and not written.exists():
                 encoder.save(path)
         if written.is_file() and not path.exists():
-            shutil.copyfile(written, path)
+            copy_regular(written, path)
 
     @property
     def _makes_vocabulary(self) -> bool:

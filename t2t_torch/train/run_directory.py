@@ -36,7 +36,7 @@ import pydantic
 from t2t_torch import registry
 from t2t_torch.checkpoint.storage import checkpoint_folders, folders_set_aside, unfinished_folders
 from t2t_torch.errors import CheckpointError, HParamsError
-from t2t_torch.files import STAGED_SUFFIX, read_bytes, read_json, read_text, staged
+from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_bytes, read_json, read_text, staged
 from t2t_torch.train.run_config import changed_fields
 
 if TYPE_CHECKING:
@@ -512,7 +512,7 @@ class RunDirectory:
             if not copy.exists():
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 with staged(copy) as file:
-                    shutil.copyfile(source, file)
+                    copy_regular(source, file)
 
     def check_vocabularies(self, names: Iterable[str], data_dir: str | os.PathLike[str]) -> None:
         """Checks that the run's vocabularies are those of the data.

@@ -34,6 +34,7 @@ from t2t_torch.export.network import exported
 from t2t_torch.export.request import Request
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.files import copy_regular
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
@@ -558,7 +559,7 @@ class TrialExporter(_OfTrial):
             outputs = [forward(model, inputs, arguments) for inputs in batches]
         self._convention = convention = infer_convention(model, batches, outputs, arguments)
         onnx.save(graph_of(model, convention, batches, self._code), folder / MODEL)
-        shutil.copyfile(self.request.run_dir / NAME, folder / NAME)
+        copy_regular(self.request.run_dir / NAME, folder / NAME)
         return self.signature(
             fields=convention.fields,
             targets=convention.targets,
@@ -614,10 +615,12 @@ class TrialWeightsExporter(_OfTrial):
         tensors = {name: one.contiguous() for name, one in model_tensors(self._model).items()}
         save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
         for file in ("task.json", NAME):
-            shutil.copyfile(run / file, folder / file)
+            copy_regular(run / file, folder / file)
         if (run / FOLDER).is_dir():
             ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(run / FOLDER, folder / FOLDER, ignore=ignored)
+            shutil.copytree(
+                run / FOLDER, folder / FOLDER, ignore=ignored, copy_function=copy_regular
+            )
         return self.signature()
 
     def readme(self, signature: Signature) -> str:

@@ -50,7 +50,15 @@ from t2t_torch.trial.definition import (
 from t2t_torch.trial.metrics import check_batch_pair, check_model
 from t2t_torch.trial.nested import as_arrays, groups, rows_of, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
-from t2t_torch.trial.run_record import FOLDER, NAME, RunRecord, changed_files, copy_of, is_path
+from t2t_torch.trial.run_record import (
+    FOLDER,
+    NAME,
+    RunRecord,
+    changed_files,
+    check_trial,
+    copy_of,
+    is_path,
+)
 from t2t_torch.trial.task import TrialTask
 from t2t_torch.trial.user_code import split_spec
 from t2t_torch.trust import check_code, import_usr_dirs
@@ -336,10 +344,8 @@ def place_of_code(record: RunRecord, run_dir: Path) -> str:
       TrialError: the code is in neither location.
       UsageError: the code comes with the run, which is not trusted.
     """
-    if is_path(record.trial):
-        check_code(run_dir, split_spec(record.trial)[0])
-        return record.trial
-    if "/" not in record.trial:  # a module
+    if is_path(record.trial) or "/" not in record.trial:  # a module
+        check_trial(record.trial, run_dir)
         return record.trial
     copied = copy_of(record.trial, run_dir)
     if copied is None:
@@ -424,6 +430,7 @@ def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
     import_usr_dirs(run.path, run.task().usr_dirs)
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
     pytorch_trial.name_run(run.path)
+    check_trial(record.trial, run.path, config.functions)
     return record, config, place_of_code(record, run.path)
 
 

@@ -16,11 +16,12 @@ import yaml
 from absl import logging
 
 from t2t_torch.errors import CheckpointError, ConfigError, did_you_mean
-from t2t_torch.files import STAGED_SUFFIX, read_bytes, read_text
+from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_bytes, read_text
 from t2t_torch.search_space import Constant, Space
 from t2t_torch.train.run_directory import how_to_restore, read_checked
 from t2t_torch.trial.config import ExperimentConfig, parse_value
 from t2t_torch.trial.user_code import imported_files, split_spec
+from t2t_torch.trust import check_code, check_module
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -170,7 +171,7 @@ def keep_code(definition: Definition, directory: RunDirectory) -> None:
             break
         copy = place / file.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(file, copy)
+        copy_regular(file, copy)
     shutil.rmtree(run_dir / FOLDER, ignore_errors=True)  # copy of an aborted start
     target.rename(run_dir / FOLDER)
 
@@ -178,6 +179,33 @@ def keep_code(definition: Definition, directory: RunDirectory) -> None:
 def is_path(spec: str) -> bool:
     """Returns True if a spec names a directory or file instead of a module."""
     return Path(split_spec(spec)[0]).exists()
+
+
+def check_trial(spec: str, run_dir: Path, functions: Mapping[str, str] = {}) -> None:
+    """Checks that the code of a trial that a run or a search names may be executed.
+
+    Args:
+      spec: location of the trial.
+      run_dir: directory of the run or the search.
+      functions: locations of functions, by name; see `ExperimentConfig.functions`.
+
+    Raises:
+      UsageError: it comes with the run, which is not trusted; see `trust`.
+    """
+    place = split_spec(spec)[0]
+    if is_path(spec):
+        check_code(run_dir, place)
+    elif "/" not in place:
+        check_module(run_dir, place)
+    folder = Path(place) if Path(place).is_dir() else Path(place).parent
+    for name in functions.values():
+        top = re.split(r"[.:]", name)[0]
+        if (
+            folder.name != top
+            and not (folder / top).exists()
+            and not (folder / f"{top}.py").exists()
+        ):
+            check_module(run_dir, top)
 
 
 def copy_of(spec: str, run_dir: Path) -> str | None:

@@ -216,7 +216,7 @@ def test_a_truncated_checkpoint_is_refused(part, old, tmp_path):
 
 def test_a_deeply_nested_pickle_is_refused(old, tmp_path):
     archive(checkpoint_of(old), deep(200_000))
-    refused(old, tmp_path / "run", "no model")
+    refused(old, tmp_path / "run", "nested deeper")
 
 
 def changed(old: Path, change: Callable[[dict[str, Any]], object]) -> None:
