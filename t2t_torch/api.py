@@ -97,7 +97,7 @@ def model(
     """
     kind = registry.model(name) if isinstance(name, str) else name
     chosen = f"{kind.name}_base" if hparams is None else hparams
-    return kind(registry.hparams(chosen) if isinstance(chosen, str) else chosen, features)
+    return kind(registry.hparams(chosen, kind) if isinstance(chosen, str) else chosen, features)
 
 
 def hparams(hparams_set: str, **changes: Any) -> HParams:

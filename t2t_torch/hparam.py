@@ -622,6 +622,9 @@ _UNREAD: dict[str, Unread] = {
     **_unread("model", area_key_mode="none", area_value_mode="none", num_area_layers=0),
     **_unread("model", max_area_height=1, max_area_width=1, memory_height=1),
     **_unread("model", bottom={}, name={}, top={}, weights_fn={}),
+    # Those of tensor2tensor before 1.10, for the same.
+    **_unread("model", input_modalities="default", target_modality="default"),
+    **_unread("model", symbol_modality_skip_top=False),
     **_unread("model", add_relative_to_values=False, heads_share_relative_embedding=False),
     **_unread("model", factored_logits=False, hard_attention_k=0, nbr_decoder_problems=1),
     **_unread("model", position_features="", proximity_bias=False, unidirectional_encoder=False),

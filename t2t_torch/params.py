@@ -105,6 +105,7 @@ class Params(pydantic.BaseModel):
     """The command that lists the fields, for messages."""
 
     _provenance: dict[str, str] = pydantic.PrivateAttr(default_factory=dict)
+    _set: Params | None = pydantic.PrivateAttr(default=None)  # of another class, if taken from it
 
     @pydantic.model_validator(mode="wrap")
     @classmethod
@@ -163,9 +164,57 @@ class Params(pydantic.BaseModel):
           HParamsError: as the class.
         """
         values = {name: getattr(self, name) for name in self.model_fields_set}
-        made = type(self).model_validate({**values, **delta})
+        unread = {name: value for name, value in delta.items() if self._home(name) is not self}
+        own = {name: value for name, value in delta.items() if name not in unread}
+        made = type(self).model_validate({**values, **own})
         made._provenance = {k: v for k, v in self._provenance.items() if k not in delta}
+        made._set = self._set.replace(**unread) if self._set and unread else self._set
         return made
+
+    def read_by(self, kind: type[_P]) -> _P:
+        """Returns the values of a set for a model whose hyperparameters are of the class `kind`.
+
+        Fields that both classes have get the value of the set, also where it is a default; fields
+        that only `kind` has get its defaults.  Fields that only the set has are `unread`: `parse`
+        and `replace` accept them, and the model does not get them.
+
+        Raises:
+          HParamsError: a value is none that the model's field accepts.
+        """
+        if isinstance(self, kind):
+            return self
+        defaults = kind()
+        values = {
+            name: getattr(self, name)
+            for name in type(self).model_fields.keys() & kind.model_fields.keys()
+            if name in self.model_fields_set or getattr(self, name) != getattr(defaults, name)
+        }
+        made = kind.model_validate(values)
+        made._provenance = {k: v for k, v in self._provenance.items() if k in values}
+        made._set = self
+        return made
+
+    def with_set_of(self: _P, other: Params) -> _P:
+        """Returns a copy that accepts the names of the set from which `other` was taken."""
+        made = self.replace()
+        made._set = other._set
+        return made
+
+    @property
+    def unread(self) -> str:
+        """Values other than defaults, of the set or given, that the model has no fields for."""
+        if self._set is None:
+            return ""
+        names = self._set.model_fields_set - type(self).model_fields.keys()
+        values = {name: getattr(self._set, name) for name in sorted(names)}
+        fields = type(self._set).model_fields
+        changed = {name: value for name, value in values.items() if value != fields[name].default}
+        return ", ".join(f"{name}={value_text(value)}" for name, value in changed.items())
+
+    def _home(self, name: str) -> Params:
+        """Returns the values that a name belongs to: the set's if only the set has it."""
+        known = name in type(self).model_fields or self._set is None
+        return self if known or name not in type(self._set).model_fields else self._set
 
     @classmethod
     def starting_from(cls: type[_P], other: Params) -> _P:
@@ -206,9 +255,10 @@ class Params(pydantic.BaseModel):
             if self.leaves_out(name, value):
                 unread.append(name)
                 continue
-            if name not in type(self).model_fields:
+            home = self._home(name)
+            if name not in type(home).model_fields:
                 raise HParamsError(f"{source}: {self._unknown(name)}")
-            delta[name] = self._read(name, value, source)
+            delta[name] = home._read(name, value, source)
         self.note_unread(unread, source)
         return self.signed("code").replace(**delta).signed(source) if delta else self
 

@@ -472,9 +472,17 @@ def model(name: str) -> type[T2TModel]:
     return cast("type[T2TModel]", _find("model", name))
 
 
-def hparams(name: str) -> HParams:
-    """Creates the hparams set of this name; each field records the set that it comes from."""
-    return cast("HParams", _find("hparams", name)())
+def hparams(name: str, reader: str | type[T2TModel] = "") -> HParams:
+    """Creates the hparams set of this name; each field records the set that it comes from.
+
+    Args:
+      name: name of the set.
+      reader: the model that reads the values, which may be of another family than the set
+        (`Params.read_by`); "": the set in its own class.
+    """
+    made = cast("HParams", _find("hparams", name)())
+    reader = model(reader) if reader and isinstance(reader, str) else reader
+    return made if isinstance(reader, str) else made.read_by(reader.HParams).signed(name)
 
 
 def hparams_class(kind: type[_H], text: str, sets: Iterable[str] = ()) -> type[_H]:

@@ -158,6 +158,43 @@ def test_a_value_of_tensor2tensors_that_changes_the_model_is_refused_with_the_de
         made.replace(use_pad_remover=True)
 
 
+SETS_OF_OTHERS = [
+    ("transformer_encoder", "transformer_base"),
+    ("lstm_encoder", "lstm_seq2seq"),
+    ("universal_transformer_encoder", "universal_transformer_base"),
+    ("text_cnn", "transformer_base"),
+    ("transformer", "lstm_seq2seq"),
+    ("bilstm_tagger", "transformer_tiny"),
+]
+
+
+@pytest.mark.parametrize(("model", "name"), SETS_OF_OTHERS)
+def test_a_set_of_another_model_gives_its_values_to_the_fields_of_the_model(model, name):
+    made, of_set = registry.hparams(name, model), registry.hparams(name)
+    kind = registry.model(model).HParams
+    assert type(made) is kind
+    for field in kind.model_fields:
+        is_shared = field in type(of_set).model_fields
+        assert getattr(made, field) == getattr(of_set if is_shared else kind(), field), field
+    assert made.provenance["batch_size"] == of_set.provenance["batch_size"]
+    assert registry.hparams(name, registry.model(model)) == made
+
+
+def test_values_that_the_model_does_not_read_are_listed_and_typing_errors_are_none_of_them():
+    made = registry.hparams("transformer_base", "transformer_encoder")
+    assert made.unread == ""
+    changed = made.parse("num_decoder_layers=3,summary=first,num_encoder_layers=2")
+    assert changed.unread == "num_decoder_layers=3"
+    assert (changed.summary, changed.num_encoder_layers) == ("first", 2)
+    assert changed.replace(hidden_size=8).unread == "num_decoder_layers=3"
+    assert type(made)().with_set_of(made).parse("num_decoder_layers=3").unread == changed.unread
+    with pytest.raises(HParamsError, match="Did you mean 'num_encoder_layers'"):
+        made.parse("num_encodr_layers=3")
+    with pytest.raises(HParamsError, match="num_decoder_layers=-1"):
+        made.parse("num_decoder_layers=-1")
+    assert registry.hparams("transformer_encoder_base", "transformer_encoder").unread == ""
+
+
 def test_a_set_may_start_from_one_of_another_class() -> None:
     class CakeParams(BakerParams):
         """Cakes, of which there are more."""

@@ -161,12 +161,13 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     if directory.exists and not own and not trains():
         own = flag("hparams_set") == directory.task().hparams_set
     if named.hparams_set:
-        # The set's class: the model's would have to be imported. They are checked to fit.
-        known = registry.hparams(named.hparams_set)
+        known = registry.hparams(named.hparams_set, named.model)
         before = directory.hparams(type(known)) if directory.exists and own else None
+        before = before and before.with_set_of(known)
     else:  # a run that was started in Python
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(known if before is None else before)
+    _report_unread(resolved, named)
     if not trains():
         return resolved
     from t2t_torch.optim.settings import check_settings, fit_warm_up
@@ -183,6 +184,12 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
         elif steps > (length := directory.task().train_steps) > 0:
             _report_kept_warm_up(fitted, length)
     return fitted
+
+
+def _report_unread(resolved: HParams, named: TaskRecord) -> None:
+    """Prints which values of a set that was made for another model have no effect."""
+    if resolved.unread and os.environ.get("RANK", "0") == "0":
+        print(f"model {named.model!r} does not read {resolved.unread}", file=sys.stderr)
 
 
 def _unfitted(resolved: HParams, named: TaskRecord) -> HParams:

@@ -328,7 +328,7 @@ def _of_problem() -> RequestedSearch:
     if flag("model") not in registry.list_names("model"):
         registry.model(flag("model"))  # says which there are, before torch is imported
     problem = registry.problem(flag("problem")).full_name
-    hparams = registry.hparams(flag("hparams_set")).parse(flag("hparams"))
+    hparams = registry.hparams(flag("hparams_set"), flag("model")).parse(flag("hparams"))
     space = _problem_space(hparams)
     source = "hparams_range" if flag("hparams_range") else "ranges"
     check_read(hparams, space, f"--{source}={flag(source)}")

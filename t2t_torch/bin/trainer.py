@@ -81,7 +81,9 @@ def run(early_exit: Callable[[], EarlyExit | None], callbacks: Sequence[Hook] = 
     _check_no_trial()
     if flag("help_hparams"):
         shared.require(FLAGS, "hparams_set")
-        print(named_run.changed(registry.hparams(flag("hparams_set"))).describe())
+        print(
+            named_run.changed(registry.hparams(flag("hparams_set"), flag("model") or "")).describe()
+        )
         return 0
     check_flags()
     if flag("dry_run"):

@@ -237,9 +237,10 @@ def _vocabulary(
     kinds = {"subwords": "subword", "tokens": "token"}
     others = []
     for file in vocabularies(source):
-        if match := re.fullmatch(r"vocab\.(.+)\.(\d+)\.(subwords|tokens)", file):
+        if match := re.fullmatch(r"vocab\.(.+?)(?:\.(\d+))?\.(subwords|tokens)", file):
             if match[1] == name:
-                return {"vocab_type": kinds[match[3]], "vocab_size": int(match[2])}
+                size = {"vocab_size": int(match[2])} if match[2] else {}
+                return {"vocab_type": kinds[match[3]], **size}
             others.append(match[1])
     ids = [
         int(np.max(int64_rows([values.packed]).values))
@@ -543,13 +544,17 @@ class _Import:
         source, name = self._request.raw_folder, self._request.name
         files = self._request.problem.vocab_files_in(source)
         known = self._request.problem.known_vocab_files(source)
-        missing = [file for file in files if not (file in known or (source / file).is_file())]
+        theirs = {file: source / file for file in files}
+        for file in files:  # newer versions of tensor2tensor leave the size out for words
+            if file.endswith(".tokens") and not theirs[file].is_file():
+                theirs[file] = source / re.sub(r"\.\d+(?=\.tokens$)", "", file)
+        missing = [file for file in files if not (file in known or theirs[file].is_file())]
         if not missing:
             for file in files:
                 if file in known:
                     (self._staging / file).write_text(known[file], "utf-8")
                 else:
-                    copy_regular(source / file, self._staging / file)
+                    copy_regular(theirs[file], self._staging / file)
             return
         message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
         if any(file.startswith("labels.") for file in missing):

@@ -14,6 +14,9 @@ class TransformerEncoderHParams(TransformerLayerHParams):
 
     num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(1024, "Width inside the feed-forward sublayers.", low=1)
+    num_encoder_layers: int = hp(
+        0, "Layers, as sets of `transformer` name them.  0: num_hidden_layers.", low=0, high=10_000
+    )
     use_target_space_embedding: bool = hp(
         False,
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",

@@ -32,11 +32,6 @@ from t2t_torch.problem import Problem
 
 _ADAM = {"Adam": "exp_avg", "Adam_1": "exp_avg_sq"}  # slots by tensor2tensor's names
 _ADAMS = ("adam", "true_adam", "multistep_adam")
-_OF_RUN = frozenset(
-    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule "
-    "std_server_protocol train_steps warm_start_from".split()
-)
-"""Flags of the trainer that tensor2tensor adds to hparams.json."""
 _LEGACY = "Set the registered name of the model with --model, one of "
 
 
@@ -131,7 +126,7 @@ def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) 
         changes = "" if options.hparams_set else flags.get("hparams", "")
         values |= dict(_assignments(changes))
         values |= dict(_assignments(options.hparams))
-        return {name: value for name, value in values.items() if name not in _OF_RUN}
+        return values
     try:
         values = read_json(path)
     except OSError as error:
@@ -145,7 +140,7 @@ def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) 
         if name not in values:
             raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
         values[name] = value
-    return {name: value for name, value in values.items() if name not in _OF_RUN}
+    return dict(values)
 
 
 def _values_of_set(source: Path, flags: Mapping[str, str], given: str) -> dict[str, Any]:

@@ -51,7 +51,8 @@ class TransformerEncoder(T2TModel):
         )
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.encoder = nn.ModuleList(
-            EncoderLayer(hparams) for _ in range(hparams.num_hidden_layers)
+            EncoderLayer(hparams)
+            for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
         )
         self.encoder_output = Preprocess(hparams)
         if hparams.use_target_space_embedding:

@@ -23,7 +23,9 @@ class UniversalTransformerEncoder(TransformerEncoder):
     hparams: UniversalTransformerEncoderHParams
 
     def __init__(self, hparams: UniversalTransformerEncoderHParams, features: Features) -> None:
-        block = hparams.replace(num_hidden_layers=hparams.num_inrecurrence_layers)
+        block = hparams.replace(
+            num_hidden_layers=hparams.num_inrecurrence_layers, num_encoder_layers=0
+        )
         if hparams.add_position_timing_signal and hparams.pos == "timing":
             block = block.replace(pos="none")
         super().__init__(block, features)

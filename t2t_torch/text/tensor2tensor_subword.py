@@ -264,11 +264,12 @@ class SubtokenEncoder(TextEncoder):
 
     def __init__(self, subtokens: Sequence[str]) -> None:
         self._subtokens = list(subtokens)
-        expected = [name + END for name in RESERVED_TOKENS]
-        if self._subtokens[: len(expected)] != expected:
+        first = self._subtokens[: len(RESERVED_TOKENS)]
+        # The published vocabularies were made by versions that did not add the end marker.
+        if [name.removesuffix(END) for name in first] != list(RESERVED_TOKENS):
             raise DataError(
-                f"A subtoken vocabulary starts with {' and '.join(expected)}; this one starts with "
-                f"{self._subtokens[: len(expected)]}."
+                f"A subtoken vocabulary starts with {' and '.join(RESERVED_TOKENS)}, each perhaps "
+                f"with {END!r} at its end; this one starts with {first}."
             )
         self._ids = {piece: i for i, piece in enumerate(self._subtokens) if piece}
         self._longest = longest_by_start(self._ids)

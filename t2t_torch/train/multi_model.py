@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.objectives import Objective
+
+_LOG = logging.getLogger(__name__)
 
 
 # The model and hyperparameters of each problem.
@@ -90,16 +93,11 @@ def _described(problem: str, choice: str) -> dict[str, Any]:
             f"the model of {problem}, {choice!r}, has no hparams set. Write model/hparams_set, and "
             "after it any number of /name=value."
         )
-    kind = registry.model(model)
-    own: HParams = registry.hparams(rest[0])
+    own: HParams = registry.hparams(rest[0], model)
     for change in rest[1:]:
         own = own.parse(change)
-    if not isinstance(own, kind.HParams):
-        raise HParamsError(
-            f"model {model!r} of {problem} needs an hparams set of {kind.HParams.__name__}, and "
-            f"{rest[0]!r} is one of {type(own).__name__}. See the sets:  t2t-trainer "
-            "--registry_help"
-        )
+    if own.unread:
+        _LOG.warning("model %r of %s does not read %s", model, problem, own.unread)
     return {"model": model, "hparams_set": rest[0], "hparams": json.loads(own.to_json())}
 
 

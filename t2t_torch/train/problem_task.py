@@ -661,24 +661,18 @@ def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
     Raises:
       HParamsError: they are of another class, or pack examples that the model would mix.
     """
-    if isinstance(hparams, model.HParams):
-        if hparams.pack_dataset and not model.reads_packed:
-            raise HParamsError(
-                f"model '{model.name}' does not keep packed examples apart. "
-                "Set --hparams=pack_dataset=False."
-            )
-        if hparams.stream_length and not model.reads_streams:
-            raise HParamsError(
-                f"model '{model.name}' reads each example by itself, not a text in streams. "
-                "Set --hparams=stream_length=0."
-            )
-        return
-    fitting = [
-        name
-        for name in registry.list_names("hparams")
-        if name.startswith(model.name) and isinstance(registry.hparams(name), model.HParams)
-    ]
-    raise HParamsError(
-        f"model '{model.name}' needs an hparams set of {model.HParams.__name__}, not of "
-        f"{type(hparams).__name__}. Sets that fit: {', '.join(fitting) or 'write one'}."
-    )
+    if not isinstance(hparams, model.HParams):
+        raise HParamsError(
+            f"model '{model.name}' needs {model.HParams.__name__}, not {type(hparams).__name__}. "
+            f"Make them of a set:  registry.hparams(NAME, '{model.name}')"
+        )
+    if hparams.pack_dataset and not model.reads_packed:
+        raise HParamsError(
+            f"model '{model.name}' does not keep packed examples apart. "
+            "Set --hparams=pack_dataset=False."
+        )
+    if hparams.stream_length and not model.reads_streams:
+        raise HParamsError(
+            f"model '{model.name}' reads each example by itself, not a text in streams. "
+            "Set --hparams=stream_length=0."
+        )

@@ -243,7 +243,8 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
     """
     values = hparams_of(record, evidence)
     if record.hparams_set in registry.list_names("hparams"):
-        base = registry.hparams(record.hparams_set).parse(record.hparams_changes)
+        base = registry.hparams(record.hparams_set, record.model)
+        base = base.parse(record.hparams_changes)
         values = read_ones(base, values)
     items = _unchanged_items(record, values)
     items += [f"{name}={written(value)}" for name, value in values.items()]

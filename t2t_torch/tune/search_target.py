@@ -158,7 +158,9 @@ class ProblemSearchTarget:
 
     def _read(self, hparams: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
         """Returns the values that this trial reads, as the trainer rejects others."""
-        return read_ones(registry.hparams(self.hparams_set).parse(self.hparams), hparams)
+        return read_ones(
+            registry.hparams(self.hparams_set, self.model).parse(self.hparams), hparams
+        )
 
     def identity(self) -> dict[str, Any]:
         """Returns all values except locations."""

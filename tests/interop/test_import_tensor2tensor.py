@@ -18,6 +18,7 @@ import t2t_torch as t2t
 from t2t_torch.bin import datagen, import_run, trainer
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.errors import CheckpointError
+from t2t_torch.interop.tensor2tensor_weights import convert_hparams
 from t2t_torch.interop.tensorflow_checkpoint import (
     TensorFlowCheckpoint,
     find_checkpoint,
@@ -107,6 +108,35 @@ def test_an_imported_run_is_evaluated_as_tensor2tensor_did_and_trains_on(tmp_pat
     flags = [f"--output_dir={run}", f"--data_dir={data}", "--train_steps=603", "--worker_gpu=0"]
     assert trainer.main(flags) == 0
     assert "resuming from step 600" in capsys.readouterr().err
+
+
+def test_a_run_of_an_old_version_with_its_names_and_vocabulary_is_imported(tmp_path, capsys):
+    old, data = tmp_path / "old", tmp_path / "data"
+    shutil.copytree(PAIRS, old)
+    data.mkdir()
+    vocabulary = (RUNS / "data" / "vocab.zoo_pairs.256.subwords").read_text("utf-8")
+    vocabulary = vocabulary.replace("'<pad>_'", "'<pad>'").replace("'<EOS>_'", "'<EOS>'")
+    (data / "vocab.zoo_pairs.256.subwords").write_text(vocabulary, "utf-8")
+    values = json.loads((old / "hparams.json").read_text())
+    names = {"input_modalities": "default", "target_modality": "default"}
+    (old / "hparams.json").write_text(
+        json.dumps({**values, **names, "symbol_modality_skip_top": False})
+    )
+    decode = "--decode_hparams=beam_size=1,extra_length=20"
+    flags = [f"--data_dir={data}", decode, *verified(PAIRS, "greedy.txt")]
+    run_import(old, tmp_path / "run", *flags)
+    assert "verified: 40 of 40 lines are equal" in capsys.readouterr().out
+    values["target_modality"] = "symbol:factored"
+    (old / "hparams.json").write_text(json.dumps(values))
+    run_import(old, tmp_path / "other", *flags, code=2)
+    assert "target_modality='symbol:factored'" in capsys.readouterr().err
+
+
+def test_hparams_of_a_run_are_converted_as_they_are_stored():
+    values = json.loads((PAIRS / "hparams.json").read_text())
+    made = convert_hparams("transformer", values)
+    assert made.hidden_size == values["hidden_size"]
+    assert "train_steps" in values  # a flag of the run, no hyperparameter
 
 
 def test_python_and_command_write_the_same_run(tmp_path):

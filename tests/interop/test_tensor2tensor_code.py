@@ -19,7 +19,9 @@ from pathlib import Path
 
 import pytest
 
+import t2t_torch
 from t2t_torch import registry
+from t2t_torch.bin import trainer
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import Dataset
@@ -505,3 +507,50 @@ class Reviews(imdb.SentimentIMDB):
     assert row in texts("answers", data, Split.EVAL)
     data = generate("reviews", usr)
     assert {"inputs": "review 2", "targets": "pos"} in texts("reviews", data, Split.EVAL)
+
+
+CLASSIFIER = """
+from tensor2tensor.models.transformer import transformer_base
+
+
+@registry.register_problem
+class LastLetter(text_problems.Text2ClassProblem):
+  is_generate_per_split = True
+  vocab_type = text_problems.VocabType.CHARACTER
+  num_classes = 4
+  dataset_splits = [{"split": "train", "shards": 1}, {"split": "eval", "shards": 1}]
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(40):
+      yield {"inputs": "ACGT"[i % 3] + "ACGT"[i % 4], "label": i % 4}
+
+
+@registry.register_hparams
+def transformer_base_h32():
+  hparams = transformer_base()
+  hparams.hidden_size = 32
+  hparams.batch_size = 256
+  hparams.num_heads = 2
+  hparams.num_encoder_layers = 1
+  hparams.num_decoder_layers = 2
+  hparams.filter_size = 64
+  return hparams
+"""
+
+
+def test_a_classifier_trains_with_a_set_of_the_transformer(folder, generate, tmp_path, capsys):
+    usr = folder(CLASSIFIER)
+    data = generate("last_letter", usr)
+    flags = ["--problem=last_letter", "--model=transformer_encoder", f"--data_dir={data}"]
+    flags += [
+        f"--t2t_usr_dir={usr}",
+        "--train_steps=2",
+        "--worker_gpu=0",
+        "--hparams=summary=first",
+    ]
+    run = tmp_path / "run"
+    assert trainer.main([*flags, "--hparams_set=transformer_base_h32", f"--output_dir={run}"]) == 0
+    said = capsys.readouterr().err
+    assert "model 'transformer_encoder' does not read num_decoder_layers=2\n" in said
+    model = t2t_torch.load(run).model
+    assert len(model.encoder) == 1 and model.hparams.hidden_size == 32

@@ -201,10 +201,23 @@ def test_the_kind_of_a_subword_vocabulary_is_seen_in_its_file(tmp_path: Path) ->
         load_subwords(tmp_path / "absent")
 
 
+def test_reserved_tokens_without_end_markers_as_in_the_published_vocabularies(
+    encoder: SubtokenEncoder, tmp_path: Path
+) -> None:
+    path = tmp_path / "vocab.published.300.subwords"
+    text = VOCABULARY.read_text("utf-8")
+    path.write_text(text.replace("<pad>_", "<pad>").replace("<EOS>_", "<EOS>"), "utf-8")
+    published = load_subwords(path)
+    assert published.vocab_size == encoder.vocab_size
+    for case in GOLDEN["encodings"]:
+        ids = published.encode(case["text"])
+        assert ids == case["ids"] and published.decode(ids) == case["text"]
+
+
 def test_what_is_no_subtoken_vocabulary_is_refused_by_path(tmp_path: Path) -> None:
     path = tmp_path / "vocab"
     path.write_bytes(b"'<pad>_'\n'the_'\n")
-    with pytest.raises(DataError, match=r"vocab: .*starts with <pad>_ and <EOS>_; .*'the_'"):
+    with pytest.raises(DataError, match=r"vocab: .*starts with <pad> and <EOS>.*'the_'"):
         SubtokenEncoder.load(path)
     path.write_bytes(b"'<pad>_'\n'<EOS>_'\n'\xff'\n")
     with pytest.raises(DataError, match="byte 20 is not UTF-8"):

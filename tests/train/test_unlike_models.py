@@ -69,7 +69,6 @@ def test_bad_choices_of_models_are_named(make_multi):
     for choice, error, text in (
         ("tiny_txt:transformer/transformer_tiny", HParamsError, "should be one of tiny_kind"),
         ("tiny_text:transformer", HParamsError, "has no hparams set"),
-        ("tiny_text:transformer/lstm_lm_shakespeare", HParamsError, "needs an hparams set of"),
         ("tiny_text:transfomer/transformer_tiny", RegistryError, "Did you mean"),
         ("tiny_text:transformer/transformer_tiny/hidden=3", HParamsError, "hidden_size"),
         ("tiny_kind:transformer/transformer_tiny", HParamsError, "tiny_kind"),

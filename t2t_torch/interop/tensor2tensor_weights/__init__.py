@@ -53,6 +53,11 @@ FAMILIES = {
     "shake_shake": "pictures",
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
+_OF_RUN = frozenset(
+    "data_dir eval_freq_in_steps eval_steps eval_timeout_mins model_dir schedule "
+    "std_server_protocol train_steps warm_start_from".split()
+)
+"""Flags of the trainer that tensor2tensor adds to hparams.json."""
 
 
 def _family(model: str) -> Any:
@@ -65,7 +70,7 @@ def convert_hparams(
     """Returns our hyperparameters for those of tensor2tensor, as stored in its `hparams.json`.
 
     Hyperparameters that only affect its training infrastructure (shards, summaries, TPUs, the noise
-    shape of dropout ...) are dropped.
+    shape of dropout ...) and the flags of the trainer among them are dropped.
 
     Args:
       model: name of a model, one of `FAMILIES`.
@@ -77,7 +82,8 @@ def convert_hparams(
       HParamsError: a value requires a model that differs from ours, or is out of bounds; all are
         named.
     """
-    hparams: HParams = _family(model).convert_hparams(model, values, variables or {})
+    own = {name: value for name, value in values.items() if name not in _OF_RUN}
+    hparams: HParams = _family(model).convert_hparams(model, own, variables or {})
     return hparams.signed("tensor2tensor")
 
 
