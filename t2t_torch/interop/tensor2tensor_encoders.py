@@ -13,7 +13,13 @@ from typing import Any
 
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.files import staged
-from t2t_torch.text.encoder import NUM_RESERVED, ByteEncoder, ClassLabelEncoder, TokenEncoder
+from t2t_torch.text.encoder import (
+    NUM_RESERVED,
+    RESERVED_TOKENS,
+    ByteEncoder,
+    ClassLabelEncoder,
+    TokenEncoder,
+)
 from t2t_torch.text.encoder import TextEncoder as OurTextEncoder
 from t2t_torch.text.subword import load_subwords
 from t2t_torch.text.tensor2tensor_subword import MAX_LENGTH, SubtokenEncoder, learn, split
@@ -149,17 +155,13 @@ class SubwordTextEncoder(_Wrapped):
         num_iterations: int = 4,
     ) -> SubwordTextEncoder:
         """Learns subwords from the counts of tokens."""
-        if reserved_tokens is not None and len(reserved_tokens) > NUM_RESERVED:
-            raise RegistryError(
-                f"SubwordTextEncoder with the reserved tokens {list(reserved_tokens)} is not in "
-                "t2t_torch, which has <pad> and <EOS>. Leave the others out."
-            )
         if not token_counts:
             raise DataError("No text to learn a vocabulary from. Are the raw files empty?")
         made = object.__new__(cls)
         subtokens = learn(
             token_counts,
             target_size,
+            reserved=RESERVED_TOKENS if reserved_tokens is None else list(reserved_tokens),
             max_length=max_subtoken_length,
             least_counts=(min_val, max_val),
         )

@@ -30,8 +30,8 @@ from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import RegistryError
 from t2t_torch.files import check_regular, copy_regular
 from t2t_torch.interop import tensor2tensor_encoders as encoders
-from t2t_torch.interop import tensor2tensor_hparams as hparams
 from t2t_torch.interop import tensor2tensor_problems as problems
+from t2t_torch.interop import tensor2tensor_registry as hparams
 from t2t_torch.search_space import RangedHParams
 from t2t_torch.text.encoder import EOS, PAD, RESERVED_TOKENS
 
@@ -55,10 +55,17 @@ class _Missing:
         attributes = {"missing": self._name}
         return (type(self._name.rpartition(".")[2], (problems.Missing,), attributes),)
 
-    def __getattr__(self, name: str) -> _Missing:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Missing(f"{self._name}.{name}")
+        return _missing(f"{self._name}.{name}")
+
+
+def _missing(full: str) -> Any:
+    """Returns a base class with the data of a problem that is here; or what is not here."""
+    name = full.rpartition(".")[2]
+    is_class = full.startswith("tensor2tensor.data_generators.") and name[:1].isupper()
+    return (is_class and hparams.of_catalogue(name)) or _Missing(full)
 
 
 class _Module(ModuleType):
@@ -85,7 +92,7 @@ class _Module(ModuleType):
                 return T2TModel
             if name in _MODELS:
                 return _made(full)
-        return _Missing(full)
+        return _missing(full)
 
 
 _MODELS = ("lstm", "research", "transformer", "universal_transformer", "evolved_transformer")
@@ -253,7 +260,11 @@ _FLAGS = {
     **{f"DEFINE_{kind}": _defined(getattr(flags, f"DEFINE_{kind}")) for kind in _DEFINES},
 }
 _TYPES = ("int32", "int64", "float32", "float64", "string", "bool", "uint8")
+_FEATURES = {  # what example_reading_spec returns; names alone count
+    name: lambda *args, **kwargs: (args, kwargs) for name in ("VarLenFeature", "FixedLenFeature")
+}
 _TENSORFLOW = {
+    **_FEATURES,
     **{name: name for name in _TYPES},
     "__version__": "1.15.0",
 }
@@ -282,6 +293,14 @@ _MOVES = {
     "zip_longest": itertools.zip_longest,
 }
 
+_REGISTRY = {
+    name: getattr(hparams, name)
+    for name in (
+        *("register_problem", "register_hparams", "register_ranged_hparams"),
+        *("register_model", "problem", "hparams"),
+    )
+}
+
 _MODULES: dict[str, Mapping[str, Any]] = {
     "six": _SIX,
     "six.moves": _MOVES,
@@ -294,6 +313,8 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "Problem": problems.Problem,
         "DatasetSplit": problems.DatasetSplit,
         "SpaceID": problems.SpaceID,
+        # What it does to examples is done by the hyperparameters.
+        "preprocess_example_common": lambda example, mode, hparams: example,
     },
     "tensor2tensor.data_generators.text_problems": {
         "VocabType": problems.VocabType,
@@ -302,6 +323,8 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "Text2ClassProblem": problems.Text2ClassProblem,
         "QuestionAndContext2TextProblem": problems.QuestionAndContext2TextProblem,
         "TextConcat2ClassProblem": problems.TextConcat2ClassProblem,
+        "Text2RealProblem": problems.Text2RealProblem,
+        "Text2TextRemotedir": problems.Text2TextRemotedir,
         "Text2textTmpdir": problems.Text2textTmpdir,
         "Text2textTmpdirTokens": problems.Text2textTmpdirTokens,
         "txt_line_iterator": problems.txt_line_iterator,
@@ -309,7 +332,6 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "text2text_txt_tab_iterator": problems.text2text_txt_tab_iterator,
         "text2class_txt_iterator": problems.text2class_txt_iterator,
     },
-    "tensor2tensor.data_generators.imdb": {"SentimentIMDB": problems.SentimentIMDB},
     "tensor2tensor.data_generators.translate": {"TranslateProblem": problems.TranslateProblem},
     "tensor2tensor.data_generators.text_encoder": {
         "PAD": RESERVED_TOKENS[PAD],
@@ -350,16 +372,13 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     },
     "tensor2tensor.utils.metrics": {"Metrics": _Names()},
     "tensor2tensor.utils.registry": {
-        name: getattr(hparams, name)
-        for name in (
-            *("register_problem", "register_hparams", "register_ranged_hparams"),
-            *("register_model", "problem", "hparams"),
-        )
+        "Modalities": _Names(),
+        **_REGISTRY,
     },
     "tensor2tensor.utils.t2t_model": {"T2TModel": T2TModel},
     "tensorflow": _TENSORFLOW,
     "tensorflow.gfile": _OLD_FILES,
-    "tensorflow.io": {},
+    "tensorflow.io": _FEATURES,
     "tensorflow.io.gfile": _NEW_FILES,
     "tensorflow.logging": _LOGGING,
     "tensorflow.flags": _FLAGS,

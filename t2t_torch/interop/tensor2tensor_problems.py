@@ -1,35 +1,24 @@
-"""Problems as tensor2tensor's users wrote them, and their conversion to problems of this library.
+"""Base classes of problems that were written for tensor2tensor.
 
-A user's class derives from the classes here, which have the methods and defaults of tensor2tensor
-1.15.7.  Registering it makes a `Problem` of this library that calls an instance of it.
+They have the methods and defaults of tensor2tensor 1.15.7.  `MEMBERS` says what is done with a
+user's own definition of each.  `tensor2tensor_registry.py` converts a user's class.
 """
 
 from __future__ import annotations
 
+import gzip
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
-from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch, unpack
-from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.files import copy_regular, read_lines, staged
-from t2t_torch.interop.tensor2tensor_encoders import encoder_of
-from t2t_torch.mode import Split
-from t2t_torch.problem_types.classification import Text2ClassProblem as OurText2ClassProblem
-from t2t_torch.problem_types.classification import (
-    TextPair2ClassProblem as OurTextPair2ClassProblem,
-)
-from t2t_torch.problem_types.text2text import QuestionContext2TextProblem
-from t2t_torch.text.encoder import ByteEncoder, TextEncoder, TokenEncoder
-from t2t_torch.text.subword import SmallVocabularyError, SubwordEncoder, load_subwords
-from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
-from t2t_torch.text_problem import Text2SelfProblem as OurText2SelfProblem
-from t2t_torch.text_problem import Text2TextProblem as OurText2TextProblem
-from t2t_torch.text_problem import TextProblem
-from t2t_torch.text_problem import VocabType as OurVocabType
+from t2t_torch.files import check_regular, read_lines
+from t2t_torch.interop import tensor2tensor_encoders as encoders
+from t2t_torch.text.encoder import RESERVED_TOKENS
+from t2t_torch.text.tensor2tensor_subword import MAX_LENGTH
 
 PAGE = "docs/how_to/from_tensor2tensor.md"
 
@@ -62,23 +51,125 @@ for _number, _name in enumerate(
     setattr(SpaceID, _name, _number)
 
 Sample = Mapping[str, Any]
-_SPLITS = {
-    Split.TRAIN: DatasetSplit.TRAIN,
-    Split.EVAL: DatasetSplit.EVAL,
-    Split.TEST: DatasetSplit.TEST,
+
+
+class Member(NamedTuple):
+    """A method, property or class attribute that a user's problem may override.
+
+    Attributes:
+      rule: honoured: it is used; default: it has to be what the base class has; unread: results do
+        not depend on it; refused.
+      text: how it is used, or why it is not.
+    """
+
+    rule: Literal["honoured", "default", "unread", "refused"]
+    text: str
+
+
+def _members(rule: Any, text: str, names: str) -> dict[str, Member]:
+    return dict.fromkeys(names.split(), Member(rule, text))
+
+
+_INPUT = "builds the input with TensorFlow"
+_FILES = "names data files; t2t-datagen writes its own"
+
+MEMBERS: Mapping[str, Member] = {
+    **_members("honoured", "is called with the data and raw folders", "generate_samples"),
+    **_members(
+        "honoured", "names and shards of the splits", "dataset_splits is_generate_per_split"
+    ),
+    **_members("honoured", "name of the data files", "dataset_filename"),
+    **_members("honoured", "kind, size and file of the vocabulary", "vocab_type vocab_filename"),
+    **_members("honoured", "kind, size and file of the vocabulary", "approx_vocab_size"),
+    **_members("honoured", "is used for unknown words of a vocabulary of words", "oov_token"),
+    **_members("honoured", "samples that a vocabulary is learnt from", "max_samples_for_vocab"),
+    **_members("honoured", "problem whose vocabulary is used", "use_vocab_from_other_problem"),
+    **_members(
+        "honoured",
+        "the vocabulary is learnt by tensor2tensor's algorithm, with these",
+        "additional_reserved_tokens max_subtoken_length",
+    ),
+    **_members("honoured", "is called for the vocabulary", "get_or_create_vocab"),
+    **_members("honoured", "texts that it is learnt from", "generate_text_for_vocab"),
+    **_members("honoured", "is put before each text of the data, not of requests", "inputs_prefix"),
+    **_members(
+        "honoured", "is put before each text of the data, not of requests", "targets_prefix"
+    ),
+    **_members("honoured", "False: a language model of the targets", "has_inputs"),
+    **_members("honoured", "shards keep the order of the samples", "already_shuffled"),
+    **_members("honoured", "what `batch_size` counts", "batch_size_means_tokens"),
+    **_members("honoured", "length of the longest training example", "max_length"),
+    **_members("honoured", "metrics of the problem; unknown ones are named", "eval_metrics"),
+    **_members("honoured", "space ids", "input_space_id target_space_id"),
+    **_members(
+        "honoured",
+        "space ids and `batch_size_multiplier` are used; modalities, vocabulary sizes and "
+        "`loss_multiplier` have to be those of the base class",
+        "hparams",
+    ),
+    **_members("honoured", "names and number of the classes", "num_classes class_labels"),
+    **_members("honoured", "numbers of a target", "ntasks"),
+    **_members("honoured", "raw files, downloaded and unpacked", "source_data_files"),
+    **_members("honoured", "files that the vocabulary is learnt from", "vocab_data_files"),
+    **_members("honoured", "names of the files of pairs", "TRAIN_FILES EVAL_FILES"),
+    **_members("honoured", "folder of the files of pairs", "SRC_REMOTE_DIR _tmp_dir_override"),
+    **_members("honoured", "words of the vocabulary", "_generate_vocab"),
+    **_members("honoured", "is called", "__init__"),
+    **_members("default", "features in the files", "example_reading_spec"),
+    **_members(
+        "default", "changes to examples; what hyperparameters do is done", "preprocess_example"
+    ),
+    **_members("default", "runs after decoding; t2t-bleu computes BLEU", "decode_hooks"),
+    **_members("default", "t2t-datagen has its own processes", "multiprocess_generate"),
+    **_members(
+        "default",
+        "packs rows: --hparams=pack_dataset=true,max_length=LENGTH packs them here",
+        "packed_length",
+    ),
+    **_members(
+        "default", "removes bad pairs: remove them in generate_samples", "datatypes_to_clean"
+    ),
+    **_members("default", "joins two texts, which are two inputs here", "CONCAT_TOKEN"),
+    **_members(
+        "default", "separates question and context", "QUESTION_SEPARATOR QUESTION_SEPARATOR_ID"
+    ),
+    **_members("unread", "read with multiprocess_generate alone", "num_generate_tasks"),
+    **_members("unread", "read with multiprocess_generate alone", "prepare_to_generate"),
+    **_members("unread", "read with packed_length alone", "packed_spacing"),
+    **_members("unread", "examples are counted", "num_training_examples"),
+    **_members("unread", "every epoch has its own order", "skip_random_fraction_when_training"),
+    **_members("unread", "read on TPUs alone", "tpu_batch_size_per_shard"),
+    **_members("unread", "read by MultiProblem alone", "task_id set_task_id global_task_id"),
+    **_members(
+        "refused",
+        "encodes samples itself",
+        "feature_encoders get_feature_encoders generate_encoded_samples",
+    ),
+    **_members("refused", "writes data files itself", "generate_data"),
+    **_members("refused", "is written for tensor2tensor before 1.4", "generator"),
+    **_members("refused", _INPUT, "dataset input_fn make_estimator_input_fn serving_input_fn"),
+    **_members("refused", _INPUT, "decode_example preprocess _dataset_partition feature_info"),
+    **_members("refused", _INPUT, "_pack_fn _maybe_pack_examples"),
+    **_members(
+        "refused", "exchanges or copies features: add _rev or _copy to the name", "was_reversed"
+    ),
+    **_members(
+        "refused",
+        "exchanges or copies features: add _rev or _copy to the name",
+        "maybe_reverse_features maybe_copy_features maybe_reverse_and_copy",
+    ),
+    **_members("refused", _FILES, "training_filepaths dev_filepaths test_filepaths"),
+    **_members("refused", _FILES, "data_filepaths filepattern"),
+    **_members("refused", "is a metric of TensorFlow: register one here", "all_metrics_fns"),
+    **_members(
+        "refused", "is a metric of TensorFlow: register one here", "eval_metric_fns eval_hooks"
+    ),
+    **_members("refused", "replaces `hparams` and what follows from it", "get_hparams"),
+    **_members(
+        "refused", "names files to export; an artifact has its vocabularies", "export_assets"
+    ),
 }
-_VOCAB_TYPES = {
-    VocabType.SUBWORD: OurVocabType.SUBWORD,
-    VocabType.TOKEN: OurVocabType.TOKEN,
-    VocabType.CHARACTER: OurVocabType.CHARACTER,
-}
-_METRICS = {"accuracy_sequence": "accuracy_per_sequence"}
-_REFUSED = {  # methods whose results nothing here uses, by the reason
-    "feature_encoders": "it encodes texts itself",
-    "generate_encoded_samples": "it encodes samples itself",
-    "generate_data": "it writes data files itself",
-    "generator": "it is written for tensor2tensor before 1.4",
-}
+"""Members of tensor2tensor 1.15.7's problems: what is done with a user's own definition."""
 
 
 class Missing:
@@ -99,6 +190,15 @@ class Problem:
     def __init__(self, was_reversed: bool = False, was_copy: bool = False) -> None:
         self._was_reversed = was_reversed
         self._was_copy = was_copy
+        self._encoders: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in MEMBERS:  # called by the user's code, and not here
+            raise RegistryError(
+                f"{type(self).__name__} uses {name} of tensor2tensor's problems, which "
+                f"{MEMBERS[name].text}: it is not in t2t_torch. See {PAGE}."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def dataset_filename(self) -> str:
         """Prefix of the names of the data files."""
@@ -122,8 +222,34 @@ class Problem:
         """Returns the example."""
         return example
 
+    def max_length(self, model_hparams: Any) -> int:
+        """Returns the length of the longest training example."""
+        longest = model_hparams.split_to_length or model_hparams.max_length
+        return int(longest or model_hparams.batch_size)
+
+    def example_reading_spec(self) -> tuple[dict[str, Any], None]:
+        """Returns the features of the files by name."""
+        return dict.fromkeys(modalities_of(self)), None
+
     def hparams(self, defaults: Any, unused_model_hparams: Any) -> None:
         """Sets modalities and vocabularies, which follow from the kind of problem here."""
+        defaults.modality = modalities_of(self)
+        defaults.vocab_size = {name: self._encoders[name].vocab_size for name in defaults.modality}
+
+    @property
+    def batch_size_means_tokens(self) -> bool:
+        """True if `batch_size` counts tokens."""
+        return False
+
+    @property
+    def multiprocess_generate(self) -> bool:
+        """False: t2t-datagen has its own processes."""
+        return False
+
+    @property
+    def decode_hooks(self) -> list[Any]:
+        """Functions that are run after decoding: none."""
+        return []
 
 
 class Text2TextProblem(Problem):
@@ -185,6 +311,31 @@ class Text2TextProblem(Problem):
         return None
 
     @property
+    def max_subtoken_length(self) -> int | None:
+        """Length of the longest subword."""
+        return MAX_LENGTH
+
+    @property
+    def batch_size_means_tokens(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def already_shuffled(self) -> bool:
+        """True if the shards keep the order of the samples."""
+        return False
+
+    @property
+    def inputs_prefix(self) -> str:
+        """Text before each of the inputs."""
+        return ""
+
+    @property
+    def targets_prefix(self) -> str:
+        """Text before each of the targets."""
+        return ""
+
+    @property
     def has_inputs(self) -> bool:
         """False for a language model."""
         return True
@@ -195,7 +346,38 @@ class Text2TextProblem(Problem):
         other = self.use_vocab_from_other_problem
         if other is not None:
             return str(other.vocab_filename)
-        return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{self.vocab_type}"
+        if self.vocab_type != VocabType.SUBWORD:
+            return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
+        return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+
+    def generate_text_for_vocab(self, data_dir: str, tmp_dir: str) -> Iterator[str]:
+        """Yields the texts of the training samples."""
+        texts = [name for name, kind in modalities_of(self).items() if kind == _SYMBOL]
+        samples = self.generate_samples(data_dir, tmp_dir, DatasetSplit.TRAIN)
+        for sample in itertools.islice(samples, self.max_samples_for_vocab):
+            for name in texts:
+                value = sample[name]
+                yield from [value] if isinstance(value, str) else value
+
+    def get_or_create_vocab(
+        self, data_dir: str, tmp_dir: str | None, force_get: bool = False
+    ) -> encoders.TextEncoder:
+        """Returns the encoder of texts; learns its vocabulary if there is no file."""
+        if self.vocab_type == VocabType.CHARACTER:
+            return encoders.ByteTextEncoder()
+        path = Path(data_dir, self.vocab_filename)
+        if self.vocab_type == VocabType.TOKEN:
+            return encoders.TokenTextEncoder(str(path), replace_oov=self.oov_token)
+        if force_get or path.exists():
+            return encoders.SubwordTextEncoder(str(path))
+        return encoders.get_or_generate_vocab_inner(
+            data_dir,
+            self.vocab_filename,
+            self.approx_vocab_size,
+            self.generate_text_for_vocab(data_dir, str(tmp_dir)),
+            self.max_subtoken_length,
+            [*RESERVED_TOKENS, *self.additional_reserved_tokens],
+        )
 
 
 class Text2SelfProblem(Text2TextProblem):
@@ -224,47 +406,42 @@ class Text2ClassProblem(Text2TextProblem):
         return ["accuracy", "neg_log_perplexity"]
 
 
-class SentimentIMDB(Text2ClassProblem):
-    """Two classes of texts, data_generators/imdb.py; for classes that generate other samples."""
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def dataset_splits(self) -> list[dict[str, Any]]:
-        """Ten shards to train on, one to evaluate."""
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 10},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-        ]
-
-    @property
-    def approx_vocab_size(self) -> int:
-        """8,192."""
-        return 2**13
-
-    @property
-    def num_classes(self) -> int:
-        """Two."""
-        return 2
-
-    def class_labels(self, data_dir: str) -> list[str]:
-        """Names of the classes."""
-        return ["neg", "pos"]
-
-
 class QuestionAndContext2TextProblem(Text2TextProblem):
     """Question and context to text; samples are {"inputs", "context", "targets"}."""
+
+    QUESTION_SEPARATOR = "<EOQ>"
+    QUESTION_SEPARATOR_ID = 2
 
 
 class TextConcat2ClassProblem(Text2ClassProblem):
     """Two texts to class; samples are {"inputs": [text, text], "label": number}."""
 
+    CONCAT_TOKEN = "$"
+
+
+class Text2RealProblem(Text2TextProblem):
+    """Text to numbers; samples are {"inputs": text, "targets": [number, ...]}."""
+
+    @property
+    def ntasks(self) -> int:
+        """Numbers of a target."""
+        return 1
+
+    def eval_metrics(self) -> list[str]:
+        """Names of the metrics."""
+        return ["rmse", "pearson"] if self.ntasks == 1 else ["rmse"]
+
 
 class Text2textTmpdir(Text2TextProblem):
-    """Pairs of lines of inputs.train.txt, targets.train.txt and of the same for eval and test."""
+    """Pairs of lines of inputs.train.txt, targets.train.txt and of the same for eval."""
+
+    TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
+    EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
+
+    @property
+    def _tmp_dir_override(self) -> str | None:
+        """Folder of the files, if it is not the one of the raw files."""
+        return None
 
     @property
     def is_generate_per_split(self) -> bool:
@@ -273,14 +450,27 @@ class Text2textTmpdir(Text2TextProblem):
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
         """Yields the pairs."""
-        source, target = (
-            str(Path(tmp_dir, f"{side}.{dataset_split}.txt")) for side in ("inputs", "targets")
-        )
+        files = {DatasetSplit.TRAIN: self.TRAIN_FILES, DatasetSplit.EVAL: self.EVAL_FILES}
+        named = files.get(dataset_split, ("inputs.test.txt", "targets.test.txt"))
+        source, target = (str(Path(self._tmp_dir_override or tmp_dir, file)) for file in named)
         return text2text_txt_iterator(source, target)
 
 
+class Text2TextRemotedir(Text2textTmpdir):
+    """The same in the folder `SRC_REMOTE_DIR`."""
+
+    SRC_REMOTE_DIR: str | None = None
+
+    @property
+    def _tmp_dir_override(self) -> str | None:
+        """The folder."""
+        if not self.SRC_REMOTE_DIR:
+            raise RegistryError(f"{type(self).__name__} needs SRC_REMOTE_DIR.")
+        return self.SRC_REMOTE_DIR
+
+
 class Text2textTmpdirTokens(Text2textTmpdir):
-    """The same with a vocabulary of whole words."""
+    """The same with a vocabulary of whole words, those of vocab.txt."""
 
     @property
     def vocab_type(self) -> str:
@@ -291,6 +481,18 @@ class Text2textTmpdirTokens(Text2textTmpdir):
     def oov_token(self) -> str | None:
         """Word for unknown words."""
         return "<UNK>"
+
+    def _generate_vocab(self, tmp_dir: str) -> encoders.TokenTextEncoder:
+        """Returns the encoder of the words of vocab.txt."""
+        words = txt_line_iterator(str(Path(tmp_dir, "vocab.txt")))
+        return encoders.TokenTextEncoder(vocab_list=[str(self.oov_token), *words])
+
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
+        """Writes the vocabulary if there is none; yields the pairs."""
+        path = Path(data_dir, self.vocab_filename)
+        if not path.exists():
+            self._generate_vocab(tmp_dir).store_to_file(str(path))
+        return super().generate_samples(data_dir, tmp_dir, dataset_split)
 
 
 class TranslateProblem(Text2TextProblem):
@@ -309,11 +511,73 @@ class TranslateProblem(Text2TextProblem):
         """Returns the data sets of the vocabulary."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
-    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
-        """Yields the pairs of the data sets."""
+    @property
+    def datatypes_to_clean(self) -> list[str] | None:
+        """Kinds of files whose bad pairs are removed: none."""
+        return None
+
+    def generate_samples(
+        self,
+        data_dir: str,
+        tmp_dir: str,
+        dataset_split: str,
+        custom_iterator: Callable[[str, str], Iterator[Sample]] | None = None,
+    ) -> Iterator[Sample]:
+        """Yields the pairs of the data sets, without those with an empty side."""
         for dataset in self.source_data_files(dataset_split):
-            source, target = (_raw_file(tmp_dir, dataset[0], name) for name in dataset[1])
-            yield from text2text_txt_iterator(source, target)
+            for sample in _pairs_of(tmp_dir, dataset, custom_iterator or text2text_txt_iterator):
+                if sample["inputs"] and sample["targets"]:
+                    yield sample
+
+    def generate_text_for_vocab(self, data_dir: str, tmp_dir: str) -> Iterator[str]:
+        """Yields lines of the data sets of the vocabulary: a million characters of each file."""
+        for dataset in self.vocab_data_files():
+            left = dict.fromkeys(("inputs", "targets"), _CHARACTERS_FOR_VOCABULARY)
+            for sample in _pairs_of(tmp_dir, dataset, text2text_txt_iterator):
+                for name in left:
+                    left[name] -= len(sample[name])
+                    if left[name] >= 0:
+                        yield sample[name]
+                if max(left.values()) < 0:
+                    break
+
+
+_CHARACTERS_FOR_VOCABULARY = 1_000_000
+
+
+def _pairs_of(
+    tmp_dir: str, dataset: Any, read: Callable[[str, str], Iterator[Sample]]
+) -> Iterator[Sample]:
+    """Yields the pairs of a data set: two files, of plain text or SGML, or tables of two columns.
+
+    Raises:
+      DataError: it has no such files, or is of another kind.
+    """
+    url, names = dataset[0], dataset[1]
+    if names[0] == "tmx":
+        raise DataError(f"{names[1]} is TMX: convert it to two files of lines, or to TSV.")
+    if names[0] != "tsv":
+        source, target = (_raw_file(tmp_dir, url, name) for name in names)
+        is_marked_up = all(name.endswith("sgm") for name in names)
+        for sample in read(source, target):
+            texts = {name: _segment(sample[name]) for name in sample} if is_marked_up else sample
+            yield texts
+        return
+    _, first, second, pattern = names
+    found = Path(_raw_file(tmp_dir, url, pattern))
+    for path in sorted(found.parent.glob(Path(pattern).name)):
+        opened: Any = gzip.open if path.suffix == ".gz" else open
+        with opened(check_regular(path), "rt", encoding="utf-8") as file:
+            for line in file:
+                cells = line.split("\t")
+                if len(cells) > max(first, second):
+                    yield {"inputs": cells[first].strip(), "targets": cells[second].strip()}
+
+
+def _segment(line: str) -> str:
+    """Returns the text of a line of SGML; "" if it has none."""
+    match = re.fullmatch(r"\s*<seg[^>]*>(.*)</seg>\s*", line)
+    return match[1] if match else "" if line.startswith("<") else line
 
 
 def _raw_file(tmp_dir: str, url: str, name: str) -> str:
@@ -321,11 +585,16 @@ def _raw_file(tmp_dir: str, url: str, name: str) -> str:
     path, archive = Path(tmp_dir, name), Path(tmp_dir, url.rpartition("/")[2])
     if not path.exists() and url.startswith(("http://", "https://", "ftp://")):
         archive = fetch(url, tmp_dir)
+    folder = Path(tmp_dir)
     if not path.exists() and archive.is_file():
-        path = unpack(archive) / name
-    for found in (path, path.with_suffix("") if path.suffix == ".gz" else path):
-        if found.exists():
-            return str(found)
+        folder = unpack(archive)
+    for wanted in (name, name.removesuffix(".gz")):
+        if (
+            found := [folder / wanted]
+            if (folder / wanted).exists()
+            else sorted(folder.glob(wanted))
+        ):
+            return str(found[0])
     raise DataError(f"{path} does not exist, and {url} does not have it. Put it there.")
 
 
@@ -364,330 +633,21 @@ def text2class_txt_iterator(
         yield {"inputs": inputs, "label": class_strs.index(label) if class_strs else int(label)}
 
 
-# Conversion.
+_SYMBOL = "symbol"
 
 
-def _train(texts: Sequence[str], size: int, path: Path) -> None:
-    """Learns a subword vocabulary: with sentencepiece, or as tensor2tensor if it is too small."""
-    try:
-        SubwordEncoder.train(texts, size, path)
-    except SmallVocabularyError:
-        SubtokenEncoder.train(texts, size, path)
+def modalities_of(user: Problem) -> dict[str, str]:
+    """Returns the features of a problem, with tensor2tensor's names of their modalities."""
+    if isinstance(user, Text2ClassProblem):
+        return {"inputs": _SYMBOL, "targets": "class_label"}
+    if isinstance(user, Text2RealProblem):
+        return {"inputs": _SYMBOL, "targets": "real_l2_loss"}
+    names = ["inputs"] if getattr(user, "has_inputs", True) else []
+    context = ["context"] if isinstance(user, QuestionAndContext2TextProblem) else []
+    return dict.fromkeys([*names, *context, "targets"], _SYMBOL)
 
 
-class _Subwords(SubwordVocabularyBuilder):
-    """Builder of a subword vocabulary of any size."""
-
-    def train(self, texts: Sequence[str], vocab_size: int, path: Path) -> None:
-        """Trains the vocabulary and writes its file."""
-        _train(texts, vocab_size, path)
-
-
-class _Converted(TextProblem):
-    """Parts of a converted problem that do not depend on its kind."""
-
-    user_class: ClassVar[type[Text2TextProblem]]
-
-    def __init__(self, *, reverse: bool = False, copy: bool = False) -> None:
-        self.user = self.user_class()
-        self._data_dir: Path | None = None
-        for name, reason in _REFUSED.items():
-            owner = next((c for c in self.user_class.__mro__ if name in c.__dict__), None)
-            if owner is not None and owner.__module__ != __name__:
-                raise self._refusal(name, reason)
-        if _changes_examples(self.user):
-            raise self._refusal("preprocess_example", "it changes examples with TensorFlow")
-        for name, value in _settings_of(self.user).items():
-            setattr(self, name, value)  # of the instance: a user's properties need one
-        super().__init__(reverse=reverse, copy=copy)
-
-    def _refusal(self, method: str, reason: str) -> RegistryError:
-        return RegistryError(
-            f"tensor2tensor problem {self.name!r} defines {method}: {reason}, which nothing here "
-            f"can use. Yield texts from generate_samples instead; see {PAGE}."
-        )
-
-    def __reduce__(self) -> Any:
-        """Pickles the name: other processes import the user's file."""
-        state = {"_data_dir": self._data_dir, "bad_records": self.bad_records}
-        return _found, (self.full_name, registry.usr_dirs()), state
-
-    @property
-    def dataset_name(self) -> str:
-        """The user's prefix of data files."""
-        return self.user.dataset_filename()
-
-    @property
-    def vocab_filename(self) -> str | None:
-        """The user's vocabulary file."""
-        if self.vocab_type is OurVocabType.CHARACTER:
-            return None
-        return self.user.vocab_filename
-
-    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
-        """Returns also a subword vocabulary of tensor2tensor, which a trained model may have."""
-        kept, file = super().kept_vocab_files_in(directory), self.vocab_filename
-        if file is None or file in kept or not (directory / file).is_file():
-            return kept
-        return (*kept, file) if holds_subtokens(directory / file) else kept
-
-    def learners(self) -> Sequence[VocabularyBuilder]:
-        """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
-        return [
-            _Subwords(
-                one.file,
-                self.texts,
-                self.approx_vocab_size,
-                self.max_samples_for_vocab,
-                self.shuffle_seed,
-            )
-            if isinstance(one, SubwordVocabularyBuilder)
-            else one
-            for one in super().learners()
-        ]
-
-    def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Builds the vocabularies, from the texts of `generate_text_for_vocab` if it is there."""
-        # Data is made in a hidden folder of the data directory, where users may have raw files.
-        self._data_dir = data_dir.parent if data_dir.name.startswith(".") else data_dir
-        texts: Callable[..., Any] | None = getattr(self.user, "generate_text_for_vocab", None)
-        file = self.vocab_filename
-        learns = self.vocab_type is OurVocabType.SUBWORD and file is not None
-        if texts is not None and learns and not (data_dir / str(file)).exists():
-            lines = list(texts(str(data_dir), str(tmp_dir)))
-            _train(lines, self.approx_vocab_size, data_dir / str(file))
-        if file is not None and self.use_vocab_from_other_problem is None:
-            self._let_user_write(data_dir / file, str(self._data_dir), str(tmp_dir))
-        elif file is None and self._makes_vocabulary:
-            user = self.user.get_or_create_vocab(str(self._data_dir), str(tmp_dir))
-            if not isinstance(encoder_of(user, self.name), ByteEncoder):
-                raise RegistryError(
-                    f"get_or_create_vocab of tensor2tensor problem {self.name!r} returns a "
-                    f"{type(user).__name__}, and its vocab_type is {self.user.vocab_type!r}. Make "
-                    "it VocabType.TOKEN or VocabType.SUBWORD."
-                )
-        super().build_vocab(data_dir, tmp_dir)
-
-    def _let_user_write(self, path: Path, data_dir: str, tmp_dir: str) -> None:
-        """Has the user's code write a vocabulary, if there is none and the code writes it.
-
-        tensor2tensor calls `generate_samples`, which may copy a file of words, and then
-        `get_or_create_vocab`.
-
-        Args:
-          path: the vocabulary file.
-          data_dir: data folder, where the user's code writes.
-          tmp_dir: folder of the raw files.
-
-        Raises:
-          RegistryError: `get_or_create_vocab` returns an encoder of the user's own.
-        """
-        written = Path(data_dir, path.name)
-        if self.vocab_type is OurVocabType.TOKEN and not path.exists():
-            samples = self._samples_of(Split.TRAIN, data_dir, tmp_dir)
-            if not written.exists():
-                next(iter(samples), None)
-        if self._makes_vocabulary and not path.exists():
-            encoder = encoder_of(self.user.get_or_create_vocab(data_dir, tmp_dir), self.name)
-            if isinstance(encoder, TokenEncoder) and not written.exists():
-                with staged(path) as temporary:
-                    temporary.write_text("".join(f"{word}\n" for word in encoder.tokens), "utf-8")
-            elif isinstance(encoder, SubtokenEncoder) and not written.exists():
-                encoder.save(path)
-        if written.is_file() and not path.exists():
-            copy_regular(written, path)
-
-    @property
-    def _makes_vocabulary(self) -> bool:
-        """True if the user's class has a `get_or_create_vocab`."""
-        return hasattr(self.user, "get_or_create_vocab")
-
-    def _encoder_in(self, path: Path) -> TextEncoder:
-        """Returns the encoder of a vocabulary file, with the settings of the user's."""
-        oov, reverse, is_words = self.oov_token, False, self.vocab_type is OurVocabType.TOKEN
-        if self._makes_vocabulary:
-            folder = str(path.parent)
-            user = self.user.get_or_create_vocab(folder, folder)
-            is_words = isinstance(encoder_of(user, self.name), TokenEncoder)
-            oov, reverse = getattr(user, "replace_oov", oov), getattr(user, "reverse", reverse)
-        if is_words:
-            return TokenEncoder.load(path, replace_oov=oov, reverse=reverse)
-        return load_subwords(path)
-
-    def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:
-        """Yields the user's samples of a split; those of all splits are dealt by shards."""
-        samples = self._samples_of(split, str(self._data_dir or tmp_dir), str(tmp_dir))
-        total, first, last = 1, 0, 1
-        if not self._is_per_split:
-            total = sum(self.shards.values())
-            earlier = itertools.takewhile(lambda one: one is not split, self.shards)
-            first = sum(self.shards[one] for one in earlier)
-            last = first + self.shards[split]
-        for number, sample in enumerate(samples):
-            if first <= number % total < last:
-                yield self._converted(sample)
-
-    @property
-    def _is_per_split(self) -> bool:
-        """True if `generate_samples` is called for each split."""
-        per_split: Any = self.user.is_generate_per_split
-        # A method where a property was meant is true in tensor2tensor.
-        return callable(per_split) or bool(per_split)
-
-    def _samples_of(self, split: Split, data_dir: str, tmp_dir: str) -> Iterable[Sample]:
-        theirs = _SPLITS[split] if self._is_per_split else DatasetSplit.TRAIN
-        return self.user.generate_samples(data_dir, tmp_dir, theirs)
-
-    def _converted(self, sample: Sample) -> dict[str, Any]:
-        fields = ("inputs", "targets") if self.user.has_inputs else ("targets",)
-        missing = [field for field in fields if field not in sample]
-        if missing:
-            raise DataError(
-                f"generate_samples of {self.name!r} yields {sorted(sample)}, not {missing[0]!r}."
-            )
-        return {field: _text(sample[field]) for field in fields}
-
-
-def _found(name: str, usr_dirs: list[str]) -> Any:
-    """Returns a problem in another process."""
-    for folder in usr_dirs:
-        registry.import_usr_dir(folder)
-    return registry.problem(name)
-
-
-class _ConvertedText(_Converted, OurText2TextProblem):
-    """A user's text to text problem."""
-
-
-class _ConvertedSelf(_Converted, OurText2SelfProblem):
-    """A user's language model."""
-
-
-class _ConvertedQuestion(_Converted, QuestionContext2TextProblem):
-    """A user's problem of questions on a context."""
-
-    def _converted(self, sample: Sample) -> dict[str, Any]:
-        return {field: _text(sample[field]) for field in self.text_fields}
-
-
-class _Labelled(_Converted):
-    """Parts of problems of classes."""
-
-    user: Any
-
-    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
-        """Returns the file of the names of the classes, in the user's order."""
-        names = self.user.class_labels(str(directory))
-        return {self.labels_file("targets"): "".join(f"{name}\n" for name in names)}
-
-    def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
-        """Writes the names of the classes; builds the vocabulary."""
-        for file, text in self.known_vocab_files(data_dir).items():
-            with staged(data_dir / file) as temporary:
-                temporary.write_text(text, "utf-8")
-        super().build_vocab(data_dir, tmp_dir)
-
-    def _label(self, sample: Sample) -> str:
-        names = self.user.class_labels(str(self._data_dir or ""))
-        return str(names[int(sample["label"])])
-
-
-class _ConvertedClass(_Labelled, OurText2ClassProblem):
-    """A user's problem of classes."""
-
-    def _converted(self, sample: Sample) -> dict[str, Any]:
-        return {"inputs": _text(sample["inputs"]), "targets": self._label(sample)}
-
-
-class _ConvertedPair(_Labelled, OurTextPair2ClassProblem):
-    """A user's problem of classes of two texts."""
-
-    def _converted(self, sample: Sample) -> dict[str, Any]:
-        texts = list(sample["inputs"])
-        if len(texts) != 2:
-            raise DataError(f"a sample of {self.name!r} has {len(texts)} texts, not two.")
-        first, second = map(_text, texts)
-        return {"first": first, "second": second, "targets": self._label(sample)}
-
-
-def _changes_examples(user: Problem) -> bool:
-    """Returns True if a user's `preprocess_example` does more than to call the base class."""
-    example: dict[str, Any] = {"inputs": object(), "targets": object()}
-    before = dict(example)
-    try:
-        return user.preprocess_example(example, "train", None) is not example or example != before
-    except Exception:
-        return True
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
-
-
-def _settings_of(user: Text2TextProblem) -> dict[str, Any]:
-    """Returns the settings of a user's problem by our names."""
-    shards = {}
-    by_name = {name: split for split, name in _SPLITS.items()}
-    for one in user.dataset_splits:
-        shards[by_name[one["split"]]] = int(one["shards"])
-    if Split.EVAL not in shards and not user.is_generate_per_split:
-        shards[Split.EVAL] = 1
-    known = set(registry.list_names("metric"))
-    named = [_METRICS.get(name, name) for name in map(str, user.eval_metrics())]
-    other = user.use_vocab_from_other_problem
-    settings: dict[str, Any] = {
-        "shards": shards,
-        "vocab_type": _VOCAB_TYPES.get(user.vocab_type, OurVocabType.SUBWORD),
-        "approx_vocab_size": int(user.approx_vocab_size),
-        "oov_token": user.oov_token,
-        "input_space_id": int(user.input_space_id),
-        "target_space_id": int(user.target_space_id),
-        "use_vocab_from_other_problem": None if other is None else other.name,
-    }
-    metrics = tuple(name for name in named if name in known)
-    if metrics:
-        settings["metrics"] = metrics
-    if user.max_samples_for_vocab is not None:
-        settings["max_samples_for_vocab"] = int(user.max_samples_for_vocab)
-    return settings
-
-
-def converted(user: type, name: str) -> type[TextProblem]:
-    """Returns a problem of this library that calls a user's.
-
-    Args:
-      user: the user's class.
-      name: its registered name.
-
-    Raises:
-      RegistryError: it is of a kind that is not here.
-    """
-    kinds = (
-        (QuestionAndContext2TextProblem, _ConvertedQuestion),
-        (TextConcat2ClassProblem, _ConvertedPair),
-        (Text2ClassProblem, _ConvertedClass),
-        (Text2SelfProblem, _ConvertedSelf),
-        (Text2TextProblem, _ConvertedText),
-    )
-    missing = [base.missing for base in user.__mro__ if getattr(base, "missing", "")]
-    if missing:
-        raise RegistryError(
-            f"tensor2tensor problem {name!r} is a {missing[0]}, and {missing[0]} is not in "
-            f"t2t_torch. {PAGE} shows how to write it."
-        )
-    for theirs, ours in kinds:
-        if issubclass(user, theirs):
-            attributes = {
-                "user_class": user,
-                "name": name,
-                "__module__": user.__module__,
-                "__qualname__": user.__qualname__,
-                "__doc__": user.__doc__,
-            }
-            return type(user.__name__, (ours,), attributes)
-    bases = ", ".join(base.__name__ for base in user.__bases__)
-    raise RegistryError(
-        f"tensor2tensor problem {name!r} is a {bases}; Text2TextProblem, Text2ClassProblem, "
-        f"Text2SelfProblem and TranslateProblem can be used as they are. {PAGE} shows how to write "
-        "others."
-    )
+def overrides(user: type, name: str) -> bool:
+    """Returns True if a user's class, or a base class of the user's, defines a member."""
+    owner = next((one for one in user.__mro__ if name in one.__dict__), object)
+    return owner is not object and owner.__module__ != __name__

@@ -302,13 +302,23 @@ class SubtokenEncoder(TextEncoder):
             ) from None
 
     @classmethod
-    def train(cls, texts: Iterable[str], vocab_size: int, path: Path) -> SubtokenEncoder:
+    def train(
+        cls,
+        texts: Iterable[str],
+        vocab_size: int,
+        path: Path,
+        *,
+        reserved: Sequence[str] = (),
+        max_length: int | None = MAX_LENGTH,
+    ) -> SubtokenEncoder:
         """Learns a vocabulary as tensor2tensor does and writes its file.
 
         Args:
           texts: iterated once; their token counts must fit in memory.
           vocab_size: approximate number of ids; the alphabet of the texts alone may need more.
           path: the output file, written atomically.
+          reserved: the names of the ids from 2 on.
+          max_length: exclusive limit on subtoken length, in characters; None for no limit.
 
         Raises:
           DataError: there is no text.
@@ -319,7 +329,8 @@ class SubtokenEncoder(TextEncoder):
             counts.update(split(text))
         if not counts:
             raise DataError("No text to learn a vocabulary from. Are the raw files empty?")
-        encoder = cls(learn(counts, vocab_size))
+        names = (*RESERVED_TOKENS, *reserved)
+        encoder = cls(learn(counts, vocab_size, reserved=names, max_length=max_length))
         encoder.save(path)
         return encoder
 

@@ -23,6 +23,8 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin import trainer
 from t2t_torch.errors import HParamsError, RegistryError
+from t2t_torch.interop import tensor2tensor_problems as problems
+from t2t_torch.interop.tensor2tensor_problems import MEMBERS
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import Dataset
 
@@ -554,3 +556,351 @@ def test_a_classifier_trains_with_a_set_of_the_transformer(folder, generate, tmp
     assert "model 'transformer_encoder' does not read num_decoder_layers=2\n" in said
     model = t2t_torch.load(run).model
     assert len(model.encoder) == 1 and model.hparams.hidden_size == 32
+
+
+MEMBERS_OF_1_15_7 = {
+    line.split()[1]
+    for line in (Path(__file__).parent.parent / "golden" / "tensor2tensor_members.txt")
+    .read_text("utf-8")
+    .splitlines()[1:]
+}
+OF_OTHER_VERSIONS = {"input_space_id", "target_space_id", "global_task_id", "generator"}
+
+
+def test_every_member_of_tensor2tensors_problems_is_honoured_or_refused_by_name():
+    assert set(MEMBERS) == MEMBERS_OF_1_15_7 | OF_OTHER_VERSIONS
+    page = Path(__file__).parents[2] / "docs" / "how_to" / "from_tensor2tensor.md"
+    lines = page.read_text("utf-8").splitlines()
+    for name, (rule, text) in MEMBERS.items():
+        assert f"| `{name}` | {rule} | {text} |" in lines
+
+
+def test_what_the_base_classes_define_is_in_the_table():
+    known = set(MEMBERS) | {"name", "__module__", "__doc__", "__dict__", "__weakref__"}
+    for kind in (*vars(problems).values(),):
+        if isinstance(kind, type) and issubclass(kind, problems.Problem):
+            assert {name for name in vars(kind) if not name.startswith("__")} <= known
+
+
+KINDS = {
+    "class_labels": "Text2ClassProblem",
+    "num_classes": "Text2ClassProblem",
+    "CONCAT_TOKEN": "TextConcat2ClassProblem",
+    "ntasks": "Text2RealProblem",
+    "QUESTION_SEPARATOR": "QuestionAndContext2TextProblem",
+    "QUESTION_SEPARATOR_ID": "QuestionAndContext2TextProblem",
+}
+OTHER_VALUES = {  # of members that have to be what the base class has
+    "example_reading_spec": "def {}(self): return {{'inputs': 0, 'targets': 0, 'scores': 0}}, None",
+    "preprocess_example": "def {}(self, example, mode, hparams): return dict(example, inputs=[])",
+}
+SAME_VALUES = {
+    "example_reading_spec": "def {}(self):\n"
+    "    fields = {{'inputs': tf.VarLenFeature(tf.int64), 'targets': tf.VarLenFeature(tf.int64)}}\n"
+    "    return fields, None",
+    "preprocess_example": "def {}(self, example, mode, hparams):\n"
+    "    return problem.preprocess_example_common(example, mode, hparams)",
+    "decode_hooks": "{} = []",
+    "multiprocess_generate": "{} = False",
+    "packed_length": "{} = None",
+    "datatypes_to_clean": "@property\ndef {}(self): return None",
+    "CONCAT_TOKEN": "{} = '$'",
+    "QUESTION_SEPARATOR": "{} = '<EOQ>'",
+    "QUESTION_SEPARATOR_ID": "{} = 2",
+}
+
+
+def named(rule: str) -> list[str]:
+    return sorted(name for name, member in MEMBERS.items() if member.rule == rule)
+
+
+def class_of(member: str, source: str, number: int) -> str:
+    kind = KINDS.get(member, "Text2TextProblem")
+    lines = source.format(member).replace("\n", "\n  ")
+    base = "translate.TranslateProblem" if member == "datatypes_to_clean" else kind
+    base = base if "." in base else f"text_problems.{base}"
+    return (
+        f"@registry.register_problem('own_{member.lower().strip('_')}_{number}')\n"
+        f"class Own{number}_{member}({base}):\n  is_generate_per_split = True\n  {lines}\n"
+    )
+
+
+def test_overrides_that_are_not_used_are_refused_and_those_of_the_same_value_are_not(folder):
+    sources = [class_of(name, "def {}(self, *a, **k): return 1", 0) for name in named("refused")]
+    sources += [class_of(n, OTHER_VALUES.get(n, "{} = 9"), 1) for n in named("default")]
+    sources += [class_of(n, SAME_VALUES[n], 2) for n in named("default")]
+    sources += [class_of(n, "def {}(self, *a, **k): return 1", 3) for n in named("unread")]
+    folder(*sources)
+    for number, rule in ((0, "refused"), (1, "default")):
+        for name in named(rule):
+            with pytest.raises(RegistryError, match=f"defines {name}: it {MEMBERS[name].text[:9]}"):
+                registry.problem(f"own_{name.lower().strip('_')}_{number}")
+    for number, rule in ((2, "default"), (3, "unread")):
+        for name in named(rule):
+            registry.problem(f"own_{name.lower().strip('_')}_{number}")
+
+
+HONOURED = """
+from collections import Counter
+
+
+def rows(split):
+  return 60 if split == problem.DatasetSplit.TRAIN else 5
+
+
+@registry.register_problem
+class Base(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  approx_vocab_size = 150
+  dataset_splits = [{"split": "train", "shards": 1}, {"split": "eval", "shards": 1}]
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(rows(dataset_split)):
+      yield {"inputs": "in number %d" % i, "targets": "out antidisestablishment %d" % i}
+
+
+@registry.register_problem
+class Everything(Base):
+  inputs_prefix = "summarize: "
+  targets_prefix = "summary: "
+  additional_reserved_tokens = ["<SEP>", "<EOQ>"]
+  max_subtoken_length = 4
+  already_shuffled = True
+  batch_size_means_tokens = False
+
+  def __init__(self, *args, **kwargs):
+    super(Everything, self).__init__(*args, **kwargs)
+    self.made = True
+
+  def max_length(self, model_hparams):
+    return 17 + model_hparams.max_length
+
+  def hparams(self, defaults, model_hparams):
+    super(Everything, self).hparams(defaults, model_hparams)
+    p = defaults
+    p.stop_at_eos = int(True)
+    p.batch_size_multiplier = 4
+    p.vocab_size["inputs"] = self._encoders["inputs"].vocab_size
+    p.input_space_id = problem.SpaceID.EN_TOK
+    p.target_space_id = problem.SpaceID.DE_TOK
+
+
+@registry.register_problem
+class OldHparams(Base):
+  def hparams(self, defaults, unused_model_hparams):
+    p = defaults
+    size = self._encoders["inputs"].vocab_size
+    p.input_modality = {"inputs": (registry.Modalities.SYMBOL, size)}
+    p.target_modality = (registry.Modalities.SYMBOL, size)
+
+
+@registry.register_problem
+class TargetsAlone(Base):
+  has_inputs = False
+
+
+@registry.register_problem
+class Vocabulary(Base):
+  def generate_text_for_vocab(self, data_dir, tmp_dir):
+    return ["zebra zebra yak yak"] * 9
+
+
+@registry.register_problem
+class CallsTheBase(Base):
+  def get_or_create_vocab(self, data_dir, tmp_dir, force_get=False):
+    return super(CallsTheBase, self).get_or_create_vocab(data_dir, tmp_dir, force_get)
+
+
+@registry.register_problem
+class Numbers(text_problems.Text2RealProblem):
+  is_generate_per_split = True
+  vocab_type = text_problems.VocabType.CHARACTER
+  ntasks = 2
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(rows(dataset_split)):
+      yield {"inputs": str(i), "targets": [i / 2, i * 2]}
+
+
+@registry.register_problem
+class Elsewhere(text_problems.Text2TextRemotedir):
+  SRC_REMOTE_DIR = os.path.join(os.path.dirname(__file__), "texts")
+  TRAIN_FILES = ("a.txt", "b.txt")
+  EVAL_FILES = ("a.txt", "b.txt")
+  vocab_type = text_problems.VocabType.CHARACTER
+
+
+@registry.register_problem
+class WrongHparams(Base):
+  def hparams(self, defaults, unused_model_hparams):
+    defaults.modality = {"inputs": modalities.ModalityType.IDENTITY}
+    defaults.vocab_size = {"targets": 77}
+    defaults.loss_multiplier = 3.0
+    defaults.add_hparam("mine", 1)
+"""
+
+
+def test_prefixes_reserved_tokens_and_settings_of_a_problem_are_used(folder, generate):
+    usr = folder(HONOURED)
+    found = registry.problem("everything")
+    assert (found.input_space_id, found.target_space_id) == (3, 8)
+    assert found.batch_size_multiplier == 4 and not found.batch_size_means_tokens
+    assert found.user.made and found.keeps_order
+    assert found.max_length(registry.hparams("transformer_tiny").replace(max_length=3)) == 20
+    data = generate("everything", usr)
+    row = texts("everything", data, Split.EVAL)[1]  # in the order of the samples
+    assert row["inputs"] == "summarize: in number 1"
+    assert row["targets"] == "summary: out antidisestablishment 1"
+    pieces = (data / "vocab.everything.150.subwords").read_text("utf-8").splitlines()
+    assert pieces[2:4] == ["'<SEP>_'", "'<EOQ>_'"]
+    assert max(len(piece) for piece in pieces[4:]) == 3 + 2  # less than 4, and quotes
+    registry.problem("old_hparams")
+
+
+def test_kinds_of_samples_and_vocabularies_follow_from_overrides(folder, generate):
+    usr = folder(HONOURED)
+    (usr / "texts").mkdir()
+    for name in ("a", "b"):
+        (usr / "texts" / f"{name}.txt").write_text(f"text {name}\n" * 9)
+    assert texts("targets_alone", generate("targets_alone", usr), Split.EVAL)[0].keys() == {
+        "targets"
+    }
+    data = generate("vocabulary", usr)
+    assert "'yak_'" in (data / "vocab.vocabulary.150.subwords").read_text("utf-8")
+    generate("calls_the_base", usr)
+    data = generate("numbers", usr)
+    assert registry.problem("numbers").features(data).targets["targets"].size == 2
+    assert texts("elsewhere", generate("elsewhere", usr), Split.TRAIN)[0]["targets"] == "text b"
+    said = (
+        "defines hparams: it sets modality 'identity' of 'inputs', vocab_size of 'targets', "
+        "loss_multiplier=3.0, mine, which nothing here reads"
+    )
+    with pytest.raises(RegistryError, match=said):
+        registry.problem("wrong_hparams")
+
+
+def test_keys_and_labels_of_samples_that_do_not_fit_are_named(folder, generate, capsys):
+    usr = folder(
+        """
+class Base(text_problems.Text2TextProblem):
+  is_generate_per_split = True
+  vocab_type = text_problems.VocabType.CHARACTER
+  SAMPLE = None
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    yield self.SAMPLE
+
+
+@registry.register_problem
+class OtherKeys(Base):
+  SAMPLE = {"source": "a", "targets": "b"}
+
+
+@registry.register_problem
+class NoMapping(Base):
+  SAMPLE = ("a", "b")
+
+
+@registry.register_problem
+class TextLabel(Base, text_problems.Text2ClassProblem):
+  num_classes = 2
+  SAMPLE = {"inputs": "a", "label": "pos"}
+
+
+@registry.register_problem
+class TargetsOfClasses(Base, text_problems.Text2ClassProblem):
+  num_classes = 2
+  SAMPLE = {"inputs": "a", "targets": 1}
+"""
+    )
+    for problem, said in {
+        "other_keys": "yields the keys ['source', 'targets'], without 'inputs': samples of this",
+        "no_mapping": "yields ('a', 'b'), not a dict of {'inputs', 'targets'}",
+        "text_label": "yields the label 'pos'; it is a number from 0 to 1",
+        "targets_of_classes": "without 'label': samples of this kind of problem are {'inputs', 'la",
+    }.items():
+        with pytest.raises(AssertionError):
+            generate(problem, usr)
+        assert said in capsys.readouterr().err
+
+
+def test_problems_of_the_catalogue_are_base_classes(folder, generate, tmp_path):
+    usr = folder(
+        """
+from tensor2tensor.data_generators import translate_encs, translate_envi
+from tensor2tensor.data_generators.imdb import SentimentIMDB
+
+
+@registry.register_problem
+class OwnVietnamese(translate_envi.TranslateEnviIwslt32k):
+  approx_vocab_size = 300
+
+  def source_data_files(self, dataset_split):
+    return [["", ("train.en", "train.vi")]]
+
+
+@registry.register_problem
+class SmallVietnamese(translate_envi.TranslateEnviIwslt32k):
+  approx_vocab_size = 300
+
+
+@registry.register_problem
+class OwnCzech(translate_encs.TranslateEncsWmt32k):
+  @property
+  def use_vocab_from_other_problem(self):
+    return translate_encs.TranslateEncsWmt32k()
+
+
+@registry.register_problem
+class OwnReviews(SentimentIMDB):
+  pass
+"""
+    )
+    data = generate("own_vietnamese", usr, train__en="one\n" * 9, train__vi="mot\n" * 9)
+    assert texts("own_vietnamese", data, Split.EVAL)[0] == {"inputs": "one", "targets": "mot"}
+    (tmp_path / "raw" / "envi").mkdir()
+    for archive, split in (("train", "train"), ("dev-2012", "tst2012")):
+        with tarfile.open(tmp_path / "raw" / "envi" / f"{archive}-en-vi.tgz", "w:gz") as packed:
+            for language in ("en", "vi"):
+                (tmp_path / "text").write_text(f"{language} {split}\n" * 5)
+                packed.add(tmp_path / "text", f"{split}.{language}")
+    data = generate("small_vietnamese", usr)
+    assert texts("small_vietnamese", data, Split.EVAL)[0] == {
+        "inputs": "en tst2012",
+        "targets": "vi tst2012",
+    }
+    czech = registry.problem("own_czech")
+    assert czech.use_vocab_from_other_problem == "translate_encs_wmt32k"
+    assert czech.target_space_id == registry.problem("translate_encs_wmt32k").target_space_id
+    assert registry.problem("own_reviews").user.class_labels("") == ["neg", "pos"]
+
+
+def test_translation_reads_marked_up_files_and_tables(folder, generate, tmp_path):
+    usr = folder(
+        """
+@registry.register_problem
+class Marked(translate.TranslateProblem):
+  approx_vocab_size = 100
+
+  def source_data_files(self, dataset_split):
+    if dataset_split == problem.DatasetSplit.TRAIN:
+      return [["", ("tsv", 2, 1, "table*.tsv")]]
+    return [["", ("dev.en.sgm", "dev.de.sgm")]]
+
+  def vocab_data_files(self):
+    return [["", ("words.en", "words.de")]]
+"""
+    )
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for number in range(2):
+        (raw / f"table{number}.tsv").write_text(f"x\tGerman {number}\tEnglish {number}\n" * 3)
+    for language in ("en", "de"):
+        line = f'<seg id="1">a {language}</seg>'
+        (raw / f"dev.{language}.sgm").write_text(f'<srcset>\n<doc id="a">\n<p>\n{line}\n</p>\n')
+        (raw / f"words.{language}").write_text("giraffe\n" * 20)
+    data = generate("marked", usr)
+    assert texts("marked", data, Split.EVAL) == [{"inputs": "a en", "targets": "a de"}]
+    found = {row["inputs"]: row["targets"] for row in texts("marked", data, Split.TRAIN)}
+    assert found == {"English 0": "German 0", "English 1": "German 1"}
+    assert "giraffe" in (data / "vocab.marked.100.subwords").read_text("utf-8")
