@@ -1,4 +1,4 @@
-"""What users of tensor2tensor register: sets of hyperparameters and problems, and their conversion.
+"""Registry for users of tensor2tensor: conversion of their sets of hyperparameters and problems.
 
 Registering a user's problem makes a `Problem` of this library that calls an instance of it.
 """
@@ -193,7 +193,7 @@ _SPLITS = {
 
 
 class _ProblemHParams(SimpleNamespace):
-    """What a problem's `hparams` sets."""
+    """Values that a problem's `hparams` sets."""
 
     def add_hparam(self, name: str, value: Any) -> None:
         """Sets a value."""
