@@ -1,7 +1,8 @@
 """Beam-4 decoding beside CTranslate2 and transformers: the same weights, the Multi30k test inputs.
 
-Speed is sentences in a second, from ids to texts.  Ours is what `t2t-decoder` runs: bfloat16, as
-the run was trained in it, and float32 beside it, in a process set up as the command sets it up.
+Speed is sentences in a second, from ids to texts.  Ours is what `t2t-decoder` runs: bfloat16, where
+the machine is much faster in it, and float32 beside it, in a process set up as the command sets it
+up.
 CTranslate2 has what `t2t-exporter --format=ctranslate2` writes, in float32 and int8, and sorts and
 batches inputs itself.  transformers is `MarianMTModel.generate` on inputs sorted by length, in
 batches of several sizes.
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from multi30k import ARCHITECTURE, PROBLEM, argument_parser, make_data
-from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
+from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison, runnable
 from report import print_header
 
 from t2t_torch import registry
@@ -243,19 +244,21 @@ def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side
     for size in arguments.ours:
         for dtype in ("bfloat16", "float32"):
             these = Settings(batch_size=size, dtype=dtype, kept=True, **settings)
-            sides.append(Side(f"t2t_torch {dtype}, {size} tokens", ours, these))
+            sides.append(Side(f"t2t_torch {dtype}, {size} tokens", ours, these, dtype=dtype))
     for size in arguments.ctranslate2:
         for dtype in ("float32", "int8"):
             these = Settings(batch_size=size, dtype=dtype, **settings)
-            sides.append(Side(f"CTranslate2 {dtype}, {size} tokens", ctranslate2, these))
+            name = f"CTranslate2 {dtype}, {size} tokens"
+            sides.append(Side(name, ctranslate2, these, "ctranslate2"))
     for size in arguments.theirs:
         for stops in (True, False) if arguments.both_stops else (True,):
             for dtype in ("float32", "bfloat16"):
                 how = {"early_stopping": stops, "dtype": dtype, "kept": arguments.kept}
                 these = Settings(batch_size=size, **how, **settings)
                 late = "" if stops else ", late stop"
-                sides.append(Side(f"transformers {dtype}, {size} sentences{late}", theirs, these))
-    return sides
+                name = f"transformers {dtype}, {size} sentences{late}"
+                sides.append(Side(name, theirs, these, "transformers", dtype))
+    return runnable(sides)
 
 
 def main() -> None:

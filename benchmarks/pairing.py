@@ -7,6 +7,7 @@ and caches that its users have.
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import statistics
 import time
@@ -64,11 +65,40 @@ class Side:
       name: in the table.
       prepare: a function of a module: settings -> turn; called in the side's process.
       settings: what it is called with.
+      needs: the library of it that may be missing.
+      dtype: of its activations.
     """
 
     name: str
     prepare: Callable[[Any], Turn]
     settings: Any
+    needs: str = ""
+    dtype: str = "float32"
+
+
+def runnable(sides: Sequence[Side]) -> list[Side]:
+    """Returns the sides that this machine can compare; prints those that are left out, and why.
+
+    Left out are sides whose library is not installed, and types that the processor emulates: they
+    take hours, and say nothing about a library.
+    """
+    import torch
+    from multi30k import hparams
+
+    from t2t_torch.distributed.precision import Probe
+
+    types = {side.dtype for side in sides} & {"bfloat16", "float16"}
+    slow = {name: Probe.of(hparams(), torch.device("cpu"), name).warning for name in types}
+    left = []
+    for side in sides:
+        reason = slow.get(side.dtype, "").removeprefix("warning: ")
+        if side.needs and importlib.util.find_spec(side.needs) is None:
+            reason = f"{side.needs} is not installed: pip install 't2t_torch[bench]'"
+        if reason:
+            print(f"left out: {side.name}: {reason}", flush=True)
+        else:
+            left.append(side)
+    return left
 
 
 def alternate(sides: Sequence[Side], rounds: int) -> dict[str, list[Work]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from multi30k import argument_parser, hparams, make_data, task
 from our_training import OurTraining
-from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
+from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison, runnable
 from report import print_header, print_table
 
 if TYPE_CHECKING:
@@ -189,7 +189,16 @@ def _compare(arguments: argparse.Namespace) -> None:
             for dtype in ("float32", "bfloat16")
             for kept in ((False, True) if arguments.kept else (False,))
         ]
-    chosen = [side for side in sides if arguments.sides in side.name or side.name == _OURS]
+    sides = [
+        dataclasses.replace(
+            side,
+            needs="transformers" if side.prepare is theirs else "",
+            dtype=side.settings.changes["activation_dtype"],
+        )
+        for side in sides
+        if arguments.sides in side.name or side.name == _OURS
+    ]
+    chosen = runnable(sides)
     print_comparison(alternate(chosen, arguments.rounds), _OURS, "target tokens")
 
 

@@ -17,7 +17,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from our_training import OurTraining
-from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison
+from pairing import Side, Stopwatch, Turn, Work, alternate, print_comparison, runnable
 from report import print_header
 
 from t2t_torch import registry
@@ -245,15 +245,16 @@ def main() -> None:
         settings = Settings(hparams_set=name, **flags)
         sides = [Side(f"t2t_torch {name}", ours, settings)]
         if not alone:
-            sides.append(Side(f"transformers {name}", theirs, settings))
-        print_comparison(alternate(sides, rounds), sides[0].name, "target tokens")
+            sides.append(Side(f"transformers {name}", theirs, settings, "transformers"))
+        print_comparison(alternate(runnable(sides), rounds), sides[0].name, "target tokens")
 
 
 def _peak(device: str) -> float:
     import torch
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise SystemExit("there is no GPU here; --device=cpu --peak=1 only shows that it runs")
+        print("left out: there is no GPU here; --device=cpu --peak=1 only shows that it runs")
+        raise SystemExit(0)
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     for known, peak in _PEAKS.items():
         if known in name:

@@ -176,6 +176,7 @@ def _check_flags(hparams: DecodeHParams) -> None:
 
 def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
     from t2t_torch.decode.loading import load
+    from t2t_torch.distributed.precision import warn_if_slow
     from t2t_torch.train.run_directory import RunDirectory
 
     keep_freed_memory()
@@ -185,7 +186,10 @@ def _load(hparams: DecodeHParams) -> Predictor | LabelPredictor:
     check_is_of_run(FLAGS, task, runs[0])
     problem = _flag("problem") if _flag("problem") != task.problem else None
     several: Any = runs if len(runs) > 1 else runs[0]
-    return load(several, _flag("checkpoint_path"), problem=problem, hparams=hparams)
+    predictor = load(several, _flag("checkpoint_path"), problem=problem, hparams=hparams)
+    device = next(predictor.model.parameters()).device
+    warn_if_slow(predictor.model.hparams, device, hparams.activation_dtype)
+    return predictor
 
 
 def _runs() -> list[str]:

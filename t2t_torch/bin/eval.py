@@ -205,6 +205,7 @@ def _evaluated(open_run: Callable[[World], tuple[RunDirectory, Task]], split: Sp
     Raises:
       SystemExit: a signal ended it.
     """
+    from t2t_torch.distributed.precision import warn_if_slow
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.stopping import StopRequest
@@ -214,6 +215,8 @@ def _evaluated(open_run: Callable[[World], tuple[RunDirectory, Task]], split: Sp
         directory, task = open_run(world)
         with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
             checkpoint = _restored(estimator, _flag("checkpoint_path"))
+            if world.leads:
+                warn_if_slow(task.hparams, world.device)
             metrics = dict(estimator.evaluate())
             model = type(estimator.model).__name__
             if estimator.signal:

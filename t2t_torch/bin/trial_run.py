@@ -426,6 +426,7 @@ def _train(
     made: list[Estimator],
 ) -> int:
     # torch takes seconds to import: everything before is answered without it.
+    from t2t_torch.distributed.precision import warn_if_slow
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Experiment, chosen_hooks
     from t2t_torch.trial.preparation import prepare
@@ -441,6 +442,8 @@ def _train(
         with world.leader_first() as leads:
             if leads and trains():
                 _claim(directory, record, task, settings, seed)
+        if world.leads:  # sizes of a layer, as those of the trial's own network are unknown
+            warn_if_slow(task.hparams.replace(batch_size=1024, hidden_size=256), world.device)
         hooks = [*callbacks, *chosen_hooks(settings, task.hparams)]
         with Estimator(task, directory, settings, world=world, stop=stop, hooks=hooks) as estimator:
             made.append(estimator)

@@ -175,6 +175,7 @@ class Precision:
 
 # Twice the variation of measurements on a busy machine, so that repeated runs choose the same.
 _MUCH_FASTER = 1.3
+_CERTAIN = 3.0  # further turns cannot change the choice: emulated types take up to a second each
 _POSITIONS = 32  # per row
 _MOST_TOKENS = 1024  # enough for a matrix product to reach its speed
 _TURNS = 8
@@ -185,7 +186,7 @@ class Probe:
     """Measured speeds and the chosen precision.
 
     Attributes:
-      choice: float32 or bfloat16.
+      choice: the faster type: float32, or the other if it is much faster.
       milliseconds: time of a layer, forward and backward, by type.
       gflops: the same in 1e9 floating-point operations per second, by type.
     """
@@ -196,23 +197,40 @@ class Probe:
 
     def __str__(self) -> str:
         """Returns a description of the measurement."""
+        return f"activation_dtype=auto: {self._measurement}: {self.choice}"
+
+    @property
+    def _measurement(self) -> str:
         described = ", ".join(
             f"{name} {self.milliseconds[name]:.2f} ms ({self.gflops[name]:,.0f} GFLOP/s)"
             for name in self.milliseconds
         )
-        return f"activation_dtype=auto: a layer takes {described}: {self.choice}"
+        return f"a layer takes {described}"
+
+    @property
+    def warning(self) -> str:
+        """A warning with the factor if float32 is faster by more than measurements vary, or ""."""
+        single, other = (self.milliseconds[name] for name in self.milliseconds)
+        if other < single * _MUCH_FASTER:
+            return ""
+        name = list(self.milliseconds)[1]
+        return (
+            f"warning: activation_dtype={name} is {other / single:,.1f} times slower than float32 "
+            f"on this machine: {self._measurement}. Set activation_dtype=float32."
+        )
 
     @classmethod
-    def of(cls, hparams: HParams, device: torch.device) -> Probe:
+    def of(cls, hparams: HParams, device: torch.device, other: str = "bfloat16") -> Probe:
         """Measures a layer's products and attention, or its convolution, forward and backward.
 
         Args:
           hparams: batch_size; hidden_size, and filter_size and num_heads if present; or
             filter_sizes of convolutions.
           device: the network's device.
+          other: the type that is compared with float32.
         """
         layer = (_ConvolutionLayer if hasattr(hparams, "filter_sizes") else _Layer)(hparams, device)
-        names = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+        names = {name: _TYPES[name] for name in ("float32", other)}
         works = {name: functools.partial(layer.run, dtype) for name, dtype in names.items()}
         for work in works.values():
             _measured(work, device)  # the first run allocates and plans
@@ -220,9 +238,11 @@ class Probe:
         for _ in range(_TURNS):  # the minimum of several, as other programs may interfere
             for name, work in works.items():
                 times[name] = min(times[name], _measured(work, device))
-        faster = times["bfloat16"] * _MUCH_FASTER < times["float32"]
+            if max(times.values()) > _CERTAIN * min(times.values()):
+                break
+        faster = times[other] * _MUCH_FASTER < times["float32"]
         return cls(
-            "bfloat16" if faster else "float32",
+            other if faster else "float32",
             {name: 1e3 * seconds for name, seconds in times.items()},
             {name: layer.operations / seconds / 1e9 for name, seconds in times.items()},
         )
@@ -236,23 +256,48 @@ def resolve(
 ) -> HParams:
     """Returns hparams with `activation_dtype` resolved; all processes use the main one's choice.
 
+    Warns of a type that is not `auto` and slower than float32, also of the one of a resumed run.
+
     Args:
       hparams: the requested hparams.
       world: the group of training processes.
       before: hparams of the resumed run, whose choice is kept.
       say: receives a message about the measurement; None prints it to stderr.
     """
+    say = say or functools.partial(print, file=sys.stderr)
+    if hparams.activation_dtype == "auto" and before is not None:
+        hparams = hparams.parse(f"activation_dtype={before.activation_dtype}", source="this run")
     if hparams.activation_dtype != "auto":
+        if world.leads:
+            warn_if_slow(hparams, world.device, say=say)
         return hparams
-    if before is not None and before.activation_dtype != "auto":
-        return hparams.parse(f"activation_dtype={before.activation_dtype}", source="this run")
     chosen = 0
     if world.leads:
         probe = Probe.of(hparams, world.device)
-        (say or functools.partial(print, file=sys.stderr))(str(probe))
+        say(str(probe))
         chosen = int(probe.choice == "bfloat16")
     name = "bfloat16" if world.from_leader(chosen) else "float32"
     return hparams.parse(f"activation_dtype={name}", source="probe of the machine")
+
+
+def warn_if_slow(
+    hparams: HParams,
+    device: torch.device,
+    name: str = "as_trained",
+    say: Callable[[str], None] | None = None,
+) -> None:
+    """Warns if the type of the activations is slower than float32 on this machine.
+
+    Args:
+      hparams: of the model; see `Probe.of`.
+      device: the network's device.
+      name: the type; "as_trained": `activation_dtype` of hparams.
+      say: receives the warning; None prints it to stderr.
+    """
+    name = hparams.activation_dtype if name == "as_trained" else name
+    warning = "" if name in ("auto", "float32") else Probe.of(hparams, device, name).warning
+    if warning:
+        (say or functools.partial(print, file=sys.stderr))(warning)
 
 
 class _Layer:

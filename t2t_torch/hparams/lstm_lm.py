@@ -212,7 +212,7 @@ def lstm_lm_ptb_cpu() -> LstmLmHParams:
 
     An epoch is 415 steps; set `--train_steps`, the length of the cosine schedule.
     """
-    return lstm_lm_base().replace(activation_dtype="bfloat16")
+    return lstm_lm_base().replace(activation_dtype="auto")
 
 
 @register_hparams
@@ -237,5 +237,5 @@ def lstm_lm_shakespeare() -> LstmLmHParams:
         change_penalty=0.0,
         clip_grad_norm=1.0,
         learning_rate_constant=0.003,
-        activation_dtype="bfloat16",
+        activation_dtype="auto",
     )

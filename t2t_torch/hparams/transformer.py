@@ -260,8 +260,7 @@ def transformer_test() -> TransformerHParams:
 def transformer_multi30k() -> TransformerHParams:
     """Three layers of 256 for tens of thousands of sentence pairs: high dropout, cosine to zero.
 
-    For 4,000 to 10,000 steps on a CPU with bfloat16 instructions, or on any GPU; set
-    `--train_steps`, the length of the cosine schedule.
+    For 4,000 to 10,000 steps; set `--train_steps`, the length of the cosine schedule.
     """
     return transformer_small().replace(
         num_hidden_layers=3,
@@ -273,14 +272,14 @@ def transformer_multi30k() -> TransformerHParams:
         learning_rate_warmup_steps=1000,
         optimizer_adam_beta2=0.98,
         clip_grad_norm=1.0,
-        activation_dtype="bfloat16",
+        activation_dtype="auto",
     )
 
 
 @register_hparams
 def transformer_low_resource() -> TransformerHParams:
-    """`transformer_multi30k` for less than 500,000 pairs of texts, on any machine."""
-    return transformer_multi30k().replace(activation_dtype="auto")
+    """`transformer_multi30k` for any data of less than 500,000 pairs of texts."""
+    return transformer_multi30k()
 
 
 @register_hparams

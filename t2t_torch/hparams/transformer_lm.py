@@ -108,7 +108,7 @@ def transformer_lm_ptb() -> TransformerLmHParams:
         relu_dropout=0.2,
         symbol_dropout=0.1,
         weight_decay=0.05,
-        activation_dtype="bfloat16",
+        activation_dtype="auto",
     )
 
 
@@ -129,7 +129,7 @@ def transformer_lm_shakespeare() -> TransformerLmHParams:
         optimizer_adam_beta2=0.99,
         learning_rate_constant=1e-3,
         learning_rate_warmup_steps=100,
-        activation_dtype="bfloat16",
+        activation_dtype="auto",
     )
 
 

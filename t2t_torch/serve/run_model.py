@@ -14,6 +14,7 @@ from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
+from t2t_torch.distributed.precision import warn_if_slow
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec
 from t2t_torch.model import T2TModel
@@ -21,6 +22,7 @@ from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS
 from t2t_torch.serve.model import Sample, ServedModel
+from t2t_torch.serve.server import log_event
 
 
 def run_model(
@@ -50,6 +52,11 @@ def run_model(
         torch.set_num_threads(threads)
     hparams.check_of_server()
     predictor = load(path, checkpoint, problem=problem, hparams=hparams)
+    device = next(predictor.model.parameters()).device
+    warn_if_slow(
+        *(predictor.model.hparams, device, hparams.activation_dtype),
+        say=lambda warning: log_event(warning.removeprefix("warning: "), 30, model=name),
+    )
     if isinstance(predictor, LabelPredictor):
         if problem is None:  # of several problems, others may read them
             hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")

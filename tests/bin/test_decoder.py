@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from t2t_torch.bin import decoder
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
+from t2t_torch.distributed.precision import Probe
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 SHORT = "--decode_hparams=extra_length=3,beam_size=2"
@@ -200,3 +202,23 @@ def test_typed_bytes_that_are_no_text_are_told(
     monkeypatch.setattr("sys.stdin", typed)
     assert decoder.main([f"--output_dir={run_dir}", "--decode_interactive", SHORT]) == 0
     assert "not UTF-8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("dtype", ["as_trained", "bfloat16"])
+def test_a_type_that_is_slower_than_float32_is_warned_of(
+    run_dir: Path,
+    inputs: Path,
+    dtype: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def measure(hparams: Any, device: torch.device, other: str) -> Probe:
+        return Probe("float32", {"float32": 1.0, other: 20.0}, {"float32": 1.0, other: 1.0})
+
+    monkeypatch.setattr(Probe, "of", measure)
+    flags = [f"--output_dir={run_dir}", f"--decode_from_file={inputs}"]
+    target = inputs.with_name("out.txt")
+    how = f"{SHORT},activation_dtype={dtype}"
+    assert decoder.main([*flags, f"--decode_to_file={target}", how]) == 0
+    error = capsys.readouterr().err
+    assert ("bfloat16 is 20.0 times slower" in error) == (dtype == "bfloat16")

@@ -1,5 +1,10 @@
 """Which type of number this machine computes a model's layers fastest with."""
 
+import os
+import re
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -51,10 +56,73 @@ def test_a_run_goes_on_with_what_it_began_with(pretend):
     assert resolve(AUTO, ONE_PROCESS, before).activation_dtype == "bfloat16"
 
 
-def test_what_is_asked_for_is_not_measured(pretend):
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_type_that_is_slower_than_float32_is_warned_of_with_the_factor(pretend, name, resumed):
+    pretend(float32=1, **{name: 19.94})
+    asked, said = AUTO.replace(activation_dtype=name), []
+    if resumed:
+        assert resolve(AUTO, ONE_PROCESS, asked, said.append).activation_dtype == name
+    else:
+        assert resolve(asked, ONE_PROCESS, say=said.append) is asked
+    (line,) = said
+    assert line.startswith(f"warning: activation_dtype={name} is 19.9 times slower than float32")
+    assert line.endswith("Set activation_dtype=float32.")
+
+
+@pytest.mark.parametrize("slower", [0.2, 1.0, 1.2])
+def test_a_type_that_is_as_fast_is_not_warned_of(pretend, slower):
+    pretend(float32=1, bfloat16=slower)
+    asked, said = AUTO.replace(activation_dtype="bfloat16"), []
+    assert resolve(asked, ONE_PROCESS, say=said.append) is asked
+    assert said == []
+
+
+def test_float32_is_not_measured(pretend):
     pretend()
-    asked = AUTO.replace(activation_dtype="float16")
+    asked = AUTO.replace(activation_dtype="float32")
     assert resolve(asked, ONE_PROCESS) is asked
+
+
+def test_no_set_names_a_type_that_a_processor_may_lack():
+    names = [name for name in registry.list_names("hparams") if not name.endswith("_fp16")]
+    types = {registry.hparams(name).activation_dtype for name in names}
+    assert types == {"float32", "auto"}
+
+
+EMULATED = """
+import torch
+from t2t_torch import registry
+from t2t_torch.distributed.precision import resolve
+from t2t_torch.distributed.process_group import ONE_PROCESS
+hparams = registry.hparams("transformer_multi30k").replace(batch_size=256)
+print(resolve(hparams, ONE_PROCESS, say=print).activation_dtype)
+resolve(hparams.replace(activation_dtype="bfloat16"), ONE_PROCESS, say=print)
+"""
+
+
+@pytest.mark.skipif(
+    not torch.backends.cpu.get_cpu_capability().startswith("AVX"), reason="not oneDNN's variable"
+)
+def test_a_processor_without_bfloat16_trains_in_float32_and_is_told_of_bfloat16():
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    command = [sys.executable, "-c", EMULATED]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    measured, chosen, warning = done.stdout.splitlines()
+    assert measured.endswith(": float32")
+    assert chosen == "float32"
+    assert re.match(r"warning: activation_dtype=bfloat16 is \d+\.\d times slower", warning)
+
+
+def test_a_measurement_ends_as_soon_as_it_is_certain(monkeypatch):
+    turns = []
+    monkeypatch.setattr(
+        precision,
+        "_measured",
+        lambda work, _: turns.append(work) or (9.0 if work.args[0] is torch.bfloat16 else 1.0),
+    )
+    assert Probe.of(AUTO, torch.device("cpu")).choice == "float32"
+    assert len(turns) == 4  # the first of each, which allocates, and a turn
 
 
 def test_processes_choose_as_their_leader(pretend, monkeypatch):
