@@ -332,9 +332,12 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
         for finding in _label_findings(name, data_dir):
             print(f"\n{finding}")
     baselines = write_baselines(registry.problem(name), data_dir)
-    if baselines:
-        print("\nA trained model should exceed, on dev:")
-        print("\n".join(f"  {one}" for one in baselines))
+    for is_perfect, head in (
+        (False, "A trained model should exceed, on dev:"),
+        (True, "No model can exceed this on dev, which tells good models from bad ones no more:"),
+    ):
+        if lines := [f"  {one}" for one in baselines if one.is_perfect is is_perfect]:
+            print("", head, *lines, sep="\n")
     if not shared.is_called_from_python():
         print(f"\nNext:\n{_next(name, data_dir)}")
 
@@ -351,27 +354,18 @@ def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -
 
 def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
     """Yields sentences about rare, imbalanced or similar labels of the training data."""
-    from t2t_torch.data.shards import Shards
-    from t2t_torch.reports.column_statistics import Column, count_labels, tag_faults
-    from t2t_torch.reports.data_report import label_findings
+    from t2t_torch.reports.column_statistics import count_labels, tag_faults
+    from t2t_torch.reports.data_report import label_findings, labels_in_training
     from t2t_torch.text.tags import scheme_of
 
-    problem = registry.problem(name)
-    if problem.mixing_schedule is not None:
-        return
-    features = problem.features(data_dir)
-    for target, feature in features.targets.items():
-        if feature.labels and (feature.classifies or feature.is_multilabel):
-            shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
-            column = Column(shards.column(features.columns[target]))
-            counts = count_labels(feature, column)
-            if feature.is_sequence and feature.aligned_to:
-                yield f"The tags of {target}: {scheme_of(feature.labels)}."
-                faults = tag_faults(feature.labels, column)
-                if faults.broken:
-                    yield f"Tags break the rules of this scheme in {faults}."
-            is_class = feature.classifies and not feature.is_sequence
-            yield from label_findings(target, counts, is_class=is_class)
+    for target, feature, column in labels_in_training(registry.problem(name), data_dir):
+        if feature.is_sequence and feature.aligned_to:
+            yield f"The tags of {target}: {scheme_of(feature.labels)}."
+            faults = tag_faults(feature.labels, column)
+            if faults.broken:
+                yield f"Tags break the rules of this scheme in {faults}."
+        is_class = feature.classifies and not feature.is_sequence
+        yield from label_findings(target, count_labels(feature, column), is_class=is_class)
 
 
 def _next(name: str, data_dir: Path) -> str:

@@ -344,7 +344,7 @@ def _evaluate_ensemble() -> dict[str, Any]:
         prepare=lambda task: _make_ready(task, decoding),
     )
     problem = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
-    step = _flag("checkpoint_path") or "newest"
+    step = _flag("checkpoint_path") or "best or newest"
     about = (problem, f"{len(runs)} runs as one", step, split)
     results = _results(*about, ", ".join(runs), metrics)
     _report(results, target)

@@ -30,6 +30,7 @@ from t2t_torch.files import read_json, read_lines, read_text
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
     from t2t_torch.reports.section import Section
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.recommendation import Recommendation
@@ -143,11 +144,12 @@ class _Quick:
         name = str(read_json(declaration)["problem"])
         registry.import_usr_dir(declaration.parent)
         self._generate(name, declaration)
-        self._train(name, declaration.parent)
+        more = self._train(name, declaration.parent)
         splits = self._splits(name)
         test = ["--eval_use_test_set"] if "test" in splits else []
         evaluation, artifact = self.folder / "evaluation", self.folder / "artifact"
-        self._call("t2t-eval", f"--output_dir={self.train}", f"--output={evaluation}", *test)
+        evaluated = [f"--output_dir={self.train}", f"--output={evaluation}", *test, *more]
+        self._call("t2t-eval", *evaluated)
         exported = [f"--output_dir={self.train}", f"--export_dir={artifact}", "--overwrite"]
         self._call("t2t-exporter", *exported)
         latency = self.folder / "latency.json"
@@ -155,7 +157,11 @@ class _Quick:
         self._call("t2t-latency", *timed, "--rows=200", "--passes=1", "--warm_up=50")
         report = self.folder / "report.html"
         _write_report(report, self, name)
-        print(f"\nReport:  {report}\nServe it:")
+        print(f"\nReport:  {report}")
+        warnings = _warnings(registry.problem(name), self)
+        for warning in warnings:
+            print(f"{warning}.")
+        print("To serve it all the same:" if warnings else "Serve it:")
         print(f"  {shlex.join(['t2t-server', f'--artifact={artifact}'])}")
         print(f"or in Python:  t2t_torch.load({str(artifact)!r})")
 
@@ -195,15 +201,17 @@ class _Quick:
         arguments += [f"--data_dir={self.data}", f"--tmp_dir={raw}", "--on_bad_record=skip"]
         self._call("t2t-datagen", *arguments)
 
-    def _train(self, name: str, usr_dir: Path) -> None:
+    def _train(self, name: str, usr_dir: Path) -> list[str]:
+        """Trains; returns the flags of an evaluation with the same metrics."""
         from t2t_torch.train.recommendation import recommend
 
         seconds = f"--train_seconds={max(1, round(60 * _flag('minutes')))}"
         places = [f"--data_dir={self.data}", f"--output_dir={self.train}"]
+        chosen = recommend(name, self.data)
+        more = [f"--eval_metrics={chosen.eval_metrics}"] if chosen.eval_metrics else []
         if (self.train / "task.json").exists():  # the run knows the rest
             self._call("t2t-trainer", *places, seconds)
-            return
-        chosen = recommend(name, self.data)
+            return more
         flags = dict(chosen.flags)
         fitted = self._fitted(name, chosen)
         if fitted < chosen.train_steps:
@@ -223,6 +231,7 @@ class _Quick:
         }
         arguments = [f"--{key}={value}" for key, value in named.items()]
         self._call("t2t-trainer", *arguments, seconds, *places)
+        return more
 
     def _fitted(self, name: str, chosen: Recommendation) -> int:
         """Returns the steps that fit into the time, from the time of the first ones."""
@@ -286,6 +295,17 @@ def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> flo
     steps = sorted(after - before for before, after in itertools.pairwise(times[1:]))
     fast = steps[: len(steps) // 2]
     return max(1e-4, sum(fast) / len(fast))
+
+
+def _warnings(problem: Problem, quick: _Quick) -> list[str]:
+    """Returns a warning for each baseline that the evaluated checkpoint does not exceed on dev."""
+    from t2t_torch.reports.baseline import warnings_of
+    from t2t_torch.train.run_directory import MetricsFile
+
+    step = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())["step"]
+    reports = MetricsFile(quick.train).read()
+    metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
+    return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
 
 
 # The report.

@@ -46,7 +46,10 @@ class ServerOptions(Settings):
         path=True,
     )
     checkpoint_path: str | None = hp(
-        None, "Checkpoint of --output_dir: a step, 'best', or a ckpt-<step> folder.", path=True
+        None,
+        "Checkpoint of --output_dir: a step, 'best', 'latest' or a ckpt-<step> folder; default: "
+        "the best evaluated one, or the latest if none was evaluated.",
+        path=True,
     )
     decode_hparams: str = hp("", "Decoding settings, for --output_dir.")
     host: str = hp("127.0.0.1", "Address to listen on; 0.0.0.0: all interfaces.")

@@ -70,6 +70,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
       evaluated: step of the last evaluation used by the stopping rules.
       watched: the monitored metric and its better direction; see `train/stopping.py`.
       best_value: its best value; None before the first.
+      best_loss: the loss at that evaluation, which decides between equal values; None: unknown.
       best_step: step of the best value, or of the first evaluation.
       bad_evaluations: evaluations since then.
       plateau_factor: factor of the learning rate, reduced on plateaus of the metric.
@@ -98,6 +99,7 @@ class TrainerState(pydantic.BaseModel, extra="forbid"):
     evaluated: int = -1
     watched: str = ""
     best_value: float | None = None
+    best_loss: float | None = None
     best_step: int = -1
     bad_evaluations: int = 0
     plateau_factor: float = 1.0

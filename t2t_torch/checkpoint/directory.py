@@ -125,18 +125,20 @@ FILE = "best.json"
 class _Record(pydantic.BaseModel, extra="forbid"):
     """Content of the file: values of one metric by step, with a checksum.
 
-    Files of earlier versions have no checksum and are accepted.
+    Files of earlier versions have no checksum or no losses and are accepted.
     """
 
     metric: str = ""
     lower_is_better: bool
     values: dict[int, float]
+    losses: dict[int, float] = {}
     sha256: str | None = None
 
     @property
     def digest(self) -> str:
         """The sha256 of all other fields."""
-        return hashlib.sha256(self.model_dump_json(exclude={"sha256"}).encode()).hexdigest()
+        absent = {"sha256"} if self.losses else {"sha256", "losses"}
+        return hashlib.sha256(self.model_dump_json(exclude=absent).encode()).hexdigest()
 
     def is_of(self, metric: str, *, lower_is_better: bool) -> bool:
         """Returns whether these are values of this metric; older files do not name theirs."""
@@ -161,6 +163,7 @@ class Ratings:
         lower_is_better: bool,
         others: Collection[int],
         metric: str = "",
+        loss: float = math.nan,
     ) -> None:
         """Stores a value; one that is not finite is ignored.
 
@@ -173,20 +176,24 @@ class Ratings:
           lower_is_better: lower values are better.
           others: steps of checkpoints whose values to keep.
           metric: full name of the metric.
+          loss: loss of the checkpoint, which decides between equal values.
         """
         try:
             before = self._read()
         except CheckpointError as error:
             print(f"warning: {error}; starting again", file=sys.stderr, flush=True)
             before = None
-        values = {}
+        columns: list[dict[int, float]] = [{}, {}]
         if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
-            values = {one: known for one, known in before.values.items() if one in others}
-        values.pop(step, None)
-        if math.isfinite(value):
-            values[step] = value
+            columns = [dict(before.values), dict(before.losses)]
+        for column, new in zip(columns, (value, loss), strict=True):
+            for one in [one for one in column if one == step or one not in others]:
+                del column[one]
+            if math.isfinite(value) and math.isfinite(new):
+                column[step] = new
+        values, losses = (dict(sorted(column.items())) for column in columns)
         record = _Record(
-            metric=metric, lower_is_better=lower_is_better, values=dict(sorted(values.items()))
+            metric=metric, lower_is_better=lower_is_better, values=values, losses=losses
         )
         record.sha256 = record.digest
         try:
@@ -195,7 +202,9 @@ class Ratings:
             print(f"warning: {self._file} cannot be written: {error}", file=sys.stderr, flush=True)
 
     def ranked(self) -> list[int]:
-        """Returns the steps with values, best first; ties by step.
+        """Returns the steps with values, best first; equal ones by loss, then the latest first.
+
+        The latest, because it has trained longest where the loss is not known.
 
         Raises:
           CheckpointError: the file is damaged.
@@ -203,8 +212,11 @@ class Ratings:
         record = self._read()
         if record is None:
             return []
-        sign = 1 if record.lower_is_better else -1
-        return sorted(record.values, key=lambda step: (sign * record.values[step], step))
+        sign, losses = 1 if record.lower_is_better else -1, record.losses
+        return sorted(
+            record.values,
+            key=lambda step: (sign * record.values[step], losses.get(step, math.inf), -step),
+        )
 
     def _read(self) -> _Record | None:
         try:
@@ -514,7 +526,15 @@ class CheckpointDirectory:
     def _check_vocabularies(self, checkpoint: Checkpoint) -> None:
         checkpoint.check_vocabularies(self.path)
 
-    def rate(self, step: int, value: float, *, lower_is_better: bool, metric: str = "") -> None:
+    def rate(
+        self,
+        step: int,
+        value: float,
+        *,
+        lower_is_better: bool,
+        metric: str = "",
+        loss: float = math.nan,
+    ) -> None:
         """Stores the metric value of a checkpoint in `best.json`, even while it is being written.
 
         Args:
@@ -522,9 +542,10 @@ class CheckpointDirectory:
           value: value of the monitored metric; one that is not finite is never the best.
           lower_is_better: lower values are better.
           metric: full name of the metric; values of another are dropped.
+          loss: loss of the checkpoint, which decides between equal values; NaN: unknown.
         """
-        there = {checkpoint.step for checkpoint in self.list()}
-        self._ratings.add(step, value, lower_is_better=lower_is_better, others=there, metric=metric)
+        there, less = {checkpoint.step for checkpoint in self.list()}, lower_is_better
+        self._ratings.add(step, value, lower_is_better=less, others=there, metric=metric, loss=loss)
 
     def best(self) -> Checkpoint | None:
         """Returns the best valid checkpoint, None if none was evaluated.
@@ -536,7 +557,7 @@ class CheckpointDirectory:
         return best[0] if best else None
 
     def best_ones(self, count: int) -> Sequence[Checkpoint]:
-        """Returns the best valid checkpoints, best first; ties by step.
+        """Returns the best valid checkpoints, best first; equal ones as in `Ratings.ranked`.
 
         Skips corrupt checkpoints with a warning, and silently those deleted meanwhile.
 

@@ -66,7 +66,7 @@ def evaluate_ensemble(
       runs: run directories.
       data_dir: directory of the generated data.
       split: split to evaluate.
-      checkpoint: checkpoint of each run; the newest by default; see `loading.load`.
+      checkpoint: checkpoint of each run; by default the best, or the newest; see `loading.load`.
       problem: the problem to evaluate, for runs of several problems.
       limit: number of batches; 0 for all.
       device: device to compute on; None: chosen by `loading.load`.

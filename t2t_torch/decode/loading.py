@@ -69,8 +69,8 @@ def load(
         ensemble: the mean of their probabilities, for texts of their log-probabilities
         (`ensemble.py`).
       checkpoint: a step, "best" (the best one by evaluation), or the path of a `ckpt-<step>`
-        folder, which may be relative to `run_dir`.  Default: the newest complete checkpoint.  If
-        the run keeps averaged weights, those are loaded.
+        folder, which may be relative to `run_dir`.  Default: the best of the evaluated ones, or
+        the newest if none was evaluated.  If the run keeps averaged weights, those are loaded.
       problem: the problem to load from a run of several problems.
       hparams: decoding settings; default: those of the run.
       device: default: a GPU if there is one, else the CPU.

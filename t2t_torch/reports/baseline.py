@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from t2t_torch.reports.column_statistics import Column
 _MOST_ROWS = 200_000  # of the training split
 _MOST_COUNTS = 50_000_000  # classes times words of naive Bayes
 _WITHOUT = 2  # ids of padding and end of text
+_NOTHING = 1e-6  # gain of a metric, by rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,9 +52,24 @@ class Baseline:
     def __str__(self) -> str:
         return f"{self.target}: {self.metric} {self.value:.4g} by {self.method}"
 
-    def is_above(self, value: float) -> bool:
-        """Returns True if a value of the metric is worse than the baseline."""
-        return value > self.value if self.less_is_better else value < self.value
+    @property
+    def is_perfect(self) -> bool:
+        """True if no model can exceed the baseline."""
+        return self.value <= 0 if self.less_is_better else self.value >= 1
+
+    def warning(self, value: float) -> str:
+        """Returns a warning if a value of the metric does not exceed the baseline, or "".
+
+        A model that equals a perfect baseline is not warned of.
+        """
+        gain = self.value - value if self.less_is_better else value - self.value
+        if gain > _NOTHING or (self.is_perfect and gain > -_NOTHING):
+            return ""
+        than = "worse than" if gain < -_NOTHING else "no better than"
+        return (
+            f"warning: {self.metric} of {self.target!r} is {value:.4g} on dev, {than} "
+            f"{self.value:.4g} by {self.method}"
+        )
 
 
 def path_of(data_dir: Path, problem: Problem) -> Path:
@@ -83,6 +100,22 @@ def read_baselines(problem: Problem, data_dir: Path) -> list[Baseline]:
         return [Baseline(**one) for one in content["baselines"]]
     except (OSError, ValueError, KeyError, TypeError, DataError):
         return []
+
+
+def warnings_of(problem: Problem, data_dir: Path, metrics: Mapping[str, float]) -> list[str]:
+    """Returns a warning for each baseline that a model does not exceed.
+
+    Args:
+      problem: the problem of the model, which may have components.
+      data_dir: directory of the data, where `t2t-datagen` has written the baselines.
+      metrics: metrics of the model on dev, by their full names.
+    """
+    found = []
+    for part in problem.components:
+        for one in read_baselines(part, data_dir):
+            value = metrics.get(f"metrics-{part.full_name}/{one.target}/{one.metric}", math.nan)
+            found.append(one.warning(value) if math.isfinite(value) else "")
+    return list(filter(None, found))
 
 
 def baselines_of(problem: Problem, data_dir: Path) -> list[Baseline]:

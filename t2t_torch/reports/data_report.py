@@ -5,9 +5,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
+from t2t_torch.data.shards import Shards
+from t2t_torch.features import Feature
 from t2t_torch.mode import Split
-from t2t_torch.reports.column_statistics import LabelCounts, Pair
+from t2t_torch.problem import Problem
+from t2t_torch.reports.column_statistics import Column, LabelCounts, Pair
 from t2t_torch.reports.section import (
     Bar,
     Block,
@@ -326,6 +330,7 @@ _ONE_LABEL = 0.9
 _PADDING = 0.2
 _SHOWN_LABELS = 5
 _RARE = 10  # times in training
+_MAJORITY = 0.8  # share of one label
 _IMBALANCE = 20  # ratio of the most frequent label to the least frequent one that is not rare
 
 
@@ -429,18 +434,49 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         verb = "occurs" if len(rare) == 1 else "occur"
         what = counted(len(rare), "label")
         yield f"{what} of {name} {verb} fewer than {_RARE} times in training: {_listed(rare)}."
-    least = min((one for one in ranked if one[1] >= _RARE), key=lambda one: one[1], default=None)
-    if is_class and least is not None and count > _IMBALANCE * least[1]:
+    least = _least(labels)
+    if is_class and least is not None and is_imbalanced(labels):
         yield (
             f"The labels of {name} are imbalanced: {label} is in {number(count)} rows, "
             f"{label_text(least[0])} in {number(least[1])}. Accuracy hides the rare ones: look at "
-            "f1_macro."
+            "f1_macro, which the recommended training watches."
         )
     same: dict[str, list[str]] = {}
     for one in labels.labels:
         same.setdefault(" ".join(one.casefold().split()), []).append(one)
     if twice := [" = ".join(map(repr, names)) for names in same.values() if len(names) > 1]:
         yield f"Labels of {name} differ only by case or blanks: {_listed(twice)}."
+
+
+def is_imbalanced(labels: LabelCounts) -> bool:
+    """Returns whether accuracy says little: four of five rows, or twenty times as many as of the
+    least frequent label that is not rare, have the most frequent label.
+    """
+    count, least = labels.most_frequent(1)[0][1], _least(labels)
+    return least is not None and (
+        count > _IMBALANCE * least[1] or _MAJORITY * labels.total <= count < labels.total
+    )
+
+
+def _least(labels: LabelCounts) -> tuple[str, float] | None:
+    """Returns the least frequent label that is not rare, and its count."""
+    known = [one for one in labels.most_frequent() if one[1] >= _RARE]
+    return known[-1] if known else None
+
+
+def labels_in_training(problem: Problem, data_dir: Path) -> Iterator[tuple[str, Feature, Column]]:
+    """Yields name, feature and stored labels of each target of labels; of none of a mixture.
+
+    Raises:
+      DataError: the data is missing or damaged.
+    """
+    if problem.mixing_schedule is not None:
+        return
+    features = problem.features(data_dir)
+    for target, feature in features.targets.items():
+        if feature.labels and (feature.classifies or feature.is_multilabel):
+            shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
+            yield target, feature, Column(shards.column(features.columns[target]))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import gc
 import itertools
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -728,15 +729,16 @@ class Estimator:
         (self.state,) = read
         return True
 
-    def judge(self, watched: Watched, value: float) -> None:
+    def judge(self, watched: Watched, value: float, loss: float = math.nan) -> None:
         """Applies the rules for a monitored metric: early stopping, plateaus, averaging of weights.
 
         Args:
           watched: the metric.
           value: its value at this step.
+          loss: the loss at this step, which decides between equal values; NaN: unknown.
         """
         before = self.state
-        state = after_evaluation(before, watched, value, self.config)
+        state = after_evaluation(before, watched, value, self.config, loss)
         state = with_mean(state, watched, value, self.task.hparams.swa_patience)
         self.state = state
         if before.mean_begun < 0 <= state.mean_begun:

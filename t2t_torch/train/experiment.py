@@ -7,7 +7,6 @@ ends, after `eval_timeout_mins` without a new checkpoint, or at a signal.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import math
 import sys
@@ -19,11 +18,12 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.checkpoint.checkpoint import Checkpoint
+from t2t_torch.checkpoint.directory import Ratings
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import is_metric_of, lower_is_better
 from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
-from t2t_torch.reports.baseline import Baseline, read_baselines
+from t2t_torch.reports.baseline import warnings_of
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import (
@@ -185,7 +185,7 @@ class Experiment:
         if estimator.signal:
             return
         assert self._watched is not None
-        estimator.judge(self._watched, self._rate(estimator.state.step, metrics))
+        estimator.judge(self._watched, *self._rate(estimator.state.step, metrics))
 
     def _find_watched(self, plan: RunSchedule) -> Watched | None:
         """Returns the monitored metric set by the flags, among the available ones.
@@ -204,18 +204,23 @@ class Experiment:
         name = full_name(self.config.eval_early_stopping_metric, names)
         return Watched(name, lower_is_better(name) if less is None else less)
 
-    def _rate(self, step: int, metrics: Mapping[str, float]) -> float:
-        """Records and returns the monitored metric of a checkpoint, the leader's in all processes.
+    def _rate(self, step: int, metrics: Mapping[str, float]) -> tuple[float, float]:
+        """Records and returns the monitored metric of a checkpoint, and its loss; the leader's in
+        all processes.
 
-        It is NaN if there is none because nothing was saved and decoded.
+        The metric is NaN if there is none because nothing was saved and decoded, the loss if the
+        evaluation has none.
         """
         if self._watched is None:
-            return math.nan
+            return math.nan, math.nan
         world, (name, less) = self.estimator.world, self._watched
-        value = metrics.get(name, math.nan) if world.leads else 0.0
+        value, loss = metrics.get(name, math.nan), metrics.get("loss", math.nan)
         if world.leads:
-            self.estimator.checkpoints.rate(step, value, lower_is_better=less, metric=name)
-        return float(world.sum(torch.tensor(value, dtype=torch.float64, device=world.device)))
+            rate = self.estimator.checkpoints.rate
+            rate(step, value, lower_is_better=less, metric=name, loss=loss)
+        numbers = [value, loss] if world.leads else [0.0, 0.0]
+        both = world.sum(torch.tensor(numbers, dtype=torch.float64, device=world.device))
+        return float(both[0]), float(both[1])
 
     def _decode_this_step(self) -> Mapping[str, float]:
         """Decodes with the checkpoint of this step, if it was written."""
@@ -360,7 +365,8 @@ def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
 
 
 class BaselineCheck(Hook):
-    """Warns at the end of a complete run that never exceeded a trivial baseline of its data.
+    """Warns at the end of a complete run whose model does not exceed a trivial baseline of its
+    data; the model is the best checkpoint, or the newest where none is known as best.
 
     Args:
       problem: the problem of the run.
@@ -372,40 +378,35 @@ class BaselineCheck(Hook):
     def __init__(self, problem: Problem, data_dir: Path) -> None:
         self._problem = problem
         self._data_dir = data_dir
-        self._best: dict[Baseline, float] = {}
+        self._metrics: dict[int, dict[str, float]] = {}
 
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
-        """Keeps the best value of each metric that has a baseline."""
-        if split is not Split.EVAL or not estimator.world.leads:
-            return
-        for part in self._problem.components:
-            for baseline in read_baselines(part, self._data_dir):
-                name = f"metrics-{part.full_name}/{baseline.target}/{baseline.metric}"
-                value = metrics.get(name, math.nan)
-                if math.isfinite(value):
-                    better = min if baseline.less_is_better else max
-                    self._best[baseline] = better(value, self._best.get(baseline, value))
+        """Keeps the metrics of each step."""
+        if split is Split.EVAL and estimator.world.leads:
+            self._metrics[estimator.state.step] = {
+                name: value for name, value in metrics.items() if isinstance(value, float)
+            }
 
     def state(self) -> dict[str, Any]:
-        """Returns the best values so far, with their baselines."""
-        return {"best": [[dataclasses.asdict(one), value] for one, value in self._best.items()]}
+        """Returns the metrics so far."""
+        return {"metrics": [[step, dict(one)] for step, one in self._metrics.items()]}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Takes the best values of the run that is resumed."""
-        self._best = {Baseline(**one): value for one, value in state.get("best", ())}
+        """Takes the metrics of the run that is resumed."""
+        self._metrics = {int(step): dict(one) for step, one in state.get("metrics", ())}
 
     def end(self, estimator: Estimator) -> None:
-        """Prints a warning for each baseline that was not reached."""
-        if estimator.has_ended:
-            for baseline, value in self._best.items():
-                if baseline.is_above(value):
-                    estimator.say(
-                        f"warning: {baseline.metric} of {baseline.target!r} is {value:.4g} on dev, "
-                        f"worse than {baseline.value:.4g} by {baseline.method}: train longer, or "
-                        "try --model=auto --hparams_set=auto"
-                    )
+        """Prints a warning for each baseline that was not exceeded."""
+        if not (estimator.has_ended and self._metrics):
+            return
+        ranked = [
+            step for step in Ratings(estimator.directory.path).ranked() if step in self._metrics
+        ]
+        metrics = self._metrics[ranked[0] if ranked else max(self._metrics)]
+        for warning in warnings_of(self._problem, self._data_dir, metrics):
+            estimator.say(f"{warning}: train longer, or try --model=auto --hparams_set=auto")
 
 
 # Additional metrics set by a command.

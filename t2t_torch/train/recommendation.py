@@ -50,6 +50,7 @@ class Recommendation:
       train_steps: steps at which the run ends at the latest; 0: unknown.
       evaluation_steps: steps from one evaluation to the next, about an epoch; 0: unknown.
       metric: short name of the metric to watch.
+      eval_metrics: metrics to evaluate besides those of the problem.
       patience: evaluations without improvement after which the run ends; 0: never.
       epochs: passes over the data in `train_steps`.
       seconds: estimated time on the CPUs of this machine; 0: unknown.
@@ -61,6 +62,7 @@ class Recommendation:
     train_steps: int = 0
     evaluation_steps: int = 0
     metric: str = "loss"
+    eval_metrics: str = ""
     patience: int = 0
     epochs: float = 0.0
     seconds: float = 0.0
@@ -71,6 +73,7 @@ class Recommendation:
         flags = {
             "train_steps": self.train_steps,
             "local_eval_frequency": self.evaluation_steps,
+            "eval_metrics": self.eval_metrics,
             "eval_early_stopping_metric": "" if self.metric == "loss" else self.metric,
             # Any improvement of the loss counts, not only that of tensor2tensor's default.
             "eval_early_stopping_metric_delta": "0" if self.metric == "loss" else "",
@@ -153,11 +156,13 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         )
         each = math.ceil(max(rows / rows_of_step, steps / _EVALUATIONS))
         each = max(_FEWEST_STEPS_OF_AN_EVALUATION, min(each, _MOST_STEPS_OF_AN_EVALUATION))
+        metric = _metric(problem, data_dir)
         made = dataclasses.replace(
             made,
             train_steps=steps,
             evaluation_steps=_rounded(each),
-            metric=_metric(problem, data_dir),
+            metric=metric,
+            eval_metrics=_OF_UNEQUAL if metric.endswith(_OF_UNEQUAL) else "",
             patience=_PATIENCE,
         )
     operations = _operations(manifests, hparams) * rows_of_step * length
@@ -220,6 +225,7 @@ def _set_of_size(named: str, rows: int, length: float, *, translates: bool) -> s
 
 _WATCHED = ("span_f1", "accuracy", "exact_match", "answer_f1", "pairwise_accuracy", "pearson")
 """Metrics to watch, the first that a single target has; otherwise the loss."""
+_OF_UNEQUAL = "f1_macro"  # in place of accuracy, where it says little
 
 
 def _metric(problem: Problem, data_dir: Path) -> str:
@@ -234,7 +240,21 @@ def _metric(problem: Problem, data_dir: Path) -> str:
     (name,) = targets
     metrics = problem.metrics_of(name)
     metric = next((one for one in _WATCHED if one in metrics), "loss")
+    if metric == "accuracy" and _has_unequal_classes(problem, data_dir):
+        metric = _OF_UNEQUAL
     return metric if metric == "loss" or name == "targets" else f"{name}/{metric}"
+
+
+def _has_unequal_classes(problem: Problem, data_dir: Path) -> bool:
+    """Returns whether the target is a class, and the classes in training are imbalanced."""
+    from t2t_torch.features import ClassLabel
+    from t2t_torch.reports.column_statistics import count_labels
+    from t2t_torch.reports.data_report import is_imbalanced, labels_in_training
+
+    return any(
+        isinstance(feature, ClassLabel) and is_imbalanced(count_labels(feature, column))
+        for _, feature, column in labels_in_training(problem, data_dir)
+    )
 
 
 def _parts(problem: Problem) -> Sequence[Problem]:

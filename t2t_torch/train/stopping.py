@@ -91,31 +91,48 @@ class Watched(NamedTuple):
     less_is_better: bool
 
 
+_LOWER = 0.9  # of losses at equal values of the metric; a smaller step would train for ever
+
+
 def after_evaluation(
-    state: TrainerState, watched: Watched, value: float, config: RunConfig
+    state: TrainerState,
+    watched: Watched,
+    value: float,
+    config: RunConfig,
+    loss: float = math.nan,
 ) -> TrainerState:
     """Returns the state after an evaluation of the monitored metric.
 
-    A value that is not finite is no improvement.  If another metric or direction was monitored
-    before, the comparison restarts.
+    A value that is not finite is no improvement.  An equal value with a loss that is lower by a
+    tenth is one, unless a least improvement is set: an accuracy of 1 says no more.  If another
+    metric or direction was monitored before, the comparison restarts.
 
     Args:
       state: state before the evaluation.
       watched: the metric.
       value: its value at `state.step`.
       config: criteria for improvement, and the actions if there is none.
+      loss: loss at `state.step`; NaN: unknown.
     """
     name, less_is_better = watched
     looked_at = f"{'min' if less_is_better else 'max'} {name}"
     known = state.model_copy()
     if looked_at != state.watched:
-        known.best_value, known.best_step, known.bad_evaluations = None, -1, 0
+        known.best_value, known.best_loss = None, None
+        known.best_step, known.bad_evaluations = -1, 0
         known.plateau_value, known.plateau_bad = None, 0
         known.mean_values = ()
     known.watched, known.evaluated = looked_at, state.step
     delta = _least_improvement(config)
-    if _improves(value, known.best_value, delta, less_is_better=less_is_better):
-        known.best_value, known.best_step, known.bad_evaluations = value, state.step, 0
+    is_surer = (
+        value == known.best_value
+        and known.best_loss is not None
+        and not delta
+        and loss < _LOWER * known.best_loss
+    )
+    if is_surer or _improves(value, known.best_value, delta, less_is_better=less_is_better):
+        known.best_value, known.best_loss = value, loss if math.isfinite(loss) else None
+        known.best_step, known.bad_evaluations = state.step, 0
     else:
         known.bad_evaluations += 1
         if known.best_step < 0:  # Steps are counted from here on.

@@ -60,6 +60,7 @@ class TrialRecord:
       error: reason of a failure; otherwise empty.
       output_dir: run directory.
       restarts: number of restarts after failures.
+      loss: loss at the latest evaluation, which decides between equal values; None: unknown.
     """
 
     number: int
@@ -73,6 +74,7 @@ class TrialRecord:
     error: str
     output_dir: Path
     restarts: int = 0
+    loss: float | None = None
 
     @property
     def evaluated(self) -> int:
@@ -129,6 +131,7 @@ class SearchRecord:
         """The best of the trials with the most steps; None before the first evaluation.
 
         Only values at equal steps are compared: values of shorter trainings are not comparable.
+        The loss decides between equal values, then the number.
         """
         valued = [one for one in self.trials if one.value is not None and one.state != "failed"]
         if not valued:
@@ -136,7 +139,11 @@ class SearchRecord:
         furthest = max(one.evaluated for one in valued)
         return min(
             (one for one in valued if one.evaluated == furthest),
-            key=lambda one: (self.loss_of(one.value), one.number),
+            key=lambda one: (
+                self.loss_of(one.value),
+                math.inf if one.loss is None else one.loss,
+                one.number,
+            ),
         )
 
     @property

@@ -420,13 +420,12 @@ def axis_of(name: str, kind: Kind) -> SpaceAxis:
 
 
 def _trial(trial: TrialState, directory: Path, metric: str, length: int) -> TrialRecord:
-    step, curve = trial.step, dict(trial.curve)
-    try:  # includes progress not yet in the trial history
+    step, curve, losses = trial.step, dict(trial.curve), dict[int, float | None]()
+    with contextlib.suppress(UsageError):  # includes progress not yet in the trial history
         seen = read_evaluations(directory, metric)
         step = max(step, seen.step)
         curve.update(seen.curve)
-    except UsageError:
-        pass
+        losses = dict(read_evaluations(directory, "loss").curve)
     why = trial.why if trial.status in ("failed", "invalid") else ""
     return TrialRecord(
         number=trial.number,
@@ -440,4 +439,5 @@ def _trial(trial: TrialState, directory: Path, metric: str, length: int) -> Tria
         error=f"invalid hyperparameters: {why}" if trial.status == "invalid" else why,
         output_dir=directory,
         restarts=trial.restarts,
+        loss=losses.get(max(curve)) if curve else None,
     )

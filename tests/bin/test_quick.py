@@ -12,7 +12,7 @@ import pytest
 import t2t_torch as t2t
 from t2t_torch.bin import quick
 from t2t_torch.train.recommendation import Recommendation
-from t2t_torch.train.run_directory import Lock
+from t2t_torch.train.run_directory import Lock, MetricsFile
 
 ROWS = [
     f'"the {thing} was {mood}, {number}",{label}'
@@ -62,6 +62,36 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     assert "--declare" not in captured.out
     assert "stopped early" in captured.err and "examples/s" not in captured.err
     assert json.loads((folder / "run" / "latest.json").read_text()) == before
+
+
+@pytest.mark.parametrize("accuracy", [0.2, 1.0])
+def test_a_model_that_does_not_exceed_a_baseline_is_said_before_it_is_served(
+    file, tmp_path, capsys, monkeypatch, accuracy
+):
+    rows = [json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) for n in range(40)]
+    folder = tmp_path / "quick"
+    content = {
+        "problem": "moods",
+        "kind": "text2class",
+        "files": {"train": [json.loads(row) for row in rows], "eval": 0.5},
+        "fields": {"inputs": "text", "targets": "label"},
+    }
+    t2t.generate(content, folder / "data")
+    made = quick._Quick(folder / "data" / "declarations" / "moods.json", folder)
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "results.json").write_text(json.dumps({"step": 7}))
+    (folder / "run").mkdir()
+    (folder / "run" / "task.json").write_text("{}")
+    for step, value in ((7, accuracy), (8, 1.0)):
+        values = {"metrics-moods/targets/accuracy": value}
+        MetricsFile(folder / "run").add("dev", step, values)
+    monkeypatch.setattr(quick, "_flag", {"minutes": 1.0}.__getitem__)
+    monkeypatch.setattr(quick, "_write_report", lambda *_: None)
+    monkeypatch.setattr(made, "_call", lambda *_: None)
+    made.run()
+    out = capsys.readouterr().out
+    assert ("warning: accuracy of 'targets' is 0.2 on dev, " in out) == (accuracy < 1)
+    assert ("To serve it all the same:" in out) == (accuracy < 1)
 
 
 def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):

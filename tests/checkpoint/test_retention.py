@@ -17,14 +17,15 @@ def steps_of(directory):
     return [checkpoint.step for checkpoint in directory.list()]
 
 
-def train(snapshot, folder, values, *, lower_is_better=True, hours=None, **options):
+def train(snapshot, folder, values, *, lower_is_better=True, hours=None, losses=(), **options):
     """Saves a checkpoint of each step and rates it, as a run does."""
     directory = CheckpointDirectory(folder, **options)
     for step, value in enumerate(values, start=1):
         seconds = 3600.0 * hours[step - 1] if hours else 0.0
         directory.save(snapshot(step, seconds=seconds))
         if value is not None:
-            directory.rate(step, value, lower_is_better=lower_is_better)
+            loss = losses[step - 1] if losses else math.nan
+            directory.rate(step, value, lower_is_better=lower_is_better, loss=loss)
     return directory
 
 
@@ -46,9 +47,36 @@ def test_the_k_best_are_kept_beside_the_last(tmp_path, snapshot):
     assert [one.step for one in directory.best_ones(9)] == [2, 4, 6]
 
 
-def test_of_equal_ones_the_earliest_is_the_best(tmp_path, snapshot):
-    directory = train(snapshot, tmp_path, [2, 1, 1, 1, 1], keep=1, keep_best=2)
+def test_of_equal_ones_the_latest_is_the_best(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [1, 1, 1, 2, 3], keep=1, keep_best=2)
     assert steps_of(directory) == [2, 3, 5]
+    assert directory.best().step == 3
+
+
+def test_of_equal_ones_the_one_with_the_lowest_loss_is_the_best(tmp_path, snapshot):
+    directory = train(
+        snapshot,
+        tmp_path,
+        [1.0, 1.0, 1.0, 0.9],
+        losses=[0.239, 0.0186, 0.05, 0.001],
+        lower_is_better=False,
+        keep=1,
+    )
+    assert directory.best().step == 2
+    assert steps_of(directory) == [2, 4]
+
+
+def test_a_loss_that_is_not_finite_comes_after_those_that_are(tmp_path, snapshot):
+    losses = [0.5, math.nan, math.inf]
+    assert train(snapshot, tmp_path, [1, 1, 1], losses=losses).best().step == 1
+
+
+def test_a_file_without_losses_keeps_its_checksum(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [2, 1])
+    file = tmp_path / "best.json"
+    content = json.loads(file.read_text())
+    assert content.pop("losses") == {}
+    file.write_text(json.dumps(content))
     assert directory.best().step == 2
 
 

@@ -28,7 +28,7 @@ def test_rare_imbalanced_and_similar_labels_are_found():
     assert found == [
         "1 label of queue occurs fewer than 10 times in training: legal (3).",
         "The labels of queue are imbalanced: billing is in 900 rows, x␣ in 12. Accuracy hides the "
-        "rare ones: look at f1_macro.",
+        "rare ones: look at f1_macro, which the recommended training watches.",
         "Labels of queue differ only by case or blanks: 'billing' = 'Billing'.",
     ]
     assert len(list(label_findings("tags", labels, is_class=False))) == 2

@@ -280,6 +280,19 @@ def test_a_run_that_watches_another_metric_has_the_best_of_that_one(make_estimat
     assert set(content["values"]) == {"2", "3", "4"}, "that at step 1 was of the other metric"
 
 
+def test_the_loss_of_each_evaluation_decides_between_equal_values(make_estimator):
+    rule = {"eval_early_stopping_metric": "accuracy"}
+    estimator = make_estimator(train_steps=4, local_eval_frequency=1, **rule)
+    (name,) = (n for n in estimator.task.evaluator().names() if n.endswith("targets/accuracy"))
+    losses = iter([0.4, 0.1, 0.2, 0.3])
+    estimator.evaluate = lambda *_: {name: 1.0, "loss": next(losses)}
+    Experiment(estimator).run("continuous_train_and_eval")
+    content = json.loads((estimator.directory.path / "best.json").read_text())
+    assert content["losses"] == {"1": 0.4, "2": 0.1, "3": 0.2, "4": 0.3}
+    assert estimator.checkpoints.best().step == 2
+    assert (estimator.state.best_step, estimator.state.best_loss) == (2, 0.1)
+
+
 def test_a_metric_that_evaluations_do_not_have_is_refused_before_the_first_step(make_estimator):
     estimator = make_estimator(eval_early_stopping_metric="acuracy")
     with pytest.raises(UsageError, match=r"Did you mean accuracy.* They have: .*loss"):

@@ -11,7 +11,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import trainer
+from t2t_torch.bin import datagen, trainer
 from t2t_torch.optim.settings import FITTED, fit_warm_up, learning_rate
 from t2t_torch.reports.baseline import Baseline, baselines_of, path_of, read_baselines
 from t2t_torch.train.recommendation import _steps, recommend
@@ -267,8 +267,60 @@ def test_a_run_that_stops_early_below_a_baseline_is_warned_of_too(command):
     assert "worse than 1 by naive Bayes" in printed
 
 
-def test_less_of_an_error_is_better():
+def test_a_model_that_only_equals_a_baseline_is_warned_of():
     error = Baseline("targets", "rmse", 2.0, "the mean", less_is_better=True)
-    assert error.is_above(2.5) and not error.is_above(1.5)
-    share = Baseline("targets", "accuracy", 0.5, "always 'a'")
-    assert share.is_above(0.4) and not share.is_above(0.6)
+    assert "worse than 2" in error.warning(2.5)
+    assert "no better than 2" in error.warning(2.0)
+    assert error.warning(1.5) == ""
+    share = Baseline("targets", "accuracy", 0.8505, "always 'no'")
+    assert "worse than 0.8505" in share.warning(0.84)
+    assert "is 0.8505 on dev, no better than 0.8505 by always 'no'" in share.warning(0.8505 + 1e-9)
+    assert share.warning(0.86) == ""
+
+
+@pytest.mark.parametrize(("perfect", "less"), [(1.0, False), (0.0, True)])
+def test_a_model_need_not_exceed_what_cannot_be_exceeded(perfect, less):
+    baseline = Baseline("targets", "metric", perfect, "always 'a'", less_is_better=less)
+    assert baseline.is_perfect
+    assert baseline.warning(perfect) == ""
+    assert "worse than" in baseline.warning(0.5)
+
+
+def test_no_model_is_said_to_exceed_the_highest_value(tmp_path, own_registry, capsys):
+    rows = [{"text": f"word {n}", "label": "ab"[n % 5 == 0]} for n in range(100)]
+    dev = [{"text": "word", "label": "a"}]
+    write = tmp_path / "opinions.json"
+    for split, some in (("train", rows), ("eval", dev)):
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in some))
+    files = {"train": "train.jsonl", "eval": "eval.jsonl"}
+    write.write_text(json.dumps(declaration([], files=files)))
+    flags = [f"--t2t_usr_dir={tmp_path}", f"--data_dir={tmp_path / 'data'}"]
+    assert datagen.main([*flags, "--problem=opinions", f"--tmp_dir={tmp_path}"]) == 0
+    printed = capsys.readouterr().out
+    assert "should exceed" not in printed
+    assert "No model can exceed this on dev" in printed
+    assert "targets: accuracy 1 by always 'a'" in printed
+
+
+@pytest.mark.parametrize(
+    ("counts", "watched"),
+    [
+        ({"no": 850, "yes": 150}, "f1_macro"),
+        ({"no": 700, "yes": 300}, "accuracy"),
+        ({"a": 220, "b": 220, "c": 10}, "f1_macro"),
+        ({"a": 150, "b": 150, "c": 10}, "accuracy"),
+    ],
+)
+def test_where_classes_are_unequal_f1_macro_is_shown_and_watched(
+    counts, watched, tmp_path, own_registry
+):
+    rows = [
+        {"text": f"{label} {n}", "label": label} for label in counts for n in range(counts[label])
+    ]
+    content = declaration(rows, files={"train": rows, "eval": rows[::10]})
+    problem = t2t.generate(content, tmp_path)
+    chosen = recommend(problem.name, tmp_path)
+    assert chosen.metric == watched
+    more = "f1_macro" if watched == "f1_macro" else None
+    assert chosen.flags.get("eval_metrics") == more
+    assert chosen.flags["eval_early_stopping_metric"] == watched

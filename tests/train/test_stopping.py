@@ -41,6 +41,32 @@ def test_a_run_stops_when_so_many_steps_brought_no_improvement():
     assert text in stop_reason(state, config)
 
 
+def test_an_equal_value_improves_by_a_loss_that_is_lower_by_a_tenth():
+    config = RunConfig(eval_patience=2, eval_early_stopping_metric="accuracy")
+    state, steps = TrainerState(), []
+    for step, loss in enumerate([0.239, 0.1, 0.095, 0.0186, 0.018, 0.0179], start=1):
+        state = state.model_copy(update={"step": step})
+        state = after_evaluation(state, ACCURACY, 1.0, config, loss)
+        steps.append(state.best_step)
+    assert steps == [1, 2, 2, 4, 4, 4]
+    assert stop_reason(state, config)
+
+
+@pytest.mark.parametrize("losses", [(math.nan, 0.1), (0.2, math.nan), (0.1, 0.2)])
+def test_an_equal_value_without_a_lower_loss_is_no_improvement(losses):
+    config = RunConfig(eval_early_stopping_metric="accuracy")
+    state = after_evaluation(TrainerState(step=1), ACCURACY, 1.0, config, losses[0])
+    state = state.model_copy(update={"step": 2})
+    assert after_evaluation(state, ACCURACY, 1.0, config, losses[1]).best_step == 1
+
+
+def test_a_least_improvement_is_not_met_by_a_lower_loss():
+    config = RunConfig(eval_early_stopping_metric_delta=0.01)
+    state = after_evaluation(TrainerState(step=1), ACCURACY, 1.0, config, 0.5)
+    state = state.model_copy(update={"step": 2})
+    assert after_evaluation(state, ACCURACY, 1.0, config, 0.1).best_step == 1
+
+
 def test_small_improvements_add_up_to_a_whole_one():
     config = RunConfig(eval_early_stopping_steps=30, eval_early_stopping_metric_delta=0.1)
     state = seen([4.0, 3.95, 3.9, 3.89], config)

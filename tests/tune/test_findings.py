@@ -40,6 +40,19 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+def test_of_trials_with_equal_values_the_loss_decides() -> None:
+    record = planted_search()
+    assert record.best is not None
+    best = record.best
+    other = next(one.number for one in record.trials if one.number != best.number)
+    same = {"value": best.value, "curve": best.curve, "state": best.state}
+    tied = changed(record, other, loss=0.1, **same)
+    tied = changed(tied, best.number, loss=0.2)
+    assert tied.best is not None and tied.best.number == other
+    unknown = changed(tied, other, loss=None)
+    assert unknown.best is not None and unknown.best.number == best.number
+
+
 def changed(record: SearchRecord, number: int, **fields: object) -> SearchRecord:
     """The record with another trial in place of one."""
     trials = [
