@@ -334,7 +334,7 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     baselines = write_baselines(registry.problem(name), data_dir)
     for is_perfect, head in (
         (False, "A trained model should exceed, on dev:"),
-        (True, "No model can exceed this on dev, which tells good models from bad ones no more:"),
+        (True, "No model can exceed this on dev, which cannot rank models:"),
     ):
         if lines := [f"  {one}" for one in baselines if one.is_perfect is is_perfect]:
             print("", head, *lines, sep="\n")

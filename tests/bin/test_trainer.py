@@ -61,7 +61,9 @@ def test_a_type_of_number_that_was_probed_for_is_kept_with_the_run(
 ):
     auto = arguments(train_steps=2, hparams="batch_size=256,activation_dtype=auto")
     for choice in ("bfloat16", "float32"):  # the second is what the machine would choose by then
-        probe = Probe(choice, {choice: 1.0}, {choice: 1.0})
+        other = 0.5 if choice == "bfloat16" else 1.0
+        times = {"float32": 1.0, "bfloat16": other}
+        probe = Probe(choice, times, times)
         monkeypatch.setattr(Probe, "of", lambda *_, found=probe: found)
         assert trainer.main(auto) == 0
         auto = [flag.replace("train_steps=2", "train_steps=3") for flag in auto]
