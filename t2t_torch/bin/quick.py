@@ -16,6 +16,7 @@ import csv
 import io
 import itertools
 import shlex
+import signal
 import sys
 import tempfile
 import time
@@ -74,6 +75,16 @@ def _with_file(values: shared.CommandFlags, arguments: Sequence[str]) -> list[st
     if place is not None:
         words[place] = f"--file={words[place]}"
     return words
+
+
+def _reason(command: str, code: int, file: Path) -> str:
+    """Returns what ended a command, and how to go on."""
+    again = "Run t2t-quick again to resume."
+    if code > 128:
+        return f"stopped by {signal.Signals(code - 128).name} during {command}. {again}"
+    if command == "t2t-datagen":
+        return f"{file} was refused, for the reason above. Correct it, and run t2t-quick again."
+    return f"{command} has ended with an error, printed above. {again}"
 
 
 class _Failed(Exception):
@@ -176,10 +187,7 @@ class _Quick:
         print(f"\n$ {line}", flush=True)
         code = _main_of(command)(arguments)
         if code:
-            print(
-                "t2t-quick: this command failed. Fix it and run t2t-quick again, which resumes.",
-                file=sys.stderr,
-            )
+            print(f"t2t-quick: {_reason(command, code, self.file)}", file=sys.stderr)
             raise _Failed(code)
 
     def _declared(self) -> Path:

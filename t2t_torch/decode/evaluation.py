@@ -31,7 +31,6 @@ from t2t_torch.distributed.precision import autocast
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.features import Feature, Features
 from t2t_torch.files import check_target, open_target, read_lines, staged
-from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
@@ -145,9 +144,10 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
     """Returns the settings for decoding texts, without those of other targets."""
     own = {name for target in features.targets.values() for name in target.search_settings}
-    names = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
-    default = DecodeHParams()
-    return hparams.replace(**{name: getattr(default, name) for name in names})
+    others = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
+    given = {name for name, source in hparams.provenance.items() if source != "default"}
+    # Not replaced by their defaults: a setting that is set is one that must be read.
+    return DecodeHParams().replace(**{name: getattr(hparams, name) for name in given - others})
 
 
 class Evaluated(NamedTuple):
@@ -342,12 +342,16 @@ class EvaluatedRows:
         predictions: dict[str, Any] = {}
         texts = [name for name, target in features.targets.items() if target.is_text]
         with autocast(self._dtype, device):
-            output = model(on_device).logits if texts else model.logits(inputs)
+            output = model.logits(on_device if texts else inputs)
         for name, logits in output.items():
-            if name in texts:
-                predictions[name] = cross_entropy(logits, on_device[name], 0.0).sum(-1).tolist()
+            modality = model.modalities[name]
+            if name in texts:  # of one row each: outputs of CTC are of frames, not of ids
+                pairs = zip(logits, on_device[name], strict=True)
+                predictions[name] = [
+                    float(modality.loss(row[None], right[None]).sum) for row, right in pairs
+                ]
             else:
-                predictions[name] = model.modalities[name].predict(logits).rows()
+                predictions[name] = modality.predict(logits).rows()
         for i, number in enumerate(numbers):
             values, row = values_of(features, batch, i), {n: g[i] for n, g in predictions.items()}
             count = self._hparams.num_labels

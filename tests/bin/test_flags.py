@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -61,6 +65,30 @@ class Command:
 @pytest.fixture
 def command() -> Command:
     return Command()
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGTERM, SystemExit), (signal.SIGINT, KeyboardInterrupt)]
+)
+def test_a_signal_that_code_swallows_ends_the_command_all_the_same(number, kind):
+    before, started = signal.getsignal(number), time.process_time()
+    with pytest.raises(kind), shared.ending_on_signals():
+        with contextlib.suppress(BaseException):
+            os.kill(os.getpid(), number)
+        while time.process_time() < started + 30:  # the computation that would have gone on
+            pass
+    assert time.process_time() < started + 20
+    assert signal.getsignal(number) is before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_an_error_of_code_that_a_signal_has_interrupted_is_the_signal():
+    with pytest.raises(SystemExit) as caught, shared.ending_on_signals():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException as error:
+            raise RecursionError from error
+    assert caught.value.code == 128 + signal.SIGTERM
 
 
 def test_flags_are_read_and_the_others_get_their_defaults(command: Command) -> None:

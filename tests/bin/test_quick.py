@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +182,24 @@ def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):
     assert quick.main(arguments) != 0
     assert message in capsys.readouterr().err
     assert not list(tmp_path.glob("*_quick/data"))
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("t2t-trainer", 143, "t2t-quick: stopped by SIGTERM during t2t-trainer. Run t2t-quick"),
+        ("t2t-trainer", 130, "t2t-quick: stopped by SIGINT during t2t-trainer. Run t2t-quick"),
+        ("t2t-datagen", 2, "t2t-quick: a.csv was refused, for the reason above. Correct it"),
+        ("t2t-exporter", 1, "t2t-quick: t2t-exporter has ended with an error, printed above. Run"),
+    ],
+)
+def test_the_end_of_a_command_has_its_reason(tmp_path, capsys, monkeypatch, command, code, message):
+    monkeypatch.setattr(quick, "_main_of", lambda _: lambda _: code)
+    with pytest.raises(quick._Failed):
+        quick._Quick(Path("a.csv"), tmp_path)._call(command)
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "Fix it" not in printed
 
 
 def test_a_second_command_in_the_same_folder_is_refused(file, tmp_path, capsys):

@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import t2t_torch as t2t
 from t2t_torch import registry
+from t2t_torch.bin import eval as evaluate
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Audio, Transcript
 from t2t_torch.features.audio import int16_of, wav_of
@@ -213,3 +215,30 @@ def test_digits_are_spoken_with_unseen_voices_in_evaluation(
     assert [one["targets"] for one in first] == [one["targets"] for one in second]
     np.testing.assert_array_equal(first[0]["inputs"], second[0]["inputs"])
     assert len(first[0]["inputs"]) > 4000
+
+
+def test_every_row_of_a_model_of_frames_is_evaluated(tmp_path: Path) -> None:
+    declare(tmp_path)
+    lines = [f"wavs/{number}.wav\t{number}" for number in range(8)]  # fit into 0.2 s
+    (tmp_path / "train.tsv").write_text("\n".join(["path\ttext", *lines]) + "\n")
+    data = tmp_path / "data"
+    t2t.generate(json.loads((tmp_path / "my_speech.json").read_text()), data, tmp_dir=tmp_path)
+    t2t.train(
+        "my_speech",
+        "transformer_ctc",
+        "transformer_ctc_tiny",
+        data_dir=data,
+        output_dir=tmp_path / "run",
+        train_steps=1,
+        hparams={"hidden_size": 16, "num_hidden_layers": 1, "learning_rate_warmup_steps": 0},
+    )
+    run = tmp_path / "run"
+    flags = [f"--output_dir={run}", f"--data_dir={data}", f"--output={tmp_path / 'rows'}"]
+    assert evaluate.main(flags) == 0
+    lines = (tmp_path / "rows" / "rows.tsv").read_text().splitlines()
+    head = lines[0].split("\t")
+    losses = [float(line.split("\t")[head.index("targets_loss")]) for line in lines[1:]]
+    assert all(loss > 0 for loss in losses)
+    results = json.loads((tmp_path / "rows" / "results.json").read_text())
+    ids = sum(len(line.split("\t")[head.index("targets")]) for line in lines[1:])
+    assert sum(losses) / ids == pytest.approx(results["metrics"]["loss"], rel=1e-4)
