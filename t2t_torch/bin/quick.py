@@ -310,7 +310,7 @@ def _warnings(problem: Problem, quick: _Quick) -> list[str]:
     from t2t_torch.reports.baseline import warnings_of
     from t2t_torch.train.run_directory import MetricsFile
 
-    step = json.loads((quick.folder / "evaluation" / "results.json").read_bytes())["step"]
+    step = read_json(quick.folder / "evaluation" / "results.json")["step"]
     reports = MetricsFile(quick.train).read()
     metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
     return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
