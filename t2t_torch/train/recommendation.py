@@ -50,7 +50,6 @@ class Recommendation:
       train_steps: steps at which the run ends at the latest; 0: unknown.
       evaluation_steps: steps from one evaluation to the next, about an epoch; 0: unknown.
       metric: short name of the metric to watch.
-      eval_metrics: metrics to evaluate besides those of the problem.
       patience: evaluations without improvement after which the run ends; 0: never.
       epochs: passes over the data in `train_steps`.
       seconds: estimated time on the CPUs of this machine; 0: unknown.
@@ -62,10 +61,14 @@ class Recommendation:
     train_steps: int = 0
     evaluation_steps: int = 0
     metric: str = "loss"
-    eval_metrics: str = ""
     patience: int = 0
     epochs: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def eval_metrics(self) -> str:
+        """Metrics to evaluate besides those of the problem."""
+        return _OF_UNEQUAL if self.metric.endswith(_OF_UNEQUAL) else ""
 
     @property
     def flags(self) -> dict[str, str]:
@@ -156,13 +159,11 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         )
         each = math.ceil(max(rows / rows_of_step, steps / _EVALUATIONS))
         each = max(_FEWEST_STEPS_OF_AN_EVALUATION, min(each, _MOST_STEPS_OF_AN_EVALUATION))
-        metric = _metric(problem, data_dir)
         made = dataclasses.replace(
             made,
             train_steps=steps,
             evaluation_steps=_rounded(each),
-            metric=metric,
-            eval_metrics=_OF_UNEQUAL if metric.endswith(_OF_UNEQUAL) else "",
+            metric=_metric(problem, data_dir),
             patience=_PATIENCE,
         )
     operations = _operations(manifests, hparams) * rows_of_step * length
