@@ -78,7 +78,7 @@ def _with_file(values: shared.CommandFlags, arguments: Sequence[str]) -> list[st
 
 
 def _reason(command: str, code: int, file: Path) -> str:
-    """Returns what ended a command, and how to go on."""
+    """Returns the reason why a command ended, and how to resume."""
     again = "Run t2t-quick again to resume."
     if code > 128:
         return f"stopped by {signal.Signals(code - 128).name} during {command}. {again}"
