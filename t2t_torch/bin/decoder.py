@@ -1,6 +1,7 @@
 """Decodes with a trained model: a file, a data set, or typed inputs.
 
     t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
+    t2t-decoder --output_dir=run --decode_from_file=new.csv --decode_to_file=answered.csv
     t2t-decoder --output_dir=run --data_dir=data
     t2t-decoder --output_dir=run --decode_interactive
     t2t-decoder --output_dir=run --score_file=lines.txt
@@ -61,7 +62,9 @@ class DecoderOptions(Settings):
         "evaluated one, or the latest if none was evaluated.",
         path=True,
     )
-    decode_from_file: str | None = hp(None, "File of inputs, one per line.", path=True)
+    decode_from_file: str | None = hp(
+        None, "File of inputs, one per line; or a table, .csv, .tsv, .xlsx, .parquet.", path=True
+    )
     decode_to_file: str | None = hp(
         None,
         "File of outputs, one per input, in the same order; default: next to the inputs.",

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.declaration.detect_format import DetectedFormat
-from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, number_of, pieces
+from t2t_torch.declaration.rows import UnfitError, number_of, pieces
 from t2t_torch.errors import DataError
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.runtime.columns import WRITTEN_LIST
 from t2t_torch.text.tree import parse_tree
 
 MAX_ROWS = 50_000

@@ -24,7 +24,7 @@ from t2t_torch.declaration.detect_format import (
     unpacked,
 )
 from t2t_torch.declaration.problem import problem_of
-from t2t_torch.declaration.rows import WRITTEN_LIST, UnfitError, located
+from t2t_torch.declaration.rows import UnfitError, located
 from t2t_torch.errors import DataError
 from t2t_torch.features.picture import decoded
 from t2t_torch.features.text import words_of
@@ -33,6 +33,7 @@ from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import AUDIO
 from t2t_torch.readers.spans import TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.runtime.columns import WRITTEN_LIST
 from t2t_torch.text.tokenizer import tokenize, word_expression
 
 # Inference of the problem kind from the columns of a file.

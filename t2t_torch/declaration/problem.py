@@ -68,6 +68,7 @@ def attributes_of(
         **_vocabulary(declaration),
         **_beside(declaration),
         "column_names": _column_names(columns),
+        "column_forms": _column_forms(columns),
     }
     if Value.NUMBERS in kind.fields.values():
         attributes.setdefault("target_size", len(columns["targets"].column))
@@ -99,6 +100,15 @@ def _column_names(columns: Mapping[str, Column]) -> dict[str, str]:
         field: name
         for field, name in names.items()
         if name != field and not name.lstrip("-").isdecimal()
+    }
+
+
+def _column_forms(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
+    """Returns how columns are read, by field, unless their names determine it."""
+    return {
+        field: {"column": list(one.column), "join": one.join, "split": one.split}
+        for field, one in columns.items()
+        if one.split is not None or one.join != " " or any(" + " in name for name in one.column)
     }
 
 
@@ -338,7 +348,7 @@ def _columns(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Colu
     assert declaration.files is not None
     train = declaration.files.train
     usual: Mapping[str, str] = USUAL_COLUMNS.get(
-        (_usual_format(declaration, path), declaration.kind), {}
+        (usual_format(declaration, path), declaration.kind), {}
     )
     parallel = {name: name for name in train.parallel}
     for field in kind.fields:
@@ -354,7 +364,7 @@ def _columns(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Colu
     return columns
 
 
-def _usual_format(declaration: Declaration, path: Path) -> str:
+def usual_format(declaration: Declaration, path: Path) -> str:
     """Returns the format of the training files, as far as it is known without reading them."""
     if declaration.format is not None:
         if declaration.format not in FORMATS:

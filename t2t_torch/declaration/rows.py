@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import json
@@ -21,6 +20,7 @@ from t2t_torch.readers.conll import FILES as BIO_FILES
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import labels_of
 from t2t_torch.readers.text_file import BadRecords, Record, split_at_blanks
+from t2t_torch.runtime.columns import list_of, parts_of, text_of_cell
 from t2t_torch.text.tree import parse_tree
 
 
@@ -213,9 +213,6 @@ def _bio_file(folder: Path, name: str) -> Path | None:
 # Conversion of columns to the fields of a sample.
 
 
-WRITTEN_LIST = "[]"
-"""Value of "split" for lists in Python or JSON notation."""
-
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
 _IN_NO_WORD = re.compile(r"[ \t\r\n]")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -326,7 +323,7 @@ def numbers(parts: Sequence[Any], column: Column) -> list[float]:
     """Returns finite numbers."""
     made: list[float] = []
     for part in parts:
-        held = _list_of(part) or [part]
+        held = list_of(part) or [part]
         if isinstance(part, str) and column.split is not None:
             held = pieces(part, column.split)
         for number in held:
@@ -340,16 +337,10 @@ def pieces(text: str, separator: str) -> list[Any]:
     Raises:
       UnfitError: the separator requires a Python or JSON list, and the string is not one.
     """
-    if separator != WRITTEN_LIST:
-        return text.split(separator)
-    for parse in (json.loads, ast.literal_eval):
-        try:
-            found = parse(text.strip())
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            continue
-        if isinstance(found, list | tuple):
-            return list(found)
-    raise UnfitError(f"{_short(text)} is no list as Python or JSON writes it")
+    try:
+        return parts_of(text, separator)
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
 
 
 def number_of(value: Any) -> float:
@@ -376,7 +367,7 @@ def number_of(value: Any) -> float:
 def answers(parts: Sequence[Any], column: Column) -> list[dict[str, Any]]:
     """Returns answers as {"text", "start"}; a string has no start, an empty one means no answer."""
     made: list[dict[str, Any]] = []
-    for part in _list_of(parts[0]) or ([parts[0]] if parts[0] else []):
+    for part in list_of(parts[0]) or ([parts[0]] if parts[0] else []):
         if isinstance(part, str):
             made.append({"text": part})
         elif isinstance(part, Mapping) and isinstance(part.get("text"), str):
@@ -442,7 +433,7 @@ def gazetteer(parts: Sequence[Any], column: Column) -> dict[int, dict[str, float
             held = json.loads(held or "[]")
         except (ValueError, RecursionError):
             raise UnfitError(f"{_short(held)} is no JSON list") from None
-    entries = [] if held is None else _list_of(held)
+    entries = [] if held is None else list_of(held)
     if entries is None:
         raise UnfitError(f"{_short(held)} is no list with labels and weights for each word")
     made: dict[int, dict[str, float]] = {}
@@ -480,31 +471,17 @@ _CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
 
 def _text_of(value: Any) -> str:
     """Returns a text unchanged; numbers as strings, words joined by spaces."""
-    if isinstance(value, str):
-        return value
-    if value is None or value != value:  # NaN: empty value in data frames
-        return ""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float | np.number):
-        return str(value)
-    held = _list_of(value)
-    if held is not None and all(isinstance(part, str) for part in held):
-        return " ".join(held)
-    raise UnfitError(f"{_short(value)} is no text")
-
-
-def _list_of(value: Any) -> list[Any] | None:
-    if isinstance(value, np.ndarray):
-        return list(value.tolist())
-    return list(value) if isinstance(value, list | tuple) else None
+    try:
+        return text_of_cell(value)
+    except ValueError as error:
+        raise UnfitError(str(error)) from None
 
 
 def _listed(parts: Sequence[Any], column: Column, *, at_blanks: bool = False) -> list[Any]:
     """Returns the parts of all columns; strings are split as declared."""
     if len(parts) > 1:
         return [one for part in parts for one in _listed([part], column, at_blanks=at_blanks)]
-    held = _list_of(parts[0])
+    held = list_of(parts[0])
     if held is not None:
         return held
     if parts[0] is None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import csv
+import functools
 import itertools
 import json
+import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 from absl import logging
 
 from t2t_torch.data.shards import Shards
+from t2t_torch.declaration.problem import DeclaredProblem, usual_format
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.journal import Journal, digest, journal_record, prediction_of
 from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
@@ -39,10 +43,22 @@ from t2t_torch.decode.outputs import (
 )
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
-from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.features import Feature
-from t2t_torch.files import check_target, goes_to_stdout, open_target, read_lines
+from t2t_torch.files import (
+    check_target,
+    goes_to_stdout,
+    open_target,
+    read_lines,
+    staged,
+    without_packing,
+)
 from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
+from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.jsonl import without_dotted
+from t2t_torch.readers.tables import sheet_of
+from t2t_torch.runtime.columns import InputColumns, text_of_cell
 from t2t_torch.runtime.prediction import Input, InputError, Prediction
 
 
@@ -173,10 +189,18 @@ def decode_file(
     check_target(name_of(shard_of(hparams)), source)
     if holds_json(source):
         hparams.check_of_json(source)
-    texts = read_texts(source, predictor, hparams)
+    table = InputTable.of(source, predictor, hparams)
+    if table is None:
+        texts: Sequence[Any] = read_texts(source, predictor, hparams)
+    else:
+        alone = len(predictor.columns.kinds) == 1
+        texts = [next(iter(one.values())) if alone else one for one in table.samples]
     inputs = _encode(predictor, texts, source, hparams)
 
     def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
+        answers = [{predictor.target: one.hypotheses[0].text} for one in predictions]
+        if table is not None and table.write(path, target or path, rows, answers):
+            return
         if hparams.log_results:
             _log([text_of(one, predictor.field) for one in texts[rows]], predictions, hparams)
         write_predictions(path, predictor, texts[rows], predictions, hparams)
@@ -362,6 +386,203 @@ def example_of(kinds: Mapping[str, Feature], lists: Collection[str]) -> dict[str
     return {field: kind.example(as_list=field in lists) for field, kind in kinds.items()}
 
 
+# Tables of inputs: rows that are read by their columns, and written back with the answers added.
+
+
+_TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm", ".parquet")
+
+
+class InputTable:
+    """A table of inputs: CSV, TSV, Excel, Parquet, or JSON lines with the declared columns.
+
+    Args:
+      path: the file.
+      problem: the problem, whose declaration says how such a file is read.
+      columns: columns of the fields of an input.
+      targets: names of the targets.
+
+    Attributes:
+      rows: values by column.
+      samples: values by field, of the fields alone.
+
+    Raises:
+      DataError: the file cannot be read, or a row is bad.
+      DecodeError: it lacks a column.
+      UsageError: it has a column of the name of an answer.
+    """
+
+    def __init__(
+        self, path: Path, problem: Problem, columns: InputColumns, targets: Iterable[str]
+    ) -> None:
+        self._path = path
+        own = problem.column_names
+        self._names = {name: f"predicted_{own.get(name, name)}" for name in targets}
+        name = format_of(path)
+        options: dict[str, Any] = {"blank_rows": True} if name in ("csv", "tsv") else {}
+        if isinstance(problem, DeclaredProblem) and name == usual_format(
+            problem.declaration, problem.declared_in
+        ):
+            options |= problem.declaration.options
+        self._options = options
+        records = list(open_records(path, format=name, options=options))
+        self.rows = [record.values for record in records]
+        self._lines = [record.place.line for record in records]
+        if missing := next((row for row in self.rows if columns.lacks(row)), None):
+            raise DecodeError(f"{path}: {columns.expected(missing)}")
+        if taken := {*self._names.values()} & {name for row in self.rows for name in row}:
+            raise UsageError(
+                f"{path} has a column {min(taken)!r}, which the answers would have. Rename it."
+            )
+        whole = [
+            columns.sample(row, f"{path}, {record.place.unit} {record.place.line}", is_row=True)
+            for row, record in zip(self.rows, records, strict=True)
+        ]
+        self.samples = [{field: row[field] for field in columns.kinds} for row in whole]
+        self.rows = [without_dotted(row) for row in self.rows]
+
+    @classmethod
+    def of(
+        cls, path: Path, predictor: Predictor | LabelPredictor, hparams: DecodeHParams
+    ) -> InputTable | None:
+        """Returns the table of a file; None for a file of lines, or of JSON by field.
+
+        Raises:
+          UsageError: settings ask for another form than that of a table; or see the class.
+        """
+        columns = predictor.columns
+        if holds_json(path):
+            first = next(filter(None, map(str.strip, read_lines(path))), "")
+            row = read_json(first, f"{path}, line 1")
+            known = {**row, **columns.sample(row)} if isinstance(row, dict) else {}
+            if not known or columns.kinds.keys() <= row.keys() or columns.kinds.keys() - known:
+                return None
+        elif not without_packing(path.name.lower()).endswith(_TABLES):
+            return None
+        if hparams.output_format != "text" or hparams.writes_several:
+            raise UsageError(
+                f"{path} is a table, which is written back with one answer a row, in the format of "
+                "--decode_to_file. Leave output_format, return_beams and write_beam_scores out."
+            )
+        return cls(path, predictor.problem, columns, predictor.features.targets)
+
+    def write(
+        self, target: Path, form: Path, rows: slice, answers: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """Writes rows with their answers in the format of a name; False if it names no table.
+
+        Args:
+          target: file to write.
+          form: name whose ending is that of the format.
+          rows: numbers of the rows.
+          answers: cells of the answers of these rows, by target, or target and "_probability".
+
+        Raises:
+          DataError: a value cannot be written in this format.
+        """
+        ending = form.suffix.lower()
+        if ending not in (*_TABLES, ".jsonl") or ending == ".xlsm":
+            return False
+        added: dict[str, list[Any]] = {}
+        for name in answers[0] if answers else ():
+            cells = [answer[name] for answer in answers]
+            if any(cell is not None for cell in cells):
+                of = name.removesuffix("_probability")
+                added[self._names[of] + name.removeprefix(of)] = cells
+        try:
+            if ending in (".csv", ".tsv", ".tab", ".jsonl"):
+                with open_target(target) as stream:
+                    self._write_text(stream, ending, rows, added)
+            else:
+                with staged(Path(os.path.realpath(target))) as temporary:
+                    write = self._write_parquet if ending == ".parquet" else self._write_excel
+                    write(temporary, ending == self._path.suffix.lower(), rows, added)
+        except (ValueError, TypeError) as error:  # of pyarrow and openpyxl, too
+            raise DataError(f"{target}: this table cannot be written so: {error}") from None
+        return True
+
+    def _merged(self, rows: slice, added: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+        return [
+            {**row, **{name: cells[number] for name, cells in added.items()}}
+            for number, row in enumerate(self.rows[rows])
+        ]
+
+    def _write_text(
+        self, stream: TextIO, ending: str, rows: slice, added: Mapping[str, Sequence[Any]]
+    ) -> None:
+        merged = self._merged(rows, added)
+        if ending == ".jsonl":
+            for row in merged:
+                stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
+            return
+        header = list(dict.fromkeys(name for row in merged for name in row))
+        lines = [[_text_cell(row.get(name)) for name in header] for row in merged]
+        is_named = self._options.get("header", True) and not self._options.get("columns")
+        head = [header] if is_named else []
+        delimiter = self._options.get("delimiter", ",") if ending == ".csv" else "\t"
+        if ending != ".csv" and not any(set("\t\n\r") & set(cell) for row in lines for cell in row):
+            stream.writelines("\t".join(row) + "\n" for row in [*head, *lines])
+        else:
+            csv.writer(stream, delimiter=delimiter, lineterminator="\n").writerows([*head, *lines])
+
+    def _write_parquet(
+        self, path: Path, is_same: bool, rows: slice, added: Mapping[str, Sequence[Any]]
+    ) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        if is_same:
+            table = parquet.read_table(self._path)[rows.start : rows.stop]
+            for name, cells in added.items():
+                table = table.append_column(name, pyarrow.array(cells))
+        else:
+            table = pyarrow.Table.from_pylist(self._merged(rows, added))
+        parquet.write_table(table, path)
+
+    def _write_excel(
+        self, path: Path, is_same: bool, rows: slice, added: Mapping[str, Sequence[Any]]
+    ) -> None:
+        import openpyxl
+
+        if is_same and len(self.rows[rows]) == len(self.rows):
+            book = openpyxl.load_workbook(self._path)
+            name, whole = sheet_of(self._path, self._options.get("sheet", ""))
+            sheet, first = book[name], book[name].max_column + 1
+            head = next(
+                n for n, row in enumerate(whole, 1) if any(v not in (None, "") for v in row)
+            )
+            for column, (title, cells) in enumerate(added.items(), first):
+                if self._options.get("header", True):
+                    sheet.cell(head, column, title)
+                for line, cell in zip(self._lines, cells, strict=True):
+                    sheet.cell(line, column, cell)
+        else:
+            book = openpyxl.Workbook()
+            merged = self._merged(rows, added)
+            header = list(dict.fromkeys(name for row in merged for name in row))
+            for line in [header, *([row.get(name) for name in header] for row in merged)]:
+                plain = (isinstance(one, str | int | float | None) for one in line)
+                pairs = zip(line, plain, strict=True)
+                book.active.append([one if is_ else _text_cell(one) for one, is_ in pairs])
+        with path.open("wb") as file:
+            book.save(file)
+
+
+def _text_cell(value: Any) -> str:
+    """Returns a value as the text of a cell, with all digits of a number."""
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return text_of_cell(value) if isinstance(value, str | bool | float | None) else str(value)
+
+
+def _label_cells(predictor: LabelPredictor, input_: Input, answer: Prediction) -> Mapping[str, Any]:
+    """Returns the cells of an answer for `InputTable.write`."""
+    outputs, cells = record_of(predictor, input_, answer)["output"], {}
+    for name, feature in predictor.features.targets.items():
+        cells[name] = feature.table_value(outputs[name]["value"])
+        cells[f"{name}_probability"] = outputs[name].get("probability")
+    return cells
+
+
 # Labelling of the lines of a file.
 
 
@@ -402,20 +623,24 @@ def label_file(
     path = name_of(shard_of(how))
     check_target(path, source)
     start = time.perf_counter()
-    inputs, encoded = _read(predictor, source)
+    table = InputTable.of(source, predictor, how)
+    inputs, encoded = _read(predictor, source, table)
 
     def find(rows: slice, journal: Journal) -> list[Prediction]:
         return predictor.predict_encoded(encoded[rows], journal)
 
     def write(file: Path, rows: slice, predictions: list[Prediction]) -> None:
+        if table is not None:
+            pairs = zip(inputs[rows], predictions, strict=True)
+            answers = [_label_cells(predictor, *pair) for pair in pairs]
+            if table.write(file, Path(target or file), rows, answers):
+                return
         _write(file, predictor, inputs[rows], predictions, how)
 
     def digest_of(rows: slice) -> str:
         return digest(inputs[rows])
 
-    def common() -> Mapping[str, Any]:
-        return made_of(predictor, how)
-
+    common = functools.partial(made_of, predictor, how)
     answers = Decoding(len(inputs), how, name_of, common, digest_of, find, write).run()
     seconds = time.perf_counter() - start
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
@@ -427,14 +652,18 @@ def label_file(
 
 
 def _read(
-    predictor: LabelPredictor, source: Path
+    predictor: LabelPredictor, source: Path, table: InputTable | None
 ) -> tuple[Sequence[Input], Sequence[EncodedInput]]:
     """Returns the inputs of a file and their encodings; errors name the line."""
     is_json = holds_json(source)
-    inputs = [
-        input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
-        for number, line in enumerate(read_lines(source), start=1)
-    ]
+    inputs: Sequence[Input] = (
+        table.samples
+        if table is not None
+        else [
+            input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
+            for number, line in enumerate(read_lines(source), start=1)
+        ]
+    )
     samples = [
         _with_files(predictor, one, source, f"{source}, line {number}")
         for number, one in enumerate(inputs, start=1)
@@ -502,6 +731,7 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
     alone = predictor.fields[0] if len(predictor.fields) == 1 else None
     value = read_json(line, place) if is_json else _json(line)
     if isinstance(value, dict):
+        value = predictor.columns.sample(value, place)
         missing = [field for field in predictor.fields if field not in value]
         if missing:
             raise DataError(

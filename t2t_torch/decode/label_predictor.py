@@ -106,6 +106,7 @@ class LabelPredictor:
       kinds: for each field, the first feature created from it.
       specs: for each field, the form of its values.
       lists: names of the fields that are lists: of words, utterances, numbers.
+      columns: columns of the fields.
       limits: maximum lengths of inputs.
       before_batch: called before each batch; an exception that it raises ends the prediction.
     """
@@ -129,7 +130,6 @@ class LabelPredictor:
         bound = Batching.of(problem, model.hparams).bound
         self.limits = LengthLimits.of(features, model.hparams, bound=bound)
         self.fields = tuple(self.kinds)
-        self._question = Question(problem.full_name, self.fields)
         self.specs = {field: kind.input_spec(field, features) for field, kind in self.kinds.items()}
         # A span is found in the written text, which the problem splits into words.
         if any(feature.selects_words for feature in features.targets.values()):
@@ -137,6 +137,8 @@ class LabelPredictor:
                 if spec.kind == "words":
                     self.specs[field] = dataclasses.replace(spec, kind="text")
         self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
+        self.columns = problem.input_columns({f: spec.kind for f, spec in self.specs.items()})
+        self._question = Question(self.columns)
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value for each input, in input order; see `Prediction.value`."""

@@ -25,6 +25,7 @@ from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, InputSpec
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.memory import is_out_of_memory
@@ -132,6 +133,11 @@ class Predictor:
         return InputSpec(self.field, "text")
 
     @property
+    def columns(self) -> InputColumns:
+        """Columns of the fields of an input."""
+        return self.problem.input_columns({self.field: self.spec.kind})
+
+    @property
     def target(self) -> str:
         """The name of the output text."""
         return next(iter(self.features.targets))
@@ -177,6 +183,7 @@ class Predictor:
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
+        inputs = self.columns.samples(inputs)
         hparams = hparams or self.hparams
         predictions = dict(self.predict_ids(self.encode(inputs, hparams), hparams))
         return [predictions[index] for index in range(len(inputs))]

@@ -24,6 +24,7 @@ from t2t_torch.layers.tree import Progress, ValidTransitions
 from t2t_torch.model import State, T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
@@ -94,6 +95,11 @@ class TreePredictor(Predictor):
         tags = [self._tree.tags] if self._tree.tags else []
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
+
+    @property
+    def columns(self) -> InputColumns:
+        """Columns of the fields of an input."""
+        return self.problem.input_columns(dict.fromkeys(self.fields, "words"))
 
     def _check_own(self, hparams: DecodeHParams) -> None:
         """Raises HParamsError if a setting applies only to other kinds of target."""

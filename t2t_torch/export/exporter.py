@@ -116,7 +116,7 @@ class Origin(NamedTuple):
       step: step of the checkpoint.
       chosen: how the checkpoint was chosen, such as "step 500".
       members: the models of an ensemble; see `Signature.members`.
-      column_names: see `Problem.column_names`.
+      column_names, column_forms: see `Problem`.
     """
 
     problem: str
@@ -125,6 +125,7 @@ class Origin(NamedTuple):
     chosen: str
     members: tuple[str, ...] = ()
     column_names: Mapping[str, str] = MappingProxyType({})
+    column_forms: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Exporter(ABC):
@@ -203,6 +204,7 @@ class Exporter(ABC):
             checkpoint=origin.chosen,
             members=origin.members,
             column_names=dict(origin.column_names),
+            column_forms=dict(origin.column_forms),
             created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
             made_with={name: _version(name) for name in names},
             form=self.form,
@@ -289,6 +291,7 @@ class RunExporter(Exporter):
             chosen,
             tuple(map(str, members)) if len(members) > 1 else (),
             self.loaded.problem.column_names,
+            self.loaded.problem.column_forms,
         )
 
 

@@ -47,6 +47,7 @@ def read_csv(
     columns: Sequence[str] = (),
     decimal: str = ".",
     encoding: str = "",
+    blank_rows: bool = False,
 ) -> Iterator[Record]:
     r"""Yields the rows of a CSV file, following RFC 4180; the values are strings.
 
@@ -72,6 +73,7 @@ def read_csv(
       columns: names of the columns; the first row is then data.
       decimal: decimal mark of numbers; with ",", a field "1.234,5" becomes "1234.5".
       encoding: the file's, empty for UTF-8.
+      blank_rows: read a blank line as a row of empty fields.
 
     Raises:
       DataError: the file cannot be read, or the header is missing, bad, or has duplicate names.
@@ -84,7 +86,8 @@ def read_csv(
     if decimal not in (".", ","):
         raise UsageError(f"{decimal!r} is no decimal mark; '.' and ',' are.")
     lines = TextFile(path, bad, encoding)
-    rows = _Rows(path, bad, delimiter, lines, quoting=quoting).records(columns, header=header)
+    made = _Rows(path, bad, delimiter, lines, quoting=quoting)
+    rows = made.records(columns, header=header, blank_rows=blank_rows)
     return map(_with_points, rows) if decimal == "," else rows
 
 
@@ -99,6 +102,7 @@ def read_tsv(
     columns: Sequence[str] = (),
     decimal: str = ".",
     encoding: str = "",
+    blank_rows: bool = False,
 ) -> Iterator[Record]:
     """Yields the rows of a tab-separated file, as `read_csv` does.
 
@@ -113,6 +117,7 @@ def read_tsv(
         columns=columns,
         decimal=decimal,
         encoding=encoding,
+        blank_rows=blank_rows,
     )
 
 
@@ -142,7 +147,9 @@ class _Rows:
         self._lines = lines
         self._names: tuple[str, ...] = ()  # unknown until the first row
 
-    def records(self, columns: Sequence[str], *, header: bool) -> Iterator[Record]:
+    def records(
+        self, columns: Sequence[str], *, header: bool, blank_rows: bool = False
+    ) -> Iterator[Record]:
         """Yields the rows."""
         path, delimiter, quoting = self._path, self._delimiter, self._quoting
         if columns:
@@ -161,9 +168,9 @@ class _Rows:
                 fields = quoted
             else:
                 line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
-                if not line:
+                if not line and not (blank_rows and width):
                     continue
-                fields = line.split(delimiter)
+                fields = line.split(delimiter) if line else [""] * width
             if not width:
                 names = self._names = tuple(map(str, range(len(fields))))
                 width = len(names)

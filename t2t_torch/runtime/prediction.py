@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features.text import words_of
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.text.tags import TagScheme, scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
@@ -161,18 +162,21 @@ class InputError(DataError):
 
 @dataclass(frozen=True)
 class Question:
-    """Expected fields of the inputs.
+    """Expected fields of the inputs, or the columns in place of them.
 
     Attributes:
-      problem: full name of the problem, for error messages.
-      fields: fields of an input.
+      columns: columns of the fields.
     """
 
-    problem: str
-    fields: Sequence[str]
+    columns: InputColumns
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of an input."""
+        return tuple(self.columns.kinds)
 
     def samples(self, inputs: Sequence[Input]) -> list[Mapping[str, Any]]:
-        """Returns the inputs as mappings by field.
+        """Returns the inputs, or the rows of a table, as mappings by field.
 
         Raises:
           DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single input
@@ -181,13 +185,14 @@ class Question:
         """
         if isinstance(inputs, str):
             raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
-        if isinstance(inputs, Mapping):
-            raise DecodeError("inputs should be a list of mappings, not a mapping: predict([one])")
-        return [self._sample(number, value) for number, value in enumerate(inputs)]
+        rows = self.columns.samples(inputs)
+        return [self._sample(number, value) for number, value in enumerate(rows)]
 
     def sample_of(self, value: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        return {self.fields[0]: value} if isinstance(value, str | bytes | Path) else value
+        if isinstance(value, str | bytes | Path):
+            return {self.fields[0]: value}
+        return self.columns.sample(value) if isinstance(value, Mapping) else value
 
     def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
         sample = self.sample_of(value)
@@ -199,9 +204,8 @@ class Question:
         missing = [field for field in self.fields if field not in sample]
         if missing:
             raise DecodeError(
-                f"input {number} has no {', '.join(missing)}; {self.problem!r} takes "
-                f"the fields {', '.join(self.fields)}. Give a mapping (in a file a JSON "
-                "object, one a line)."
+                f"input {number} has no {', '.join(missing)}; {self.columns.problem!r} takes "
+                f"the fields {self.columns}. Give a mapping (in a file a JSON object, one a line)."
             )
         for name in self.fields:
             _check_sound(number, sample[name])

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from t2t_torch.errors import ArtifactError, DataError, UsageError
 from t2t_torch.features import OutputSpec
 from t2t_torch.files import check_regular, read_lines
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.feeds import (
     WEIGHTS,
     Feeds,
@@ -372,7 +373,9 @@ class Artifact:
             raise ArtifactError(f"'{path}' is of a trial: t2t_torch.load('{path}') reads it.")
         self.signature.check_files(self.path)
         self.fields = tuple(field.name for field in self.signature.fields)
-        self._question = Question(self.signature.problem, self.fields)
+        signature, kinds = self.signature, {f.name: f.kind for f in self.signature.fields}
+        names, forms = signature.column_names, signature.column_forms
+        self._question = Question(InputColumns(signature.problem, kinds, names, forms))
         self._feeds = Feeds(self.signature.fields)
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]

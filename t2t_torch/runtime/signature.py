@@ -18,10 +18,10 @@ MODEL = "model.onnx"
 EXAMPLES = "examples.jsonl"
 ONNX, TORCH, SAFETENSORS, CTRANSLATE2 = "onnx", "torch", "safetensors", "ctranslate2"
 
-FORMAT = 4
+FORMAT = 5
 """The newest supported version of `signature.json`.  2 added alignments and kinds of fields and
-targets; 3 added the checksum of `signature.json` itself; 4 added tokenizers and names of columns.
-Without these it is written as 3, which older versions of the package read."""
+targets; 3 added the checksum of `signature.json` itself; 4 added tokenizers and names of columns; 5
+their forms.  Without these it is written as 3 or 4, which older versions of the package read."""
 
 _SHA256 = "sha256"  # the key of that checksum
 _CHECKED_SINCE = 3
@@ -76,6 +76,7 @@ class Signature:
       search: settings of the search of a model that generates texts.
       members: run, name and checkpoint of each model of an ensemble.
       column_names: by field or target, the user's name for it.
+      column_forms: by field, how its columns are read; see `runtime.columns.InputColumns`.
       nesting: nesting of the "inputs" and "outputs" of a trial; see `runtime.nesting`.
     """
 
@@ -96,19 +97,22 @@ class Signature:
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     nesting: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     column_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    column_forms: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> str:
         """Returns the JSON; fields of trials only for trials, and shapes only for these and
         pictures.
         """
         has_tokenizer = any(field.tokenizer for field in self.fields)
-        version = FORMAT if has_tokenizer or self.column_names else _CHECKED_SINCE
+        version = 4 if has_tokenizer or self.column_names else _CHECKED_SINCE
+        version = FORMAT if self.column_forms else version
         record = {"format_version": version, **dataclasses.asdict(self)}
         for one in record["fields"]:
             if not one["tokenizer"]:
                 del one["tokenizer"]
-        if not self.column_names:
-            del record["column_names"]
+        for name in ("column_names", "column_forms"):
+            if not record[name]:
+                del record[name]
         if not self.nesting:
             del record["nesting"]
             for one in (*record["fields"], *record["targets"]):

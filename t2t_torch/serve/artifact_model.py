@@ -64,6 +64,7 @@ class _OnnxModel(ServedModel):
             signature.targets,
             examples,
             signature.column_names,
+            signature.column_forms,
         )
 
 

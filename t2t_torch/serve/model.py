@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
+from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.prediction import (
     BEST,
     Prediction,
@@ -43,6 +45,7 @@ class ServedModel(ABC):
       targets: targets of a prediction.
       examples: example inputs.
       column_names: by field or target, the user's name for it.
+      column_forms: by field, how its columns are read; see `InputColumns`.
 
     Attributes:
       is_shared: True if several threads may call `predict` concurrently.
@@ -60,6 +63,7 @@ class ServedModel(ABC):
     targets: Sequence[OutputSpec]
     examples: Sequence[Any] = ()
     column_names: Mapping[str, str] = field(default_factory=dict)
+    column_forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     first: Prediction | None = field(default=None, init=False)
     is_shared: ClassVar[bool] = False
     why_no_attention = "it writes no text"
@@ -119,13 +123,17 @@ class ServedModel(ABC):
             raise BadRequest(
                 f"input {number} should be an object with the fields {', '.join(names)}.",
             )
-        own = {name: self.column_names.get(name, name) for name in names}
-        value = {name: value[own[name]] for name in names if own[name] in value} | value
+        kinds = {field.name: field.kind for field in self.fields}
+        columns = InputColumns(self.problem, kinds, self.column_names, self.column_forms)
+        try:
+            value = columns.sample(value, number)
+        except DecodeError as error:
+            raise BadRequest(str(error)) from None
         missing = [name for name in names if name not in value]
         if missing:
             raise BadRequest(
                 f"input {number} has no {', '.join(missing)}; this model takes the fields "
-                f"{', '.join(names)}.",
+                f"{columns}.",
             )
         return {name: value[name] for name in names}
 

@@ -200,7 +200,8 @@ def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]
 
 def _warn_of_tags(model: T2TModel, data: ProblemData) -> None:
     """Warns of training sentences whose tags the constraints of the hparams forbid."""
-    constraints = model.hparams.tag_constraints
+    hparams: Any = model.hparams
+    constraints = hparams.tag_constraints
     if constraints == "none":
         return
     for name, feature in model.features.targets.items():

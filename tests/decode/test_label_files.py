@@ -37,6 +37,7 @@ from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem, RequestInput
+from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.prediction import InputError
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
@@ -67,6 +68,9 @@ class AsItIs:
 
     def preprocessing(self, hparams: DataHParams) -> None:
         return None
+
+    def input_columns(self, kinds: dict[str, str]) -> InputColumns:
+        return InputColumns(self.full_name, kinds)
 
     def max_length(self, hparams: DataHParams) -> int:
         return hparams.batch_size

@@ -174,9 +174,9 @@ def test_a_folder_that_is_no_artifact_is_told_from_a_damaged_one(
 def test_a_newer_artifact_says_what_reads_it(make: Callable[..., Path]) -> None:
     folder = make()
     told = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    newer = {**told, "format_version": 5, "fields": "new"}
+    newer = {**told, "format_version": 6, "fields": "new"}
     (folder / FILE).write_text(json.dumps(newer), encoding="utf-8")
-    with pytest.raises(ArtifactError, match=r"has the format 5, .* reads up to 4\. Install"):
+    with pytest.raises(ArtifactError, match=r"has the format 6, .* reads up to 5\. Install"):
         Artifact(folder)
 
 
