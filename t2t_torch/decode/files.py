@@ -637,10 +637,10 @@ def label_file(
                 return
         _write(file, predictor, inputs[rows], predictions, how)
 
-    def digest_of(rows: slice) -> str:
-        return digest(inputs[rows])
-
-    common = functools.partial(made_of, predictor, how)
+    common, digest_of = (
+        functools.partial(made_of, predictor, how),
+        lambda rows: digest(inputs[rows]),
+    )
     answers = Decoding(len(inputs), how, name_of, common, digest_of, find, write).run()
     seconds = time.perf_counter() - start
     report = sys.stderr if goes_to_stdout(path) else sys.stdout
