@@ -642,13 +642,16 @@ def label_file(
         lambda rows: digest(inputs[rows]),
     )
     answers = Decoding(len(inputs), how, name_of, common, digest_of, find, write).run()
-    seconds = time.perf_counter() - start
-    report = sys.stderr if goes_to_stdout(path) else sys.stdout
-    rate = len(answers) / max(seconds, 1e-9)
-    message = f"{len(answers):,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second)"
-    print(f"{message}: {path}", file=report)
+    _report(len(answers), time.perf_counter() - start, path)
     written = form_of(predictor)
     return [written(answer.value) for answer in answers]
+
+
+def _report(count: int, seconds: float, path: Path) -> None:
+    """Prints how many inputs were answered, and how fast; on stderr if stdout has the answers."""
+    rate = count / max(seconds, 1e-9)
+    message = f"{count:,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second): {path}"
+    print(message, file=sys.stderr if goes_to_stdout(path) else sys.stdout)
 
 
 def _read(
