@@ -17,7 +17,7 @@ from t2t_torch.declaration.rows import UnfitError, number_of, pieces
 from t2t_torch.errors import DataError
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.runtime.columns import WRITTEN_LIST
+from t2t_torch.runtime.prediction import WRITTEN_LIST
 from t2t_torch.text.tree import parse_tree
 
 MAX_ROWS = 50_000

@@ -33,7 +33,7 @@ from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import AUDIO
 from t2t_torch.readers.spans import TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.runtime.columns import WRITTEN_LIST
+from t2t_torch.runtime.prediction import WRITTEN_LIST
 from t2t_torch.text.tokenizer import tokenize, word_expression
 
 # Inference of the problem kind from the columns of a file.

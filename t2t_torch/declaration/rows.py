@@ -20,7 +20,7 @@ from t2t_torch.readers.conll import FILES as BIO_FILES
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.idx import labels_of
 from t2t_torch.readers.text_file import BadRecords, Record, split_at_blanks
-from t2t_torch.runtime.columns import list_of, parts_of, text_of_cell
+from t2t_torch.runtime.prediction import list_of, parts_of, text_of_cell
 from t2t_torch.text.tree import parse_tree
 
 

@@ -58,8 +58,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import format_of, open_records
 from t2t_torch.readers.jsonl import without_dotted
 from t2t_torch.readers.tables import sheet_of
-from t2t_torch.runtime.columns import InputColumns, text_of_cell
-from t2t_torch.runtime.prediction import Input, InputError, Prediction
+from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
 
 
 class Decoded(NamedTuple):

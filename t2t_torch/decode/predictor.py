@@ -25,8 +25,7 @@ from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, InputSpec
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.columns import InputColumns
-from t2t_torch.runtime.prediction import Hypothesis, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.memory import is_out_of_memory
 from t2t_torch.train.run_directory import TaskRecord

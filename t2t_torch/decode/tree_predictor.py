@@ -24,8 +24,7 @@ from t2t_torch.layers.tree import Progress, ValidTransitions
 from t2t_torch.model import State, T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.columns import InputColumns
-from t2t_torch.runtime.prediction import Hypothesis, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
 from t2t_torch.text.encoder import EOS
 from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from t2t_torch.errors import ArtifactError, DataError, UsageError
 from t2t_torch.features import OutputSpec
 from t2t_torch.files import check_regular, read_lines
-from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.feeds import (
     WEIGHTS,
     Feeds,
@@ -34,7 +33,7 @@ from t2t_torch.runtime.feeds import (
     wanted_name,
 )
 from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
-from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
+from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, Question
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
 
 # Examples of an artifact: inputs with the predictions computed at export.

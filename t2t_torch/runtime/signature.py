@@ -76,7 +76,7 @@ class Signature:
       search: settings of the search of a model that generates texts.
       members: run, name and checkpoint of each model of an ensemble.
       column_names: by field or target, the user's name for it.
-      column_forms: by field, how its columns are read; see `runtime.columns.InputColumns`.
+      column_forms: by field, how its columns are read; see `runtime.prediction.InputColumns`.
       nesting: nesting of the "inputs" and "outputs" of a trial; see `runtime.nesting`.
     """
 

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec, OutputSpec
-from t2t_torch.runtime.columns import InputColumns
 from t2t_torch.runtime.prediction import (
     BEST,
+    InputColumns,
     Prediction,
     attention_record,
     prediction_record,

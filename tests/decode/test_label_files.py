@@ -37,8 +37,7 @@ from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem, RequestInput
-from t2t_torch.runtime.columns import InputColumns
-from t2t_torch.runtime.prediction import InputError
+from t2t_torch.runtime.prediction import InputColumns, InputError
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 TEXT, WORDS, TURNS = Text(ByteEncoder()), Words(ByteEncoder()), Turns(ByteEncoder())

@@ -13,7 +13,7 @@ import pytest
 import t2t_torch as t2t
 from t2t_torch.bin import decoder
 from t2t_torch.errors import DecodeError
-from t2t_torch.runtime.columns import InputColumns
+from t2t_torch.runtime.prediction import InputColumns
 from t2t_torch.runtime.signature import Signature
 
 READS = InputColumns("reviews", {"inputs": "text"}, {"inputs": "title + body"})
