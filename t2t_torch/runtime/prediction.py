@@ -166,8 +166,8 @@ class InputError(DataError):
 
 # Rows of named columns, as tables have them, in place of inputs by field.
 #
-# A table is a pandas or polars DataFrame, a pyarrow Table, or, if all fields are texts, a mapping of
-# columns to lists.
+# A table is a pandas or polars DataFrame, a pyarrow Table, or, if all fields are texts, a mapping
+# of columns to lists.
 
 
 WRITTEN_LIST = "[]"
