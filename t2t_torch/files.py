@@ -22,6 +22,7 @@ import reprlib
 import shutil
 import stat
 import sys
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -479,6 +480,61 @@ def _check_place(target: Path, flag: str) -> None:
     probe = file.with_name(f".{file.name}.{os.getpid()}{STAGED_SUFFIX}")
     probe.touch()
     probe.unlink()
+
+
+class ReportStream:
+    """A standard stream for reports, which never end a command.
+
+    Text is dropped from the first write on that finds no reader, and that of a silenced thread.
+
+    Args:
+      stream: the stream to write to.
+      silenced: identifier of the thread whose text is dropped; None: of no thread.
+    """
+
+    def __init__(self, stream: TextIO, silenced: int | None = None) -> None:
+        self._stream, self._silenced = stream, silenced
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes or drops a text; returns its length."""
+        if threading.get_ident() != self._silenced:
+            with self._dropping():
+                self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes the stream."""
+        with self._dropping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # what is buffered would fail again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
+
+
+@contextlib.contextmanager
+def report_streams(silenced: int | None = None) -> Iterator[None]:
+    """Makes standard output and error of this process `ReportStream`s.
+
+    A standard stream that was closed when the process started is the null device from then on: the
+    next file to be opened would else take its number, and get what is printed.
+    """
+    for descriptor, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+    stdout, stderr = ReportStream(sys.stdout, silenced), ReportStream(sys.stderr, silenced)
+    with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
+        yield
 
 
 def goes_to_stdout(target: Path) -> bool:

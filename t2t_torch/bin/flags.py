@@ -45,7 +45,7 @@ from t2t_torch.errors import (
     UsageError,
     did_you_mean,
 )
-from t2t_torch.files import check_target
+from t2t_torch.files import check_target, report_streams
 from t2t_torch.settings import Setting, Settings, hp
 from t2t_torch.trust import trusting
 
@@ -472,7 +472,18 @@ def run_main(
     Returns:
       The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with report_streams():
+        return _reported(main, values, doc, list(sys.argv[1:] if argv is None else argv), prepare)
+
+
+def _reported(
+    main: Callable[[], int | None],
+    values: CommandFlags,
+    doc: str | None,
+    arguments: list[str],
+    prepare: Callable[[CommandFlags, Sequence[str]], list[str]] | None,
+) -> int:
+    """Runs a command as `run_main`; prints its error, and returns its exit code."""
     values.__dict__["example"], values.__dict__["declaration"] = _example(doc), None
     try:
         if any(argument in _HELP for argument in arguments):
@@ -492,8 +503,7 @@ def run_main(
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:  # The reader, say `head`, has seen enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # The reader of the outputs, say `head`, has seen enough.
         return 0
     except OSError as error:
         if error.filename is None and error.errno not in _FULL:
@@ -545,7 +555,7 @@ def _set_in_python(values: CommandFlags, settings: Mapping[str, Any]) -> Iterato
 def call(values: CommandFlags, main: Callable[[], _R], settings: Mapping[str, Any]) -> _R:
     """Calls a function of a command with the flags set from Python.
 
-    With `verbosity=-1` it prints nothing.
+    With `verbosity=-1` it prints nothing; what other threads print is not held back.
 
     Args:
       values: flags of the command.
@@ -562,9 +572,7 @@ def call(values: CommandFlags, main: Callable[[], _R], settings: Mapping[str, An
     """
     with _set_in_python(values, settings), contextlib.ExitStack() as streams:
         if (values["verbosity"].value or 0) < 0:
-            nowhere = streams.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
-            streams.enter_context(contextlib.redirect_stdout(nowhere))
-            streams.enter_context(contextlib.redirect_stderr(nowhere))
+            streams.enter_context(report_streams(silenced=threading.get_ident()))
         try:
             return _within(main, values)
         except SystemExit as stop:

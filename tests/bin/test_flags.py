@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -269,6 +271,61 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
     text = left.stderr.read()
     left.stderr.close()
     assert (left.wait(), text) == (0, b"")
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-", "| true", "2>&1 | true"])
+def test_a_command_without_a_reader_of_its_reports_finishes(tmp_path: Path, streams: str) -> None:
+    script = (
+        "import sys, time\n"
+        "from t2t_torch.bin import flags as shared\n"
+        "def work():\n"
+        "    with open('result.txt', 'w') as file:\n"
+        "        for stream in (sys.stdout, sys.stderr):\n"
+        "            print('rye\\n' * 10**5, file=stream, flush=True)\n"
+        "        print('done', file=file)\n"
+        "code = shared.run_main(work, shared.CommandFlags('bake'), '', [])\n"
+        "open('code.txt', 'w').write(str(code))\n"
+    )
+    (tmp_path / "bake.py").write_text(script)
+    line = f"{sys.executable} bake.py {streams}"
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, check=True)
+    assert (tmp_path / "result.txt").read_text() == "done\n"
+    assert (tmp_path / "code.txt").read_text() == "0"
+
+
+def test_every_command_starts_with_closed_standard_streams() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    modules = re.findall(r"^t2t-\S+ = \"(\S+):main\"", project, re.M)
+    script = "exec 0<&- 1>&- 2>&-; exec {} -c 'import {} as c; raise SystemExit(c.main())' --help"
+    running = [
+        subprocess.Popen(["bash", "-c", script.format(sys.executable, module)])
+        for module in modules
+    ]
+    assert [one.wait() for one in running] == [0] * len(modules) and len(modules) >= 17
+
+
+def test_a_silent_call_holds_back_nothing_of_other_threads(command: Command, capsys) -> None:
+    lines = [f"line {number}" for number in range(20)]
+    silenced = threading.Event()
+
+    def say() -> None:
+        silenced.wait(60)
+        for line in lines:
+            print(line)
+            print(line, file=sys.stderr)
+
+    other = threading.Thread(target=say)
+
+    def main() -> None:
+        print("of the call")
+        silenced.set()
+        other.join()
+        print("of the call", file=sys.stderr)
+
+    other.start()
+    shared.call(command.values, main, {"verbosity": -1})
+    said = capsys.readouterr()
+    assert said.out.splitlines() == said.err.splitlines() == lines
 
 
 def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
