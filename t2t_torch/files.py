@@ -237,7 +237,7 @@ def named_errors(path: Path) -> Iterator[None]:
             raise
         match = re.search(r"\[errno (\d+)\]", str(error))  # as Arrow writes it
         number = error.errno or (int(match[1]) if match else errno.EIO)
-        what = os.strerror(number) if error.errno or match else f"{error}. Is the disk full?"
+        what = os.strerror(number) if error.errno or match else str(error)
         raise OSError(number, what, str(path)) from error
 
 

@@ -119,8 +119,8 @@ def fetch(
                     _download(url, temporary, name, timeout_seconds)
                     _check(temporary, sha256)
                 return path
-            except (OSError, http.client.HTTPException, ValueError, DataError) as error:
-                failures.append(f"{url}: {_reason(error)}")
+            except (OSError, ValueError, DataError) as error:
+                failures.append(f"{url}: {str(error) or type(error).__name__}")
     raise DataError(
         f"{name} could not be downloaded:\n  "
         + "\n  ".join(failures)
@@ -129,22 +129,48 @@ def fetch(
 
 
 def _download(url: str, path: Path, name: str, timeout_seconds: float) -> None:
-    request = urllib.request.Request(url, headers=_HEADERS)
+    blocks = _blocks(url, timeout_seconds)
+    expected, size = next(blocks), 0
     with (
-        urllib.request.urlopen(request, timeout=timeout_seconds) as response,
         path.open("wb") as file,
-    ):
-        length = response.headers.get("Content-Length")
-        expected = int(length) if length else None
-        with tqdm(
+        tqdm(
             desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024, disable=None
-        ) as bar:
-            while block := response.read(_BLOCK_BYTES):
-                file.write(block)
-                bar.update(len(block))
-    size = path.stat().st_size
+        ) as bar,
+    ):
+        for block in blocks:
+            size += file.write(block)
+            bar.update(len(block))
     if expected is not None and size != expected:
         raise DataError(f"the connection ended after {size} of {expected} bytes")
+
+
+def _blocks(url: str, timeout_seconds: float) -> Iterator[Any]:
+    """Yields the number of bytes at a URL, None if the server does not say it, then the bytes.
+
+    Raises:
+      DataError: the network or the server failed; an error of the disk stays an OSError.
+    """
+    request = urllib.request.Request(url, headers=_HEADERS)
+    try:
+        with urllib.request.urlopen(request, timeout=timeout_seconds) as response:
+            length = response.headers.get("Content-Length")
+            yield int(length) if length else None
+            while block := response.read(_BLOCK_BYTES):
+                yield block
+    except NETWORK_ERRORS as error:
+        raise DataError(network_fault(error)) from None
+
+
+NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, OSError)
+"""Errors of `urllib.request.urlopen` and of reading from it."""
+
+
+def network_fault(error: BaseException) -> str:
+    """Returns the reason of one of `NETWORK_ERRORS`, in words."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"HTTP status {error.code} {error.reason}"
+    reason = getattr(error, "reason", error)
+    return str(getattr(reason, "strerror", None) or reason) or type(error).__name__
 
 
 def _check(path: Path, sha256: str | None) -> None:
@@ -159,14 +185,6 @@ def _as_it_is(path: Path, sha256: str | None) -> Path:
     except DataError as error:
         logging.warning("%s is used as it is, but it is not the known file: %s.", path, error)
     return path
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        return f"HTTP status {error.code} {error.reason}"
-    if isinstance(error, urllib.error.URLError):
-        return str(error.reason)
-    return str(error) or type(error).__name__
 
 
 # Safe unpacking of archives.

@@ -21,6 +21,7 @@ import random
 import sys
 import tempfile
 import time
+import urllib.error
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ import torch
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data.raw_file import exclusive
+from t2t_torch.data.raw_file import exclusive, network_fault
 from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
 from t2t_torch.files import is_locked, read_json, write_text
@@ -156,7 +157,13 @@ def _download(definition: Definition, context: TrialContext, start: Path, lock: 
         write("InvalidHP" if isinstance(error, InvalidHP) else "TrialError", str(error))
         raise
     except BaseException as error:  # includes exits of the process: the others must not wait
-        message = f"download_data of {definition.spec} failed:\n{users_traceback(error)}"
+        fault = f"download_data of {definition.spec} failed"
+        if isinstance(error, (urllib.error.URLError, ConnectionError, TimeoutError)):
+            fault += (
+                f" to download: {network_fault(error)}. Try again, or get the files by other means "
+                "and put them where it looks for them"
+            )
+        message = f"{fault}:\n{users_traceback(error)}"
         write("TrialError", message)
         if isinstance(error, Exception):
             raise TrialError(message) from error

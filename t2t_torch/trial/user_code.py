@@ -15,6 +15,7 @@ import importlib.util
 import os
 import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -433,11 +434,23 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
 
 
 def users_traceback(error: BaseException) -> str:
-    """Returns the traceback of an error, starting at the first frame of user code."""
+    """Returns the traceback of an error, from the first to the last frame of user code.
+
+    Errors that were handled before it are left out, unless it was raised `from` them.
+    """
     frames = error.__traceback__
     while frames and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+    shown = traceback.TracebackException(type(error), error, frames)
+    own = [number for number, one in enumerate(shown.stack) if not _is_library(one.filename)]
+    if own:
+        del shown.stack[own[-1] + 1 :]
+    return "".join(shown.format(chain=error.__cause__ is not None)).rstrip()
+
+
+def _is_library(file: str) -> bool:
+    paths = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
+    return _is_ours(file) or any(Path(file).is_relative_to(path) for path in paths)
 
 
 def _is_ours(file: str) -> bool:

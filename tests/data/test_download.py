@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import socket
 import threading
+import urllib.error
+import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -82,6 +85,17 @@ def test_when_no_mirror_helps_all_answers_and_a_way_out_are_told(server, tmp_pat
     assert "nonsense: unknown url type" in told
     assert f"put it at {tmp_path / 'x.txt'}" in told
     assert visible(tmp_path) == []
+
+
+def test_a_host_that_is_not_found_is_told_as_that(tmp_path, monkeypatch):
+    def urlopen(*_, **__):
+        raise urllib.error.URLError(socket.gaierror(-2, "Name or service not known"))
+
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    with pytest.raises(DataError) as caught:
+        fetch("http://no.such.host/a.txt", tmp_path)
+    assert "\n  http://no.such.host/a.txt: Name or service not known\n" in str(caught.value)
+    assert list(tmp_path.glob("a.txt*")) == []
 
 
 def test_a_server_that_says_nothing_is_given_up(server, tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import forked
@@ -214,3 +216,21 @@ def test_what_old_starts_have_left_is_removed(tmp_path):
     download(lambda: str(tmp_path), start="new")
     assert not any(path.exists() for path in left)
     assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_a_download_that_fails_is_told_with_the_users_lines_only():
+    with socket.socket() as closed:  # a port that nobody listens at
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}/a.gz"
+
+    def download_data():
+        urllib.request.urlretrieve(url)
+
+    with pytest.raises(TrialError) as caught:
+        download(download_data)
+    said = str(caught.value)
+    assert said.startswith(
+        "download_data of a.py failed to download: Connection refused. Try again, or get "
+    )
+    assert "urlretrieve(url)" in said
+    assert "urllib/request.py" not in said
