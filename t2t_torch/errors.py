@@ -13,14 +13,17 @@
     ├── TrialError        a user's trial lacks a method or returns an invalid value
     └── ConfigError       the configuration of an experiment cannot be read or is invalid
 
-A message names the problem, the expected value, and the command or edit that fixes it.  Commands
+A message names the problem, the expected value, and the command or edit that fixes it.  It spells a
+setting as the flag `--name=value`; functions of the library respell it (`in_python`).  Commands
 print a `T2TError` without a traceback and exit with its `exit_code`; any other exception is a
 defect of this library and keeps its traceback.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 EXIT_CODE = 2
 
@@ -63,6 +66,46 @@ class T2TError(Exception):
     """
 
     exit_code = EXIT_CODE
+
+
+_SETTING = re.compile(
+    r"(?P<command>\bt2t-[a-z-]+(?:\s+(?:\\\n\s*)?--?[\w-]+(?:=\S+)?)*)"  # of a shell
+    r"|(?<![\w-])--(?P<name>[a-z]\w*)(?![\w-])(?:=(?P<value>\"[^\"]*\"|'[^']*'|\S*[^\s.,:;)]))?"
+)
+_LITERAL = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?|[A-Z_]+|\.*|\".*\"|'.*'", re.DOTALL)
+
+
+@contextlib.contextmanager
+def in_python(booleans: Collection[str] = ()) -> Iterator[None]:
+    """Spells settings in the message of an error as keyword arguments: `train_steps=5`.
+
+    Commands of a shell are left as they are.
+
+    Args:
+      booleans: names of settings that are True or False, whose flags have no value.
+
+    Raises:
+      T2TError: the error of the body.
+    """
+
+    def spell(match: re.Match[str]) -> str:
+        name, value = match["name"], match["value"]
+        if match["command"]:
+            return match[0]
+        if value is None:
+            off = name.removeprefix("no")
+            return f"{off}={off == name}" if {name, off} & set(booleans) else name
+        if value.lower() in ("true", "false"):
+            value = value.capitalize()
+        elif not _LITERAL.fullmatch(value):
+            value = repr(value)
+        return f"{name}={value}"
+
+    try:
+        yield
+    except T2TError as error:
+        error.args = (_SETTING.sub(spell, str(error)),)
+        raise
 
 
 class UsageError(T2TError):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, in_python
 from t2t_torch.files import read_json
 from t2t_torch.trust import trusting
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _TASK = "task.json"  # as `RunDirectory` writes it
 
 
+@in_python(["trust_code"])
 def load(
     path: str | Path | Sequence[str | Path],
     checkpoint: int | str | Path | None = None,

@@ -22,7 +22,7 @@ from t2t_torch.bin import (
     tuner,
 )
 from t2t_torch.bin import eval as evaluation
-from t2t_torch.errors import UsageError
+from t2t_torch.errors import UsageError, in_python
 from t2t_torch.trial.run_record import check_trial
 
 
@@ -149,3 +149,21 @@ def test_code_that_a_search_recalls_needs_trust(folder: Path, known: dict[str, o
     (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
     with pytest.raises(UsageError, match="--trust_code"):
         search_flags.recall(folder)
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [
+        ("give --train_steps=50, or --hparams.", "give train_steps=50, or hparams."),
+        ("--data_dir=/tmp/a b: no data", "data_dir='/tmp/a' b: no data"),
+        ("set --overwrite (--noprofile)", "set overwrite=True (profile=False)"),
+        ('--hparams="a=1,b=2": --on=true', 'hparams="a=1,b=2": on=True'),
+        ("  --problem=NAME, --run=...", "  problem=NAME, run=..."),
+        ("run:  t2t-datagen --problem=x \\\n  --data_dir=y", None),
+        ("pip install --extra-index-url URL", None),
+    ],
+)
+def test_settings_in_errors_are_spelt_as_arguments_of_python(flags, arguments):
+    with pytest.raises(UsageError) as caught, in_python(["overwrite", "profile"]):
+        raise UsageError(flags)
+    assert str(caught.value) == (flags if arguments is None else arguments)

@@ -44,6 +44,7 @@ from t2t_torch.errors import (
     T2TError,
     UsageError,
     did_you_mean,
+    in_python,
 )
 from t2t_torch.files import check_target, report_streams
 from t2t_torch.settings import Setting, Settings, hp
@@ -544,8 +545,9 @@ def _set_in_python(values: CommandFlags, settings: Mapping[str, Any]) -> Iterato
         before = {name: (values[name].value, values[name].present) for name in values}
         _in_python += 1
         try:
-            values.set(settings)
-            yield
+            with in_python([name for name in values if values[name].boolean]):
+                values.set(settings)
+                yield
         finally:
             _in_python -= 1
             for name, (value, present) in before.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.machinery
+import importlib.util
 import json
 import math
 import os
@@ -594,14 +596,12 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # do not log errors: they are raised
     if signature.needs_extensions:
-        try:
-            import onnxruntime_extensions
-        except ImportError as error:
+        library = _extensions_library()
+        if library is None:
             raise ArtifactError(
-                f"'{model.parent}' has a tokenizer of onnxruntime-extensions, and there are none: "
-                f"{error}.  pip install onnxruntime-extensions"
-            ) from None
-        library = onnxruntime_extensions.get_library_path()
+                f"'{model.parent}' has a tokenizer of onnxruntime-extensions, which is not "
+                "installed.  pip install onnxruntime-extensions"
+            )
         with contextlib.suppress(OSError, AttributeError):  # a build without the symbol
             _log_errors_only(ctypes.CDLL(library))
         options.register_custom_ops_library(library)
@@ -616,6 +616,15 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
             f"onnxruntime {version}; install that one or a newer:  "
             f"pip install 'onnxruntime>={version}'"
         ) from error
+
+
+def _extensions_library() -> str | None:
+    """Returns the file of onnxruntime-extensions' operators; importing it would import torch."""
+    spec = importlib.util.find_spec("onnxruntime_extensions")
+    folders = (spec.submodule_search_locations or ()) if spec else ()
+    names = [f"_extensions_pydll{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+    paths = (Path(folder, name) for folder in folders for name in names)
+    return next((str(path) for path in paths if path.exists()), None)
 
 
 def _log_errors_only(library: ctypes.CDLL) -> None:

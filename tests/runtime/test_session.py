@@ -319,6 +319,17 @@ print(sorted({set(BLOCKED)} & set(sys.modules)))
     assert (done.stdout, done.stderr) == ("go\n[]\n", "")
 
 
+def test_no_artifact_imports_torch_where_it_is_installed() -> None:
+    artifacts = sorted(map(str, (ROOT / "tests" / "golden" / "before").glob("*/artifact")))
+    script = f"""
+import sys, t2t_torch
+forms = [t2t_torch.load(path) for path in {artifacts}]
+print(len(forms), any(form.signature.needs_extensions for form in forms), "torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert (done.stdout, done.stderr) == (f"{len(artifacts)} True False\n", "")
+
+
 @pytest.mark.slow
 def test_an_artifact_answers_in_an_environment_of_onnxruntime_alone(
     folder: Path, tmp_path: Path
