@@ -531,7 +531,7 @@ def report_streams(silenced: int | None = None) -> Iterator[None]:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(descriptor, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
     stdout, stderr = ReportStream(sys.stdout, silenced), ReportStream(sys.stderr, silenced)
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         yield
