@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
-import math
 import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,171 +12,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError, install_extra
+from t2t_torch.errors import DataError
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.sound import (
+    LIMITS,
+    LOUDEST,
+    RATES,
+    Samples,
+    SoundLimits,
+    int16_of,
+    open_sound,
+    wav_of,
+)
 from t2t_torch.features.text import Text
 from t2t_torch.files import file_content, path_of_line
 
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph
 
-Samples = npt.NDArray[np.int16]
-
-LOUDEST = 32767
-"""The sample of an amplitude of 1, as in tensor2tensor's AudioEncoder."""
-
 NO_SAMPLE = -32768
 """Padding of waveforms; no sample has this value."""
 
 FRAMES_PER_SECOND = 100
-
-# Sound files.
-
-
-_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # formats of wav files
-
-
-def read_audio(source: Path | bytes) -> tuple[npt.NDArray[np.float64], int]:
-    """Returns the samples of a sound file, -1 to 1, [n, channels], and its sampling rate.
-
-    Wav files of PCM or floats need no library; others, flac, mp3 and ogg are read by soundfile.
-
-    Args:
-      source: path or content of the file.
-
-    Raises:
-      DataError: the file is missing, damaged, or of an unknown format.
-    """
-    name = "the sound" if isinstance(source, bytes) else f"'{source}'"
-    content, kind = file_content(source, "sound"), "no wav file"
-    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
-        found = _read_wav(content, name)
-        if not isinstance(found, str):
-            return found
-        kind = f"a wav file of {found}"
-    try:
-        import soundfile
-    except ModuleNotFoundError:
-        raise DataError(
-            f"{name} is {kind}. Other formats need soundfile:  {install_extra('speech')}"
-        ) from None
-    try:
-        samples, rate = soundfile.read(io.BytesIO(content), dtype="float64", always_2d=True)
-    except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        raise DataError(
-            f"{name} is no sound file that can be read ({_reason(error)}); expected wav, flac, mp3 "
-            "or ogg."
-        ) from None
-    return samples, int(rate)
-
-
-def _reason(error: Exception) -> str:
-    """Returns soundfile's message without the name of its file, which is one in memory."""
-    return str(error).rpartition("BytesIO object")[2].partition(": ")[2] or str(error)
-
-
-_UNKNOWN_SIZES = 0x7FFF0000
-"""Least size of samples that a program writes which does not know it yet."""
-
-
-def _read_wav(content: bytes, name: str) -> tuple[npt.NDArray[np.float64], int] | str:
-    """Returns the samples and the rate of a wav file, or the name of a format for soundfile."""
-    chunks: dict[bytes, bytes] = {}
-    place = 12
-    while place + 8 <= len(content) and b"data" not in chunks:
-        size = int.from_bytes(content[place + 4 : place + 8], "little")
-        is_known = 0 < size < _UNKNOWN_SIZES
-        if content[place : place + 4] == b"data":
-            there = len(content) - place - 8
-            if is_known and there < size:
-                raise DataError(
-                    f"{name} is cut off: its header says {size:,} bytes of samples, and {there:,} "
-                    "are there."
-                )
-            size = size if is_known else there
-        chunks[content[place : place + 4]] = content[place + 8 : place + 8 + size]
-        place += 8 + size + size % 2
-    header, data = chunks.get(b"fmt ", b""), chunks.get(b"data")
-    if len(header) < 16 or data is None:
-        raise DataError(f"{name} is a damaged wav file: it has no format or no samples.")
-    kind, channels, rate, _, _, bits = np.frombuffer(
-        header[:16], np.dtype("<u2,<u2,<u4,<u4,<u2,<u2")
-    )[0].item()
-    if kind == _EXTENSIBLE and len(header) >= 26:
-        kind = int.from_bytes(header[24:26], "little")
-    supported = (kind == _PCM and bits in (8, 16, 24, 32)) or (kind == _FLOAT and bits in (32, 64))
-    if kind not in (_PCM, _FLOAT):
-        return f"the format {kind}"
-    if not supported or not 1 <= channels <= 64 or not rate:
-        raise DataError(
-            f"{name} is a wav file with samples of {bits} bits, channels: {channels}, rate: {rate} "
-            "Hz; expected PCM of 8, 16, 24 or 32 bits, or floats."
-        )
-    width = bits // 8
-    whole = len(data) // (width * channels) * width * channels
-    if kind == _FLOAT:
-        samples = np.frombuffer(data[:whole], f"<f{width}").astype(np.float64)
-    elif bits == 24:
-        parts = np.frombuffer(data[:whole], np.uint8).reshape(-1, 3).astype(np.int32)
-        samples = ((parts[:, 0] << 8 | parts[:, 1] << 16 | parts[:, 2] << 24) >> 8) / (2.0**23 - 1)
-    elif bits == 8:
-        samples = (np.frombuffer(data[:whole], np.uint8).astype(np.float64) - 128.0) / 127.0
-    else:
-        samples = np.frombuffer(data[:whole], f"<i{width}") / (2.0 ** (bits - 1) - 1)
-    return samples.reshape(-1, channels), rate
-
-
-def wav_of(samples: Samples, sample_rate: int) -> bytes:
-    """Returns a wav file of 16-bit samples, mono."""
-    data = samples.astype("<i2").tobytes()
-    numbers = (16, _PCM, 1, sample_rate, 2 * sample_rate, 2, 16)
-    header = b"".join(
-        number.to_bytes(size, "little")
-        for number, size in zip(numbers, (4, 2, 2, 4, 4, 2, 2), strict=True)
-    )
-    sizes = [(len(data) + more).to_bytes(4, "little") for more in (36, 0)]
-    return b"RIFF" + sizes[0] + b"WAVEfmt " + header + b"data" + sizes[1] + data
-
-
-_ZEROS = 16  # zero crossings of the resampling filter on each side
-
-
-def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[np.float64]:
-    """Returns a waveform at another sampling rate, by band-limited interpolation.
-
-    Smith and Gossett 1984, with a Hann window over 16 zero crossings on each side.
-
-    Args:
-      samples: [n].
-      rate: sampling rate of `samples`.
-      to: sampling rate of the result.
-    """
-    if rate == to:
-        return samples.astype(np.float64)
-    shared = math.gcd(rate, to)
-    step, phases = rate // shared, to // shared  # output i is at i * step / phases
-    cutoff = min(1.0, to / rate)
-    half = math.ceil(_ZEROS / cutoff)
-    count = -(-len(samples) * phases // step)
-    padded = np.pad(samples.astype(np.float64), (half, half + 1))
-    taps = np.arange(-half + 1, half + 1)
-    result = np.empty(count)
-    for phase in range(min(phases, count)):
-        places = np.arange(phase, count, phases) * step
-        first = places // phases  # sample before the output
-        distance = taps - (phase * step % phases) / phases
-        window = np.where(np.abs(distance) < half, 0.5 + 0.5 * np.cos(np.pi * distance / half), 0)
-        weights = cutoff * np.sinc(cutoff * distance) * window
-        windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half)
-        result[phase::phases] = windows[first + 1] @ weights
-    return result
-
-
-def int16_of(samples: npt.NDArray[Any]) -> Samples:
-    """Returns amplitudes from -1 to 1 as 16-bit samples; louder ones are clipped."""
-    whole: Samples = np.rint(samples * LOUDEST).clip(-LOUDEST, LOUDEST).astype(np.int16)
-    return whole
-
 
 # Mel scale.
 
@@ -237,7 +92,6 @@ def spectrogram(samples: Samples, sample_rate: int, bins: int = 40) -> npt.NDArr
 # Features.
 
 
-_RATES = 1000, 384_000  # least and greatest sampling rate, in Hz
 _LOUDEST_FLOAT = 4.0  # samples may be a little above 1; those of 16 bits as floats are not
 
 
@@ -260,9 +114,9 @@ class Audio(Feature):
     resample: bool = False
 
     def __post_init__(self) -> None:
-        if not _RATES[0] <= self.sample_rate <= _RATES[1]:
+        if not RATES[0] <= self.sample_rate <= RATES[1]:
             raise DataError(
-                f"sample_rate={self.sample_rate}: expected {_RATES[0]:,} to {_RATES[1]:,} Hz."
+                f"sample_rate={self.sample_rate}: expected {RATES[0]:,} to {RATES[1]:,} Hz."
             )
 
     @property
@@ -301,34 +155,30 @@ class Audio(Feature):
         """Returns the path of a sound file; see `path_of_line`."""
         return path_of_line(text, folder, "sound")
 
-    def samples_of(self, value: Any) -> Samples:
+    def samples_of(self, value: Any, limits: SoundLimits = LIMITS) -> Samples:
         """Returns the samples of a value, [n]; see `encode`."""
         if isinstance(value, str):
             value = file_content(value, "sound")
         if isinstance(value, Path | bytes):
-            samples = int16_of(self._converted(value))
+            samples = self._converted(value, limits)
         else:
             samples = _samples_of_list(value)
         if len(samples) < 2:
             raise DataError("a sound without samples; at least two are needed.")
         return samples
 
-    def _converted(self, source: Path | bytes) -> npt.NDArray[np.float64]:
+    def _converted(self, source: Path | bytes, limits: SoundLimits) -> Samples:
         """Returns the waveform of a file at the sampling rate of the feature, mono."""
-        samples, rate = read_audio(source)
-        channels = samples.shape[1]
-        if not self.resample and (rate != self.sample_rate or channels != 1):
-            name = "the sound" if isinstance(source, bytes) else f"'{source}'"
-            of = "1 channel" if channels == 1 else f"{channels} channels"
+        sound = open_sound(source)
+        if not self.resample and (sound.rate, sound.channels) != (self.sample_rate, 1):
+            of = "1 channel" if sound.channels == 1 else f"{sound.channels} channels"
             raise DataError(
-                f"{name} has {rate} Hz and {of}; expected {self.sample_rate} Hz and 1 channel. "
-                f"Convert it:  sox IN.wav -r {self.sample_rate} -c 1 OUT.wav  or let the problem "
-                'do it: "settings": {"resample": true} in a declaration, or resample = True.'
+                f"{sound.name} has {sound.rate} Hz and {of}; expected {self.sample_rate} Hz and 1 "
+                f"channel. Convert it:  sox IN.wav -r {self.sample_rate} -c 1 OUT.wav  or let the "
+                'problem do it: "settings": {"resample": true} in a declaration, or resample = '
+                "True."
             )
-        if not np.isfinite(samples).all():
-            raise DataError("a sound with samples that are not finite.")
-        mono = samples.mean(1) if len(samples) else samples[:, 0]
-        return resample(mono, rate, self.sample_rate)
+        return sound.mono(self.sample_rate, limits)
 
     def framed(self, samples: npt.NDArray[Any]) -> Samples:
         """Returns samples [n] as whole frames, `NO_SAMPLE` after the end.  [frames * samples]."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
-from t2t_torch.features.audio import int16_of, read_audio, resample
+from t2t_torch.features.sound import int16_of, open_sound, resample
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.speech import Speech2TextProblem
 from t2t_torch.registry import register_problem
@@ -100,8 +100,9 @@ def _speak(
             f"espeak-ng could not speak {text!r} with the voice {voice}: "
             f"{done.stderr.decode(errors='replace').strip()}. List the voices:  espeak-ng --voices"
         )
-    samples, rate = read_audio(done.stdout)
-    return resample(samples[:, 0], rate, sample_rate)
+    sound = open_sound(done.stdout)
+    samples = np.concatenate([block[:, 0] for block in sound.blocks])
+    return resample(samples, sound.rate, sample_rate)
 
 
 def _with_noise(

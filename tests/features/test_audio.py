@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,13 @@ import pytest
 
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features
-from t2t_torch.features.audio import (
+from t2t_torch.features.audio import NO_SAMPLE, Audio, mel_matrix, spectrogram
+from t2t_torch.features.sound import (
     LOUDEST,
-    NO_SAMPLE,
-    Audio,
+    SoundLimits,
     int16_of,
-    mel_matrix,
-    read_audio,
+    open_sound,
     resample,
-    spectrogram,
     wav_of,
 )
 from t2t_torch.runtime import feeds
@@ -29,9 +28,21 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "speech"
 TONE = np.sin(np.arange(1600) * 0.2) * 0.5
 
 
+def read_audio(source: Path | bytes) -> tuple[Any, int]:
+    sound = open_sound(source)
+    return np.concatenate(list(sound.blocks)), sound.rate
+
+
 def wav(kind: int, bits: int, data: bytes, channels: int = 1, rate: int = 16000) -> bytes:
     width = bits // 8 * channels
-    numbers = ((kind, 2), (channels, 2), (rate, 4), (rate * width, 4), (width, 2), (bits, 2))
+    numbers = (
+        (kind, 2),
+        (channels, 2),
+        (rate, 4),
+        (rate * width % 2**32, 4),
+        (width, 2),
+        (bits, 2),
+    )
     header = b"".join(number.to_bytes(size, "little") for number, size in numbers)
     head = b"WAVEfmt " + (16).to_bytes(4, "little") + header
     return b"RIFF" + bytes(4) + head + b"data" + len(data).to_bytes(4, "little") + data
@@ -188,6 +199,98 @@ def test_a_picture_has_a_tone_in_one_row() -> None:
 def test_an_impossible_sampling_rate_is_refused(rate: int) -> None:
     with pytest.raises(DataError, match=r"sample_rate=.*Hz"):
         Audio(rate)
+
+
+def flac(frames: int, rate: int = 16000, total: int | None = None) -> bytes:
+    """Returns silence as a FLAC whose header states a rate and a number of samples."""
+    soundfile = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(frames, np.int16), 16000, format="FLAC")
+    content = bytearray(file.getvalue())
+    stated = int.from_bytes(content[18:26], "big")
+    total = frames if total is None else total
+    stated = rate << 44 | (stated >> 36 & 0xFF) << 36 | total
+    return bytes(content[:18]) + stated.to_bytes(8, "big") + bytes(content[26:])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (wav(1, 16, bytes(2000), rate=1), "a rate of 1 Hz, .*expected 1,000 to 384,000 Hz"),
+        (wav(1, 16, bytes(2000), rate=2**31 - 1), "a rate of 2,147,483,647 Hz"),
+        (wav(1, 16, bytes(65000), channels=65), "channels: 65; expected .* 1 to 64 channels"),
+        (wav(1, 16, bytes(40_000_000)), r"20,000,000 samples at 16,000 Hz; at most 16,000,000"),
+        (lambda: flac(8000, rate=1), "a rate of 1 Hz"),
+        (lambda: flac(8000, total=200_000_000), r"200,000,000 samples .*1000 s\. Cut"),
+        (lambda: flac(8000, total=8001), "cut off .*header says 8,001 samples, and 8,000 can"),
+    ],
+)
+def test_rates_channels_and_samples_are_bounded(content: Any, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        Audio(resample=True).encode(content() if callable(content) else content)
+
+
+def test_the_samples_of_several_sounds_are_counted_before_they_are_decoded() -> None:
+    counted: list[int] = []
+    content = flac(8000, total=8001)
+    with pytest.raises(DataError, match="can be read"):
+        Audio(resample=True).samples_of(content, SoundLimits(spend=counted.append))
+    assert counted[0] == 8001
+    limits = SoundLimits(seconds=0.1)
+    with pytest.raises(DataError, match=r"16,000 samples .* at most 1,600 are read"):
+        Audio().samples_of(wav(1, 16, bytes(32000)), limits)
+    with pytest.raises(DataError, match="at most 1,000"):  # 2,000 at the rate of the feature
+        Audio(resample=True).samples_of(
+            wav(1, 16, bytes(4000), rate=8000), SoundLimits(frames=2000)
+        )
+
+
+def test_a_stream_without_a_number_of_samples_is_read_to_its_end() -> None:
+    assert len(Audio().samples_of(flac(8000, total=0))) == 8000
+    with pytest.raises(DataError, match="at most 7,999"):
+        Audio().samples_of(flac(8000, total=0), SoundLimits(frames=7999))
+
+
+def test_half_an_mp3_is_refused_and_one_without_tags_is_read() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    file = io.BytesIO()
+    soundfile.write(file, np.sin(np.arange(80_000) * 0.2) * 0.5, 16000, format="MP3")
+    content = file.getvalue()
+    assert content[0] == 0xFF
+    assert len(Audio().samples_of(content)) == 80_000
+    with pytest.raises(DataError, match="cut off or damaged"):
+        Audio().samples_of(content[: len(content) // 2])
+
+
+def test_only_formats_of_sounds_are_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """And nothing but errors is said of damaged ones."""
+    soundfile = pytest.importorskip("soundfile")
+    for kind in ("FLAC", "OGG", "MP3", "AIFF", "AU", "RF64"):
+        file = io.BytesIO()
+        soundfile.write(file, TONE, 16000, format=kind)
+        assert len(Audio().samples_of(file.getvalue())) >= 1600
+        damaged = bytearray(file.getvalue())
+        damaged[40:80] = b"\xff" * 40
+        try:
+            Audio(resample=True).samples_of(bytes(damaged))
+        except DataError:
+            continue
+    for kind in ("MAT4", "PAF", "SD2", "NIST", "VOC"):
+        file = io.BytesIO()
+        try:
+            soundfile.write(file, TONE, 16000, format=kind)
+        except (soundfile.SoundFileError, ValueError):
+            continue
+        with pytest.raises(DataError, match=r"no sound file that can be read .unknown format"):
+            Audio().samples_of(file.getvalue())
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_resampling_takes_little_memory() -> None:
+    tracemalloc.start()
+    resample(np.zeros(960_000, np.float32), 48000, 16000)
+    assert tracemalloc.get_traced_memory()[1] < 30e6
+    tracemalloc.stop()
 
 
 def test_an_artifact_converts_sounds_of_other_rates() -> None:
