@@ -131,24 +131,34 @@ def _serve(sources: Sequence[Source]) -> int:
     from t2t_torch.serve.application import Application
     from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
     from t2t_torch.serve.repository import Repository
-    from t2t_torch.serve.server import GracefulShutdown, listen_at, log_event, serve, start_log
+    from t2t_torch.serve.server import (
+        GracefulShutdown,
+        listen_at,
+        log_event,
+        serve,
+        start_log,
+        stderr_as_events,
+    )
 
     keys = Keys.read(_flag("api_key_file"))
-    start_log()
-    limits, metrics = _limits(), Metrics()
-    repository = Repository(sources, limits, metrics)
-    repository.load()
-    if _flag("reload_seconds"):
-        repository.watch(_flag("reload_seconds"))
-    shutdown = GracefulShutdown(_flag("drain_delay"), _flag("drain_seconds"))
-    application = Application(repository, limits, metrics, shutdown, log_texts=_flag("log_texts"))
-    listener = listen_at(_flag("host"), _flag("port"))
-    if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
-        log_event("everyone who reaches this host may ask: there is no --api_key_file", 30)
-    app = RequestMiddleware(application.app, keys, metrics, shutdown)
-    code = serve(app, listener, shutdown, header_seconds=limits.header_seconds)
-    # Every request is answered or cut off: nobody waits for a batch that still runs.
-    repository.close(0.0)
+    with stderr_as_events() as stderr:
+        start_log(stderr)
+        limits, metrics = _limits(), Metrics()
+        repository = Repository(sources, limits, metrics)
+        repository.load()
+        if _flag("reload_seconds"):
+            repository.watch(_flag("reload_seconds"))
+        shutdown = GracefulShutdown(_flag("drain_delay"), _flag("drain_seconds"))
+        application = Application(
+            repository, limits, metrics, shutdown, log_texts=_flag("log_texts")
+        )
+        listener = listen_at(_flag("host"), _flag("port"))
+        if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
+            log_event("everyone who reaches this host may ask: there is no --api_key_file", 30)
+        app = RequestMiddleware(application.app, keys, metrics, shutdown)
+        code = serve(app, listener, shutdown, header_seconds=limits.header_seconds)
+        # Every request is answered or cut off: nobody waits for a batch that still runs.
+        repository.close(0.0)
     return code
 
 

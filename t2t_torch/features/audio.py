@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import base64
+import math
+import re
 import reprlib
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,28 +15,322 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import DataError, install_extra
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.sound import (
-    LIMITS,
-    LOUDEST,
-    RATES,
-    Samples,
-    SoundLimits,
-    int16_of,
-    open_sound,
-    wav_of,
-)
 from t2t_torch.features.text import Text
 from t2t_torch.files import file_content, path_of_line
 
 if TYPE_CHECKING:
     from t2t_torch.export.text_graph import InputGraph
 
+Samples = npt.NDArray[np.int16]
+
+LOUDEST = 32767
+"""The sample of an amplitude of 1, as in tensor2tensor's AudioEncoder."""
+
 NO_SAMPLE = -32768
 """Padding of waveforms; no sample has this value."""
 
 FRAMES_PER_SECOND = 100
+
+# Sound files.
+
+
+_RATES = 1000, 384_000  # least and greatest sampling rate, in Hz
+
+
+@dataclass(frozen=True)
+class SoundLimits:
+    """Limits of a sound file, checked with its header, before anything is decoded.
+
+    Decoding and resampling take about 16 bytes of memory per frame.
+
+    Attributes:
+      frames: maximum number of samples of a channel, also after resampling.
+      seconds: maximum duration.
+      channels: maximum number of channels.
+      spend: function called with the number of samples of all channels before they are decoded;
+        raises `DataError` if several sounds together have too many.
+    """
+
+    frames: int = 16_000_000
+    seconds: float = math.inf
+    channels: int = 64
+    spend: Callable[[int], None] = lambda samples: None
+
+    def check(self, name: str, rate: int, channels: int, frames: int, to: int = 0) -> None:
+        """Raises DataError if a sound is over the limits.
+
+        Args:
+          name: of the sound, for errors.
+          rate: sampling rate in Hz.
+          channels: number of channels.
+          frames: number of samples of a channel.
+          to: sampling rate after resampling; 0 without.
+        """
+        if not (_RATES[0] <= rate <= _RATES[1] and 1 <= channels <= self.channels):
+            raise DataError(
+                f"{name} has a rate of {rate:,} Hz, channels: {channels}; expected {_RATES[0]:,} "
+                f"to {_RATES[1]:,} Hz, and 1 to {self.channels} channels."
+            )
+        most = min(self.frames, int(min(self.seconds, self.frames / rate) * rate))
+        if to > rate:
+            most = min(most, self.frames * rate // to)
+        if frames > most:
+            raise DataError(
+                f"{name} has {frames:,} samples at {rate:,} Hz; at most {most:,} are read, "
+                f"{most / rate:.0f} s. Cut it:  sox IN.wav OUT.wav trim 0 60 : newfile : restart"
+            )
+
+
+LIMITS = SoundLimits()
+_BLOCK = 1 << 18  # samples of all channels that are decoded at once
+
+
+@dataclass(frozen=True)
+class Sound:
+    """An opened sound file.
+
+    Attributes:
+      name: its name, for errors.
+      rate: sampling rate in Hz.
+      channels: number of channels.
+      frames: number of samples of a channel by the header; None if that does not know it.
+      blocks: the samples, -1 to 1, [n, channels] each.
+    """
+
+    name: str
+    rate: int
+    channels: int
+    frames: int | None
+    blocks: Iterator[npt.NDArray[np.float64]]
+
+    def mono(self, to: int, limits: SoundLimits = LIMITS) -> Samples:
+        """Returns the mean of the channels at a sampling rate.  [n].
+
+        Raises:
+          DataError: it is damaged, cut off or over the limits, or has samples that are not finite.
+        """
+        limits.check(self.name, self.rate, self.channels, self.frames or 0, to)
+        limits.spend((self.frames or 0) * self.channels)
+        # Single precision holds samples of 24 bits, and is half as large.
+        data = bytearray()
+        for block in self.blocks:
+            if not np.isfinite(block).all():
+                raise DataError("a sound with samples that are not finite.")
+            data += block.mean(1).astype(np.float32).tobytes()
+            limits.check(self.name, self.rate, self.channels, len(data) // 4, to)
+            limits.spend(block.size if self.frames is None else 0)
+        return int16_of(resample(np.frombuffer(data, np.float32), self.rate, to))
+
+
+_MAGIC = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd")
+"""First bytes of the formats that soundfile may read; mp3 without ID3 begins with 11 ones."""
+
+
+def open_sound(source: Path | bytes) -> Sound:
+    """Opens a sound file; nothing is decoded yet.
+
+    Wav files of PCM or floats need no library; others, flac, mp3, ogg, aiff and au are read by
+    soundfile.
+
+    Args:
+      source: path or content of the file.
+
+    Raises:
+      DataError: the file is missing, damaged, or of an unknown format.
+    """
+    name = "the sound" if isinstance(source, bytes) else f"'{source}'"
+    content, kind = file_content(source, "sound"), "no wav file"
+    if content[:4] == b"RIFF" and content[8:12] == b"WAVE":
+        opened = _open_wav(content, name)
+        if not isinstance(opened, str):
+            return opened
+        kind = f"a wav file of {opened}"
+    try:
+        import soundfile
+    except ModuleNotFoundError:
+        raise DataError(
+            f"{name} is {kind}. Other formats need soundfile:  {install_extra('speech')}"
+        ) from None
+    is_mp3 = content[:1] == b"\xff" and content[1:2] >= b"\xe0"
+    try:
+        if not is_mp3 and not content.startswith(_MAGIC):
+            raise ValueError("unknown format")
+        # In memory soundfile prints tracebacks, and without the ending it reads no mp3.
+        with tempfile.NamedTemporaryFile(suffix=".mp3" if is_mp3 else "") as copy:
+            copy.write(content)
+            copy.flush()
+            file = soundfile.SoundFile(copy.name)
+        file.seekable = lambda: False  # else it seeks after each block, which fails at a cut
+    except Exception as error:  # soundfile raises errors of many kinds
+        raise _unreadable(name, error) from None
+    frames = file.frames if 0 <= file.frames < _UNKNOWN_FRAMES else None
+    return Sound(name, file.samplerate, file.channels, frames, _blocks(file, name))
+
+
+_UNKNOWN_FRAMES = 1 << 40  # a stream has 2 ** 63 - 1
+_ESTIMATED = ("MP3", "MPEG", "OGG")  # formats whose number of samples may be slightly wrong
+
+
+def _blocks(file: Any, name: str) -> Iterator[npt.NDArray[np.float64]]:
+    """Yields the samples of soundfile's `SoundFile`."""
+    count = 0
+    with file:
+        while True:
+            try:
+                block = file.read(max(1, _BLOCK // file.channels), "float64", always_2d=True)
+            except Exception as error:  # soundfile raises errors of many kinds
+                raise _unreadable(name, error) from None
+            if not len(block):
+                break
+            count += len(block)
+            yield block
+        missing = file.frames - count - (file.format in _ESTIMATED) * (4096 + file.frames // 20)
+        if 0 < missing < _UNKNOWN_FRAMES:
+            raise DataError(
+                f"{name} is cut off or damaged: its header says {file.frames:,} samples, and "
+                f"{count:,} can be read."
+            )
+
+
+def _unreadable(name: str, error: Exception) -> DataError:
+    why = re.sub(r"^Error opening '[^']*': ", "", str(error)) or type(error).__name__
+    return DataError(
+        f"{name} is no sound file that can be read ({why}); expected wav, flac, mp3, ogg, aiff or "
+        "au."
+    )
+
+
+# Wav files.
+
+
+_PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # formats of wav files
+_UNKNOWN_SIZES = 0x7FFF0000
+"""Least size of samples that a program writes which does not know it yet."""
+
+
+def _open_wav(content: bytes, name: str) -> Sound | str:
+    """Opens a wav file; returns the name of a format for soundfile."""
+    chunks: dict[bytes, memoryview] = {}
+    view, place = memoryview(content), 12
+    while place + 8 <= len(content) and b"data" not in chunks:
+        size = int.from_bytes(content[place + 4 : place + 8], "little")
+        is_known = 0 < size < _UNKNOWN_SIZES
+        if content[place : place + 4] == b"data":
+            there = len(content) - place - 8
+            if is_known and there < size:
+                raise DataError(
+                    f"{name} is cut off: its header says {size:,} bytes of samples, and {there:,} "
+                    "are there."
+                )
+            size = size if is_known else there
+        chunks[content[place : place + 4]] = view[place + 8 : place + 8 + size]
+        place += 8 + size + size % 2
+    header, data = bytes(chunks.get(b"fmt ", b"")), chunks.get(b"data")
+    if len(header) < 16 or data is None:
+        raise DataError(f"{name} is a damaged wav file: it has no format or no samples.")
+    kind, channels, rate, _, _, bits = np.frombuffer(
+        header[:16], np.dtype("<u2,<u2,<u4,<u4,<u2,<u2")
+    )[0].item()
+    if kind == _EXTENSIBLE and len(header) >= 26:
+        kind = int.from_bytes(header[24:26], "little")
+    supported = (kind == _PCM and bits in (8, 16, 24, 32)) or (kind == _FLOAT and bits in (32, 64))
+    if kind not in (_PCM, _FLOAT):
+        return f"the format {kind}"
+    if not supported or not channels:
+        raise DataError(
+            f"{name} is a wav file with samples of {bits} bits, channels: {channels}, rate: {rate} "
+            "Hz; expected PCM of 8, 16, 24 or 32 bits, or floats."
+        )
+    frame = bits // 8 * channels
+    return Sound(name, rate, channels, len(data) // frame, _wav_blocks(data, kind, bits, channels))
+
+
+def _wav_blocks(
+    data: memoryview, kind: int, bits: int, channels: int
+) -> Iterator[npt.NDArray[np.float64]]:
+    frame = bits // 8 * channels
+    step = max(1, _BLOCK // channels) * frame
+    for start in range(0, len(data) // frame * frame, step):
+        piece = data[start : min(start + step, len(data) // frame * frame)]
+        yield _amplitudes(piece, kind, bits).reshape(-1, channels)
+
+
+def _amplitudes(data: memoryview, kind: int, bits: int) -> npt.NDArray[np.float64]:
+    if kind == _FLOAT:
+        return np.frombuffer(data, f"<f{bits // 8}").astype(np.float64)
+    if bits == 24:
+        parts = np.frombuffer(data, np.uint8).reshape(-1, 3).astype(np.int32)
+        return ((parts[:, 0] << 8 | parts[:, 1] << 16 | parts[:, 2] << 24) >> 8) / (2.0**23 - 1)
+    if bits == 8:
+        return (np.frombuffer(data, np.uint8).astype(np.float64) - 128.0) / 127.0
+    amplitudes: npt.NDArray[np.float64] = np.frombuffer(data, f"<i{bits // 8}") / (
+        2.0 ** (bits - 1) - 1
+    )
+    return amplitudes
+
+
+def wav_of(samples: Samples, sample_rate: int) -> bytes:
+    """Returns a wav file of 16-bit samples, mono."""
+    data = samples.astype("<i2").tobytes()
+    numbers = (16, _PCM, 1, sample_rate, 2 * sample_rate, 2, 16)
+    header = b"".join(
+        number.to_bytes(size, "little")
+        for number, size in zip(numbers, (4, 2, 2, 4, 4, 2, 2), strict=True)
+    )
+    sizes = [(len(data) + more).to_bytes(4, "little") for more in (36, 0)]
+    return b"RIFF" + sizes[0] + b"WAVEfmt " + header + b"data" + sizes[1] + data
+
+
+# Samples.
+
+
+_ZEROS = 16  # zero crossings of the resampling filter on each side
+
+
+def resample(samples: npt.NDArray[Any], rate: int, to: int) -> npt.NDArray[Any]:
+    """Returns a waveform at another sampling rate, by band-limited interpolation.
+
+    Smith and Gossett 1984, with a Hann window over 16 zero crossings on each side.
+
+    Args:
+      samples: [n].
+      rate: sampling rate of `samples`.
+      to: sampling rate of the result.
+    """
+    if rate == to:
+        return samples
+    shared = math.gcd(rate, to)
+    step, phases = rate // shared, to // shared  # output i is at i * step / phases
+    cutoff = min(1.0, to / rate)
+    half = math.ceil(_ZEROS / cutoff)
+    count = -(-len(samples) * phases // step)
+    padded = np.pad(samples, (half, half + 1))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * half)
+    taps = np.arange(-half + 1, half + 1)
+    rows = max(1, _BLOCK // (2 * half))  # outputs that are computed at once
+    result = np.empty(count)
+    for phase in range(min(phases, count)):
+        distance = taps - (phase * step % phases) / phases
+        window = np.where(np.abs(distance) < half, 0.5 + 0.5 * np.cos(np.pi * distance / half), 0)
+        weights = cutoff * np.sinc(cutoff * distance) * window
+        own = result[phase::phases]
+        for start in range(0, len(own), rows):
+            numbers = np.arange(start, min(start + rows, len(own)))
+            first = (phase + numbers * phases) * step // phases  # sample before the output
+            own[start : start + rows] = windows[first + 1].astype(np.float64, copy=False) @ weights
+    return result
+
+
+def int16_of(samples: npt.NDArray[Any]) -> Samples:
+    """Returns amplitudes from -1 to 1, [n], as 16-bit samples; louder ones are clipped."""
+    whole: Samples = np.empty(len(samples), np.int16)
+    for start in range(0, len(samples), _BLOCK):
+        block = samples[start : start + _BLOCK].astype(np.float64) * LOUDEST
+        whole[start : start + _BLOCK] = np.rint(block).clip(-LOUDEST, LOUDEST)
+    return whole
+
 
 # Mel scale.
 
@@ -114,9 +411,9 @@ class Audio(Feature):
     resample: bool = False
 
     def __post_init__(self) -> None:
-        if not RATES[0] <= self.sample_rate <= RATES[1]:
+        if not _RATES[0] <= self.sample_rate <= _RATES[1]:
             raise DataError(
-                f"sample_rate={self.sample_rate}: expected {RATES[0]:,} to {RATES[1]:,} Hz."
+                f"sample_rate={self.sample_rate}: expected {_RATES[0]:,} to {_RATES[1]:,} Hz."
             )
 
     @property

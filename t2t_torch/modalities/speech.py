@@ -10,8 +10,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio
-from t2t_torch.features.audio import NO_SAMPLE
-from t2t_torch.features.sound import LOUDEST
+from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
 from t2t_torch.layers.ctc import BLANK, collapsed, ctc_losses, target_ids

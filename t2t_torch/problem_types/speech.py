@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.features import Audio, AugmentationSeed, Features, Transcript
-from t2t_torch.features.audio import NO_SAMPLE
-from t2t_torch.features.sound import resample
+from t2t_torch.features.audio import NO_SAMPLE, resample
 from t2t_torch.mode import Split
 from t2t_torch.text_problem import TextProblem, VocabType
 

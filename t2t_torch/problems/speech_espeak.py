@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
-from t2t_torch.features.sound import int16_of, open_sound, resample
+from t2t_torch.features.audio import int16_of, open_sound, resample
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.speech import Speech2TextProblem
 from t2t_torch.registry import register_problem

@@ -205,6 +205,13 @@ def _room(field: InputSpec, value: Any) -> int:
     return max(1, -(-max(map(len, value), default=0) // _ENTRIES))
 
 
+def words_of_array(array: npt.NDArray[Any]) -> int:
+    """Returns the number of words that a picture, [height, width, channels], or sound counts as."""
+    if array.ndim == 3:
+        return array.shape[0] * array.shape[1] // _PIXELS + 1
+    return len(array) // _SAMPLES + 1 if array.dtype == np.int16 and array.ndim == 1 else 1
+
+
 def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
     """Returns the encoded value of a field and its approximate number of words.
 
@@ -241,10 +248,10 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
         return entries, len(entries)
     if field.kind == "audio":
         samples = Audio(field.size, resample=True).samples_of(value)
-        return samples, len(samples) // _SAMPLES + 1
+        return samples, words_of_array(samples)
     if field.kind == "image":
         pixels = pixels_of(value, field.shape)
-        return pixels, pixels.shape[0] * pixels.shape[1] // _PIXELS + 1
+        return pixels, words_of_array(pixels)
     labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(value)]
     return " ".join(labels), len(labels)
 

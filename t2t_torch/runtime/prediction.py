@@ -393,9 +393,10 @@ class Question:
 
     def sample_of(self, value: Input) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
-        if isinstance(value, str | bytes | Path):
-            return {self.fields[0]: value}
-        return self.columns.sample(value) if isinstance(value, Mapping) else value
+        if isinstance(value, Mapping):
+            return self.columns.sample(value)
+        is_value = len(self.fields) == 1 or isinstance(value, str | bytes | Path)
+        return {self.fields[0]: value} if is_value else value
 
     def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
         sample = self.sample_of(value)

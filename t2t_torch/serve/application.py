@@ -12,8 +12,9 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -27,7 +28,7 @@ from t2t_torch import __version__
 from t2t_torch.errors import T2TError
 from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
-from t2t_torch.runtime.session import Stopped
+from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.limits import (
     MAX_ATTENTION_WEIGHTS,
@@ -38,7 +39,14 @@ from t2t_torch.serve.limits import (
     unavailable,
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, Metrics
-from t2t_torch.serve.model import Extent, Sample, ServedModel, texts_of
+from t2t_torch.serve.model import (
+    Extent,
+    Sample,
+    ServedModel,
+    has_files,
+    open_files,
+    texts_of,
+)
 from t2t_torch.serve.protocol import (
     ErrorResponse,
     InferenceRequest,
@@ -49,7 +57,7 @@ from t2t_torch.serve.protocol import (
     ServerMetadata,
     parsed,
 )
-from t2t_torch.serve.repository import Job, Repository, Retired, Served
+from t2t_torch.serve.repository import Repository, Retired, Served
 from t2t_torch.serve.server import GracefulShutdown
 from t2t_torch.serve.tensors import (
     HEADER,
@@ -69,6 +77,8 @@ from t2t_torch.serve.tensors import NAME as BINARY
 # Handling of a request: limits, the queue, the timeout, and disconnected clients.
 
 
+_T = TypeVar("_T")
+_DECODERS = 2  # threads: a picture of 24 megapixels takes 0.2 GB
 _TRIES = 3  # a model may be replaced during a request, but hardly three times
 
 
@@ -105,6 +115,7 @@ async def predict_inputs(
     model_and_version: tuple[str | None, str | None],
     samples_of: Callable[[ServedModel], Sequence[Sample]],
     limits: ServerLimits,
+    files: FilePool,
     *,
     attention: bool = False,
 ) -> Predicted:
@@ -118,6 +129,7 @@ async def predict_inputs(
       samples_of: function from a model to the inputs of the request; the model does not run if
         there are none.
       limits: limits with the timeout.
+      files: threads that decode pictures and sounds.
       attention: if True, predictions include the attention.
 
     Raises:
@@ -130,24 +142,29 @@ async def predict_inputs(
         samples = samples_of(served.model)
         if not samples:
             return Predicted(served.model, samples, [])
+        if has_files(served.model, samples):
+            samples = await files.open(request, served.model, samples)
         try:
             job = served.batcher.submit(samples, served.model.attend if attention else None)
         except Retired:
             continue
-        predictions = await _wait(request, job, limits)
+        predictions = await _wait(request, job.answers, job.drop, limits)
         check_attention(predictions)
         return Predicted(served.model, samples, predictions)
     raise unavailable("the model is replaced again and again. Try again later.")
 
 
-async def _wait(request: Request, job: Job, limits: ServerLimits) -> Sequence[Prediction]:
+async def _wait(
+    request: Request, result: asyncio.Future[_T], drop: Callable[[], None], limits: ServerLimits
+) -> _T:
+    """Returns a result; calls `drop` if nobody waits for it any more."""
     left = limits.seconds - (time.monotonic() - request.scope["started_at"])
     disconnected = asyncio.ensure_future(_is_gone(request))
-    either: set[asyncio.Future[Any]] = {job.answers, disconnected}
+    either: set[asyncio.Future[Any]] = {result, disconnected}
     try:
         await asyncio.wait(either, timeout=max(0.0, left), return_when=asyncio.FIRST_COMPLETED)
-        if job.answers.done():
-            return _answers(job.answers)
+        if result.done():
+            return _answers(result)
         if disconnected.done():
             raise ClientDisconnect
         raise unavailable(
@@ -155,11 +172,49 @@ async def _wait(request: Request, job: Job, limits: ServerLimits) -> Sequence[Pr
         )
     finally:
         disconnected.cancel()
-        if not job.answers.done():
-            job.drop()
+        if not result.done():
+            drop()
 
 
-def _answers(answers: asyncio.Future[Sequence[Prediction]]) -> Sequence[Prediction]:
+class FilePool:
+    """Threads that decode the pictures and sounds of requests, within their time limit.
+
+    Args:
+      limits: limits of requests, and of their number.
+    """
+
+    def __init__(self, limits: ServerLimits) -> None:
+        self._limits = limits
+        self._threads = ThreadPoolExecutor(_DECODERS, thread_name_prefix="files")
+        self._waiting = 0
+
+    async def open(
+        self, request: Request, model: ServedModel, samples: Sequence[Sample]
+    ) -> Sequence[Sample]:
+        """Returns inputs with arrays in place of files; see `open_files`.
+
+        Raises:
+          ClientDisconnect: the client has disconnected.
+          HTTPError: a file cannot be decoded, too many requests wait, or the request timed out.
+        """
+        if self._waiting >= self._limits.queue:
+            raise unavailable(f"{self._waiting} requests wait for their files. Try again later.")
+        token = CancellationToken()
+        work = functools.partial(open_files, model, samples, self._limits, token)
+        opened = asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+        def drop() -> None:
+            token.set()
+            opened.cancel()
+
+        self._waiting += 1
+        try:
+            return await _wait(request, opened, drop, self._limits)
+        finally:
+            self._waiting -= 1
+
+
+def _answers(answers: asyncio.Future[_T]) -> _T:
     try:
         return answers.result()
     except Stopped:
@@ -414,6 +469,7 @@ class Application:
         self._repository = repository
         self._limits = limits
         self._bodies = Bodies(limits)
+        self._files = FilePool(limits)
         self._metrics = metrics
         self._shutdown = shutdown
         self._log_texts = log_texts
@@ -583,7 +639,13 @@ class Application:
 
         model_and_version = _model_and_version(request)
         return await predict_inputs(
-            request, self._repository, model_and_version, checked, self._limits, attention=attention
+            request,
+            self._repository,
+            model_and_version,
+            checked,
+            self._limits,
+            self._files,
+            attention=attention,
         )
 
 

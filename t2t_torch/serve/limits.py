@@ -28,6 +28,11 @@ MAX_ATTENTION_WEIGHTS = 100_000
 megabyte of JSON."""
 
 
+MAX_SECONDS = 60
+"""Maximum duration of a sound that is a list of samples; also of a file, unless bodies are larger
+than its samples."""
+
+
 @dataclass(frozen=True)
 class ServerLimits:
     """Limits of the server and of each model.
@@ -57,6 +62,20 @@ class ServerLimits:
     batches: int = 2
     delay: float = 0.002
     header_seconds: float = 10.0
+
+    @property
+    def pixels(self) -> int:
+        """Maximum pixels of all picture files of a request."""
+        return 32 * self.body_bytes
+
+    @property
+    def samples(self) -> int:
+        """Maximum samples of all channels of all sound files of a request."""
+        return 8 * self.body_bytes
+
+    def sound_seconds(self, sample_rate: int) -> float:
+        """Returns the maximum duration of a sound file: that of 16-bit samples in a body."""
+        return max(MAX_SECONDS, self.body_bytes / 2 / sample_rate)
 
 
 # HTTP errors.

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
-from t2t_torch.errors import DecodeError
-from t2t_torch.features import InputSpec, OutputSpec
+import numpy as np
+
+from t2t_torch.errors import DataError, DecodeError
+from t2t_torch.features import Audio, InputSpec, OutputSpec
+from t2t_torch.features.audio import SoundLimits
+from t2t_torch.features.image import pixels_of
+from t2t_torch.features.picture import PictureLimits
+from t2t_torch.runtime.feeds import words_of_array
 from t2t_torch.runtime.prediction import (
     BEST,
     InputColumns,
+    InputError,
     Prediction,
     attention_record,
     prediction_record,
@@ -20,7 +29,7 @@ from t2t_torch.runtime.prediction import (
     words_record,
 )
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import BadRequest
+from t2t_torch.serve.limits import BadRequest, ServerLimits
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
@@ -171,6 +180,70 @@ def _text_record(prediction: Prediction) -> dict[str, Any]:
     return record
 
 
+FILES = {"image": "picture", "audio": "sound"}
+"""Kinds of fields whose values may be files in base64, and what those are."""
+
+
+def has_files(model: ServedModel, samples: Sequence[Sample]) -> bool:
+    """Returns True if inputs have files in base64."""
+    names = [field.name for field in model.fields if field.kind in FILES]
+    return any(isinstance(sample[name], str) for sample in samples for name in names)
+
+
+def open_files(
+    model: ServedModel,
+    samples: Sequence[Sample],
+    limits: ServerLimits,
+    token: CancellationToken,
+) -> list[Sample]:
+    """Returns the inputs of a request with pictures and waveforms in place of files in base64.
+
+    Args:
+      model: model of the request.
+      samples: inputs.
+      limits: limits of all files of the request together; checked before a file is decoded.
+      token: cancellation token, checked before each file.
+
+    Raises:
+      InputError: a file is damaged or over the limits.
+      Stopped: the token was set.
+    """
+    left = {"image": limits.pixels, "audio": limits.samples}
+
+    def spend(kind: str, amount: int) -> None:
+        left[kind] -= amount
+        if left[kind] < 0:
+            parts = "pixels" if kind == "image" else "samples"
+            most = limits.pixels if kind == "image" else limits.samples
+            raise DataError(
+                f"the {FILES[kind]}s of this request have more than {most:,} {parts} together. "
+                "Put them into several requests."
+            )
+
+    pictures = PictureLimits(spend=functools.partial(spend, "image"))
+    sounds = SoundLimits(spend=functools.partial(spend, "audio"))
+    opened = []
+    for number, sample in enumerate(samples):
+        values = dict(sample)
+        for spec in model.fields:
+            value = sample[spec.name]
+            if spec.kind not in FILES or not isinstance(value, str):
+                continue
+            token.check()
+            try:
+                if spec.kind == "image":
+                    values[spec.name] = pixels_of(value, spec.shape, pictures)
+                else:
+                    seconds = limits.sound_seconds(spec.size)
+                    values[spec.name] = Audio(spec.size, resample=True).samples_of(
+                        value, dataclasses.replace(sounds, seconds=seconds)
+                    )
+            except DataError as error:
+                raise InputError(number, f"{str(error).removesuffix('.')}.") from None
+        opened.append(values)
+    return opened
+
+
 class Extent(NamedTuple):
     """Size of an input.
 
@@ -198,6 +271,9 @@ def extent_of(sample: Sample, most: float = math.inf) -> Extent | None:
         if isinstance(value, str):
             texts.append(value)
             tokens = max(tokens, len(value.split()), len(value) // _LETTERS)
+            continue
+        if isinstance(value, np.ndarray):
+            tokens = max(tokens, words_of_array(value))
             continue
         parts, elements = _parts(value, most)
         if elements > most:

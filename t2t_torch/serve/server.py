@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
@@ -82,6 +83,37 @@ def log_event(event: str, level: int = logging.INFO, *, error: bool = False, **f
       fields: further fields.
     """
     LOG.log(level, event, extra={"fields": fields}, exc_info=error)
+
+
+@contextlib.contextmanager
+def stderr_as_events() -> Iterator[TextIO]:
+    """Turns the lines that libraries write to stderr into events "stderr" of the log.
+
+    Yields:
+      The process's stderr, for the log; see `start_log`.
+    """
+    stderr, (source, sink) = os.fdopen(os.dup(2), "w", buffering=1), os.pipe()
+    # A thread that holds the interpreter lock must not wait here for the one that reads.
+    os.set_blocking(sink, False)
+    os.dup2(sink, 2)
+    os.close(sink)
+    reader = threading.Thread(target=_log_lines, args=(source,), name="stderr", daemon=True)
+    reader.start()
+    try:
+        yield stderr
+    finally:
+        sys.stderr.flush()
+        os.dup2(stderr.fileno(), 2)
+        reader.join(_LINGER)  # another process may hold the pipe
+
+
+def _log_lines(source: int) -> None:
+    with os.fdopen(source, errors="replace") as lines:
+        for line in lines:
+            log_event("stderr", logging.WARNING, text=line.rstrip()[:_LONGEST_LINE])
+
+
+_LONGEST_LINE = 1000
 
 
 # HTTP connections with limits on the size, number and time of headers.

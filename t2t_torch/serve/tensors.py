@@ -23,7 +23,14 @@ from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.serve.limits import MAX_TENSORS, TOO_LARGE, BadRequest, HTTPError, ServerLimits
+from t2t_torch.serve.limits import (
+    MAX_SECONDS,
+    MAX_TENSORS,
+    TOO_LARGE,
+    BadRequest,
+    HTTPError,
+    ServerLimits,
+)
 from t2t_torch.serve.model import (
     TEXTS,
     Extent,
@@ -214,7 +221,6 @@ def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str
 # Limits of requests.
 
 
-_MOST_SECONDS = 60  # of a sound that is a list of samples
 _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
 
 
@@ -304,7 +310,7 @@ def _most_elements(field: InputSpec, characters: int) -> int:
     numbers per word have a known size.
     """
     if field.kind == "audio":
-        return _MOST_SECONDS * field.size
+        return MAX_SECONDS * field.size
     if field.kind == "image":
         return _EACH * (math.prod(field.shape) + characters)
     return _EACH * characters + field.size * (characters if field.kind == "word_numbers" else 1)

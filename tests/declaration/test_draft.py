@@ -26,7 +26,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.declaration.columns import Inspected, Table
 from t2t_torch.declaration.draft import draft, infer_problem
 from t2t_torch.errors import DataError, T2TError
-from t2t_torch.features.sound import wav_of
+from t2t_torch.features.audio import wav_of
 from t2t_torch.readers.text_file import BadRecords
 
 pytestmark = pytest.mark.usefixtures("own_registry")

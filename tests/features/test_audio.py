@@ -13,13 +13,16 @@ import pytest
 
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features
-from t2t_torch.features.audio import NO_SAMPLE, Audio, mel_matrix, spectrogram
-from t2t_torch.features.sound import (
+from t2t_torch.features.audio import (
     LOUDEST,
+    NO_SAMPLE,
+    Audio,
     SoundLimits,
     int16_of,
+    mel_matrix,
     open_sound,
     resample,
+    spectrogram,
     wav_of,
 )
 from t2t_torch.runtime import feeds

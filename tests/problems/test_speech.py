@@ -17,7 +17,7 @@ from t2t_torch import registry
 from t2t_torch.bin import eval as evaluate
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Audio, Transcript
-from t2t_torch.features.sound import int16_of, wav_of
+from t2t_torch.features.audio import int16_of, wav_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.speech import Speech2TextProblem
 

@@ -385,14 +385,16 @@ def test_sounds_and_pictures_are_files_or_recorded(view: Any, tmp_path: Path) ->
     with wave.open(str(file), "wb") as sound:  # its base64 is longer than an argument may be
         sound.setparams((2, 2, 16_000, 0, "NONE", ""))
         sound.writeframes(np.stack([tone, 0 * tone], 1).astype(np.int16).tobytes())
-    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    noise = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "photo.png")
+    digest = hashlib.sha256(noise.tobytes()).hexdigest()
     view.select_option("#model", "files")
     view.set_input_files("[aria-label='Sound file']", file)
     view.get_by_text("3.0 s").wait_for()
-    view.set_input_files("[aria-label='Picture file']", file)
+    view.set_input_files("[aria-label='Picture file']", tmp_path / "photo.png")
     view.click("#ask")
     text = view.inner_text(".value")
-    assert text.startswith("8000 Hz, 1 channel, 24000 samples up to ") and digest in text
+    assert text.startswith("24000 samples up to ") and digest in text
     assert int(text.split(" up to ")[1].split(";")[0]) == pytest.approx(10_000, rel=0.05)
 
     for name, line in (("python", [sys.executable, "-"]), ("curl", ["bash", "-s"])):
@@ -412,8 +414,8 @@ def test_sounds_and_pictures_are_files_or_recorded(view: Any, tmp_path: Path) ->
     view.click("#ask")
     view.locator(".value", has_not_text=text).wait_for()
     recorded = view.inner_text(".value")
-    assert recorded.startswith("8000 Hz, 1 channel, ") and digest in recorded
-    assert int(recorded.split(" channel, ")[1].split()[0]) > 2000
+    assert digest in recorded
+    assert int(recorded.split()[0]) > 2000
 
 
 def test_a_photo_that_is_larger_than_a_request_is_scaled(view: Any, tmp_path: Path) -> None:
