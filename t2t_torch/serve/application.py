@@ -143,7 +143,7 @@ async def predict_inputs(
         if not samples:
             return Predicted(served.model, samples, [])
         if has_files(served.model, samples):
-            samples = await files.open(request, served.model, samples)
+            samples = await files.decode(request, served.model, samples)
         try:
             job = served.batcher.submit(samples, served.model.attend if attention else None)
         except Retired:
@@ -188,7 +188,7 @@ class FilePool:
         self._threads = ThreadPoolExecutor(_DECODERS, thread_name_prefix="files")
         self._waiting = 0
 
-    async def open(
+    async def decode(
         self, request: Request, model: ServedModel, samples: Sequence[Sample]
     ) -> Sequence[Sample]:
         """Returns inputs with arrays in place of files; see `open_files`.

@@ -105,6 +105,7 @@ def stderr_as_events() -> Iterator[TextIO]:
         sys.stderr.flush()
         os.dup2(stderr.fileno(), 2)
         reader.join(_LINGER)  # another process may hold the pipe
+        stderr.close()
 
 
 def _log_lines(source: int) -> None:
