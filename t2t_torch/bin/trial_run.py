@@ -220,7 +220,8 @@ def _accumulate(records_per_batch: float, world: World) -> int:
     return count
 
 
-SCHEDULES = ("continuous_train_and_eval", "train", "evaluate", "continuous_eval", "test")
+_IN_TURNS = ("continuous_train_and_eval", "train_and_evaluate")
+SCHEDULES = (*_IN_TURNS, "train", "evaluate", "continuous_eval", "test")
 """What `--schedule` may be for a trial."""
 
 _OF_PROBLEMS = (
@@ -452,7 +453,7 @@ def _train(
 
 
 def _run_schedule(estimator: Estimator, experiment: Any, config: ExperimentConfig) -> None:
-    if flag("schedule") == "continuous_train_and_eval":
+    if flag("schedule") in _IN_TURNS:
         estimator.begin()
         if not estimator.state.step:
             _validate_first(estimator, config)

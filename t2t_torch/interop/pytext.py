@@ -309,6 +309,13 @@ _CHOICES: Mapping[str, Mapping[str, Any]] = {
 """Components that are hyperparameters here."""
 
 
+_OLD_NAMES: Mapping[str, str] = {
+    "BiLSTMPooling": "BiLSTMDocAttention",
+    "JointBLSTMRepresentation": "BiLSTMDocSlotAttention",
+    "output_config": "output_layer",
+}
+"""Names before PyText 0.1, as in figure 1 of its paper, arXiv:1812.08729."""
+
 OPTIONS = frozenset("problem".split())
 """Options of `ImportOptions` that are used."""
 
@@ -348,7 +355,7 @@ def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str
       HParamsError: the configuration has a component without an equivalent.
       UsageError: it is of a task without an equivalent.
     """
-    content = read_json(source)
+    content = _renamed(read_json(source))
     content = content.get("config", content)
     tasks = content.get("task")
     if not isinstance(tasks, dict) or len(tasks) != 1:
@@ -380,6 +387,15 @@ def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str
             text = json.dumps(run, indent=2, ensure_ascii=False) + "\n"
             file.write_text(text, encoding="utf-8")
     return lines
+
+
+def _renamed(content: Any) -> Any:
+    """Returns a configuration with the present names of components and fields."""
+    if isinstance(content, list):
+        return [_renamed(one) for one in content]
+    if not isinstance(content, dict):
+        return content
+    return {_OLD_NAMES.get(key, key): _renamed(value) for key, value in content.items()}
 
 
 def _held_out(file: Path) -> float:

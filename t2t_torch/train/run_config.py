@@ -44,13 +44,15 @@ class RunSchedule(NamedTuple):
     data: str = ""
 
 
+_IN_TURNS = RunSchedule(
+    "Train; evaluate every local_eval_frequency steps, and at the end.",
+    trains=True,
+    evaluates=True,
+    repeats=True,
+)
 SCHEDULES: dict[str, RunSchedule] = {
-    "continuous_train_and_eval": RunSchedule(
-        "Train; evaluate every local_eval_frequency steps, and at the end.",
-        trains=True,
-        evaluates=True,
-        repeats=True,
-    ),
+    "continuous_train_and_eval": _IN_TURNS,
+    "train_and_evaluate": _IN_TURNS._replace(meaning="The same, by another name."),
     "train": RunSchedule("Train, and evaluate nothing.", trains=True),
     "evaluate": RunSchedule("Evaluate the newest checkpoint once.", evaluates=True),
     "evaluate_on_train_data": RunSchedule(

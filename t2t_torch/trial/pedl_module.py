@@ -1,4 +1,4 @@
-"""`import pedl`, `import determined`, and names that numpy has removed, for existing trials."""
+"""`import pedl`, `import determined`, and names that numpy and torch have removed, for trials."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import functools
 import importlib.machinery
 import importlib.util
 import inspect
+import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeAlias
@@ -44,6 +45,70 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 def data_length(data: TorchData) -> int:
     """Returns the number of records in a nested batch."""
     return nested.rows_of(data)
+
+
+# `determined.pytorch.samplers`: parts of chains; each works on indices and on batches of them.
+
+
+class _Chained(torch.utils.data.Sampler[Any]):
+    """Sampler on another one, whose length it has."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.sampler)
+
+
+class RepeatSampler(_Chained):
+    """Repeats a sampler without end; its length is that of one pass."""
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.sampler
+
+
+class DistributedSampler(_Chained):
+    """Every `num_workers`-th item of a sampler, from the item `rank` on."""
+
+    def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
+        super().__init__(sampler)
+        if not 0 <= rank < num_workers:
+            raise ValueError(f"rank={rank}, num_workers={num_workers}: rank is less, from 0 on.")
+        self.num_workers, self.rank = num_workers, rank
+
+    def __len__(self) -> int:
+        return len(range(self.rank, len(self.sampler), self.num_workers))
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.sampler, self.rank, None, self.num_workers)
+
+
+class SkipSampler(_Chained):
+    """The items of a sampler after the first `skip`; its length is that of the whole sampler."""
+
+    def __init__(self, sampler: Any, skip: int) -> None:
+        super().__init__(sampler)
+        self.skip = skip
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(self.sampler, self.skip, None)
+
+
+class ReproducibleShuffleSampler(_Chained):
+    """The items of a sampler in an order that a seed determines, another one in each pass."""
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        super().__init__(sampler)
+        self._rng = np.random.RandomState(seed)
+
+    def __iter__(self) -> Iterator[Any]:
+        items = list(self.sampler)
+        self._rng.shuffle(items)
+        return iter(items)
 
 
 # Elementwise mean of metrics over batches.
@@ -203,6 +268,13 @@ _MODULES: dict[str, dict[str, Any]] = {
         "reset_parameters": reset_parameters,
         "to_device": nested.to_device,
     },
+    "determined.pytorch.samplers": {
+        **dict.fromkeys(("RepeatSampler", "RepeatBatchSampler"), RepeatSampler),
+        **dict.fromkeys(("DistributedSampler", "DistributedBatchSampler"), DistributedSampler),
+        **dict.fromkeys(("SkipSampler", "SkipBatchSampler"), SkipSampler),
+        "ReproducibleShuffleSampler": ReproducibleShuffleSampler,
+        "ReproducibleShuffleBatchSampler": ReproducibleShuffleSampler,
+    },
 }
 
 
@@ -221,20 +293,41 @@ _NUMPY_NAMES: dict[str, object] = {
 }
 
 _ADDED: list[str] = []  # names added to numpy
+_WRAPPED: dict[type, Callable[..., None]] = {}  # schedulers of torch and their own `__init__`
 
 
-def add_numpy_names() -> None:
-    """Restores names that numpy has removed since 2019: np.int, np.float."""
+def add_removed_names() -> None:
+    """Restores what libraries have removed: np.int, `verbose` of torch's schedulers."""
     for name, value in _NUMPY_NAMES.items():
         if name not in vars(np):
             setattr(np, name, value)
             _ADDED.append(name)
+    for kind in vars(torch.optim.lr_scheduler).values():
+        own = vars(kind).get("__init__") if isinstance(kind, type) else None
+        if own is None or not issubclass(kind, torch.optim.lr_scheduler.LRScheduler):
+            continue
+        if "verbose" not in inspect.signature(own).parameters:
+            _WRAPPED[kind] = own
+            kind.__init__ = _without_verbose(own)  # type: ignore[misc]
 
 
-def remove_numpy_names() -> None:
-    """Removes the names that `add_numpy_names` added."""
+def _without_verbose(make: Callable[..., None]) -> Callable[..., None]:
+    """Returns the `__init__` of a scheduler that leaves `verbose` out: the trainer prints rates."""
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, verbose: Any = None, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+
+    return init
+
+
+def remove_removed_names() -> None:
+    """Undoes `add_removed_names`."""
     while _ADDED:
         delattr(np, _ADDED.pop())
+    while _WRAPPED:
+        kind, own = _WRAPPED.popitem()
+        kind.__init__ = own  # type: ignore[misc]
 
 
 _PARTS = {"pedl": "frameworks", "determined": "pytorch"}

@@ -152,10 +152,10 @@ def load(source: Source) -> list[ModuleType]:
       TrialError: it cannot be imported (the message ends with the user's part of the traceback),
         has no trial, or has several.
     """
-    from t2t_torch.trial.pedl_module import add_numpy_names  # imports torch
+    from t2t_torch.trial.pedl_module import add_removed_names  # imports torch
 
     _Loaded.forget()
-    add_numpy_names()
+    add_removed_names()
     if source.path is None:
         return [_load_module(source)]
     folder = source.path if source.path.is_dir() else source.path.parent
@@ -254,9 +254,9 @@ class _Loaded:
     @classmethod
     def forget(cls) -> None:
         """Removes the previous trial from `sys.path`, and its modules from `sys.modules`."""
-        from t2t_torch.trial.pedl_module import remove_numpy_names  # imports torch
+        from t2t_torch.trial.pedl_module import remove_removed_names  # imports torch
 
-        remove_numpy_names()
+        remove_removed_names()
         if cls.folder is None:
             return
         if str(cls.folder) in sys.path:

@@ -147,7 +147,12 @@ def test_every_task_trains_from_its_import(task, columns, rows, model, write, tm
     assert trainer.main([*flags, f"--output_dir={tmp_path}/run", "--train_steps=2"]) == 0
 
 
-def test_figure_1_is_imported_with_every_value(write, tmp_path):
+@pytest.mark.parametrize(
+    ("representation_name", "output"),
+    [("BiLSTMPooling", "output_config"), ("BiLSTMDocAttention", "output_layer")],
+    ids=["as printed", "with present names"],
+)
+def test_figure_1_is_imported_with_every_value(representation_name, output, write, tmp_path):
     representation = {
         "dropout": 0.4,
         "lstm": {"lstm_dim": 200, "num_layers": 2},
@@ -155,9 +160,9 @@ def test_figure_1_is_imported_with_every_value(write, tmp_path):
     }
     task = {
         "model": {
-            "representation": {"BiLSTMDocAttention": representation},
+            "representation": {representation_name: representation},
             "decoder": {"hidden_dims": [128]},
-            "output_layer": {"loss": {"CrossEntropyLoss": {}}},
+            output: {"loss": {"CrossEntropyLoss": {}}},
         },
         "features": {"word_feat": {"embed_dim": 200}},
         "trainer": {"epochs": 15, "max_clip_norm": 5},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from torch import nn
 from t2t_torch import PyTorchTrial
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.definition import instance_of
-from t2t_torch.trial.pedl_module import install_shim
+from t2t_torch.trial.pedl_module import add_removed_names, install_shim, remove_removed_names
 
 NAMES = {
     "pedl": "Constant Experiment InvalidHP Reducer get_experiment_id get_trial_id "
@@ -177,3 +179,39 @@ def test_a_trial_is_made_with_or_without_hparams(made):
     definition = SimpleNamespace(trial_class=kinds[made], takes_context=False, spec="mine.py")
     trial = instance_of(definition, {"a": 1}, None)
     assert getattr(trial, "given", {"a": 1}) == {"a": 1}
+
+
+def test_samplers_of_determined_chain():
+    from determined.pytorch import samplers
+
+    batches = torch.utils.data.BatchSampler(range(14), batch_size=2, drop_last=False)
+    shuffled = samplers.ReproducibleShuffleSampler(range(9), seed=3)
+    expected = np.arange(9)
+    generator = np.random.RandomState(3)
+    generator.shuffle(expected)
+    assert list(shuffled) == expected.tolist()
+    again = samplers.ReproducibleShuffleBatchSampler(batches, seed=3)
+    assert sorted(again) == sorted(batches) and len(again) == 7
+    part = samplers.DistributedBatchSampler(batches, num_workers=3, rank=0)
+    assert (list(part), len(part)) == ([[0, 1], [6, 7], [12, 13]], 3)
+    assert len(samplers.DistributedSampler(range(7), 3, 1)) == 2
+    skipped = samplers.SkipBatchSampler(samplers.RepeatBatchSampler(batches), 6)
+    assert list(itertools.islice(skipped, 2)) == [[12, 13], [0, 1]]
+    assert len(skipped) == 7
+    with pytest.raises(ValueError, match="rank=3"):
+        samplers.DistributedSampler(range(7), 3, 3)
+
+
+def test_schedulers_of_trials_take_verbose_as_older_versions_of_torch_did():
+    kinds = torch.optim.lr_scheduler
+    optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    add_removed_names()
+    try:
+        plateau = kinds.ReduceLROnPlateau(optimizer, patience=3, verbose=True)
+        assert (plateau.patience, plateau.factor) == (3, 0.1)
+        assert kinds.StepLR(optimizer, 2, verbose=False).step_size == 2
+    finally:
+        remove_removed_names()
+    if "verbose" not in inspect.signature(kinds.ReduceLROnPlateau.__init__).parameters:
+        with pytest.raises(TypeError, match="verbose"):
+            kinds.ReduceLROnPlateau(optimizer, verbose=True)
