@@ -97,7 +97,18 @@ def default_name(name: str, is_class: bool) -> str:
 
 
 def sources(root: Path) -> Iterator[Path]:
-    """Yields the Python and JSON files of a registry folder, including those of its packages."""
+    """Yields the Python and JSON files of a registry folder, including those of its packages.
+
+    Of a folder that was written for tensor2tensor they are those that its `__init__.py` imports, as
+    there: others may be old copies.
+    """
+    imported = _imported_files(root)
+    for path in _files_of(root):
+        if not imported or path.suffix == ".json" or path in imported:
+            yield path
+
+
+def _files_of(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
     elif root.is_dir():
@@ -105,7 +116,55 @@ def sources(root: Path) -> Iterator[Path]:
         yield from sorted(path for path in root.glob("*.json") if path.is_file())
         for folder in sorted(root.iterdir()):
             if (folder / "__init__.py").is_file():
-                yield from sources(folder)
+                yield from _files_of(folder)
+
+
+def _imported_files(root: Path) -> set[Path]:
+    """Returns the files that the `__init__.py` of a folder for tensor2tensor imports, and itself.
+
+    The set is empty if it imports none of the folder's, or computes what it imports.
+    """
+    init = root / "__init__.py"
+    if root.is_relative_to(PACKAGE) or not init.is_file():
+        return set()
+    found: set[Path] = set()
+    waiting = [init]
+    while waiting:
+        path = waiting.pop()
+        if path in found:
+            continue
+        found.add(path)
+        try:
+            tree = ast.parse(path.read_bytes(), str(path))
+        except _UNPARSABLE:
+            continue
+        if path == init and {"importlib", "__import__", "glob", "listdir"} & _names_in(tree):
+            return set()
+        for node in ast.walk(tree):
+            waiting += _own_files(node, path, root)
+    is_old = any(b"tensor2tensor" in path.read_bytes() for path in found)
+    return found if is_old and found != {init} else set()
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    parts = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return names | parts
+
+
+def _own_files(node: ast.AST, path: Path, root: Path) -> list[Path]:
+    """Returns the files of a folder that an import statement of one of its files imports."""
+    if isinstance(node, ast.ImportFrom):
+        base = path.parents[node.level - 1] if node.level else root.parent
+        base = base.joinpath(*(node.module or "").split("."))
+        places = [base, *(base / one.name for one in node.names)]
+    elif isinstance(node, ast.Import):
+        places = [root.parent.joinpath(*one.name.split(".")) for one in node.names]
+        places += [place.parent for place in places]
+    else:
+        return []
+    files = [file for one in places for file in (one.with_suffix(".py"), one / "__init__.py")]
+    return [file for file in files if file.is_relative_to(root) and file.is_file()]
 
 
 def declarations(source: Path) -> Iterator[Entry]:

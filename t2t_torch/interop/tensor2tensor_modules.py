@@ -78,6 +78,10 @@ class _Module(ModuleType):
         self.__t2t_torch__ = True
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__all__":  # for star imports; a module of tensor2tensor shows what it imports
+            own = [key for key in vars(self) if not key.startswith("_")]
+            is_model = self.__name__.startswith("tensor2tensor.models")
+            return [*own, *_IMPORTED, *(registry.list_names("hparams") if is_model else ())]
         if name.startswith("__"):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
@@ -444,7 +448,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             file = frame.f_code.co_filename
             if not (file.startswith("<frozen importlib") or file == importlib.__file__):
                 path = Path(file).resolve()
-                return any(path.is_relative_to(root) for root in self._users())
+                # Users' files import packages beside their folder, which import the same.
+                if {"site-packages", "dist-packages"} & set(path.parts):
+                    return False
+                roots = [root.parent for root in self._users()]
+                return any(path.is_relative_to(root) for root in roots if root.name)
             frame = frame.f_back
         return False
 

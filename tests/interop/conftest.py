@@ -31,6 +31,12 @@ EOS = text_encoder.EOS_ID
 
 
 @pytest.fixture
+def head() -> str:
+    """Returns the imports of a user's file."""
+    return HEAD
+
+
+@pytest.fixture
 def folder(tmp_path, own_registry) -> Callable[..., Path]:
     """Returns a function that makes a user's directory, which is in the registry then."""
 

@@ -904,3 +904,65 @@ class Marked(translate.TranslateProblem):
     found = {row["inputs"]: row["targets"] for row in texts("marked", data, Split.TRAIN)}
     assert found == {"English 0": "German 0", "English 1": "German 1"}
     assert "giraffe" in (data / "vocab.marked.100.subwords").read_text("utf-8")
+
+
+def test_files_that_the_folder_does_not_import_are_not_read(folder, generate, head):
+    copy = head + DEALT  # of the same problem
+    usr = folder(DEALT, old_copy=copy, broken="print 'of another version'\n")
+    generate("lines_of_poems", usr, poems__txt=LINES)
+    (usr / "__init__.py").write_text("from . import own, old_copy\n")
+    registry._STATE.forget_index()
+    with pytest.raises(RegistryError, match="declared twice"):
+        registry.problem("lines_of_poems")
+
+
+@pytest.mark.parametrize(
+    "init", ["", "import importlib, glob\nfor f in glob.glob('*'):\n  importlib.import_module(f)\n"]
+)
+def test_all_files_are_read_if_the_folder_does_not_say_which(folder, init):
+    usr = folder(DEALT)
+    (usr / "__init__.py").write_text(init)
+    assert {path.name for path in registry.sources(usr)} == {"__init__.py", "own.py"}
+    package = usr / "more"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .two import *\n")
+    (package / "two.py").write_text(f"import {usr.name}.three\n")
+    for name in ("three", "four"):
+        (usr / f"{name}.py").write_text("")
+    (usr / "__init__.py").write_text("from .own import LinesOfPoems\nfrom .more import x\n")
+    names = {str(path.relative_to(usr)) for path in registry.sources(usr)}
+    assert names == {"__init__.py", "own.py", "more/__init__.py", "more/two.py", "three.py"}
+
+
+def test_packages_beside_the_folder_and_star_imports_see_the_modules(
+    folder, generate, head, tmp_path
+):
+    beside = tmp_path / "beside_of_poems"
+    beside.mkdir()
+    (beside / "__init__.py").write_text(
+        head + "class Base(text_problems.Text2TextProblem):\n  pass\n"
+    )
+    usr = folder(
+        """
+from beside_of_poems import Base
+from tensor2tensor.data_generators.text_problems import *
+from tensor2tensor.models.transformer import *
+
+
+@registry.register_problem
+class WithBase(Base):
+  vocab_type = VocabType.CHARACTER
+  is_generate_per_split = True
+
+  def generate_samples(self, data_dir, tmp_dir, dataset_split):
+    for i in range(9):
+      yield {"inputs": text_encoder.native_to_unicode("a"), "targets": "b"}
+
+
+@registry.register_hparams
+def of_star():
+  return transformer_base()
+"""
+    )
+    generate("with_base", usr)
+    assert registry.hparams("of_star").hidden_size == 512
