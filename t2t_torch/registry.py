@@ -540,8 +540,21 @@ def hparams(name: str, reader: str | type[T2TModel] = "") -> HParams:
         (`Params.read_by`); "": the set in its own class.
     """
     made = cast("HParams", _find("hparams", name)())
-    reader = model(reader) if reader and isinstance(reader, str) else reader
-    return made if isinstance(reader, str) else made.read_by(reader.HParams).signed(name)
+    if not reader:
+        return made
+    kind = _hparams_of_model(reader) if isinstance(reader, str) else reader.HParams
+    return made if isinstance(made, kind) else made.read_by(kind).signed(name)
+
+
+def _hparams_of_model(name: str) -> type[HParams]:
+    """Returns the class that a model reads: of its file in `hparams/`, which needs no torch."""
+    if name in list_names("model") and (PACKAGE / "hparams" / f"{name}.py").is_file():
+        module = importlib.import_module(f"t2t_torch.hparams.{name}")
+        own = [one for one in vars(module).values() if inspect.isclass(one)]
+        kinds = [one for one in own if one.__module__ == module.__name__]
+        if len(kinds) == 1:
+            return kinds[0]
+    return model(name).HParams
 
 
 def hparams_class(kind: type[_H], text: str, sets: Iterable[str] = ()) -> type[_H]:

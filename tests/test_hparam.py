@@ -180,6 +180,11 @@ def test_a_set_of_another_model_gives_its_values_to_the_fields_of_the_model(mode
     assert registry.hparams(name, registry.model(model)) == made
 
 
+def test_the_class_of_a_model_is_that_of_its_file_of_hyperparameters():
+    for name in registry.list_names("model"):
+        assert registry._hparams_of_model(name) is registry.model(name).HParams, name
+
+
 def test_values_that_the_model_does_not_read_are_listed_and_typing_errors_are_none_of_them():
     made = registry.hparams("transformer_base", "transformer_encoder")
     assert made.unread == ""

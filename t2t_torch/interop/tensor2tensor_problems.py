@@ -11,7 +11,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from t2t_torch.data.raw_file import fetch, unpack
 from t2t_torch.errors import DataError, RegistryError
@@ -62,112 +62,67 @@ class Member(NamedTuple):
       text: how it is used, or why it is not.
     """
 
-    rule: Literal["honoured", "default", "unread", "refused"]
+    rule: str
     text: str
 
 
-def _members(rule: Any, text: str, names: str) -> dict[str, Member]:
-    return dict.fromkeys(names.split(), Member(rule, text))
-
-
-_INPUT = "builds the input with TensorFlow"
-_FILES = "names data files; t2t-datagen writes its own"
-
-MEMBERS: Mapping[str, Member] = {
-    **_members("honoured", "is called with the data and raw folders", "generate_samples"),
-    **_members(
-        "honoured", "names and shards of the splits", "dataset_splits is_generate_per_split"
-    ),
-    **_members("honoured", "name of the data files", "dataset_filename"),
-    **_members("honoured", "kind, size and file of the vocabulary", "vocab_type vocab_filename"),
-    **_members("honoured", "kind, size and file of the vocabulary", "approx_vocab_size"),
-    **_members("honoured", "is used for unknown words of a vocabulary of words", "oov_token"),
-    **_members("honoured", "samples that a vocabulary is learnt from", "max_samples_for_vocab"),
-    **_members("honoured", "problem whose vocabulary is used", "use_vocab_from_other_problem"),
-    **_members(
-        "honoured",
-        "the vocabulary is learnt by tensor2tensor's algorithm, with these",
-        "additional_reserved_tokens max_subtoken_length",
-    ),
-    **_members("honoured", "is called for the vocabulary", "get_or_create_vocab"),
-    **_members("honoured", "texts that it is learnt from", "generate_text_for_vocab"),
-    **_members("honoured", "is put before each text of the data, not of requests", "inputs_prefix"),
-    **_members(
-        "honoured", "is put before each text of the data, not of requests", "targets_prefix"
-    ),
-    **_members("honoured", "False: a language model of the targets", "has_inputs"),
-    **_members("honoured", "shards keep the order of the samples", "already_shuffled"),
-    **_members("honoured", "what `batch_size` counts", "batch_size_means_tokens"),
-    **_members("honoured", "length of the longest training example", "max_length"),
-    **_members("honoured", "metrics of the problem; unknown ones are named", "eval_metrics"),
-    **_members("honoured", "space ids", "input_space_id target_space_id"),
-    **_members(
-        "honoured",
-        "space ids and `batch_size_multiplier` are used; modalities, vocabulary sizes and "
-        "`loss_multiplier` have to be those of the base class",
-        "hparams",
-    ),
-    **_members("honoured", "names and number of the classes", "num_classes class_labels"),
-    **_members("honoured", "numbers of a target", "ntasks"),
-    **_members("honoured", "raw files, downloaded and unpacked", "source_data_files"),
-    **_members("honoured", "files that the vocabulary is learnt from", "vocab_data_files"),
-    **_members("honoured", "names of the files of pairs", "TRAIN_FILES EVAL_FILES"),
-    **_members("honoured", "folder of the files of pairs", "SRC_REMOTE_DIR _tmp_dir_override"),
-    **_members("honoured", "words of the vocabulary", "_generate_vocab"),
-    **_members("honoured", "is called", "__init__"),
-    **_members("default", "features in the files", "example_reading_spec"),
-    **_members(
-        "default", "changes to examples; what hyperparameters do is done", "preprocess_example"
-    ),
-    **_members("default", "runs after decoding; t2t-bleu computes BLEU", "decode_hooks"),
-    **_members("default", "t2t-datagen has its own processes", "multiprocess_generate"),
-    **_members(
-        "default",
-        "packs rows: --hparams=pack_dataset=true,max_length=LENGTH packs them here",
-        "packed_length",
-    ),
-    **_members(
-        "default", "removes bad pairs: remove them in generate_samples", "datatypes_to_clean"
-    ),
-    **_members("default", "joins two texts, which are two inputs here", "CONCAT_TOKEN"),
-    **_members(
-        "default", "separates question and context", "QUESTION_SEPARATOR QUESTION_SEPARATOR_ID"
-    ),
-    **_members("unread", "read with multiprocess_generate alone", "num_generate_tasks"),
-    **_members("unread", "read with multiprocess_generate alone", "prepare_to_generate"),
-    **_members("unread", "read with packed_length alone", "packed_spacing"),
-    **_members("unread", "examples are counted", "num_training_examples"),
-    **_members("unread", "every epoch has its own order", "skip_random_fraction_when_training"),
-    **_members("unread", "read on TPUs alone", "tpu_batch_size_per_shard"),
-    **_members("unread", "read by MultiProblem alone", "task_id set_task_id global_task_id"),
-    **_members(
-        "refused",
-        "encodes samples itself",
-        "feature_encoders get_feature_encoders generate_encoded_samples",
-    ),
-    **_members("refused", "writes data files itself", "generate_data"),
-    **_members("refused", "is written for tensor2tensor before 1.4", "generator"),
-    **_members("refused", _INPUT, "dataset input_fn make_estimator_input_fn serving_input_fn"),
-    **_members("refused", _INPUT, "decode_example preprocess _dataset_partition feature_info"),
-    **_members("refused", _INPUT, "_pack_fn _maybe_pack_examples"),
-    **_members(
-        "refused", "exchanges or copies features: add _rev or _copy to the name", "was_reversed"
-    ),
-    **_members(
-        "refused",
-        "exchanges or copies features: add _rev or _copy to the name",
-        "maybe_reverse_features maybe_copy_features maybe_reverse_and_copy",
-    ),
-    **_members("refused", _FILES, "training_filepaths dev_filepaths test_filepaths"),
-    **_members("refused", _FILES, "data_filepaths filepattern"),
-    **_members("refused", "is a metric of TensorFlow: register one here", "all_metrics_fns"),
-    **_members(
-        "refused", "is a metric of TensorFlow: register one here", "eval_metric_fns eval_hooks"
-    ),
-    **_members("refused", "replaces `hparams` and what follows from it", "get_hparams"),
-    **_members(
-        "refused", "names files to export; an artifact has its vocabularies", "export_assets"
-    ),
+_MEMBERS = """
+honoured | is called with the data and raw folders | generate_samples
+honoured | names and shards of the splits | dataset_splits is_generate_per_split
+honoured | name of the data files | dataset_filename
+honoured | kind, size and file of the vocabulary | vocab_type vocab_filename approx_vocab_size
+honoured | is used for unknown words of a vocabulary of words | oov_token
+honoured | samples that a vocabulary is learnt from | max_samples_for_vocab
+honoured | problem whose vocabulary is used | use_vocab_from_other_problem
+honoured | is used by tensor2tensor's algorithm, which learns the vocabulary | max_subtoken_length
+honoured | ids from 2 on; tensor2tensor's algorithm learns the others | additional_reserved_tokens
+honoured | is called for the vocabulary | get_or_create_vocab
+honoured | texts that the vocabulary is learnt from | generate_text_for_vocab vocab_data_files
+honoured | is put before each text of the data, not of requests | inputs_prefix targets_prefix
+honoured | False: a language model of the targets | has_inputs
+honoured | shards keep the order of the samples | already_shuffled
+honoured | what `batch_size` counts | batch_size_means_tokens
+honoured | length of the longest training example | max_length
+honoured | metrics of the problem; unknown ones are named | eval_metrics
+honoured | space ids | input_space_id target_space_id
+honoured | sets space ids and `batch_size_multiplier`; no other modality, size or loss | hparams
+honoured | names and number of the classes, numbers of a target | num_classes class_labels ntasks
+honoured | raw files, downloaded and unpacked | source_data_files
+honoured | names and folder of the files of pairs | TRAIN_FILES EVAL_FILES SRC_REMOTE_DIR
+honoured | is called | __init__ _tmp_dir_override _generate_vocab
+default | features in the files | example_reading_spec
+default | changes to examples; what hyperparameters do is done | preprocess_example
+default | runs after decoding; t2t-bleu computes BLEU | decode_hooks
+default | t2t-datagen has its own processes | multiprocess_generate
+default | packs rows: --hparams=pack_dataset=true,max_length=LENGTH packs them here | packed_length
+default | removes bad pairs: remove them in generate_samples | datatypes_to_clean
+default | joins two texts, which are two inputs here | CONCAT_TOKEN
+default | separates question and context | QUESTION_SEPARATOR QUESTION_SEPARATOR_ID
+unread | read with multiprocess_generate alone | num_generate_tasks prepare_to_generate
+unread | read with packed_length alone | packed_spacing
+unread | examples are counted | num_training_examples
+unread | every epoch has its own order | skip_random_fraction_when_training
+unread | read on TPUs alone | tpu_batch_size_per_shard
+unread | read by MultiProblem alone | task_id set_task_id global_task_id
+refused | encodes samples itself | feature_encoders get_feature_encoders generate_encoded_samples
+refused | writes data files itself | generate_data
+refused | is written for tensor2tensor before 1.4 | generator
+refused | builds the input with TensorFlow | dataset input_fn make_estimator_input_fn preprocess
+refused | builds the input with TensorFlow | serving_input_fn decode_example _dataset_partition
+refused | builds the input with TensorFlow | feature_info _pack_fn _maybe_pack_examples
+refused | exchanges features: add _rev or _copy to the name | was_reversed maybe_reverse_features
+refused | exchanges features: add _rev or _copy to the name | maybe_copy_features
+refused | exchanges features: add _rev or _copy to the name | maybe_reverse_and_copy
+refused | names data files; t2t-datagen writes its own | training_filepaths dev_filepaths
+refused | names data files; t2t-datagen writes its own | test_filepaths data_filepaths filepattern
+refused | is of TensorFlow: register a metric here | all_metrics_fns eval_metric_fns eval_hooks
+refused | replaces `hparams` and what follows from it | get_hparams
+refused | names files to export; an artifact has its vocabularies | export_assets
+"""
+MEMBERS = {
+    name: Member(rule, text)
+    for rule, text, names in (line.split(" | ") for line in _MEMBERS.strip().splitlines())
+    for name in names.split()
 }
 """Members of tensor2tensor 1.15.7's problems: what is done with a user's own definition."""
 
@@ -186,6 +141,11 @@ class Problem:
     """Base class of problems; `was_reversed` and `was_copy` are those of the name."""
 
     name: ClassVar[str] = ""
+    input_space_id: Any = 0
+    target_space_id: Any = 0
+    batch_size_means_tokens: Any = False
+    multiprocess_generate: Any = False
+    decode_hooks: ClassVar[Any] = []
 
     def __init__(self, was_reversed: bool = False, was_copy: bool = False) -> None:
         self._was_reversed = was_reversed
@@ -193,26 +153,16 @@ class Problem:
         self._encoders: Any = None
 
     def __getattr__(self, name: str) -> Any:
-        if name in MEMBERS:  # called by the user's code, and not here
-            raise RegistryError(
-                f"{type(self).__name__} uses {name} of tensor2tensor's problems, which "
-                f"{MEMBERS[name].text}: it is not in t2t_torch. See {PAGE}."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        """Raises an error for a member that the user's code lacks, or uses and is not here."""
+        if name not in MEMBERS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        rule, text = MEMBERS[name]
+        said = "needs" if rule == "honoured" else "uses tensor2tensor's"
+        raise RegistryError(f"{type(self).__name__} {said} {name} ({text}). See {PAGE}.")
 
     def dataset_filename(self) -> str:
         """Prefix of the names of the data files."""
         return self.name
-
-    @property
-    def input_space_id(self) -> int:
-        """Kind of the inputs."""
-        return 0
-
-    @property
-    def target_space_id(self) -> int:
-        """Kind of the targets."""
-        return 0
 
     def eval_metrics(self) -> list[str]:
         """Names of the metrics."""
@@ -236,109 +186,28 @@ class Problem:
         defaults.modality = modalities_of(self)
         defaults.vocab_size = {name: self._encoders[name].vocab_size for name in defaults.modality}
 
-    @property
-    def batch_size_means_tokens(self) -> bool:
-        """True if `batch_size` counts tokens."""
-        return False
-
-    @property
-    def multiprocess_generate(self) -> bool:
-        """False: t2t-datagen has its own processes."""
-        return False
-
-    @property
-    def decode_hooks(self) -> list[Any]:
-        """Functions that are run after decoding: none."""
-        return []
-
 
 class Text2TextProblem(Problem):
     """Text to text, data_generators/text_problems.py."""
 
-    @property
-    def dataset_splits(self) -> list[dict[str, Any]]:
-        """Names and numbers of shards of the splits."""
-        return [
-            {"split": DatasetSplit.TRAIN, "shards": 100},
-            {"split": DatasetSplit.EVAL, "shards": 1},
-        ]
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        """True if `generate_samples` is called for each split; False if once for all."""
-        raise RegistryError(
-            f"{type(self).__name__} needs is_generate_per_split: True if generate_samples makes "
-            "one split, False if it makes all samples."
-        )
-
-    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
-        """Yields {"inputs": text, "targets": text}."""
-        raise RegistryError(f"{type(self).__name__} has no generate_samples.")
-
-    @property
-    def vocab_type(self) -> str:
-        """Kind of the vocabulary."""
-        return VocabType.SUBWORD
-
-    @property
-    def approx_vocab_size(self) -> int:
-        """Target size of a subword vocabulary."""
-        return 2**15
-
-    @property
-    def additional_reserved_tokens(self) -> list[str]:
-        """Further reserved tokens."""
-        return []
-
-    @property
-    def oov_token(self) -> str | None:
-        """Word of a token vocabulary for unknown words."""
-        return None
-
-    @property
-    def max_samples_for_vocab(self) -> int | None:
-        """Number of samples that a vocabulary is built from."""
-        return None
-
-    @property
-    def use_vocab_from_other_problem(self) -> Any:
-        """Problem whose vocabulary is used, or None."""
-        return None
-
-    @property
-    def packed_length(self) -> int | None:
-        """Length of packed examples; the hyperparameter pack_dataset here."""
-        return None
-
-    @property
-    def max_subtoken_length(self) -> int | None:
-        """Length of the longest subword."""
-        return MAX_LENGTH
-
-    @property
-    def batch_size_means_tokens(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def already_shuffled(self) -> bool:
-        """True if the shards keep the order of the samples."""
-        return False
-
-    @property
-    def inputs_prefix(self) -> str:
-        """Text before each of the inputs."""
-        return ""
-
-    @property
-    def targets_prefix(self) -> str:
-        """Text before each of the targets."""
-        return ""
-
-    @property
-    def has_inputs(self) -> bool:
-        """False for a language model."""
-        return True
+    # tensor2tensor has properties; a user may override them by properties or by values.
+    dataset_splits: ClassVar[Any] = [
+        {"split": DatasetSplit.TRAIN, "shards": 100},
+        {"split": DatasetSplit.EVAL, "shards": 1},
+    ]
+    vocab_type: Any = VocabType.SUBWORD
+    approx_vocab_size: Any = 2**15
+    additional_reserved_tokens: ClassVar[Any] = []
+    oov_token: Any = None
+    max_samples_for_vocab: Any = None
+    use_vocab_from_other_problem: Any = None
+    packed_length: Any = None
+    max_subtoken_length: Any = MAX_LENGTH
+    batch_size_means_tokens: Any = True
+    already_shuffled: Any = False
+    inputs_prefix: Any = ""
+    targets_prefix: Any = ""
+    has_inputs: Any = True
 
     @property
     def vocab_filename(self) -> str:
@@ -383,19 +252,11 @@ class Text2TextProblem(Problem):
 class Text2SelfProblem(Text2TextProblem):
     """A language model."""
 
-    @property
-    def has_inputs(self) -> bool:
-        """False."""
-        return False
+    has_inputs: Any = False
 
 
 class Text2ClassProblem(Text2TextProblem):
     """Text to class; samples are {"inputs": text, "label": number}."""
-
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        raise RegistryError(f"{type(self).__name__} needs num_classes.")
 
     def class_labels(self, data_dir: str) -> list[str]:
         """Names of the classes, in the order of their numbers."""
@@ -422,10 +283,7 @@ class TextConcat2ClassProblem(Text2ClassProblem):
 class Text2RealProblem(Text2TextProblem):
     """Text to numbers; samples are {"inputs": text, "targets": [number, ...]}."""
 
-    @property
-    def ntasks(self) -> int:
-        """Numbers of a target."""
-        return 1
+    ntasks: Any = 1
 
     def eval_metrics(self) -> list[str]:
         """Names of the metrics."""
@@ -438,15 +296,8 @@ class Text2textTmpdir(Text2TextProblem):
     TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
     EVAL_FILES = ("inputs.eval.txt", "targets.eval.txt")
 
-    @property
-    def _tmp_dir_override(self) -> str | None:
-        """Folder of the files, if it is not the one of the raw files."""
-        return None
-
-    @property
-    def is_generate_per_split(self) -> bool:
-        """True."""
-        return True
+    _tmp_dir_override: Any = None
+    is_generate_per_split: Any = True
 
     def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
         """Yields the pairs."""
@@ -459,28 +310,17 @@ class Text2textTmpdir(Text2TextProblem):
 class Text2TextRemotedir(Text2textTmpdir):
     """The same in the folder `SRC_REMOTE_DIR`."""
 
-    SRC_REMOTE_DIR: str | None = None
-
     @property
-    def _tmp_dir_override(self) -> str | None:
+    def _tmp_dir_override(self) -> str:
         """The folder."""
-        if not self.SRC_REMOTE_DIR:
-            raise RegistryError(f"{type(self).__name__} needs SRC_REMOTE_DIR.")
-        return self.SRC_REMOTE_DIR
+        return str(self.SRC_REMOTE_DIR)
 
 
 class Text2textTmpdirTokens(Text2textTmpdir):
     """The same with a vocabulary of whole words, those of vocab.txt."""
 
-    @property
-    def vocab_type(self) -> str:
-        """Whole words."""
-        return VocabType.TOKEN
-
-    @property
-    def oov_token(self) -> str | None:
-        """Word for unknown words."""
-        return "<UNK>"
+    vocab_type: Any = VocabType.TOKEN
+    oov_token: Any = "<UNK>"
 
     def _generate_vocab(self, tmp_dir: str) -> encoders.TokenTextEncoder:
         """Returns the encoder of the words of vocab.txt."""
@@ -498,23 +338,12 @@ class Text2textTmpdirTokens(Text2textTmpdir):
 class TranslateProblem(Text2TextProblem):
     """Translation, data_generators/translate.py."""
 
-    @property
-    def is_generate_per_split(self) -> bool:
-        """True."""
-        return True
-
-    def source_data_files(self, dataset_split: str) -> list[Any]:
-        """Returns the data sets of a split: [[URL, (source file, target file)], ...]."""
-        raise RegistryError(f"{type(self).__name__} needs source_data_files.")
+    is_generate_per_split: Any = True
+    datatypes_to_clean: Any = None
 
     def vocab_data_files(self) -> list[Any]:
         """Returns the data sets of the vocabulary."""
         return self.source_data_files(DatasetSplit.TRAIN)
-
-    @property
-    def datatypes_to_clean(self) -> list[str] | None:
-        """Kinds of files whose bad pairs are removed: none."""
-        return None
 
     def generate_samples(
         self,

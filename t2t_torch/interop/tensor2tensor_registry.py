@@ -256,8 +256,8 @@ def _is_default(user: Any, name: str) -> bool:
     if name == "example_reading_spec":
         fields, decoders = user.example_reading_spec()
         return decoders is None and set(fields) == set(problems.modalities_of(user))
-    usual = getattr(base, name)
-    return bool(getattr(user, name) == (usual.fget(user) if isinstance(usual, property) else usual))
+    usual, own = getattr(base, name), getattr(user, name)
+    return bool(own == usual or (not own and not usual))
 
 
 class _Subwords(SubwordVocabularyBuilder):

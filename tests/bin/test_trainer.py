@@ -169,7 +169,6 @@ def test_a_learning_rate_may_change_on_the_way_and_is_said(arguments, capsys):
         ({"hparams": "batch_sise=3"}, "batch_size"),
         ({"hparams": "learning_rate_schedule=constant*linear_warmp"}, "linear_warmup"),
         ({"hparams": "optimizer=adan"}, "adam"),
-        ({"hparams_set": "basic_params1"}, "transformer_test"),
         ({"schedule": "trian"}, "continuous_train_and_eval"),
         ({"train_stepz": 3}, "--train_steps"),
         ({"train_steps": 0}, "train_steps"),
