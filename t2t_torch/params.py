@@ -213,8 +213,9 @@ class Params(pydantic.BaseModel):
 
     def _home(self, name: str) -> Params:
         """Returns the values that a name belongs to: the set's if only the set has it."""
-        known = name in type(self).model_fields or self._set is None
-        return self if known or name not in type(self._set).model_fields else self._set
+        if self._set is None or name in type(self).model_fields:
+            return self
+        return self._set if name in type(self._set).model_fields else self
 
     @classmethod
     def starting_from(cls: type[_P], other: Params) -> _P:

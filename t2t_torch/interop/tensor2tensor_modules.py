@@ -218,21 +218,8 @@ _OLD_FILES: dict[str, Callable[..., Any]] = {
     "Stat": os.stat,
     "Walk": os.walk,
 }
-_NEW_FILES: dict[str, Callable[..., Any]] = {
-    "GFile": _open,
-    "exists": os.path.exists,
-    "isdir": os.path.isdir,
-    "listdir": os.listdir,
-    "mkdir": os.mkdir,
-    "makedirs": functools.partial(os.makedirs, exist_ok=True),
-    "glob": glob.glob,
-    "copy": _copy,
-    "rename": _rename,
-    "remove": os.remove,
-    "rmtree": _remove_tree,
-    "stat": os.stat,
-    "walk": os.walk,
-}
+_NEW_NAMES = {"GFile": "GFile", "IsDirectory": "isdir", "DeleteRecursively": "rmtree"}
+_NEW_FILES = {_NEW_NAMES.get(name, name.lower()): one for name, one in _OLD_FILES.items()}
 _LOGGING = {
     **{name: getattr(logging, name) for name in ("debug", "info", "warning", "error", "fatal")},
     "warn": logging.warning,

@@ -5,7 +5,6 @@ Registering a user's problem makes a `Problem` of this library that calls an ins
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import reprlib
@@ -261,23 +260,21 @@ def _is_default(user: Any, name: str) -> bool:
 
 
 class _Subwords(SubwordVocabularyBuilder):
-    """Builder of a subword vocabulary: a sentencepiece model, or one of tensor2tensor.
-
-    It is one of tensor2tensor if it is too small for sentencepiece, or if the user's problem has
-    settings of tensor2tensor's algorithm.
-    """
-
-    user: problems.Text2TextProblem
+    """Builder of a subword vocabulary: sentencepiece's, or tensor2tensor's if it is too small."""
 
     def train(self, texts: Sequence[str], vocab_size: int, path: Path) -> None:
         """Trains the vocabulary and writes its file."""
-        names = ("additional_reserved_tokens", "max_subtoken_length")
-        if not any(problems.overrides(type(self.user), name) for name in names):
-            with contextlib.suppress(SmallVocabularyError):
-                SubwordEncoder.train(texts, vocab_size, path)
-                return
-        reserved, longest = self.user.additional_reserved_tokens, self.user.max_subtoken_length
-        SubtokenEncoder.train(texts, vocab_size, path, reserved=reserved, max_length=longest)
+        try:
+            SubwordEncoder.train(texts, vocab_size, path)
+        except SmallVocabularyError:
+            SubtokenEncoder.train(texts, vocab_size, path)
+
+
+_OF_VOCABULARY = (
+    *("get_or_create_vocab", "generate_text_for_vocab", "vocab_data_files"),
+    *("additional_reserved_tokens", "max_subtoken_length"),
+)
+"""Members whose overrides change how tensor2tensor makes a vocabulary: its code makes it then."""
 
 
 class _Converted(TextProblem):
@@ -347,29 +344,19 @@ class _Converted(TextProblem):
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
-        return [self._learner(one) for one in super().learners()]
-
-    def _learner(self, one: VocabularyBuilder) -> VocabularyBuilder:
-        if not isinstance(one, SubwordVocabularyBuilder):
-            return one
-        size, limit = self.approx_vocab_size, self.max_samples_for_vocab
-        made = _Subwords(one.file, self.texts, size, limit, self.shuffle_seed)
-        made.user = self.user
-        return made
+        size, limit, seed = self.approx_vocab_size, self.max_samples_for_vocab, self.shuffle_seed
+        return [
+            _Subwords(one.file, self.texts, size, limit, seed)
+            if isinstance(one, SubwordVocabularyBuilder)
+            else one
+            for one in super().learners()
+        ]
 
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Builds the vocabularies, from the texts of `generate_text_for_vocab` if it is there."""
         # Data is made in a hidden folder of the data directory, where users may have raw files.
         self._data_dir = data_dir.parent if data_dir.name.startswith(".") else data_dir
-        names = ("generate_text_for_vocab", "vocab_data_files")
-        chooses = any(problems.overrides(self.user_class, name) for name in names)
         file = self.vocab_filename
-        learns = self.vocab_type is VocabType.SUBWORD and file is not None
-        if chooses and learns and not (data_dir / str(file)).exists():
-            lines = list(self.user.generate_text_for_vocab(str(self._data_dir), str(tmp_dir)))
-            maker = _Subwords(str(file), self.texts, self.approx_vocab_size, None, 0)
-            maker.user = self.user
-            maker.train(lines, self.approx_vocab_size, data_dir / str(file))
         if file is not None and self.use_vocab_from_other_problem is None:
             self._let_user_write(data_dir / file, str(self._data_dir), str(tmp_dir))
         elif file is None and self._makes_vocabulary:
@@ -378,7 +365,7 @@ class _Converted(TextProblem):
                 raise RegistryError(
                     f"get_or_create_vocab of tensor2tensor problem {self.name!r} returns a "
                     f"{type(user).__name__}, and its vocab_type is {self.user.vocab_type!r}. Make "
-                    "it problems.VocabType.TOKEN or problems.VocabType.SUBWORD."
+                    "it VocabType.TOKEN or VocabType.SUBWORD."
                 )
         super().build_vocab(data_dir, tmp_dir)
 
@@ -413,8 +400,8 @@ class _Converted(TextProblem):
 
     @property
     def _makes_vocabulary(self) -> bool:
-        """True if the user's class has its own `get_or_create_vocab`."""
-        return problems.overrides(self.user_class, "get_or_create_vocab")
+        """True if the user's class changes how tensor2tensor makes a vocabulary."""
+        return any(problems.overrides(self.user_class, name) for name in _OF_VOCABULARY)
 
     def _encoder_in(self, path: Path) -> TextEncoder:
         """Returns the encoder of a vocabulary file, with the settings of the user's."""
