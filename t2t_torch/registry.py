@@ -17,6 +17,7 @@ that declares it.  `--t2t_usr_dir` adds a registry folder.  A problem may also b
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import functools
 import importlib
@@ -32,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
-from t2t_torch.errors import RegistryError, T2TError
+from t2t_torch.errors import RegistryError, T2TError, UsageError
 from t2t_torch.files import read_bytes
 from t2t_torch.search_space import RangedHParams
 
@@ -517,7 +518,7 @@ def problem(name: str) -> Problem:
     `<mixture>__<problem>` is a task of a `TaskMixtureProblem`.
     """
     whole, mark, part = name.partition("__")
-    if mark and whole in list_names("problem"):
+    if mark and _knows("problem", whole):
         mixture: Any = problem(whole)
         if hasattr(mixture, "component"):
             return cast("Problem", mixture.component(part))
@@ -575,10 +576,11 @@ def hparams_class(kind: type[_H], text: str, sets: Iterable[str] = ()) -> type[_
         return kind  # no JSON object: `from_json` reports it
     if values.keys() <= kind.model_fields.keys():
         return kind
-    known = list_names("hparams")
     for name in dict.fromkeys((*sets, *sources)):
         try:
-            wider = type(hparams(name)) if name in known else kind
+            wider = type(hparams(name)) if _knows("hparams", name) else kind
+        except UsageError:  # it is in a run's copy, which is not trusted
+            raise
         except T2TError:
             continue
         if issubclass(wider, kind) and values.keys() <= wider.model_fields.keys():
@@ -714,6 +716,63 @@ def add_declaration(declaration: Mapping[str, Any]) -> None:
         _STATE.carried[str(declaration["problem"])] = dict(declaration)
 
 
+def carry(folder: Path, check: Callable[[Path], None]) -> None:
+    """Registers a copy of a user's folder that a run carries.
+
+    It becomes a registry folder when a name is looked up that only it declares.
+
+    Args:
+      folder: the copy.
+      check: called with the folder before; raises if its code may not be executed.
+    """
+    _STATE.copies[folder] = check
+
+
+def declares_all(folder: Path) -> bool:
+    """Returns True if registry folders declare all names of another folder, at least one."""
+    names = list(_names_in(folder))
+    return bool(names) and all(name in _STATE.index()[kind] for kind, name in names)
+
+
+def declared_in(problem: str) -> Path | None:
+    """Returns the file in a registry folder that declares a problem; None if there is none."""
+    entry = _STATE.index()["problem"].get(problem)
+    return None if entry is None else Path(entry.path)
+
+
+def _names_in(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yields the kinds and names that a folder declares."""
+    for source in sources(folder):
+        yield from ((entry.kind, entry.name) for entry in declarations(source))
+
+
+def _knows(kind: str, name: str) -> bool:
+    """Returns True if a name is declared, also by the copies that runs carry."""
+    if name in list_names(kind) or (kind == "problem" and name in _STATE.carried):
+        return True
+    return any((kind, name) in _names_in(folder) for folder in _STATE.copies)
+
+
+def _add_copy(kind: str, name: str) -> bool:
+    """Adds the carried copy that declares a name, or may do so; returns False if there is none.
+
+    Raises:
+      UsageError: its code may not be executed.
+    """
+    left = {one: check for one, check in _STATE.copies.items() if one not in _STATE.roots}
+    for folder, check in left.items():
+        if (kind, name) in _names_in(folder):
+            check(folder)
+            add_folder(folder)
+            return True
+    for folder, check in left.items():  # computed names are known only after an import
+        with contextlib.suppress(T2TError):
+            check(folder)
+            add_folder(folder)
+            return True
+    return False
+
+
 def users() -> list[Path]:
     """Lists the users' directories, in the order of addition."""
     return [root for root in _STATE.roots if not root.is_relative_to(PACKAGE)]
@@ -756,6 +815,7 @@ class _State:
         self.roots = [PACKAGE / root for root in dict.fromkeys(_BUILT_IN_FOLDERS.values())]
         self.objects: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self.carried: dict[str, dict[str, Any]] = {}  # declarations of runs, by problem
+        self.copies: dict[Path, Callable[[Path], None]] = {}  # of users' folders, in runs
         self._index: dict[str, dict[str, Entry]] | None = None
 
     def index(self) -> dict[str, dict[str, Entry]]:
@@ -883,6 +943,8 @@ def _find(kind: str, name: str) -> Any:
         maker = importlib.import_module("t2t_torch.declaration.problem")
         return type(maker.problem_of(_STATE.carried[name], Path(f"{name}.json")))
     if name not in _STATE.objects[kind]:
+        if _add_copy(kind, name):
+            return _find(kind, name)
         raise RegistryError(_missing(kind, name))
     obj, place = _STATE.objects[kind][name]
     if declared is not None and declared.path != place.path:

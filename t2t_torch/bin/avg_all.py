@@ -158,29 +158,29 @@ def _groups(source: CheckpointDirectory) -> Iterator[Sequence[Checkpoint]]:
 def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
     """Copies task, hparams and vocabularies of a run; returns the files that are new.
 
-    For a trial, copies its configuration and its code.
+    Copies code and declarations, too; for a trial its configuration.
     """
     from t2t_torch.files import copy_regular, staged
     from t2t_torch.loading import trial_of
+    from t2t_torch.train.run_code import copies_in
     from t2t_torch.train.run_directory import FILE as SUMS
-    from t2t_torch.train.run_directory import check_files, read_checked, renewed
-    from t2t_torch.trial.run_record import FOLDER, NAME
+    from t2t_torch.train.run_directory import read_checked, renewed
+    from t2t_torch.trial.run_record import NAME
 
     own = NAME if trial_of(run) else "hparams.json"
     names = [own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]
     new = [target / name for name in (*names, SUMS) if not (target / name).exists()]
     # Of the copied files, vocabularies are checked by the checkpoints' manifests.
     texts = {name: read_checked(run, name) for name in (own, "task.json")}
-    with renewed(target, texts, folders=[f"{FOLDER}/"]):
+    copies = copies_in(run)
+    with renewed(target, {**texts, **copies}):
         for name in names:
             with staged(target / name) as file:
                 copy_regular(run / name, file)
                 shutil.copystat(run / name, file)  # t2t-bleu reads when the training started
-        if (run / FOLDER).is_dir():
-            check_files(run, [f"{FOLDER}/"])
-            shutil.copytree(
-                run / FOLDER, target / FOLDER, copy_function=copy_regular, dirs_exist_ok=True
-            )
+        for name, content in copies.items():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            (target / name).write_bytes(content)
     return new
 
 

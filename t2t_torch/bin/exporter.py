@@ -8,7 +8,8 @@
     t2t-exporter --output_dir=run_of_a_trial --export_dir=artifact
 
 The outputs of the model and of the artifact are compared on rows of the dev split, or of the
-validation loader of a trial.  If they differ, nothing is written.  In Python,
+validation loader of a trial; of a run whose data is gone, on synthetic inputs.  If they differ,
+nothing is written.  In Python,
 t2t_torch.load("artifact") loads it with onnxruntime and without torch.
 """
 
@@ -40,7 +41,7 @@ class ExporterOptions(Settings):
     data_dir: str | None = hp(
         None,
         "Directory of the generated data; its dev split verifies the artifact. Default: that "
-        "of the run.",
+        "of the run; if that is gone, synthetic inputs verify it.",
         path=True,
     )
     problem: str | None = hp(
@@ -75,7 +76,8 @@ class ExporterOptions(Settings):
         "--help_decode_hparams.",
     )
     verify_rows: int = hp(200, "Maximum number of dev rows to compare.", low=0)
-    overwrite: bool = hp(False, "Replaces an existing artifact.")
+    overwrite: bool = hp(False, "Replaces an existing artifact, of the same problem.")
+    allow_other_problem: bool = hp(False, "With --overwrite also replaces one of another problem.")
 
 
 FLAGS = shared.CommandFlags(
@@ -122,12 +124,13 @@ def export() -> str:
     request = Request(
         run_dir=first,
         export_dir=Path(_flag("export_dir")),
-        data_dir=Path(_flag("data_dir") or ""),
+        data_dir=Path(_flag("data_dir")) if _flag("data_dir") else None,
         checkpoint=_flag("checkpoint") or _flag("checkpoint_path"),
         problem=_flag("problem"),
         quantize=_flag("quantize"),
         verify_rows=_flag("verify_rows"),
         overwrite=_flag("overwrite"),
+        allow_other_problem=_flag("allow_other_problem"),
         form=_flag("format"),
         others=tuple(others),
         decode_hparams=parse_decode_hparams(
@@ -185,11 +188,21 @@ def _check_flags() -> None:
             "out, or export a graph: --format=onnx"
         )
     if form != "safetensors":
-        shared.take_data_dir_of_run(FLAGS)
+        _take_data_dir(is_needed=bool(_flag("quantize")) or form == "ctranslate2")
         return
     unread = [name for name in ("data_dir", "verify_rows") if FLAGS[name].present]
     if unread:
         raise UsageError(_NO_ROWS.format(unread[0]))
+
+
+def _take_data_dir(*, is_needed: bool) -> None:
+    """Sets `--data_dir` to that of the run; leaves it out if it is gone and not needed."""
+    try:
+        shared.take_data_dir_of_run(FLAGS)
+    except UsageError as error:
+        if is_needed:
+            raise
+        print(f"warning: {error}\nThe artifact is verified on synthetic inputs.", file=sys.stderr)
 
 
 if __name__ == "__main__":

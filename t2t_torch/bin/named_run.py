@@ -18,7 +18,6 @@ from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.train.recommendation import AUTO, recommend
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.stopping import EarlyExit, StopRequest
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -98,16 +97,19 @@ def record(directory: RunDirectory) -> TaskRecord:
       CheckpointError: the existing run has another problem or model.
       UsageError: flags are missing, or a folder of the user no longer exists.
     """
+    from t2t_torch.train.run_code import recorded_usr_dirs
     from t2t_torch.train.run_directory import TaskRecord
 
     names = {name: flag(name) for name in ("problem", "model", "hparams_set")}
     steps, carried = 0, {}
+    usr_dirs: tuple[str, ...] = ()
     if directory.exists or directory.has_checkpoints:
         known = directory.task()
         steps = known.train_steps
         carried = known.model_dump(include={"declaration", "decode_hparams"})
         names = {name: requested or getattr(known, name) for name, requested in names.items()}
-        open_usr_dirs(directory.path, known, names)
+        usr_dirs = known.usr_dirs
+        open_usr_dirs(directory, known, names)
     else:
         shared.require(FLAGS, *names)
     names["problem"] = registry.problem(names["problem"]).full_name
@@ -117,7 +119,7 @@ def record(directory: RunDirectory) -> TaskRecord:
         steps = 0  # known when the data is
     named = TaskRecord(
         **names,
-        usr_dirs=tuple(registry.usr_dirs()),
+        usr_dirs=recorded_usr_dirs(directory.path, usr_dirs),
         train_steps=steps,
         version=t2t_torch.__version__,
         **carried,
@@ -127,15 +129,17 @@ def record(directory: RunDirectory) -> TaskRecord:
     return named
 
 
-def open_usr_dirs(run: Path, known: TaskRecord, names: Mapping[str, str]) -> None:
-    """Imports the users' folders of a run; a folder that was moved may be given again.
+def open_usr_dirs(directory: RunDirectory, known: TaskRecord, names: Mapping[str, str]) -> None:
+    """Opens the code of a run; a folder that was moved may be given again.
 
     Raises:
-      UsageError: a folder comes with the run, which is not trusted; or it no longer exists, and the
-        given ones do not declare its names.
+      UsageError: a folder no longer exists, and neither the run's copy nor the given folders
+        declare its names; or the code comes with the run, which is not trusted.
     """
-    registry.add_declaration(known.declaration)
-    missing = import_usr_dirs(run, known.usr_dirs)
+    from t2t_torch.train.run_code import open_code
+
+    open_code(directory.path, known)
+    missing = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
     if not missing:
         return
     try:

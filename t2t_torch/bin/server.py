@@ -92,6 +92,9 @@ class ServerOptions(Settings):
     drain_delay: float = hp(
         0.0, "Seconds after SIGTERM that requests are still taken, but not ready.", low=0.0
     )
+    allow_other_problem: bool = hp(
+        False, "Lets an artifact of another problem take over the name of a served one."
+    )
     log_texts: bool = hp(False, "Includes inputs in the log.")
 
 
@@ -144,7 +147,8 @@ def _serve(sources: Sequence[Source]) -> int:
     with stderr_as_events() as stderr:
         start_log(stderr)
         limits, metrics = _limits(), Metrics()
-        repository = Repository(sources, limits, metrics)
+        allows = _flag("allow_other_problem")
+        repository = Repository(sources, limits, metrics, allow_other_problem=allows)
         repository.load()
         if _flag("reload_seconds"):
             repository.watch(_flag("reload_seconds"))

@@ -275,9 +275,12 @@ def _evaluates() -> bool:
 
 
 def _claim(directory: RunDirectory, record: TaskRecord, hparams: HParams) -> None:
+    from t2t_torch.train.run_code import keep_code
+
     config = config_file.written(named_run.config_of(directory, record, hparams))
     policy = flag("resume_data")
-    for change in directory.claim(record, hparams, config=config, resume_data=policy):
+    changes = directory.claim(record, hparams, config=config, resume_data=policy)
+    for change in [*changes, *keep_code(directory, record)]:
         print(f"changed since the checkpoint:  {change}", file=sys.stderr)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import t2t_torch
-from t2t_torch import registry
 from t2t_torch.bin import config_file, named_run
 from t2t_torch.bin.trainer_flags import FLAGS, chosen, flag, given, run_config, trains
 from t2t_torch.errors import ConfigError, T2TError, UsageError
+from t2t_torch.train.run_code import keep_code, open_code, recorded_usr_dirs
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.stopping import EarlyExit
 from t2t_torch.trial import pytorch_trial
@@ -27,8 +27,9 @@ from t2t_torch.trial.run_record import (
     by_name,
     check_trial,
     chosen_values,
-    keep_code,
+    copies_of,
     parse_changes,
+    place_of_code,
 )
 
 if TYPE_CHECKING:
@@ -328,6 +329,9 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         check_trial(spec, directory.path, config.functions)
     if flag("trial") and config.trial_class and ":" not in Path(spec).name:
         spec += f":{_class_of(config.trial_class, Path(spec))}"
+    if known and not flag("trial"):
+        open_code(directory.path, directory.task())
+        spec = place_of_code(spec, directory.path)
     spec = _absolute(spec)
     record = RunRecord(
         trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__
@@ -489,9 +493,10 @@ def _claim(
     directory: RunDirectory, record: RunRecord, task: TrialTask, config: RunConfig, seed: int
 ) -> None:
     """Claims the run directory for the trial; its files are written when training starts."""
+    recorded = directory.task().usr_dirs if directory.exists else ()
     known = TaskRecord(
         trial=task.definition.trial_class.__name__,
-        usr_dirs=tuple(registry.usr_dirs()),
+        usr_dirs=recorded_usr_dirs(directory.path, recorded),
         train_steps=config.train_steps,
         version=t2t_torch.__version__,
     )
@@ -502,7 +507,8 @@ def _claim(
     del settings["hparams"]
     files = {NAME: record.text, config_file.NAME: config_file.written(settings)}
     directory.claim_files(known, files)
-    keep_code(task.definition, directory)
+    for change in keep_code(directory, known, copies_of(task.definition, directory.path)):
+        print(f"changed since the checkpoint:  {change}", file=sys.stderr)
 
 
 def _test(record: RunRecord, config: ExperimentConfig) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.journal import Journal
 from t2t_torch.decode.outputs import DecodeProgress
+from t2t_torch.decode.predictor import Picklable, do_nothing
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
@@ -88,7 +89,7 @@ class EncodedInput(NamedTuple):
     parts: Sequence[_Part]
 
 
-class LabelPredictor:
+class LabelPredictor(Picklable):
     """Predicts labels, numbers or spans.  `loading.load` creates one.
 
     Inputs are truncated as in evaluation: to `max_input_seq_length`, and to the longest row that
@@ -122,7 +123,7 @@ class LabelPredictor:
         self.problem = problem
         self.features = features
         self.run = run
-        self.before_batch: Callable[[], None] = lambda: None
+        self.before_batch: Callable[[], None] = do_nothing
         self._given = features.given
         self.kinds: dict[str, Feature] = {}
         for name, feature in self._given.items():

@@ -35,8 +35,8 @@ from t2t_torch.problem import Problem
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import model_choices, multi_model
+from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -357,18 +357,18 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
 
 
 def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TModel]]:
-    """Returns the problem and the model of a run, also from its `--t2t_usr_dir` folders.
+    """Returns the problem and the model of a run, also from its code and declarations.
 
     Raises:
       CheckpointError: a folder that defined the problem or the model is missing.
       RegistryError: the problem or the model is not registered.
       UsageError: a folder comes with the run, and the run is not trusted.
     """
-    missing = import_usr_dirs(run.path, task.usr_dirs)
-    registry.add_declaration(task.declaration)
+    open_code(run.path, task)
     try:
         return registry.problem(task.problem), registry.model(task.model)
     except RegistryError as error:
+        missing = [folder for folder in task.usr_dirs if not Path(folder).is_dir()]
         if not missing:
             raise
         raise CheckpointError(

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from t2t_torch import registry
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
 from t2t_torch.decode.constraints import Request, RequestMaker, read_constraints
@@ -71,7 +72,40 @@ class RunInfo(NamedTuple):
     step: int
 
 
-class Predictor:
+def do_nothing() -> None:
+    """Does nothing: what a predictor calls before a batch and a step, unless it is told."""
+
+
+class Picklable:
+    """Base class of predictors, pickled by value with the users' folders that they need."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Puts the folders first: the classes of what follows may be from them."""
+        state = {**self.__dict__, "_compiled": None}
+        state |= {name: do_nothing for name in ("before_batch", "before_step") if name in state}
+        return _made_again, (_UsersFolders(registry.usr_dirs()), type(self), state)
+
+
+class _UsersFolders:
+    """The users' folders of a process, which another imports when it reads a pickle."""
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        for folder in folders:
+            if Path(folder).is_dir():
+                registry.import_usr_dir(folder)
+        self._folders = list(folders)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _UsersFolders, (self._folders,)
+
+
+def _made_again(_: _UsersFolders, kind: type[Any], state: dict[str, Any]) -> Any:
+    made = object.__new__(kind)
+    made.__dict__.update(state)
+    return made
+
+
+class Predictor(Picklable):
     """Generates texts with a model.  `loading.load` creates one from a run directory.
 
     Args:
@@ -103,8 +137,8 @@ class Predictor:
         self.features = features
         self.hparams = hparams or DecodeHParams()
         self.run = run
-        self.before_batch: Callable[[], None] = lambda: None
-        self.before_step: Callable[[], None] = lambda: None
+        self.before_batch: Callable[[], None] = do_nothing
+        self.before_step: Callable[[], None] = do_nothing
         self._compiled: CompiledModel | None = None  # created on first use
         self._target = _text_feature(problem, features.targets)
         self._input = self._input_of(problem) if features.has_inputs else None

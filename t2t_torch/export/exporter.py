@@ -231,6 +231,7 @@ class Exporter(ABC):
         with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
             folder = scratch / "whole"
             exporter = cls(request, scratch)
+            request.check_problem(exporter.origin.problem)
             signature = exporter.write(folder)
             if page := exporter.readme(signature):
                 (folder / "README.md").write_text(page, "utf-8")
@@ -330,6 +331,7 @@ class OnnxExporter(RunExporter):
     def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
         """See `Exporter.compare`."""
         rows, places = verified.rows, list(verified.answers)
+        assert self.request.data_dir is not None  # as `Request.check` requires
         before, after = (Artifact(folder, threads=1) for folder in (plain, quantized))
         answers = dict(zip(places, after.predict([rows[p].sample for p in places]), strict=True))
         known = [place for place in places if rows[place].number >= 0]
@@ -437,7 +439,7 @@ class WeightsExporter(RunExporter):
         }
         save_file(self._tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
         copy_explanations(self.request.runs, self.loaded, folder)
-        write_task(self.loaded, folder)
+        write_task(self.request.run_dir, self.loaded, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:

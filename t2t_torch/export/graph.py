@@ -295,6 +295,19 @@ def _reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
             yield from (one.name for one in body.output)
 
 
+def remove_metadata(graph: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Removes stack traces and the like, which hold paths of this machine and differ by caller."""
+    values: list[Any] = [*getattr(graph, "input", ()), *graph.value_info, *graph.node, graph]
+    for one in values:
+        if isinstance(one, str):  # an input of a function
+            continue
+        one.ClearField("metadata_props")
+        one.ClearField("doc_string")
+    for node in graph.node:
+        for body in _bodies(node):
+            remove_metadata(body)
+
+
 def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodeProto:
     """Returns a node with renamed values, also in its bodies."""
     copy = onnx.NodeProto()

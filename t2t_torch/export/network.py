@@ -21,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import OPSETS
+from t2t_torch.export.graph import OPSETS, remove_metadata
 from t2t_torch.features import Features
 from t2t_torch.layers import recurrent
 from t2t_torch.model import T2TModel
@@ -346,6 +346,9 @@ def exported(
             assert graph is not None
             graph.optimize()
             model: onnx.ModelProto = graph.model_proto
+            for part in (model.graph, *model.functions):
+                remove_metadata(part)
+            model.ClearField("metadata_props")
     except (torch.onnx.OnnxExporterError, RuntimeError, TypeError, ValueError) as error:
         why, *_ = (str(error).strip() or type(error).__name__).splitlines()
         raise ExportError(f"{name} cannot be exported: {why} {otherwise}") from error

@@ -29,6 +29,7 @@ from t2t_torch.runtime.signature import (
     Signature,
     Written,
 )
+from t2t_torch.train.run_code import copy_code
 from t2t_torch.train.run_directory import RunDirectory, check_files
 
 FORMS = (ONNX, TORCH, SAFETENSORS, CTRANSLATE2)
@@ -43,13 +44,15 @@ class Request:
     Attributes:
       run_dir: run directory.
       export_dir: folder of the artifact.
-      data_dir: folder of the generated data, whose dev split is used for verification.
+      data_dir: folder of the generated data, whose dev split is used for verification; None to
+        verify with synthetic inputs alone.
       checkpoint: "best", "latest", a step, the path of a `ckpt-<step>` folder, or "average:8", the
         mean of the newest eight; None: the best of the evaluated ones, or the newest.
       problem: problem to export, for a run of several problems.
       quantize: "int8", or "" for no quantization.
       verify_rows: maximum number of rows of the dev split for verification.
       overwrite: if True, replaces an existing artifact.
+      allow_other_problem: if True, replaces one of another problem, too.
       form: one of `FORMS`.
       decode_hparams: decoding options of a model that generates texts.
       others: further runs, or `ckpt-<step>` folders in them, whose models form an ensemble with
@@ -58,12 +61,13 @@ class Request:
 
     run_dir: Path
     export_dir: Path
-    data_dir: Path
+    data_dir: Path | None
     checkpoint: str | None = None
     problem: str | None = None
     quantize: str = ""
     verify_rows: int = FEWEST_ROWS
     overwrite: bool = False
+    allow_other_problem: bool = False
     form: str = ONNX
     others: Sequence[Path] = ()
     decode_hparams: DecodeHParams = dataclasses.field(default_factory=DecodeHParams)
@@ -80,6 +84,11 @@ class Request:
                 f"--verify_rows={self.verify_rows}: expected {FEWEST_ROWS} or more; of a dev split "
                 "that is smaller all rows are verified."
             )
+        if self.data_dir is None and (self.quantize or self.form == CTRANSLATE2):
+            raise UsageError(
+                f"--format={self.form} --quantize={self.quantize} is judged on the dev split: give "
+                "--data_dir, or generate the data again with t2t-datagen."
+            )
         self._averaged()
         target = self.export_dir
         # Missing folders are created.
@@ -92,6 +101,22 @@ class Request:
             raise UsageError(f"--export_dir={target} is the run itself. Give another folder.")
         if os.path.lexists(target):
             _check_replaceable(target, overwrite=self.overwrite)
+
+    def check_problem(self, problem: str) -> None:
+        """Checks that the artifact to replace, if any, is one of the same problem.
+
+        Raises:
+          UsageError: it is one of another problem, for which its users do not ask.
+        """
+        if self.allow_other_problem or not (self.export_dir / FILE).exists():
+            return
+        before = Signature.read(self.export_dir).problem
+        if before != problem:
+            raise UsageError(
+                f"--export_dir={self.export_dir} is an artifact of {before}, and this one is of "
+                f"{problem}: whoever uses the folder would get other answers. Give another folder, "
+                "or replace it with --allow_other_problem."
+            )
 
     def _check_form(self) -> None:
         if self.form not in FORMS:
@@ -171,6 +196,7 @@ class Request:
         check_files(run, ["task.json", "hparams.json"])
         for name in ("task.json", "hparams.json", *vocabularies):
             copy_regular(run / name, scratch / name)
+        copy_code(run, scratch)
         average_checkpoints(checkpoints, CheckpointDirectory(scratch))
         return sorted(one.step for one in checkpoints)
 
@@ -375,8 +401,12 @@ def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> Non
         copy_regular(run_of(run) / "hparams.json", folder / f"hparams-{number}.json")
 
 
-def write_task(loaded: Loaded, folder: Path) -> None:
-    """Writes `task.json` of a folder that is loadable like a run, with the model's own problem."""
+def write_task(run: Path, loaded: Loaded, folder: Path) -> None:
+    """Writes `task.json` of a folder that is loadable like a run, with the model's own problem.
+
+    Copies the code and the declarations of the run.
+    """
+    copy_code(run_of(run), folder)
     task = loaded.info.task.model_copy(update={"problem": loaded.problem.full_name})
     (folder / "task.json").write_text(task.model_dump_json(indent=2) + "\n", encoding="utf-8")
 

@@ -52,8 +52,8 @@ class ExportTarget(ABC):
     """Interface of an exportable model."""
 
     @abstractmethod
-    def rows(self, data_dir: Path, count: int) -> list[Row]:
-        """Returns rows of the dev split as inputs, and synthetic ones.
+    def rows(self, data_dir: Path | None, count: int) -> list[Row]:
+        """Returns rows of the dev split as inputs, and synthetic ones; only these without data.
 
         Raises:
           DataError: there is no such data.
@@ -126,7 +126,8 @@ def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tens
     Raises:
       ExportError: a text that must be longer is empty in all rows.
     """
-    samples = sorted((row.sample for row in rows if row.number >= 0), key=_size)
+    of_data = [row for row in rows if row.number >= 0]
+    samples = sorted((row.sample for row in of_data or rows), key=_size)
     first, second = samples[len(samples) // 3], samples[len(samples) // 2]
     for field, kind in predictor.kinds.items():
         if kind.is_text and _width(predictor, [first, second], field) < _SHORTEST:
@@ -247,7 +248,7 @@ class LabelExportTarget(ExportTarget):
         arguments = predictor.problem, predictor.features, predictor.limits
         return encode(graph, *arguments, windows=windows)
 
-    def rows(self, data_dir: Path, count: int) -> list[Row]:
+    def rows(self, data_dir: Path | None, count: int) -> list[Row]:
         """See `ExportTarget.rows`."""
         return rows_of(self.predictor, data_dir, count)
 
@@ -416,7 +417,7 @@ class TextExportTarget(ExportTarget):
             check_decodable(self._reads, read.encoder)
         self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
 
-    def rows(self, data_dir: Path, count: int, split: Split = Split.EVAL) -> list[Row]:
+    def rows(self, data_dir: Path | None, count: int, split: Split = Split.EVAL) -> list[Row]:
         """See `ExportTarget.rows`; a language model continues the first words of texts."""
         features = self._loaded.features
         read = features.all[self._reads]

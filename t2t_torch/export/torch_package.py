@@ -402,7 +402,7 @@ class TorchExporter(RunExporter):
         tensors = json.dumps(_tensors(predictor.features, example), ensure_ascii=False, indent=2)
         (folder / TENSORS).write_text(tensors + "\n", "utf-8")
         copy_explanations(request.runs, self.loaded, folder)
-        write_task(self.loaded, folder)
+        write_task(self.request.run_dir, self.loaded, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:

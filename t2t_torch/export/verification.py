@@ -24,7 +24,7 @@ from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.text.encoder import TokenEncoder
+from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.tokenizer import Token
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ TOLERANCE = 1e-4
 MOST_TIES = 0.05
 """Maximum fraction of rows with ties: rounding changes a few."""
 
+_RANDOM_ROWS = 100  # without data
+_SHORTEST_TEXT = 3  # tokens of a random text
 _LONG = 300  # words of the longest synthetic text, unless the model's limit is lower
 _LONGEST = 2_500
 
@@ -316,21 +318,25 @@ class Verified(NamedTuple):
 
 
 def rows_of(
-    predictor: RowSource, data_dir: Path, count: int, split: Split = Split.EVAL
+    predictor: RowSource, data_dir: Path | None, count: int, split: Split = Split.EVAL
 ) -> list[Row]:
     """Returns rows spread evenly over a split as inputs, followed by synthetic ones.
 
     Stored ids are decoded to text, so unknown words appear as the vocabulary's symbol for them.
+    Without data all rows are synthetic, with texts of random entries of the vocabulary.
 
     Args:
       predictor: specification of the inputs.
-      data_dir: folder of the generated data.
+      data_dir: folder of the generated data; None if there is none.
       count: maximum number of rows.
       split: the split.
 
     Raises:
       DataError: there is no such data, or it has no rows.
     """
+    if data_dir is None:
+        rows = [_random_row(predictor, number) for number in range(min(count, _RANDOM_ROWS))]
+        return [*rows, *_odd_rows(predictor, rows[0].sample)]
     shards = Shards.open(data_dir, predictor.problem.dataset_name, split)
     total = shards.num_rows
     if not total:
@@ -358,6 +364,27 @@ def rows_of(
             sample[field] = value
         rows.append(Row(f"row {number} of the {split.value} split", sample, number))
     return [*rows, *_odd_rows(predictor, rows[0].sample)]
+
+
+def _random_row(predictor: RowSource, number: int) -> Row:
+    """Returns an input of random texts, and of examples of other values."""
+    rng = np.random.default_rng(number)
+    sample: dict[str, Any] = {}
+    for field, kind in predictor.kinds.items():
+        if kind.is_text and kind.vocab_size:
+            ids = rng.integers(NUM_RESERVED, kind.vocab_size, size=_SHORTEST_TEXT + number % 20)
+            value = kind.decode(ids.tolist())
+            text = value if isinstance(value, str) else text_of(kind, ids.tolist())
+            sample[field] = "".join(letter for letter in text if letter.isprintable())
+        elif kind.aligned_to is None and (unusual := list(kind.unusual_values().values())):
+            sample[field] = unusual[number % len(unusual)]
+        else:
+            value = kind.example(as_list=True)
+            size = getattr(kind, "size", 1)
+            is_numbers = kind.aligned_to is None and isinstance(value, list) and size > 1
+            sample[field] = rng.random(size).tolist() if is_numbers else value
+    texts = {name: _text(sample[name]) for name, kind in predictor.kinds.items() if kind.is_text}
+    return Row(f"random row {number}", {**sample, **_of_words(predictor, sample, texts)})
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:

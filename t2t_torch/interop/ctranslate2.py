@@ -397,6 +397,7 @@ class CTranslate2Exporter(RunExporter):
         """See `Exporter.write`."""
         convert(self.loaded, folder)
         request = self.request
+        assert request.data_dir is not None  # as `Request.check` requires
         self._rows = rows_of(self.loaded, request.data_dir, request.verify_rows)
         copy_explanations(request.runs, self.loaded, folder)
         return self.signature()

@@ -34,7 +34,6 @@ import contextlib
 import errno
 import importlib
 import itertools
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -67,6 +66,7 @@ from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.params import value_text
 from t2t_torch.problem import Problem
 from t2t_torch.testing import random_batch
+from t2t_torch.train.run_code import keep_code
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -364,7 +364,6 @@ def write_run(
             model=imported.model,
             usr_dirs=tuple(registry.usr_dirs()),
             train_steps=imported.train_steps,
-            declaration=dict(imported.declaration or {}),
             decode_hparams=decoding,
             version=t2t_torch.__version__,
         )
@@ -566,12 +565,10 @@ def _write(folder: Path, imported: ImportedRun, task: TaskRecord, model: T2TMode
     """Writes the files of a run; returns lines for the report."""
     run = RunDirectory(folder)
     run.claim_for(task, imported.hparams, vocabularies=(), vocab_dir=folder)
+    if imported.declaration:  # for t2t-datagen --t2t_usr_dir, too, which makes data to train on
+        registry.add_declaration(imported.declaration)
+    keep_code(run, task)
     run.commit()
-    if task.declaration:  # for t2t-datagen --t2t_usr_dir, with which one makes data to train on
-        declarations = folder / registry.DECLARATIONS
-        declarations.mkdir()
-        text = json.dumps(task.declaration, indent=2, ensure_ascii=False) + "\n"
-        (declarations / f"{task.declaration['problem']}.json").write_text(text, encoding="utf-8")
     state = TrainerState(step=imported.step, seed=DEFAULT_SEED, version=t2t_torch.__version__)
     optimizer = _optimizer(model, imported)
     CheckpointDirectory(folder).save(Snapshot.take(model, optimizer, state))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import importlib.machinery
 import importlib.util
 import json
@@ -360,10 +361,15 @@ class Artifact:
       UsageError: `threads` is negative.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the folder, which is opened again."""
+        return functools.partial(open_artifact, threads=self._threads), (self.path.absolute(),)
+
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
         if threads < 0:
             raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
         self.path = Path(path)
+        self._threads = threads
         self.signature = Signature.read(self.path)
         if self.signature.form != ONNX:
             raise ArtifactError(
@@ -672,10 +678,15 @@ class TensorArtifact:
       UsageError: `threads` is negative.
     """
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the folder, which is opened again."""
+        return functools.partial(open_artifact, threads=self._threads), (self.path.absolute(),)
+
     def __init__(self, path: str | Path, *, threads: int = 0) -> None:
         if threads < 0:
             raise UsageError(f"threads={threads}: expected 0, all cores, or more.")
         self.path = Path(path)
+        self._threads = threads
         self.signature = Signature.read(self.path)
         if not self.signature.nesting:
             raise ArtifactError(f"'{path}' is no artifact of a trial: t2t_torch.load reads it.")

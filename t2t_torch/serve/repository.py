@@ -399,9 +399,18 @@ class Repository:
       sources: locations of the models; names are unique.
       limits: limits of each model's queue and batches.
       metrics: metrics of batches and loads.
+      allow_other_problem: True to let a version of another problem take over a model's name.
     """
 
-    def __init__(self, sources: Sequence[Source], limits: ServerLimits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        limits: ServerLimits,
+        metrics: Metrics,
+        *,
+        allow_other_problem: bool = False,
+    ) -> None:
+        self._allow_other_problem = allow_other_problem
         self._sources = {source.name: source for source in sources}
         self._limits = limits
         self._metrics = metrics
@@ -499,6 +508,8 @@ class Repository:
     def _load(self, source: Source, version: str, path: Path) -> Served:
         model = source.load(source.name, version, path)
         name = source.name
+        if not self._allow_other_problem:
+            self._check_problem(name, model, path)
 
         def observe(inputs: int, seconds: float) -> None:
             self._metrics.batch(name, inputs, seconds)
@@ -514,6 +525,22 @@ class Repository:
         threads = self._limits.batches if model.is_shared else 1
         thread_name = f"{name} {model.version}"
         return Served(model, Batcher(model.predict, self._limits, observe, thread_name, threads))
+
+    def _check_problem(self, name: str, model: ServedModel, path: Path) -> None:
+        """Checks that a version has the problem of those that are served under its name.
+
+        Raises:
+          ArtifactError: it has another, for which the clients of this name do not ask.
+        """
+        loaded = [one.served for one in self._known[name].values() if one.served]
+        served = [*self._served.get(name, {}).values(), *loaded]
+        problem = next((one.model.problem for one in served), model.problem)
+        if problem != model.problem:
+            raise ArtifactError(
+                f"'{path}' is of problem {model.problem}, and the model that is served as {name!r} "
+                f"is of {problem}, which is what its clients ask for. Serve it under another name "
+                "(--artifact=NAME=PATH), or start t2t-server with --allow_other_problem."
+            )
 
     def _put(self, name: str) -> None:
         """Serves the loaded versions of a model and retires the removed ones."""

@@ -16,8 +16,8 @@ from t2t_torch.files import read_bytes
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.train.multi_model import model_choices, multi_model
+from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from torch import nn
@@ -95,8 +95,7 @@ class _Run(NamedTuple):
         match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
         run = RunDirectory(folder.resolve().parent if match else folder)
         task = run.task()
-        import_usr_dirs(run.path, task.usr_dirs)
-        registry.add_declaration(task.declaration)
+        open_code(run.path, task)
         problem, model_class = registry.problem(task.problem), registry.model(task.model)
         several = isinstance(problem, MultiProblem)
         parts = problem.components if several else [problem]

@@ -41,9 +41,9 @@ from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
 from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.problem_data import ProblemData
+from t2t_torch.train.run_code import keep_code, open_code
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
-from t2t_torch.trust import import_usr_dirs
 
 if TYPE_CHECKING:
     from t2t_torch.ensemble import Ensemble
@@ -459,8 +459,7 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
 
 def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
     task = run.task()
-    import_usr_dirs(run.path, task.usr_dirs)
-    registry.add_declaration(task.declaration)
+    open_code(run.path, task)
     return task, registry.problem(task.problem)
 
 
@@ -504,7 +503,8 @@ class Origin:
             version=t2t_torch.__version__,
         )
         names = self.problem.vocab_files_in(self.vocab_dir, directory.path)
-        directory.claim_for(record, hparams, vocabularies=names, vocab_dir=self.vocab_dir)
+        if directory.claim_for(record, hparams, vocabularies=names, vocab_dir=self.vocab_dir):
+            keep_code(directory, record)
 
 
 class LearningTask(Task):

@@ -3,6 +3,8 @@
 task.json          problem, model, hparams set, the user's folders, version
 hparams.json       the resolved hyperparameters, with the source of each
 vocab.*            the vocabularies, copied
+code/              the users' folders or the trial, copied; see `run_code.py`
+declarations/      the declarations of the problem and its parts, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint at the newest checkpoint; only the folders are authoritative
 SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `run_directory.py`
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 
 
 FILE = "SHA256SUMS"
+CODE = "code"
+"""Folder of the copies of a run's code."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
 _TRIES = 3  # a trainer may write the file and its line between two reads
@@ -123,7 +127,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     Args:
       run: the run directory.
       texts: the new contents, by file name.
-      folders: for example "code/"; if no file of a folder has a line yet, all of them get one.
+      folders: for example "code/"; its files that `texts` lacks lose their lines.
     """
     new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
     before = _read(run)
@@ -136,14 +140,8 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
         run, {name: before.get(name, []) + new.get(name, []) for name in {**before, **new}}
     )
     yield
-    updated = {**before, **new}
-    for folder in folders:
-        if not any(name.startswith(folder) for name in updated):
-            files = (file for file in sorted((run / folder).rglob("*")) if file.is_file())
-            for file in (file for file in files if file.parent.name != "__pycache__"):
-                digest = hashlib.sha256(read_bytes(file)).hexdigest()
-                updated[file.relative_to(run).as_posix()] = [digest]
-    _write_checksums(run, updated)
+    kept = {name: sums for name, sums in before.items() if not name.startswith(tuple(folders))}
+    _write_checksums(run, {**kept, **new})
 
 
 def _sums_of(run: Path) -> Sums:
@@ -228,9 +226,9 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
       model: the registered name.
       hparams_set: the set that the run was started with.
       trial: name of the trial's class; empty for a problem.
-      usr_dirs: `--t2t_usr_dir`, absolute paths.
+      usr_dirs: `--t2t_usr_dir`, absolute paths; hints, see `run_code.py`.
       train_steps: last requested step to end at; 0 if unknown.
-      declaration: declaration of a problem that is registered nowhere, as of an imported run.
+      declaration: declaration of the problem of a run that an earlier version imported.
       decode_hparams: decoding settings of the run, in the syntax of `--decode_hparams`; "" for the
         defaults.
       version: version of t2t_torch.
@@ -259,6 +257,7 @@ class RunDirectory:
         self._lock: Lock | None = None
         self._pending: list[Callable[[], None]] = []
         self._texts: dict[str, str] = {}
+        self._copies: dict[str, bytes] = {}
 
     def __repr__(self) -> str:
         return f"RunDirectory({str(self.path)!r})"
@@ -448,36 +447,61 @@ class RunDirectory:
     def _pend(self, task: TaskRecord, texts: Mapping[str, str]) -> None:
         # task.json last: it marks a folder as a run, which must be complete then.
         self._texts = {**texts, self._task_file.name: task.model_dump_json(indent=2) + "\n"}
-        self._pending = []
+        self._pending, self._copies = [], {}
 
     def claim_for(
         self, task: TaskRecord, hparams: HParams, *, vocabularies: Iterable[str], vocab_dir: Path
-    ) -> None:
+    ) -> bool:
         """Prepares the files of a run that no command has claimed, as in Python, for `commit`.
 
-        Does nothing if they exist or were claimed.
+        Does nothing and returns False if they exist or were claimed.
         """
-        if not self.exists and not self._texts:
-            self._pend(task, {self._hparams_file.name: hparams.to_json()})
-            self.claim_vocabularies(vocabularies, vocab_dir)
+        if self.exists or self._texts:
+            return False
+        self._pend(task, {self._hparams_file.name: hparams.to_json()})
+        self.claim_vocabularies(vocabularies, vocab_dir)
+        return True
+
+    def keep(self, copies: Mapping[str, bytes]) -> list[str]:
+        """Lets `commit` write copies of code and declarations, in place of those that are there.
+
+        Args:
+          copies: contents by path below the run directory; folders without any stay as they are.
+
+        Returns:
+          "path: changed" for each present copy with another content.
+        """
+        self._copies = dict(copies)
+        present = [name for name in copies if (self.path / name).is_file()]
+        return [
+            f"{name}: changed" for name in present if read_bytes(self.path / name) != copies[name]
+        ]
 
     def commit(self) -> None:
-        """Writes the files checked by `claim` and `claim_vocabularies`, once."""
+        """Writes the files checked by `claim`, `claim_vocabularies` and `keep`, once."""
         pending, self._pending = self._pending, []
         texts, self._texts = self._texts, {}
+        copies, self._copies = self._copies, {}
         for write in pending:
             write()
-        if texts:
-            contents = {name: text.encode() for name, text in texts.items()}
-            with renewed(self.path, contents, folders=["code/"]):
-                for name, text in texts.items():
-                    _write(self.path / name, text)
-                self._end_file.unlink(missing_ok=True)
+        if not texts:
+            return
+        contents = {**copies, **{name: text.encode() for name, text in texts.items()}}
+        folders = sorted({f"{name.split('/')[0]}/" for name in copies})
+        with renewed(self.path, contents, folders=folders):
+            for name, content in contents.items():
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                _write(self.path / name, content)
+            self._end_file.unlink(missing_ok=True)
+        for folder in folders:  # of code that is no longer there
+            for file in [one for one in (self.path / folder).rglob("*") if one.is_file()]:
+                if file.relative_to(self.path).as_posix() not in contents:
+                    file.unlink()
 
     def note_end(self, step: int) -> None:
         """Records the end of training for processes that wait for checkpoints."""
         content = {"step": step, "sha256": hashlib.sha256(str(step).encode()).hexdigest()}
-        _write(self._end_file, json.dumps(content) + "\n")
+        _write(self._end_file, json.dumps(content).encode() + b"\n")
 
     def ended_at(self) -> int | None:
         """Returns the step at which training ended; None if it may continue."""
@@ -569,9 +593,9 @@ class RunDirectory:
                 path.unlink()
 
 
-def _write(file: Path, text: str) -> None:
+def _write(file: Path, content: bytes) -> None:
     with staged(file) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content)
 
 
 # `metrics.jsonl`: the reports of a run, one line for each step and split.

@@ -41,7 +41,7 @@ class TrialDecoder:
     def __init__(self, run: OpenedRun, checkpoint: int | str | Path | None) -> None:
         self._run = run
         chosen = run.load(checkpoint)
-        self.predictor = TrialPredictor(run.model, run.task.name, chosen)
+        self.predictor = TrialPredictor(run.model, run.task.name, chosen, run.directory.path)
 
     def decode(self, source: Path | None, target: Path) -> int:
         """Writes the outputs and returns the number of records.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import linecache
-import shutil
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,6 +37,7 @@ from t2t_torch.files import copy_regular
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
+from t2t_torch.train.run_code import copy_code
 from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, rows_of, sliced
@@ -48,7 +48,7 @@ from t2t_torch.trial.predictor import (
     load_trial,
     validation_inputs,
 )
-from t2t_torch.trial.run_record import FOLDER, NAME
+from t2t_torch.trial.run_record import NAME
 
 # Conversion of a trial's model to an ONNX graph with named inputs and outputs.
 
@@ -616,11 +616,7 @@ class TrialWeightsExporter(_OfTrial):
         save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
         for file in ("task.json", NAME):
             copy_regular(run / file, folder / file)
-        if (run / FOLDER).is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(
-                run / FOLDER, folder / FOLDER, ignore=ignored, copy_function=copy_regular
-            )
+        copy_code(run, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:

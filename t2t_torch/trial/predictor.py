@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from absl import logging
-from torch import nn
+from torch import Tensor, nn
 
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.warm_start import average_checkpoints
@@ -31,9 +31,9 @@ from t2t_torch.mode import Split
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
+from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_config import DEFAULT_SEED
-from t2t_torch.train.run_directory import FILE as SUMS
-from t2t_torch.train.run_directory import RunDirectory, check_files
+from t2t_torch.train.run_directory import CODE, RunDirectory
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.context import PyTorchTrialContext, WrappedModels
@@ -51,17 +51,14 @@ from t2t_torch.trial.metrics import check_batch_pair, check_model
 from t2t_torch.trial.nested import as_arrays, groups, rows_of, stacked, unstacked
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import (
-    FOLDER,
     NAME,
     RunRecord,
-    changed_files,
+    changed_code,
     check_trial,
-    copy_of,
-    is_path,
+    place_of_code,
 )
 from t2t_torch.trial.task import TrialTask
-from t2t_torch.trial.user_code import split_spec
-from t2t_torch.trust import check_code, import_usr_dirs
+from t2t_torch.trust import trusting
 
 # Selection of a checkpoint of a trial's run.
 
@@ -116,6 +113,7 @@ class TrialPredictor:
       model: model; switched to evaluation mode.
       name: name of the trial class.
       chosen: the loaded checkpoint.
+      run: the run directory.
 
     Attributes:
       model: model on its device, in evaluation mode.
@@ -123,11 +121,17 @@ class TrialPredictor:
       chosen: the loaded checkpoint.
     """
 
-    def __init__(self, model: nn.Module, name: str, chosen: ChosenCheckpoint) -> None:
+    def __init__(self, model: nn.Module, name: str, chosen: ChosenCheckpoint, run: Path) -> None:
+        self._run = run
         self.model = model.eval()
         self.name = name
         self.chosen = chosen
         self._arguments = arguments_of(model)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the run, whose code builds the model again, and the weights."""
+        weights = {name: one.cpu() for name, one in self.model.state_dict().items()}
+        return _loaded_again, (self._run.absolute(), weights, self.chosen)
 
     def __repr__(self) -> str:
         return f"TrialPredictor({self.name}, {self.chosen.description})"
@@ -306,7 +310,18 @@ def load_trial(
     chosen = load_weights(model, run, checkpoint, spec)
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return TrialPredictor(model.to(device), definition.trial_class.__name__, chosen)
+    return TrialPredictor(model.to(device), definition.trial_class.__name__, chosen, run.path)
+
+
+def _loaded_again(
+    run: Path, weights: Mapping[str, Tensor], chosen: ChosenCheckpoint
+) -> TrialPredictor:
+    """Restores a pickled predictor; its reader trusts the pickle, and with it the run's code."""
+    with trusting(True):
+        made = load_trial(run)
+    made.model.load_state_dict(weights)
+    made.chosen = chosen
+    return made
 
 
 def load_weights(
@@ -323,8 +338,8 @@ def load_weights(
     Raises:
       CheckpointError: the checkpoint is missing, or of another model.
     """
-    changed = changed_files(spec, run.path)
-    change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / FOLDER}"
+    changed = changed_code(spec, run.path)
+    change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / CODE}"
     try:
         chosen = load_chosen(model, run, checkpoint)
     except CheckpointError as error:
@@ -334,30 +349,6 @@ def load_weights(
     if changed:
         logging.warning("%s has them as they were.", change)
     return chosen
-
-
-def place_of_code(record: RunRecord, run_dir: Path) -> str:
-    """Returns the spec from which to load a run's trial: its original location or the run's copy.
-
-    Raises:
-      CheckpointError: the copy was modified.
-      TrialError: the code is in neither location.
-      UsageError: the code comes with the run, which is not trusted.
-    """
-    if is_path(record.trial) or "/" not in record.trial:  # a module
-        check_trial(record.trial, run_dir)
-        return record.trial
-    copied = copy_of(record.trial, run_dir)
-    if copied is None:
-        raise TrialError(
-            f"the code of this run is gone: it was at {record.trial}, and {run_dir / FOLDER} has "
-            f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
-            f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
-        )
-    check_code(run_dir, split_spec(copied)[0])
-    check_files(run_dir, [f"{FOLDER}/"])
-    logging.info("%s is gone: the run's own copy of it is taken, %s.", record.trial, copied)
-    return copied
 
 
 # An opened run with code, data and model, for exports and evaluations.
@@ -427,11 +418,11 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
 def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
     """Imports the user directories of a run; returns its record, and the location of its code."""
     record = RunRecord.read(run.path)
-    import_usr_dirs(run.path, run.task().usr_dirs)
+    open_code(run.path, run.task())
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
     pytorch_trial.name_run(run.path)
     check_trial(record.trial, run.path, config.functions)
-    return record, config, place_of_code(record, run.path)
+    return record, config, place_of_code(record.trial, run.path)
 
 
 # Model inputs, captured during an evaluation of the validation loader.

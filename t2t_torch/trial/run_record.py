@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +13,16 @@ import pydantic
 import yaml
 from absl import logging
 
-from t2t_torch.errors import CheckpointError, ConfigError, did_you_mean
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_bytes, read_text
+from t2t_torch.errors import CheckpointError, ConfigError, TrialError, did_you_mean
 from t2t_torch.search_space import Constant, Space
-from t2t_torch.train.run_directory import how_to_restore, read_checked
+from t2t_torch.train.run_code import LARGEST, changed_files, code_in, contents_of
+from t2t_torch.train.run_directory import CODE, check_files, how_to_restore, read_checked
+from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.trial.config import ExperimentConfig, parse_value
 from t2t_torch.trial.user_code import imported_files, split_spec
 from t2t_torch.trust import check_code, check_module
 
 if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
-
-    from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.trial.definition import Definition
 
 
@@ -116,64 +112,22 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
 
 
-# Copy of a trial's code in its run directory (`code/`), for a self-contained run.
+# Copy of a trial's code in its run directory; see `train/run_code.py`.
 
 
-FOLDER = "code"
-IGNORED = ".pedlignore"
-"""File in a trial's directory with `.gitignore` patterns of files that are not copied."""
+def copies_of(definition: Definition, run_dir: Path) -> dict[str, bytes]:
+    """Returns the contents of a trial's files to copy, by path below the run's `code/`.
 
-LARGEST = 1_000_000  # maximum size in bytes of a code file
-MOST = 20_000_000  # maximum total size in bytes
-
-_OF_A_RUN = ("task.json", "search.journal")  # mark a run, which has no code
-_NO_CODE = ("__pycache__", "node_modules", "site-packages")
-
-
-def keep_code(definition: Definition, directory: RunDirectory) -> None:
-    """Copies a trial's code into a new run; a resumed run keeps its copy.
-
-    Of a directory, all files are copied except hidden files, those matched by `.pedlignore`, other
-    runs and files over `LARGEST` bytes; of a file, it and its imports from the same directory.  A
-    trial given as a module of an installed package is not copied.
-
-    Args:
-      definition: definition of the trial, loaded.
-      directory: run directory, locked.
-
-    Raises:
-      OSError: the files cannot be written.
+    Of a directory, all files are copied that `run_code.code_in` takes; of a file, it and its
+    imports from the same directory.  A trial given as a module of an installed package is not
+    copied.
     """
-    run_dir = directory.path
-    if not is_path(definition.spec) or (directory.exists and (run_dir / FOLDER).exists()):
-        return
+    if not is_path(definition.spec):
+        return {}
     source = definition.path.resolve()
-    root = source if source.is_dir() else source.parent
-    files = list(_code_in(root, run_dir.resolve())) if source.is_dir() else _imported(source)
-    # Large and non-Python files come last: they are most likely to exceed the limit.
-    files.sort(key=lambda file: (file.suffix != ".py", file.stat().st_size))
-    target = run_dir / f".{FOLDER}{STAGED_SUFFIX}"
-    shutil.rmtree(target, ignore_errors=True)
-    place, size = target / root.name if source.is_dir() else target, 0
-    place.mkdir(parents=True)
-    for number, file in enumerate(files):
-        size += file.stat().st_size
-        if size > MOST:
-            logging.warning(
-                "The run keeps no copy of %d of the %d files of %s: more than %d bytes in all. "
-                "Name what is no code in %s.",
-                len(files) - number,
-                len(files),
-                root,
-                MOST,
-                root / IGNORED,
-            )
-            break
-        copy = place / file.relative_to(root)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy_regular(file, copy)
-    shutil.rmtree(run_dir / FOLDER, ignore_errors=True)  # copy of an aborted start
-    target.rename(run_dir / FOLDER)
+    if source.is_dir():
+        return contents_of(source, code_in(source, run_dir))
+    return contents_of(source, _imported(source))
 
 
 def is_path(spec: str) -> bool:
@@ -217,13 +171,13 @@ def copy_of(spec: str, run_dir: Path) -> str | None:
     """
     location, class_name = split_spec(spec)
     name = Path(location).name
-    copied = run_dir.resolve() / FOLDER / name
+    copied = run_dir.resolve() / CODE / name
     if not name or not copied.exists():
         return None
     return f"{copied}:{class_name}" if class_name else str(copied)
 
 
-def changed_files(spec: str, run_dir: Path) -> list[str]:
+def changed_code(spec: str, run_dir: Path) -> list[str]:
     """Returns the files of a trial that differ from the run's copy."""
     copy = copy_of(spec, run_dir)
     if copy is None or not is_path(spec):
@@ -231,59 +185,37 @@ def changed_files(spec: str, run_dir: Path) -> list[str]:
     before, now = Path(split_spec(copy)[0]), Path(split_spec(spec)[0])
     if before.is_file():
         before, now = before.parent, now.parent
-    files = (file for file in sorted(before.rglob("*")) if file.is_file())
-    names = (file.relative_to(before) for file in files if file.parent.name not in _NO_CODE)
-    return [str(name) for name in names if not _same(before / name, now / name)]
+    return changed_files(before, now)
 
 
-def _same(one: Path, other: Path) -> bool:
-    return other.is_file() and read_bytes(one) == read_bytes(other)
+def place_of_code(spec: str, run_dir: Path) -> str:
+    """Returns the spec from which to load a run's trial: its original location or the run's copy.
+
+    Raises:
+      CheckpointError: the copy was modified.
+      TrialError: the code is in neither location.
+      UsageError: the code comes with the run, which is not trusted.
+    """
+    if is_path(spec) or "/" not in spec:  # a module
+        check_trial(spec, run_dir)
+        return spec
+    copied = copy_of(spec, run_dir)
+    if copied is None:
+        raise TrialError(
+            f"the code of this run is gone: it was at {spec}, and {run_dir / CODE} has "
+            f"no copy of it. Put it back, or write where it is now into {run_dir / NAME} "
+            f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
+        )
+    check_code(run_dir, split_spec(copied)[0])
+    check_files(run_dir, [f"{CODE}/"])
+    logging.info("%s is gone: the run's own copy of it is taken, %s.", spec, copied)
+    return copied
 
 
 def _imported(source: Path) -> list[Path]:
     """Returns a file and its imports from the same directory."""
     files = {source, *imported_files()}
     return sorted(file for file in files if file.is_file() and file.stat().st_size <= LARGEST)
-
-
-def _code_in(root: Path, run_dir: Path) -> Iterator[Path]:
-    """Yields the files of a directory to copy."""
-    rules = _rules(root)
-    for folder, folders, names in os.walk(root):
-        here = Path(folder)
-        inside = [one for one in folders if not _is_left_out(here / one, root, rules)]
-        folders[:] = [one for one in inside if not _is_run(here / one, run_dir)]
-        for name in names:
-            file = here / name
-            if _is_left_out(file, root, rules) or not file.is_file():
-                continue
-            if file.stat().st_size <= LARGEST:
-                yield file
-
-
-def _is_run(folder: Path, run_dir: Path) -> bool:
-    return folder == run_dir or any((folder / name).exists() for name in _OF_A_RUN)
-
-
-def _is_left_out(path: Path, root: Path, rules: GitIgnoreSpec) -> bool:
-    if path.name.startswith(".") or path.name in _NO_CODE:
-        return True
-    return rules.match_file(f"{path.relative_to(root).as_posix()}{'/' * path.is_dir()}")
-
-
-def _rules(root: Path) -> GitIgnoreSpec:
-    """Reads the ignore file; warns about invalid patterns."""
-    from pathspec import GitIgnoreSpec  # keeps --help fast
-
-    file = root / IGNORED
-    text = read_text(file, errors="replace") if file.is_file() else ""
-    patterns: list[Any] = []
-    for line in text.splitlines():
-        try:
-            patterns += GitIgnoreSpec.from_lines([line]).patterns
-        except (ValueError, re.error) as error:
-            logging.warning("%s: %r is no pattern: %s.", file, line.strip(), error)
-    return GitIgnoreSpec(patterns)
 
 
 # Hyperparameters of a trial, from its configuration and the command line.

@@ -31,7 +31,7 @@ from t2t_torch.export.targets import network_of
 from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.runtime.signature import Signature
+from t2t_torch.runtime.signature import MODEL, Signature
 
 _NETWORKS: dict[int, onnx.ModelProto] = {}
 
@@ -237,6 +237,18 @@ def test_an_artifact_with_other_files_in_it_is_not_replaced(
         request.check()
 
 
+def test_an_artifact_of_another_problem_is_not_replaced_unless_that_is_allowed(
+    request_of: Callable[..., Request], done: Exported
+) -> None:
+    file = done.folder / "signature.json"
+    signature = json.loads(file.read_bytes())
+    file.write_text(json.dumps({**signature, "problem": "another"}))
+    with pytest.raises(UsageError, match=r"is an artifact of another, .*--allow_other_problem"):
+        OnnxExporter.export(request_of(overwrite=True))
+    OnnxExporter.export(request_of(overwrite=True, allow_other_problem=True))
+    assert Artifact(done.folder).signature.problem == signature["problem"]
+
+
 def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
     request_of: Callable[..., Request], done: Exported, tmp_path: Path
 ) -> None:
@@ -361,6 +373,24 @@ def test_metrics_may_lose_half_a_point_and_errors_their_share() -> None:
     with pytest.raises(ExportError, match="accuracy") as error:
         check({"p/t/accuracy": 0.9, "p/t/rmse": 2.0}, {"p/t/accuracy": 0.89, "p/t/rmse": 2.02})
     assert "rmse: 2.0000 -> 2.0200" in str(error.value)
+
+
+def test_two_exports_of_a_run_are_equal_but_for_the_date(
+    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+) -> None:
+    def called_from_elsewhere() -> Exported:  # torch's stack traces differ by caller
+        return OnnxExporter.export(request_of(export_dir=tmp_path / "again"))
+
+    again = called_from_elsewhere().folder
+    assert {path.name for path in again.iterdir()} == {path.name for path in done.folder.iterdir()}
+    for path in sorted(again.iterdir()):
+        one, other = path.read_bytes(), (done.folder / path.name).read_bytes()
+        if path.name == "signature.json":
+            one, other = (
+                json.dumps({**json.loads(text), "created": ""}).encode() for text in (one, other)
+            )
+        assert one == other, path.name
+    assert str(Path(__file__).parents[2]).encode() not in (again / MODEL).read_bytes()
 
 
 def test_an_artifact_can_be_moved(done: Exported, tmp_path: Path) -> None:

@@ -310,11 +310,18 @@ class Served:
     """A server without a socket."""
 
     def __init__(
-        self, *sources: Source, keys: Sequence[str] = (), log_texts: bool = False, **limits: Any
+        self,
+        *sources: Source,
+        keys: Sequence[str] = (),
+        log_texts: bool = False,
+        allow_other_problem: bool = False,
+        **limits: Any,
     ) -> None:
         self.metrics = Metrics()
         bounds = ServerLimits(**limits)
-        self.repository = Repository(sources, bounds, self.metrics)
+        self.repository = Repository(
+            sources, bounds, self.metrics, allow_other_problem=allow_other_problem
+        )
         self.repository.load()
         self.shutdown = GracefulShutdown()
         application = Application(

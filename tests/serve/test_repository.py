@@ -98,6 +98,28 @@ def test_a_broken_one_is_told_and_the_old_stays(
     assert version_of(server) == "9"
 
 
+@pytest.mark.parametrize("is_allowed", [False, True])
+@pytest.mark.parametrize("is_new_version", [False, True])
+def test_an_artifact_of_another_problem_takes_a_name_over_only_if_that_is_allowed(
+    tmp_path: Path, serve: Callable[..., Served], lines, is_allowed: bool, is_new_version: bool
+) -> None:
+    folder = tmp_path / "made"
+    place = write_artifact(folder / "1") if is_new_version else write_artifact(folder)
+    server = serve(artifact_source(folder), allow_other_problem=is_allowed)
+    before = version_of(server)
+    other = write_artifact(tmp_path / "new", step=8, problem="another")
+    if is_new_version:
+        other.rename(folder / "8")
+    else:
+        replace(place, other)
+    server.repository.refresh()
+    assert version_of(server) == ("8" if is_allowed else before)
+    told = [line["why"] for line in lines() if line["event"] == "not loaded"]
+    assert [("is of problem another" in why, "--allow_other_problem" in why) for why in told] == (
+        [] if is_allowed else [(True, True)]
+    )
+
+
 def test_versions_come_and_go(tmp_path: Path, serve: Callable[..., Served]) -> None:
     folder = tmp_path / "many"
     write_artifact(folder / "1")

@@ -10,11 +10,12 @@ import torch
 
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.train.run_code import keep_code
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.definition import call, instance_of, load_definition
 from t2t_torch.trial.pytorch_trial import TrialContext
-from t2t_torch.trial.run_record import NAME, RunRecord, keep_code
+from t2t_torch.trial.run_record import NAME, RunRecord, copies_of
 
 SEED = 5
 """Of the runs that `made` begins."""
@@ -126,8 +127,9 @@ def made_run(
     pytorch_trial.enter(TrialContext({"data": data or {}, "hyperparameters": hparams}, hparams))
     definition = load_definition(record.trial)
     run = RunDirectory(folder / "run")
-    run.claim_files(TaskRecord(trial=definition.trial_class.__name__), {NAME: record.text})
-    keep_code(definition, run)
+    task = TaskRecord(trial=definition.trial_class.__name__)
+    run.claim_files(task, {NAME: record.text})
+    keep_code(run, task, copies_of(definition, run.path))
     run.commit()
     checkpoints = CheckpointDirectory(run.path)
     for step in steps:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from made_run import code, made_run
 
-from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.trial import run_record
+from t2t_torch.train import run_code, run_directory
+from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trial.definition import Definition, load_definition
-from t2t_torch.trial.run_record import changed_files, copy_of, keep_code
+from t2t_torch.trial.run_record import changed_code, copies_of, copy_of
 
 
 @pytest.fixture(autouse=True)
@@ -30,9 +30,18 @@ def _written(folder: Path, files: dict[str, str]) -> Path:
 
 
 def _copied_files(definition: Definition, run: Path) -> list[str]:
-    keep_code(definition, RunDirectory(run))
+    _keep(definition, run)
     folder = run / "code"
     return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+
+
+def _keep(definition: Definition, run: Path) -> list[str]:
+    directory, task = RunDirectory(run), TaskRecord(trial="small")
+    directory.claim_files(task, {})
+    changes = run_code.keep_code(directory, task, copies_of(definition, run))
+    directory.commit()
+    directory.unlock()
+    return changes
 
 
 def test_a_directory_is_copied_without_what_is_no_code(tmp_path: Path) -> None:
@@ -41,7 +50,7 @@ def test_a_directory_is_copied_without_what_is_no_code(tmp_path: Path) -> None:
         {
             "model_def.py": code(),
             "parts/layers.py": "",
-            "parts/big.bin": "x" * (run_record.LARGEST + 1),
+            "parts/big.bin": "x" * (run_code.LARGEST + 1),
             ".hidden/a.py": "",
             ".env": "",
             "__pycache__/a.pyc": "",
@@ -112,25 +121,32 @@ def test_a_file_is_copied_with_what_it_imports_from_beside_it(tmp_path: Path) ->
 def test_code_comes_before_tables_when_there_is_too_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_record, "MOST", 10_000)
+    monkeypatch.setattr(run_code, "MOST", 10_000)
     files = {"model_def.py": code(), "a.txt": "x" * 9_000, "z.txt": "x" * 10}
     trial = _written(tmp_path / "mine", files)
     result = _copied_files(load_definition(str(trial)), tmp_path / "run")
     assert result == ["mine/model_def.py", "mine/z.txt"]
 
 
-def test_it_is_written_once_when_the_run_begins(tmp_path: Path) -> None:
-    run = made_run(tmp_path / "made", code())
+def test_it_is_written_whenever_training_begins_and_a_change_is_told(tmp_path: Path) -> None:
+    run = made_run(tmp_path / "made", code() + "import math\n")
     file = tmp_path / "made" / "small.py"
     spec, before = str(file), file.read_text()
-    assert changed_files(spec, run) == []
+    assert changed_code(spec, run) == []
     file.write_text(before + "\n")
-    keep_code(load_definition(spec), RunDirectory(run))
-    assert (run / "code" / "small.py").read_text() == before
-    assert changed_files(spec, run) == ["small.py"]
-    (run / "task.json").unlink()  # the start came to nothing
-    keep_code(load_definition(spec), RunDirectory(run))
+    assert changed_code(spec, run) == ["small.py"]
+    assert _keep(load_definition(spec), run) == ["code/small.py: changed"]
     assert (run / "code" / "small.py").read_text() == before + "\n"
+    run_directory.check_files(run, ["code/"])
+    assert _keep(load_definition(spec), run) == []
+
+
+def test_of_code_that_is_gone_nothing_is_left(tmp_path: Path) -> None:
+    trial = _written(tmp_path / "mine", {"model_def.py": code(), "old.py": ""})
+    assert _copied_files(load_definition(str(trial)), tmp_path / "run")[1:] == ["mine/old.py"]
+    (trial / "old.py").unlink()
+    assert _copied_files(load_definition(str(trial)), tmp_path / "run") == ["mine/model_def.py"]
+    run_directory.check_files(tmp_path / "run", ["code/"])
 
 
 def test_a_module_of_a_package_is_not_copied(tmp_path: Path, monkeypatch: Any) -> None:
@@ -138,6 +154,6 @@ def test_a_module_of_a_package_is_not_copied(tmp_path: Path, monkeypatch: Any) -
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.chdir(tmp_path)
     definition = load_definition("installed_trial.one:SmallTrial")
-    keep_code(definition, RunDirectory(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
+    _keep(definition, tmp_path / "run")
+    assert not (tmp_path / "run" / "code").exists()
     assert copy_of(definition.spec, tmp_path / "run") is None
