@@ -354,7 +354,11 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "basic_params1": hparams.basic_params1,
         "RangedHParams": RangedHParams,
     },
-    "tensor2tensor.layers.modalities": {"ModalityType": _Names()},
+    "tensor2tensor.layers.modalities": {
+        "ModalityType": _Names(),
+        "SymbolModality": "symbol",  # classes, before 1.12
+        "ClassLabelModality": "class_label",
+    },
     "tensor2tensor.models": {},
     "tensor2tensor.utils": {},
     "tensor2tensor.utils.hparam": {"HParams": hparams.HParams},

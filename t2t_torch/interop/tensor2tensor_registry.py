@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import reprlib
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -238,7 +239,10 @@ def _hparams_of(user: Any) -> _ProblemHParams:
         *sorted(model_hparams.changed),
     ]
     if other:
-        raise RegistryError(f"sets {', '.join(other)}, which nothing here reads")
+        raise RegistryError(
+            f"hparams of tensor2tensor problem {user.name!r} sets {', '.join(other)}, which nothing "
+            f"here reads. Leave it out; see {PAGE}."
+        )
     return made
 
 
@@ -300,9 +304,15 @@ class _Converted(TextProblem):
                 raise self._refusal(name, f"it {reason}")
         try:
             made = _hparams_of(self.user) if "hparams" in own else None
+            settings = _settings_of(self.user, made)
+        except RegistryError:
+            raise
         except Exception as error:
-            raise self._refusal("hparams", f"it {error}") from error
-        for name, value in _settings_of(self.user, made).items():
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise self._refusal(
+                place.name, f"it raises {type(error).__name__}({error}) in line {place.lineno}"
+            ) from error
+        for name, value in settings.items():
             setattr(self, name, value)  # of the instance: a user's properties need one
         super().__init__(reverse=reverse, copy=copy)
 

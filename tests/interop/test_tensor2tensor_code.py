@@ -731,6 +731,13 @@ class Elsewhere(text_problems.Text2TextRemotedir):
 
 
 @registry.register_problem
+class Raises(Base):
+  @property
+  def inputs_prefix(self):
+    raise NotImplementedError()
+
+
+@registry.register_problem
 class WrongHparams(Base):
   def hparams(self, defaults, unused_model_hparams):
     defaults.modality = {"inputs": modalities.ModalityType.IDENTITY}
@@ -772,11 +779,14 @@ def test_kinds_of_samples_and_vocabularies_follow_from_overrides(folder, generat
     assert registry.problem("numbers").features(data).targets["targets"].size == 2
     assert texts("elsewhere", generate("elsewhere", usr), Split.TRAIN)[0]["targets"] == "text b"
     said = (
-        "defines hparams: it sets modality 'identity' of 'inputs', vocab_size of 'targets', "
-        "loss_multiplier=3.0, mine, which nothing here reads"
+        "hparams of tensor2tensor problem 'wrong_hparams' sets modality 'identity' of 'inputs', "
+        "vocab_size of 'targets', loss_multiplier=3.0, mine, which nothing here reads"
     )
     with pytest.raises(RegistryError, match=said):
         registry.problem("wrong_hparams")
+    said = r"defines inputs_prefix: it raises NotImplementedError\(\) in line"
+    with pytest.raises(RegistryError, match=said):
+        registry.problem("raises")
 
 
 def test_keys_and_labels_of_samples_that_do_not_fit_are_named(folder, generate, capsys):
