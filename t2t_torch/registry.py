@@ -554,7 +554,7 @@ def _hparams_of_model(name: str) -> type[HParams]:
         own = [one for one in vars(module).values() if inspect.isclass(one)]
         kinds = [one for one in own if one.__module__ == module.__name__]
         if len(kinds) == 1:
-            return kinds[0]
+            return cast("type[HParams]", kinds[0])
     return model(name).HParams
 
 

@@ -240,8 +240,8 @@ def _hparams_of(user: Any) -> _ProblemHParams:
     ]
     if other:
         raise RegistryError(
-            f"hparams of tensor2tensor problem {user.name!r} sets {', '.join(other)}, which nothing "
-            f"here reads. Leave it out; see {PAGE}."
+            f"hparams of tensor2tensor problem {user.name!r} sets {', '.join(other)}, which "
+            f"nothing here reads. Leave it out; see {PAGE}."
         )
     return made
 

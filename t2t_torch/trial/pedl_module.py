@@ -308,7 +308,7 @@ def add_removed_names() -> None:
             continue
         if "verbose" not in inspect.signature(own).parameters:
             _WRAPPED[kind] = own
-            kind.__init__ = _without_verbose(own)  # type: ignore[misc]
+            kind.__init__ = _without_verbose(own)
 
 
 def _without_verbose(make: Callable[..., None]) -> Callable[..., None]:
