@@ -337,7 +337,8 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__
     )
     if known:
-        for change in known.changes(record):
+        directory.changes = list(known.changes(record))
+        for change in directory.changes:
             print(f"changed since the checkpoint:  {change}", file=sys.stderr)
     return record, config
 

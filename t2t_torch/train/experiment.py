@@ -147,6 +147,7 @@ class Experiment:
         """
         estimator, turn = self.estimator, self.config.local_eval_frequency
         self._is_done()  # prints the reason; a last evaluation is still due
+        first = estimator.state.step
         if self._is_beyond():
             return
         while True:
@@ -159,6 +160,8 @@ class Experiment:
             reason = stop_reason(estimator.state, self.config)
             if reason:
                 estimator.say(f"step {state.step}: {reason}")
+                if state.step == first:
+                    self._warn_of_changes()
                 estimator.save(must_succeed=True)
             if reason or done:
                 return
@@ -320,7 +323,19 @@ class Experiment:
             f"nothing to train: --{flag}={value} is absolute, counted from the beginning of the "
             f"run, which {done} already; raise it to train on"
         )
+        self._warn_of_changes()
         return True
+
+    def _warn_of_changes(self) -> None:
+        """Warns that settings were changed for a run in which nothing is trained."""
+        changes, place = self.estimator.directory.changes, self.estimator.directory.path
+        if changes:
+            self.estimator.say(
+                f"warning: nothing is trained, so these changes have no effect: "
+                f"{', '.join(changes)}. The model is that of before. To train it further with "
+                "them, give more --train_steps; to train a new one, another --output_dir (its "
+                f"first weights may be those of this run: --warm_start_from={place})"
+            )
 
     def _is_beyond(self) -> bool:
         """Returns True if the run has more steps than requested: nothing is due or changed."""

@@ -60,6 +60,7 @@ CODE = "code"
 """Folder of the copies of a run's code."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
+_OF_THE_PLACE = frozenset("version processes hparams data_dir t2t_usr_dir train_steps".split())
 _TRIES = 3  # a trainer may write the file and its line between two reads
 
 Sums = dict[str, list[str]]
@@ -248,12 +249,16 @@ class TaskRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
 class RunDirectory:
     """The files of one run, except those inside of checkpoints.
 
+    Attributes:
+      changes: "setting: old -> new" of each setting that the command has changed, but the steps.
+
     Args:
       path: the directory; may not exist yet.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.changes: list[str] = []
         self._lock: Lock | None = None
         self._pending: list[Callable[[], None]] = []
         self._texts: dict[str, str] = {}
@@ -423,10 +428,23 @@ class RunDirectory:
             self.unlock()
             raise
         texts = {self._hparams_file.name: hparams.to_json()}
+        self.changes = [one for one in changes if not one.startswith("train_steps:")]
         if config:
             texts["config.json"] = config
+            self.changes += self._changed_flags(json.loads(config))
         self._pend(task, texts)
         return changes
+
+    def _changed_flags(self, config: Mapping[str, Any]) -> Iterator[str]:
+        """Yields "flag: old -> new" of the settings in `config.json` that are no hparams."""
+        try:
+            before = read_json(self.path / "config.json")
+        except (OSError, ValueError):
+            return
+        for name, value in config.items():
+            known = before.get(name, value)
+            if name not in _OF_THE_PLACE and known != value:
+                yield f"{name}: {known} -> {value}"
 
     def claim_files(self, task: TaskRecord, files: Mapping[str, str]) -> None:
         """Locks this for a task with its own settings files; `commit` writes them.

@@ -73,6 +73,25 @@ def test_a_type_of_number_that_was_probed_for_is_kept_with_the_run(
     assert "activation_dtype:" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ends", ["steps", "early"])
+def test_a_changed_setting_of_a_finished_run_is_said_to_have_no_effect(
+    arguments, tmp_path, capsys, ends
+):
+    rule = {"eval_patience": 1, "eval_early_stopping_metric_delta": 99} if ends == "early" else {}
+    known = {"train_steps": 2 if ends == "steps" else 9, "local_eval_frequency": 1, **rule}
+    assert trainer.main(arguments(**known)) == 0
+    before = (tmp_path / "run" / "latest.json").read_bytes()
+    assert trainer.main(arguments(**known)) == 0
+    assert "no effect" not in capsys.readouterr().err
+    changed = {"hparams": "batch_size=256,learning_rate_constant=0.5", "keep_checkpoint_best": 2}
+    assert trainer.main(arguments(**known, **changed)) == 0
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if "no effect" in one]
+    assert "learning_rate_constant: " in line and "-> 0.5" in line
+    assert "keep_checkpoint_best: 0 -> 2" in line
+    assert "--train_steps" in line and "another --output_dir" in line
+    assert (tmp_path / "run" / "latest.json").read_bytes() == before
+
+
 def test_a_second_command_ends_where_the_first_was_told_to(arguments, tmp_path, capsys):
     """Else it would end at the flag's default, and a cosine would rise to its peak again."""
     run = tmp_path / "run"
