@@ -7,12 +7,14 @@ and caches that its users have.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import multiprocessing
+import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -67,6 +69,7 @@ class Side:
       settings: what it is called with.
       needs: the library of it that may be missing.
       dtype: of its activations.
+      environment: variables of its process; `OMP_*` of this one are not passed on to it.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Side:
     settings: Any
     needs: str = ""
     dtype: str = "float32"
+    environment: Mapping[str, str] | None = None
 
 
 def runnable(sides: Sequence[Side]) -> list[Side]:
@@ -117,7 +121,8 @@ def alternate(sides: Sequence[Side], rounds: int) -> dict[str, list[Work]]:
         for side in sides:
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(side, theirs), daemon=True)
-            process.start()
+            with _environment_of(side):
+                process.start()
             connections[side.name] = ours
             _receive(ours)  # one at a time prepares, too
         work: dict[str, list[Work]] = {side.name: [] for side in sides}
@@ -132,6 +137,20 @@ def alternate(sides: Sequence[Side], rounds: int) -> dict[str, list[Work]]:
     finally:
         for connection in connections.values():
             connection.close()
+
+
+@contextlib.contextmanager
+def _environment_of(side: Side) -> Iterator[None]:
+    before = dict(os.environ)
+    if side.environment is not None:
+        for name in [name for name in before if name.startswith("OMP_")]:
+            del os.environ[name]
+        os.environ.update(side.environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def print_comparison(work: Mapping[str, Sequence[Work]], ours: str, unit: str) -> None:

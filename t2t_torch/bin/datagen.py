@@ -209,7 +209,8 @@ def run() -> int:
     """Generates the data, or does what the flags select instead; returns the exit code."""
     if _flag("declare"):
         target = _flag("declare_to")
-        return declare(Path(_flag("declare")), Path(target) if target else None)
+        with shared.phase("reading the data to declare"):
+            return declare(Path(_flag("declare")), Path(target) if target else None)
     if _flag("declare_to"):
         raise UsageError(
             "--declare_to needs the data:  t2t-datagen --declare=FILE --declare_to=NEW"
@@ -268,7 +269,8 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
         from t2t_torch.data.generate import generate_data
 
         options |= {"num_processes": _flag("num_concurrent_processes")}
-        manifest = generate_data(problem, data_dir, tmp_dir, **options)
+        with shared.phase(f"generating {name}"):
+            manifest = generate_data(problem, data_dir, tmp_dir, **options)
     if manifest is not None:
         _report(manifest, name, data_dir, start)
 
@@ -328,10 +330,11 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
     if numbers and Split.TRAIN.value in manifest.splits:
         _warn_of_scales(name, data_dir)
-    if Split.TRAIN.value in manifest.splits:
-        for finding in _label_findings(name, data_dir):
+    with shared.phase("labels and baselines"):
+        findings = _label_findings(name, data_dir) if Split.TRAIN.value in manifest.splits else ()
+        for finding in findings:
             print(f"\n{finding}")
-    baselines = write_baselines(registry.problem(name), data_dir)
+        baselines = write_baselines(registry.problem(name), data_dir)
     for is_perfect, head in (
         (False, "A trained model should exceed, on dev:"),
         (True, "No model can exceed this on dev, which cannot rank models:"),
@@ -369,10 +372,21 @@ def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
 
 
 def _next(name: str, data_dir: Path) -> str:
-    """Returns the recommended command of t2t-trainer, or that of the `--config` file."""
+    """Returns the recommended command of t2t-trainer, that of the `--config` file, or that of the
+    imported run whose declaration was read.
+    """
     if _flag("config"):
         command = ["t2t-trainer", f"--config={_flag('config')}", f"--data_dir={data_dir}"]
         return f"  {shlex.join([*command, '--output_dir=run'])}"
+    from t2t_torch.files import read_json
+
+    for run in (Path(folder).parent for folder in _flag("t2t_usr_dir")):
+        if (run / "task.json").exists() and read_json(run / "task.json")["problem"] == name:
+            command = ["t2t-trainer", f"--output_dir={run}", f"--data_dir={data_dir}"]
+            return (
+                f"  {shlex.join(command)} --train_steps=STEPS\n"
+                "(trains the imported model further; STEPS count those that it has)"
+            )
     from t2t_torch.train.recommendation import recommend
 
     return recommend(name, data_dir).command(name, data_dir, _flag("t2t_usr_dir"))

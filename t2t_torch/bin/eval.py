@@ -150,7 +150,8 @@ def evaluate() -> dict[str, Any] | None:
         run = (_flag("output_dir"), str(checkpoint.path))
         dtype = task.hparams.activation_dtype
         problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
-        _write(files, results, run, problems, decoding, dtype)
+        with shared.phase("predicting each row"):
+            _write(files, results, run, problems, decoding, dtype)
     return results
 
 

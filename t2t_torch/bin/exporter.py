@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    with shared.ending_on_signals():
+    with shared.ending_on_signals(), shared.phase("exporting and verifying"):
         print(export())
     return 0
 

@@ -428,6 +428,34 @@ def ending_on_signals() -> Iterator[None]:
         raise reason()
 
 
+_SILENCE = 8.0  # seconds
+
+
+@contextlib.contextmanager
+def phase(what: str) -> Iterator[None]:
+    """Prints on stderr that a phase without output lasts, after eight seconds and ever more rarely.
+
+    Args:
+      what: name of the phase.
+    """
+    stream, over, start = sys.stderr, threading.Event(), time.monotonic()
+
+    def report() -> None:
+        wait = _SILENCE
+        while not over.wait(wait):
+            with contextlib.suppress(OSError, ValueError):  # the stream was closed
+                print(f"{what}: {time.monotonic() - start:.0f} s so far", file=stream, flush=True)
+            wait = min(2 * wait, 60.0)
+
+    thread = threading.Thread(target=report, name="phase", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def verify_data(values: flags.FlagValues, problem: Problem, *splits: Split) -> None:
     """Compares all of a problem's data with its checksums if `--verify_data=full` is set.
 

@@ -82,7 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    report = run()
+    with shared.phase("importing"):
+        report = run()
     print(report)
     if not shared.is_called_from_python():
         print("\nNext:")

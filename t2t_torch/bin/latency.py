@@ -109,15 +109,16 @@ def _run() -> int:
         other = Artifact(_flag("other_artifact"), threads=_flag("threads"))
         answerers[f"{_name(other)}, other"] = other.predict
     inputs = _inputs(artifact, predictor)
-    for name, answerer in answerers.items():
-        _check_answers(name, answerer, inputs)
-    measured = measure(
-        answerers,
-        inputs,
-        batch_size=_flag("batch_size"),
-        warm_up=_flag("warm_up"),
-        passes=_flag("passes"),
-    )
+    with shared.phase("measuring the latency"):
+        for name, answerer in answerers.items():
+            _check_answers(name, answerer, inputs)
+        measured = measure(
+            answerers,
+            inputs,
+            batch_size=_flag("batch_size"),
+            warm_up=_flag("warm_up"),
+            passes=_flag("passes"),
+        )
     _report(measured, len(inputs), figures)
     return 0
 

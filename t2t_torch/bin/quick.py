@@ -247,7 +247,8 @@ class _Quick:
         is_short = 0 < chosen.seconds < min(_PROBE_SECONDS, seconds / 4)  # 0: no estimate
         if is_short or not chosen.train_steps:
             return chosen.train_steps
-        each = _seconds_of_a_step(name, self.data, chosen)
+        with shared.phase("measuring a training step"):
+            each = _seconds_of_a_step(name, self.data, chosen)
         steps = max(_PROBE_STEPS, int(0.95 * seconds / each))
         if steps < chosen.train_steps:
             print(f"\nA step takes {each:.2g} s: {steps:,} steps in {_flag('minutes'):g} minutes.")

@@ -173,9 +173,10 @@ def _run_schedule(
         if flag("schedule") in DECODING:
             problem = registry.problem(record.problem)
             decoding = DecodingSchedule(directory, problem, world, stop)
-        hparams = with_architecture(resolve(hparams, world, before), before)
-        hparams = with_choices(registry.problem(record.problem), hparams, before)
-        task = _task(directory, record, hparams, world)
+        with shared.phase("preparing the training"):
+            hparams = with_architecture(resolve(hparams, world, before), before)
+            hparams = with_choices(registry.problem(record.problem), hparams, before)
+            task = _task(directory, record, hparams, world)
         config = run_config(record.train_steps)
         baselines = BaselineCheck(registry.problem(record.problem), Path(flag("data_dir")))
         hooks = [*callbacks, baselines, *chosen_hooks(config, hparams)]

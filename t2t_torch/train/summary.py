@@ -7,6 +7,7 @@ import functools
 import itertools
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from pathlib import Path
@@ -401,8 +402,20 @@ def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
 _Item = TypeVar("_Item")
 
 
+def interval(low: float, high: float) -> str:
+    """Returns a time in seconds as 01:30, or as 01:30-04:00 if its bounds differ by half."""
+    bounds = [tqdm.format_interval(seconds) for seconds in (low, high)]
+    return "-".join(bounds) if high > 1.5 * low and bounds[0] != bounds[1] else bounds[1]
+
+
+_SILENCE = 10.0  # seconds after which a log file gets a line
+
+
 class Progress:
     """Progress bar on a terminal, lines in a log file: loss, rate and time left.
+
+    The time left is a range where the reports so far differ; the first step, which is slow, is no
+    measure of it.
 
     Args:
       total: step at which the run ends; 0 if unknown.
@@ -416,6 +429,9 @@ class Progress:
         self._counted = counted
         self._shown = shown
         self._bar: tqdm[object] | None = None
+        self._first = -1  # step whose time is no measure
+        self._paces: list[float] = []  # seconds of a step, of the last reports
+        self._spoken = time.monotonic()
 
     def start(self, step: int, total: int = 0, seconds: int = 0) -> None:
         """Starts after `step` steps.
@@ -427,6 +443,7 @@ class Progress:
         """
         self._total = total or self._total
         self._seconds = seconds
+        self._first = step + 1
         if self._shown and sys.stderr.isatty():
             known = self._total or None
             self._bar = tqdm(
@@ -437,6 +454,11 @@ class Progress:
         """Shows that `step` steps are complete."""
         if self._bar is not None:
             self._bar.update(step - self._bar.n)
+        elif self._is_silent():
+            self.say(f"step {step}{f'/{self._total}' if self._total else ''}")
+
+    def _is_silent(self) -> bool:
+        return self._shown and time.monotonic() - self._spoken >= _SILENCE
 
     def report(self, step: int, values: Mapping[str, float]) -> None:
         """Shows the result of `TrainMeter.read`, the learning rate, and the seconds of the run."""
@@ -452,10 +474,13 @@ class Progress:
         if not self._total:
             self.say(f"step {step}  {numbers}")
             return
-        left = (self._total - step) / max(values["steps_per_second"], 1e-9)
+        if step != self._first:
+            self._paces = [*self._paces[-2:], 1 / max(values["steps_per_second"], 1e-9)]
+        times = [(self._total - step) * pace for pace in self._paces]
         if self._seconds:
-            left = min(left, max(self._seconds - values["seconds"], 0.0))
-        self.say(f"step {step}/{self._total}  {numbers}  {tqdm.format_interval(left)} left")
+            times = [min(left, max(self._seconds - values["seconds"], 0.0)) for left in times]
+        left = f"  {interval(min(times), max(times))} left" if times else ""
+        self.say(f"step {step}/{self._total}  {numbers}{left}")
 
     def evaluation(
         self, batches: Iterable[_Item], limit: int | None, split: str
@@ -468,12 +493,16 @@ class Progress:
           split: split to evaluate.
         """
         chosen = itertools.islice(batches, limit)
-        if not self._shown or not sys.stderr.isatty():
-            yield from chosen
-            return
         total = limit
         if isinstance(batches, Sized):
             total = len(batches) if limit is None else min(limit, len(batches))
+        if not self._shown or not sys.stderr.isatty():
+            for number, batch in enumerate(chosen, 1):
+                yield batch
+                if self._is_silent():
+                    of = f" of {total:,}" if total else ""
+                    self.say(f"evaluate {split}: {number:,}{of} batches")
+            return
         # The bar is removed at the end: the results are printed in a line.
         with tqdm(
             total=total, unit="batch", desc=f"evaluate {split}", dynamic_ncols=True, leave=False
@@ -484,6 +513,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Prints a line, above the bar if there is one."""
+        self._spoken = time.monotonic()
         if self._bar is not None:
             self._bar.write(line, file=sys.stderr)
         elif self._shown:

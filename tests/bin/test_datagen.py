@@ -477,3 +477,24 @@ def test_the_next_command_has_the_model_the_steps_and_an_estimate(
         rf"\(at most {int(steps):,} steps, {int(steps):,} times the data: roughly \d+ \w+",
         following,
     ), "the 50 rows are a batch, which is all of the data at each step"
+
+
+def test_the_next_command_after_an_import_trains_the_imported_model(tmp_path, capsys, own_registry):
+    folder, run = tmp_path / "run" / "declarations", tmp_path / "run"
+    folder.mkdir(parents=True)
+    rows = [{"text": f"word {n}", "label": "ab"[n % 2]} for n in range(20)]
+    files = {"train": rows, "eval": rows[:4]}
+    fields = {"inputs": "text", "targets": "label"}
+    content = {"problem": "imported", "kind": "text2class", "files": files, "fields": fields}
+    for name, split in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in split))
+    content["files"] = {name: f"{name}.jsonl" for name in files}
+    (folder / "imported.json").write_text(json.dumps(content))
+    flags = ["--problem=imported", f"--t2t_usr_dir={folder}", f"--tmp_dir={tmp_path}"]
+    data = tmp_path / "data"
+    for problem, follows in (("imported", True), ("another", False)):
+        (run / "task.json").write_text(json.dumps({"problem": problem}))
+        assert datagen.main([*flags, f"--data_dir={data}", "--overwrite"]) == 0
+        following = capsys.readouterr().out.partition("Next:\n")[2]
+        assert (f"t2t-trainer --output_dir={run} --data_dir={data}" in following) == follows
+        assert ("--model=" in following) != follows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import re
@@ -82,6 +83,21 @@ def test_a_signal_that_code_swallows_ends_the_command_all_the_same(number, kind)
     assert time.process_time() < started + 20
     assert signal.getsignal(number) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_a_phase_without_output_reports_that_it_lasts(capsys, monkeypatch):
+    monkeypatch.setattr(shared, "_SILENCE", 0.01)
+    with shared.phase("waiting"), contextlib.redirect_stderr(io.StringIO()):
+        deadline, seen = time.monotonic() + 20, ""
+        while "so far" not in seen and time.monotonic() < deadline:
+            seen += capsys.readouterr().err
+    assert seen.startswith("waiting: 0 s so far\n")
+
+
+def test_a_short_phase_says_nothing(capsys):
+    with shared.phase("waiting"):
+        pass
+    assert capsys.readouterr() == ("", "")
 
 
 def test_an_error_of_code_that_a_signal_has_interrupted_is_the_signal():

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from t2t_torch.train import summary
 from t2t_torch.train.summary import Progress
 
 REPORT = {
@@ -30,6 +31,38 @@ def test_a_log_file_gets_lines_with_rate_and_time_left(capsys):
     progress.close()
     line = "step 40/100  loss 2.5000  lr 0.001  norm 0.7  12,346 tokens/s  00:30 left\n"
     assert capsys.readouterr().err == line
+
+
+def test_the_first_step_is_no_measure_of_the_time_left(capsys):
+    progress = Progress(1001, shown=True)
+    progress.start(0)
+    progress.report(1, {**REPORT, "steps_per_second": 0.05})  # five hours, of 33 minutes
+    assert "left" not in capsys.readouterr().err
+    progress.report(11, {**REPORT, "steps_per_second": 0.5})
+    assert capsys.readouterr().err.endswith("  33:00 left\n")
+
+
+def test_the_time_left_is_a_range_where_reports_differ(capsys):
+    progress = Progress(1040, shown=True)
+    progress.start(0)
+    for step, speed in ((10, 1.0), (20, 4.0), (40, 2.0)):
+        progress.report(step, {**REPORT, "steps_per_second": speed})
+    assert capsys.readouterr().err.endswith("  04:10-16:40 left\n")
+    for step in (41, 42, 43):
+        progress.report(step, {**REPORT, "steps_per_second": 2.0})
+    assert capsys.readouterr().err.endswith("  08:18 left\n")
+
+
+def test_a_log_file_gets_a_line_when_nothing_was_said_for_ten_seconds(capsys, monkeypatch):
+    clock = iter(range(0, 1000, 4))
+    monkeypatch.setattr(summary.time, "monotonic", lambda: next(clock))
+    progress = Progress(100, shown=True)
+    progress.start(0)
+    for step in range(1, 8):
+        progress.advance(step)
+    assert capsys.readouterr().err == "step 3/100\nstep 6/100\n"
+    list(progress.evaluation(range(5), None, "dev"))
+    assert "evaluate dev: 2 of 5 batches\n" in capsys.readouterr().err
 
 
 def test_steps_that_moved_nothing_are_told(capsys):
