@@ -501,6 +501,7 @@ def run_main(
     Returns:
       The exit code: 0, the result of `main`, that of an error, or `INTERRUPTED`.
     """
+    wait_passively()
     with report_streams():
         return _reported(main, values, doc, list(sys.argv[1:] if argv is None else argv), prepare)
 
@@ -808,6 +809,16 @@ def _help(values: flags.FlagValues, doc: str | None) -> str:
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _LARGE = 2**30  # bytes: larger than the tensors of a step
+
+
+def wait_passively() -> None:
+    """Makes OpenMP's threads wait for each other without computing; before torch is imported.
+
+    Where another program holds a core, threads that wait actively hold the others, and training
+    falls to a sixth (benchmarks/busy_machine.py).  A setting of the user is kept.
+    """
+    if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def keep_freed_memory() -> bool:

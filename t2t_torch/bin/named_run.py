@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -297,11 +298,12 @@ def training(
     directory: RunDirectory, early: EarlyExit | None
 ) -> Iterator[tuple[World, StopRequest]]:
     """Joins the processes and takes over signals; unlocks the run directory at the end."""
-    from t2t_torch.distributed.process_group import join_world
+    from t2t_torch.distributed.process_group import chosen_threads, join_world
 
     shared.keep_freed_memory()
     with (
         join_world(use_gpu=flag("worker_gpu") > 0) as world,
+        chosen_threads(flag("threads"), functools.partial(print, file=sys.stderr)),
         early.gives_way_to(StopRequest()) if early else StopRequest() as stop,
     ):
         try:

@@ -124,7 +124,7 @@ FLAGS = shared.CommandFlags(
 )
 _OF_ONE_START = (
     "train_steps pause_at_step random_seed eval_split resume_data warm_start_from "
-    "warm_start_patterns profile"
+    "warm_start_patterns profile threads"
 )
 REMEMBERED = (
     *(name for name in RunConfig.declared() if name not in _OF_ONE_START.split()),

@@ -15,10 +15,12 @@ import datetime
 import gc
 import json
 import os
+import statistics
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -27,6 +29,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
+
+from t2t_torch.errors import UsageError
 
 # Process groups, kept alive until the process ends and released then.
 #
@@ -265,6 +269,108 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
         yield World(dist.get_rank(), dist.get_world_size(), device, decisions)
     finally:
         dist.destroy_process_group()
+
+
+# Threads of operations on a CPU, beside other programs.
+#
+# An operation that is divided among threads takes as long as the slowest of them.  If another
+# program holds one of two cores, the threads on it wait for each other.
+
+
+_FASTER = 1.2  # less is not more than measurements vary
+_TURNS = 5
+_WAITING = 0.2  # share of the time in which a thread could have computed
+
+
+@contextlib.contextmanager
+def chosen_threads(requested: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Sets the number of torch's threads while the block runs.
+
+    Args:
+      requested: a number, or "auto": as many as the environment sets, or one per core, or the
+        number with which products are fastest, if other programs hold cores.
+      say: receives a message about a choice.
+
+    Raises:
+      UsageError: it is neither.
+    """
+    if requested != "auto" and not (requested.isdecimal() and int(requested)):
+        raise UsageError(f"--threads={requested}: expected auto, or a number from 1 on.")
+    before = torch.get_num_threads()
+    try:
+        if requested != "auto":
+            torch.set_num_threads(int(requested))
+        elif before > 1 and "OMP_NUM_THREADS" not in os.environ:
+            choose_threads(say)
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def choose_threads(say: Callable[[str], None]) -> None:
+    """Sets the number of threads with which products are fastest now; keeps equally fast ones."""
+    most = torch.get_num_threads()
+    counts = sorted({most, most - 1, most // 2, 1} - {0}, reverse=True)
+    times: dict[int, list[float]] = {count: [] for count in counts}
+    for _ in range(_TURNS):
+        for count in counts:
+            torch.set_num_threads(count)
+            times[count].append(_seconds_of_products())
+    medians = {count: statistics.median(times[count][1:]) for count in counts}
+    best = min(counts, key=lambda count: medians[count])
+    if medians[best] * _FASTER > medians[most]:
+        best = most
+    torch.set_num_threads(best)
+    if best != most:
+        say(
+            f"threads: other programs compute on this machine; products take "
+            f"{1e3 * medians[best]:.0f} ms with {best} of {most} threads, "
+            f"{1e3 * medians[most]:.0f} ms with all: {best}. --threads={most} takes all"
+        )
+
+
+def _seconds_of_products() -> float:
+    start = time.perf_counter()
+    x, weights = torch.ones(1024, 256), torch.ones(256, 1024)
+    for _ in range(3):
+        x = ((x @ weights).relu() @ weights.T).clamp(max=1.0)
+    return time.perf_counter() - start
+
+
+class CoreWaits:
+    """Time that the threads of this process wait for a core, by Linux's statistics."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def share(self) -> float:
+        """Returns the share of waiting in the time of threads that could compute, since the last
+        call; 0 where it is unknown.
+        """
+        before, self._before = self._before, self._read()
+        computed, waited = (now - then for now, then in zip(self._before, before, strict=True))
+        return waited / max(computed + waited, 1) if min(computed, waited) >= 0 else 0.0
+
+    @property
+    def warning(self) -> str:
+        """A warning if other programs take cores from several threads, or ""; see `share`."""
+        share, threads = self.share(), torch.get_num_threads()
+        if share < _WAITING or threads == 1:
+            return ""
+        return (
+            f"warning: other programs compute on this machine: {share:.0%} of the time in which "
+            f"the {threads} threads could compute they wait for a core. Resume with --threads="
+            f"{threads - 1} if that lasts, or --threads=auto, which measures at each start."
+        )
+
+    @staticmethod
+    def _read() -> tuple[int, int]:
+        totals = [0, 0]
+        for path in Path("/proc/self/task").glob("*/schedstat"):
+            with contextlib.suppress(OSError, ValueError):  # a thread has ended
+                content = path.read_text().split()
+                totals = [total + int(one) for total, one in zip(totals, content, strict=False)]
+        return totals[0], totals[1]
 
 
 # Messages between processes from a background thread, concurrent with training.

@@ -386,3 +386,23 @@ def test_a_setting_of_a_set_and_of_decoding_is_no_flag(capsys) -> None:
         "Did you mean 'beam_size'? It is a setting of decoding: --decode_hparams=beam_size=4"
         in printed
     )
+
+
+PASSIVE = """
+import os
+from t2t_torch.bin import datagen
+datagen.main(["--help"])
+print(os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [({}, "passive"), ({"OMP_WAIT_POLICY": "active"}, "active"), ({"GOMP_SPINCOUNT": "9"}, "None")],
+)
+def test_threads_wait_passively_unless_the_user_has_set_how(given, found):
+    names = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", PASSIVE]
+    done = subprocess.run(command, env={**environment, **given}, capture_output=True, check=True)
+    assert done.stdout.decode().splitlines()[-1] == found

@@ -6,7 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from together import run_commands_together
+
+from t2t_torch.distributed import process_group
+from t2t_torch.errors import UsageError
 
 _SCRIPT = """
 import atexit
@@ -74,3 +78,60 @@ def test_threads_of_gloo_end_before_python_does(tmp_path: Path, hparams: str, en
     assert codes == [int(end != "ends well")] * 2, told
     said = [line for line in told.splitlines() if line.startswith("said:")]
     assert said == ["said: 2 1 7", "said: 0 left"] * 2
+
+
+@pytest.fixture
+def four_threads(monkeypatch):
+    """Torch has four threads and counts them alone; the environment sets none."""
+    count = [4]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: count[0])
+    monkeypatch.setattr(torch, "set_num_threads", lambda value: count.__setitem__(0, value))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    return count
+
+
+@pytest.mark.parametrize(
+    ("seconds", "chosen"),
+    [
+        ({4: 1.0, 3: 1.1, 2: 1.8, 1: 3.5}, 4),
+        ({4: 6.0, 3: 1.1, 2: 1.8, 1: 3.5}, 3),
+        ({4: 1.1, 3: 1.0, 2: 1.8, 1: 3.5}, 4),
+        ({4: 6.0, 3: 5.0, 2: 4.0, 1: 3.5}, 1),
+    ],
+)
+def test_fewer_threads_are_chosen_where_they_are_faster(four_threads, monkeypatch, seconds, chosen):
+    monkeypatch.setattr(process_group, "_seconds_of_products", lambda: seconds[four_threads[0]])
+    said = []
+    with process_group.chosen_threads("auto", said.append):
+        assert four_threads == [chosen]
+    assert four_threads == [4]
+    assert len(said) == (chosen != 4)
+    assert all(f"with {chosen} of 4 threads" in line for line in said)
+
+
+def test_a_number_of_threads_that_is_set_is_not_measured(four_threads, monkeypatch):
+    monkeypatch.setattr(process_group, "_seconds_of_products", None)
+    with process_group.chosen_threads("3", print):
+        assert four_threads == [3]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    with process_group.chosen_threads("auto", print):
+        assert four_threads == [4]
+    for wrong in ("0", "-1", "many", ""):
+        expected = pytest.raises(UsageError, match="expected auto, or a number")
+        with expected, process_group.chosen_threads(wrong, print):
+            pass
+
+
+@pytest.mark.parametrize(("waited", "warns"), [(10, False), (90, True)])
+def test_threads_that_wait_for_cores_are_warned_of(four_threads, monkeypatch, waited, warns):
+    counts = iter([(1000, 500), (1100, 500 + waited)])
+    monkeypatch.setattr(process_group.CoreWaits, "_read", staticmethod(lambda: next(counts)))
+    warning = process_group.CoreWaits().warning
+    assert ("47% of the time" in warning) == warns
+    assert bool(warning) == warns
+
+
+def test_the_waiting_for_cores_is_read_where_there_is_linux():
+    waits = process_group.CoreWaits()
+    sum(range(10**6))
+    assert 0.0 <= waits.share() <= 1.0
