@@ -62,7 +62,7 @@ OLD: Mapping[str, _Old] = {
     ),
     **_at("optionally_use_dist_strat", _PROCESSES, *_OFF, boolean=True),
     **_unused("worker_gpu_memory_fraction inter_op_parallelism_threads"),
-    **_unused("intra_op_parallelism_threads", "set OMP_NUM_THREADS"),
+    **_unused("intra_op_parallelism_threads", "use --threads"),
     **_unused(
         "log_device_placement enable_graph_rewriter use_guarantee_const_getter", boolean=True
     ),
