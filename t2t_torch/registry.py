@@ -139,7 +139,7 @@ def _imported_files(root: Path) -> set[Path]:
             tree = ast.parse(path.read_bytes(), str(path))
         except _UNPARSABLE:
             continue
-        if path == init and {"importlib", "__import__", "glob", "listdir"} & _names_in(tree):
+        if path == init and {"importlib", "__import__", "glob", "listdir"} & _names_of_tree(tree):
             return set()
         for node in ast.walk(tree):
             waiting += _own_files(node, path, root)
@@ -147,7 +147,7 @@ def _imported_files(root: Path) -> set[Path]:
     return found if is_old and found != {init} else set()
 
 
-def _names_in(tree: ast.AST) -> set[str]:
+def _names_of_tree(tree: ast.AST) -> set[str]:
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     parts = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     return names | parts
