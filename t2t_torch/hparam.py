@@ -13,7 +13,9 @@ Mode never enters hparams: `module.training` turns dropout off.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -133,6 +135,7 @@ class TagHParams(Params):
         "none",
         "For tags of spans in any scheme but IOB1.  decode: only valid sequences are predicted, in "
         "which I-X follows B-X or I-X; train: the loss of a CRF excludes invalid ones, too.",
+        computes=True,
     )
 
 
@@ -234,17 +237,29 @@ class AudioHParams(Params):
     """Sounds: spectrograms and their augmentation; see docs/how_to/speech.md."""
 
     audio_frame_length: float = hp(
-        25.0, "Milliseconds of a frame of the spectrogram; a frame begins every 10.", low=10
+        25.0,
+        "Milliseconds of a frame of the spectrogram; a frame begins every 10.",
+        low=10,
+        computes=True,
     )
     audio_preemphasis: float = hp(
-        0.97, "Factor of the last sample, which is subtracted from each.  0: none.", low=0, high=1
+        0.97,
+        "Factor of the last sample, which is subtracted from each.  0: none.",
+        low=0,
+        high=1,
+        computes=True,
     )
     audio_dither: float = hp(
         1.0 / 32767, "Deviation of the noise that is added to samples; training only.", low=0
     )
-    audio_lower_edge_hertz: float = hp(20.0, "Lower end of the lowest mel filter.", low=0)
+    audio_lower_edge_hertz: float = hp(
+        20.0, "Lower end of the lowest mel filter.", low=0, computes=True
+    )
     audio_upper_edge_hertz: float = hp(
-        8000.0, "Upper end of the highest mel filter; half of the sampling rate at most.", above=0
+        8000.0,
+        "Upper end of the highest mel filter; half of the sampling rate at most.",
+        above=0,
+        computes=True,
     )
     audio_num_mel_bins: int = hp(80, "Mel filters.", low=15)
     audio_add_delta_deltas: bool = hp(
@@ -253,7 +268,9 @@ class AudioHParams(Params):
     audio_num_filters: int = hp(
         128, "Filters of the two strided convolutions, each of which halves the frames.", low=1
     )
-    num_zeropad_frames: int = hp(250, "Frames of zeros after the last one of a sound.", low=0)
+    num_zeropad_frames: int = hp(
+        250, "Frames of zeros after the last one of a sound.", low=0, computes=True
+    )
     audio_time_masks: int = hp(
         0, "SpecAugment: masks over time that are drawn for a sound; training only.", low=0
     )
@@ -501,24 +518,32 @@ class ModelHParams(Params):
         "orthogonal", "uniform", "normal_unit_scaling", "uniform_unit_scaling", "xavier"
     ] = hp("orthogonal", "How weight matrices start.")
     initializer_gain: float = hp(1.5, "Factor on the initial weights; xavier has none.", above=0)
-    norm_epsilon: float = hp(1e-6, "Added to the variance inside layer norm.", above=0)
+    norm_epsilon: float = hp(
+        1e-6, "Added to the variance inside layer norm.", above=0, computes=True
+    )
     layer_preprocess_sequence: str = hp(
-        "none", "Before a sublayer, in order: n norm, d dropout, or none.", pattern="^(none|[nd]*)$"
+        "none",
+        "Before a sublayer, in order: n norm, d dropout, or none.",
+        pattern="^(none|[nd]*)$",
+        computes=True,
     )
     layer_postprocess_sequence: str = hp(
         "dan",
         "After a sublayer, in order: d dropout, a add the sublayer's input, n norm, or none.",
         pattern="^(none|[dan]*)$",
+        computes=True,
     )
     shared_embedding_and_softmax_weights: bool = hp(
-        False, "Inputs, targets and softmax share one embedding table."
+        False, "Inputs, targets and softmax share one embedding table.", computes=True
     )
-    shared_embedding: bool = hp(False, "Inputs and targets share one embedding table.")
+    shared_embedding: bool = hp(
+        False, "Inputs and targets share one embedding table.", computes=True
+    )
     shared_target_embedding_and_softmax_weights: bool = hp(
-        False, "Targets and softmax share one embedding table."
+        False, "Targets and softmax share one embedding table.", computes=True
     )
     multiply_embedding_mode: Literal["sqrt_depth", "none"] = hp(
-        "sqrt_depth", "sqrt_depth: embeddings are multiplied by sqrt(hidden_size)."
+        "sqrt_depth", "sqrt_depth: embeddings are multiplied by sqrt(hidden_size).", computes=True
     )
     output_bias: bool = hp(False, "The softmax of a text has a bias.")
     vocab_divisor: int = hp(1, "Vocabulary sizes are rounded up to a multiple of this.", low=1)
@@ -677,6 +702,24 @@ _UNREAD: dict[str, Unread] = {
 }
 
 
+def recorded_beside(source: Path) -> dict[str, Any]:
+    """Returns the hyperparameters of the run that a file of weights or a checkpoint is of.
+
+    Args:
+      source: a run directory, one of its `ckpt-<step>` folders, or a file in one.
+
+    Returns:
+      Values by name, as in `hparams.json`; empty if there is no such file, or it is no JSON object.
+    """
+    for folder in (source, *source.resolve().parents[:2]):
+        try:
+            values = json.loads((folder / "hparams.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue
+        return values if isinstance(values, dict) else {}
+    return {}
+
+
 class HParams(
     ReportHParams,
     PrecisionHParams,
@@ -696,6 +739,10 @@ class HParams(
     def input_width(self, feature: Feature) -> int:
         """Returns the width of the output of an input's bottom, for this model."""
         return self.hidden_size
+
+    def target_input_width(self, feature: Feature) -> int:
+        """Returns the width of the output of a target's bottom, which reads it one step later."""
+        return self.input_width(feature)
 
     unsupported: ClassVar[Mapping[str, Unread]] = MappingProxyType(_UNREAD)
     # Names of PyTorch, Keras, Hugging Face and Lightning, and their short forms.

@@ -16,4 +16,5 @@ class ImageHParams(HParams):
         "Scaling of the bytes of a picture.  per_image: by its own mean and standard deviation; "
         "per_channel: by those of each of its channels; imagenet: by ImageNet's, of each channel; "
         "range: to -1 ... 1; none: 0 ... 255.",
+        computes=True,
     )

@@ -41,6 +41,7 @@ def hp(
     above: float | None = None,
     below: float | None = None,
     pattern: str | None = None,
+    computes: bool = False,
 ) -> Any:
     """Declares a field.
 
@@ -52,9 +53,17 @@ def hp(
       above: exclusive lower bound.
       below: exclusive upper bound.
       pattern: regular expression that a string must match.
+      computes: True if a model of equal weights computes something else with another value.
     """
     return pydantic.Field(
-        default, description=meaning, ge=low, le=high, gt=above, lt=below, pattern=pattern
+        default,
+        description=meaning,
+        ge=low,
+        le=high,
+        gt=above,
+        lt=below,
+        pattern=pattern,
+        json_schema_extra={"computes": True} if computes else None,
     )
 
 
@@ -227,6 +236,28 @@ class Params(pydantic.BaseModel):
         made = cls.model_validate({name: getattr(other, name) for name in other.model_fields_set})
         made._provenance = dict(other._provenance)
         return made
+
+    @classmethod
+    def own_fields(cls) -> frozenset[str]:
+        """Returns the names of the fields that this class adds to those of its bases."""
+        return frozenset(cls.model_fields.keys() & cls.__annotations__.keys())
+
+    def departing(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the recorded values with which equal weights compute something else than here.
+
+        Args:
+          recorded: values of another set by name, as in JSON; those that it lacks are not compared.
+        """
+        own = self.model_dump(mode="json")
+        return {
+            name: recorded[name]
+            for name, field in type(self).model_fields.items()
+            if field.json_schema_extra and name in recorded and recorded[name] != own[name]
+        }
+
+    def is_default(self, name: str) -> bool:
+        """Returns True if no set, flag or code has chosen the value of a field."""
+        return self.provenance[name] == "default"
 
     def signed(self: _P, who: str) -> _P:
         """Returns a copy in which the source of every unsigned field is `who`."""

@@ -81,7 +81,7 @@ class SentenceHParams(TokenHParams):
     encoder_size: int = hp(128, "Units of each direction of an LSTM, or filters.", low=1)
     kernel_size: int = hp(3, "cnn: positions that a filter sees.", low=1)
     sentence_pooling: Literal["max", "mean", "attention"] = hp(
-        "max", "How a text's vectors become one; attention: weights are learnt."
+        "max", "How a text's vectors become one; attention: weights are learnt.", computes=True
     )
 
 

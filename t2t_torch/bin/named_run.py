@@ -16,13 +16,14 @@ from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
+from t2t_torch.hparam import HParams, recorded_beside
+from t2t_torch.params import value_text
 from t2t_torch.train.recommendation import AUTO, recommend
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.stopping import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
-    from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -175,6 +176,8 @@ def hparams(directory: RunDirectory, named: TaskRecord) -> HParams:
     _report_unread(resolved, named)
     if not trains():
         return resolved
+    if flag("warm_start_from") and not directory.has_checkpoints:
+        resolved = _like_source(resolved, Path(flag("warm_start_from")))
     from t2t_torch.optim.settings import check_settings, fit_warm_up
 
     recorded = directory.hparams(type(resolved)) if directory.has_checkpoints else None
@@ -195,6 +198,20 @@ def _report_unread(resolved: HParams, named: TaskRecord) -> None:
     """Prints which values of a set that was made for another model have no effect."""
     if resolved.unread and os.environ.get("RANK", "0") == "0":
         print(f"model {named.model!r} does not read {resolved.unread}", file=sys.stderr)
+
+
+def _like_source(resolved: HParams, source: Path) -> HParams:
+    """Returns hyperparameters with the values that a warm start's weights were trained with, where
+    equal weights would compute something else and no set or flag has chosen a value."""
+    recorded = recorded_beside(source)
+    departing = resolved.departing(recorded)
+    taken = {name: value for name, value in departing.items() if resolved.is_default(name)}
+    if not taken:
+        return resolved
+    if os.environ.get("RANK", "0") == "0":
+        values = ", ".join(f"{name}={value_text(value)}" for name, value in taken.items())
+        print(f"as in --warm_start_from={source}:  {values}", file=sys.stderr)
+    return resolved.replace(**taken).signed("--warm_start_from")
 
 
 def _unfitted(resolved: HParams, named: TaskRecord) -> HParams:

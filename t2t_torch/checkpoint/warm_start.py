@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from t2t_torch.checkpoint.checkpoint import AVERAGE, MODEL, Checkpoint, Snapshot
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.tensors import StoredTensors, first_names, read_tensors
 from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.hparam import HParams, recorded_beside
+from t2t_torch.params import value_text
 
 _RENAMES = "->"
 _SHOWN = 12
@@ -33,6 +36,8 @@ class WarmStartReport:
       mismatched: tensors of the model with another shape: (name, the source's, the model's).
       unused: renamed source tensors that the model does not have.
       share: fraction of the model's parameters (elements, not tensors) that were loaded: 0 to 1.
+      departing: hyperparameters with which the model computes something else of equal weights than
+        the source: (name, the source's value, the model's).
     """
 
     source: Path
@@ -42,6 +47,7 @@ class WarmStartReport:
     mismatched: tuple[tuple[str, tuple[int, ...], tuple[int, ...]], ...]
     unused: tuple[str, ...]
     share: float
+    departing: tuple[tuple[str, Any, Any], ...] = ()
 
     def __str__(self) -> str:
         lines = [f"warm start from {self.source}: {self.share:.0%} of the parameters"]
@@ -58,14 +64,24 @@ class WarmStartReport:
 
     @property
     def warning(self) -> str:
-        """A warning about unusual results; "" if there are none."""
+        """Warnings about unusual results, one per line; "" if there are none."""
+        warnings = []
+        if self.departing:
+            values = ",".join(f"{name}={value_text(value)}" for name, value, _ in self.departing)
+            ours = ", ".join(f"{name}={value_text(own)}" for name, _, own in self.departing)
+            warnings.append(
+                f"warning: the weights of {self.source} were trained with other hyperparameters, "
+                f"so this model computes something else of them: here {ours}. To compute the "
+                f"same:  --hparams={values}"
+            )
         if self.share >= _FEW:
-            return ""
-        return (
+            return "\n".join(warnings)
+        warnings.append(
             f"warning: the warm start from {self.source} loaded {self.share:.1%} of the model's "
             "parameters; all others begin at random. If that is not what you want, look at the "
             "names and rename them with --warm_start_patterns='old->new'."
         )
+        return "\n".join(warnings)
 
     def _rows(self) -> Iterator[tuple[str, Sequence[str]]]:
         yield "loaded", self.loaded
@@ -127,6 +143,7 @@ def warm_start(
         mismatched=tuple(mismatched),
         unused=tuple(sorted(set(renamed) - used)),
         share=_share(model, loaded),
+        departing=_departing(model, Path(source)),
     )
     if not loaded:
         raise CheckpointError(
@@ -134,6 +151,15 @@ def warm_start(
             "with --warm_start_patterns='old->new' (regular expressions), or leave the flag out."
         )
     return report
+
+
+def _departing(model: nn.Module, source: Path) -> tuple[tuple[str, Any, Any], ...]:
+    """Returns the rows of `WarmStartReport.departing`; none for a model without hyperparameters."""
+    hparams = getattr(model, "hparams", None)
+    if not isinstance(hparams, HParams):
+        return ()
+    found = hparams.departing(recorded_beside(source))
+    return tuple((name, value, getattr(hparams, name)) for name, value in found.items())
 
 
 class _Taken:

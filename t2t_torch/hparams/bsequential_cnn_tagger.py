@@ -10,8 +10,10 @@ from t2t_torch.token_hparam import TokenHParams, with_adam
 class BsequentialCnnTaggerHParams(TokenHParams):
     """Sequential CNN: context of each word; hidden_size is per side."""
 
-    context_size: int = hp(6, "Words of the past, and of the future; the word is in both.", low=1)
-    around_size: int = hp(1, "Words on each side that surround a word.", low=0)
+    context_size: int = hp(
+        6, "Words of the past, and of the future; the word is in both.", low=1, computes=True
+    )
+    around_size: int = hp(1, "Words on each side that surround a word.", low=0, computes=True)
     kernel_sizes: tuple[int, ...] = hp((3, 4), "Words that filters see.")
     num_filters: int = hp(100, "Filters of each width.", low=1)
 

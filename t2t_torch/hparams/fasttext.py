@@ -10,7 +10,7 @@ from t2t_torch.token_hparam import TokenHParams
 class FasttextHParams(TokenHParams):
     """fastText: word n-grams."""
 
-    ngram_order: int = hp(2, "Words of the longest n-grams.  1: words alone.", low=1)
+    ngram_order: int = hp(2, "Words of the longest n-grams.  1: words alone.", low=1, computes=True)
     ngram_buckets: int = hp(
         2**20, "Rows of the table that n-grams share: each has the row that its hash says.", low=1
     )
@@ -21,7 +21,7 @@ class FasttextHParams(TokenHParams):
         below=1,
     )
     count_once: bool = hp(
-        False, "A word or n-gram that a text has several times is in the mean once."
+        False, "A word or n-gram that a text has several times is in the mean once.", computes=True
     )
 
 

@@ -12,7 +12,10 @@ class ImagetransformerHParams(TransformerLayerHParams):
 
     num_decoder_layers: int = hp(0, "Layers.  0: num_hidden_layers.", low=0, high=10_000)
     block_length: int = hp(
-        256, "Values in a block; a value attends to its block and the one before it.", low=1
+        256,
+        "Values in a block; a value attends to its block and the one before it.",
+        low=1,
+        computes=True,
     )
     label_smoothing: float = hp(
         0.0,

@@ -15,6 +15,7 @@ class PairClassifierHParams(SentenceHParams):
     tied_encoders: bool = hp(
         True,
         "Both texts go through one encoder.",
+        computes=True,
     )
     alignment: Literal["none", "inputs", "contexts", "esim"] = hp(
         "none",

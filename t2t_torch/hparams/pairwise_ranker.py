@@ -12,11 +12,12 @@ from t2t_torch.token_hparam import SentenceHParams, with_adam
 class PairwiseRankerHParams(SentenceHParams):
     """Pairwise ranker: scoring of query and document; hidden_size is the size of their vectors."""
 
-    tied_encoders: bool = hp(True, "Queries and documents go through one encoder.")
+    tied_encoders: bool = hp(True, "Queries and documents go through one encoder.", computes=True)
     score: Literal["cosine", "dot", "mlp"] = hp(
         "cosine",
         "Of two vectors: cosine; dot, over the root of their size; mlp: one hidden layer over "
         "both, their difference and their product.",
+        computes=True,
     )
     score_scale: float = hp(
         10.0, "What a cosine or product is multiplied by at first; it is learnt.", above=0

@@ -28,7 +28,9 @@ class ResnetHParams(ImageHParams):
         "norms after them.",
     )
     is_cifar: bool = hp(
-        False, "For small pictures: the first convolution has stride 1 and no pooling follows it."
+        False,
+        "For small pictures: the first convolution has stride 1 and no pooling follows it.",
+        computes=True,
     )
     initial_kernel_size: int = hp(
         7,
@@ -37,7 +39,11 @@ class ResnetHParams(ImageHParams):
         high=15,
     )
     initial_stride: int = hp(
-        0, "Stride of the first convolution.  0: 1 if is_cifar, else 2.", low=0, high=4
+        0,
+        "Stride of the first convolution.  0: 1 if is_cifar, else 2.",
+        low=0,
+        high=4,
+        computes=True,
     )
     final_norm: bool = hp(
         False,

@@ -24,6 +24,7 @@ class ShakeShakeHParams(ImageHParams):
         "first; a dropped one is scaled by -1 ... 1, its gradient by 0 ... 1.  1: all are kept.",
         low=0,
         high=1,
+        computes=True,
     )
 
 

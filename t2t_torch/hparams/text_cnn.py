@@ -16,6 +16,7 @@ class TextCnnHParams(TokenHParams):
         True,
         "A text is padded on both sides, and each window with a word counts; False: only windows "
         "full of words, as in tensor2tensor.",
+        computes=True,
     )
     max_norm: float = hp(
         3.0,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Features, Text
+from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 from t2t_torch.transformer_hparam import TransformerLayerHParams
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class TransformerHParams(TransformerLayerHParams):
@@ -21,12 +24,19 @@ class TransformerHParams(TransformerLayerHParams):
     num_decoder_layers: int = hp(
         0, "Layers of the decoder.  0: num_hidden_layers.", low=0, high=10_000
     )
-    max_target_positions: int = hp(0, "max_source_positions of the decoder.", low=0)
+    decoder_hparams: tuple[str, ...] = hp(
+        (),
+        "Hyperparameters of layers that the decoder has otherwise than the encoder: "
+        "[num_heads=4,filter_size=512,pos=learned].  Empty: none.",
+        computes=True,
+    )
+    max_target_positions: int = hp(0, "max_source_positions of the decoder.", low=0, computes=True)
     decoder_start_id: int = hp(
         -1,
         "Id whose embedding is the first input of the decoder.  -1: a vector of zeros, as in "
         "tensor2tensor.",
         low=-1,
+        computes=True,
     )
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."
@@ -43,6 +53,7 @@ class TransformerHParams(TransformerLayerHParams):
         "dot_product_relative_v2: each head, of earlier positions.  local_mask_right: it sees its "
         "own and the previous block of positions, none later; local_unmasked: in the encoder its "
         "own block and some positions around.",
+        computes=True,
     )
     max_relative_position: int = hp(
         0,
@@ -50,9 +61,14 @@ class TransformerHParams(TransformerLayerHParams):
         "dot_product_relative_v2: has no vector.",
         low=0,
     )
-    attention_loc_block_length: int = hp(128, "Positions of a block of local attention.", low=1)
+    attention_loc_block_length: int = hp(
+        128, "Positions of a block of local attention.", low=1, computes=True
+    )
     attention_loc_block_width: int = hp(
-        100, "local_unmasked: positions that are seen on each side of a block.", low=0
+        100,
+        "local_unmasked: positions that are seen on each side of a block.",
+        low=0,
+        computes=True,
     )
     prepend_mode: Literal[
         "none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
@@ -60,10 +76,37 @@ class TransformerHParams(TransformerLayerHParams):
         "none",
         "The decoder reads the inputs before the targets.  prepend_inputs_masked_attention: it "
         "foretells them too, in training; prepend_inputs_full_attention: they see each other.",
+        computes=True,
     )
     encode_inputs: bool = hp(
         True, "An encoder reads the inputs; False: the decoder alone does, see prepend_mode."
     )
+
+    def of_decoder(self) -> Self:
+        """Returns the hyperparameters of the decoder.
+
+        Raises:
+          HParamsError: decoder_hparams has a name that layers do not read, or a local attention.
+        """
+        if not self.decoder_hparams:
+            return self
+        names = {one.partition("=")[0].strip() for one in self.decoder_hparams}
+        if unknown := sorted(names - _OF_LAYERS):
+            raise HParamsError(
+                f"decoder_hparams: {', '.join(unknown)}: no hyperparameter of a decoder's layers. "
+                f"These are: {', '.join(sorted(_OF_LAYERS))}."
+            )
+        decoder = self.parse(",".join(self.decoder_hparams), "decoder_hparams")
+        if decoder.is_local or self.is_local:
+            raise HParamsError(
+                "decoder_hparams: local attention is the same in encoder and decoder. Leave "
+                "decoder_hparams out, or set self_attention_type=dot_product."
+            )
+        return decoder.replace(decoder_hparams=())
+
+    def target_input_width(self, feature: Feature) -> int:
+        """Returns the width of the decoder's embeddings."""
+        return self.of_decoder().hidden_size
 
     @property
     def furthest(self) -> int:
@@ -144,6 +187,17 @@ class TransformerHParams(TransformerLayerHParams):
                 "contextual_embeddings are read by an encoder, and encode_inputs=False has none. "
                 "Set --hparams=encode_inputs=True."
             )
+
+
+_OF_LAYERS = frozenset(
+    {
+        *TransformerLayerHParams.own_fields(),
+        *("hidden_size", "norm_epsilon", "layer_preprocess_sequence", "layer_postprocess_sequence"),
+        *("layer_prepostprocess_dropout", "self_attention_type", "max_relative_position"),
+    }
+    - {"max_source_positions"}
+)
+"""What `decoder_hparams` may name."""
 
 
 @register_hparams

@@ -12,7 +12,7 @@ from t2t_torch.transformer_hparam import TransformerLayerHParams
 class TransformerEncoderHParams(TransformerLayerHParams):
     """Transformer encoder: its sizes."""
 
-    num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1)
+    num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1, computes=True)
     filter_size: int = hp(1024, "Width inside the feed-forward sublayers.", low=1)
     num_encoder_layers: int = hp(
         0, "Layers, as sets of `transformer` name them.  0: num_hidden_layers.", low=0, high=10_000
@@ -22,13 +22,19 @@ class TransformerEncoderHParams(TransformerLayerHParams):
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",
     )
     joint_positions: bool = hp(
-        False, "Positions of several texts are counted on, as in BERT; False: each from 0."
+        False,
+        "Positions of several texts are counted on, as in BERT; False: each from 0.",
+        computes=True,
     )
     summary: Literal["mean", "first"] = hp(
-        "mean", "What the output for classes and numbers is of: all positions, or the first."
+        "mean",
+        "What the output for classes and numbers is of: all positions, or the first.",
+        computes=True,
     )
     summary_activation: Literal["none", "relu", "tanh"] = hp(
-        "none", "A linear map of the summary with this activation function; none: no map."
+        "none",
+        "A linear map of the summary with this activation function; none: no map.",
+        computes=True,
     )
 
 

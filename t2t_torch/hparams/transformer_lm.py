@@ -14,6 +14,7 @@ class TransformerLmHParams(TransformerHParams):
         True,
         "The first id of a text is predicted, from zeros or decoder_start_id; False: it is given, "
         "as in GPT-2, and all ids are equally probable in its place.",
+        computes=True,
     )
 
 

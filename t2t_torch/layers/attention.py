@@ -816,23 +816,31 @@ class CrossAttention(nn.Module):
     """Attention of one sequence to another.
 
     Args:
-      hidden_size: H of both sequences.
+      hidden_size: H of the sequence that attends.
       num_heads: N.
       dropout: probability of zeroing an attention weight; TRAIN only.
       bias: True for biases of the linear maps; tensor2tensor has none.
+      memory_size: width of the other sequence; 0: H.
 
     Raises:
       HParamsError: hidden_size is not a multiple of num_heads.
     """
 
     def __init__(
-        self, hidden_size: int, num_heads: int, dropout: float, *, bias: bool = False
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float,
+        *,
+        bias: bool = False,
+        memory_size: int = 0,
     ) -> None:
         super().__init__()
         _check_heads(hidden_size, num_heads)
         self.num_heads = num_heads
         self.query = nn.Linear(hidden_size, hidden_size, bias=bias)
-        self.key_value = Projections(hidden_size, (hidden_size, hidden_size), bias=bias)
+        read = memory_size or hidden_size
+        self.key_value = Projections(read, (hidden_size, hidden_size), bias=bias)
         self.weights = AttentionWeights(dropout)
         self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 

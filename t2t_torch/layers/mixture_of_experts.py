@@ -30,6 +30,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
+    "quick_gelu": lambda x: x * torch.sigmoid(1.702 * x),
+    "relu_squared": lambda x: F.relu(x).square(),
+    "tanh": torch.tanh,
+    "linear": lambda x: x,
 }
 
 _LEAST_NOISE = 1e-2  # added to the deviation of the noise

@@ -359,6 +359,7 @@ class LSTMEncoder(nn.Module):
       hparams: sizes.
       dropout: probability of zeroing a unit that a layer reads.
       bidirectional: True for two directions, each with half of the units.
+      backward: False to read the first token first, with one direction.
 
     Raises:
       HParamsError: hidden_size cannot be halved.
@@ -371,12 +372,13 @@ class LSTMEncoder(nn.Module):
         dropout: float,
         *,
         bidirectional: bool = False,
+        backward: bool = True,
     ) -> None:
         super().__init__()
         self.text = texts_of(features)[0]
         self.tokens = Tokens(features, hparams, self.text)
         self.dropout = Dropout(dropout)
-        self.bidirectional = bidirectional
+        self.backward = backward and not bidirectional
         if bidirectional and hparams.hidden_size % 2:
             raise HParamsError(
                 f"hidden_size={hparams.hidden_size} cannot be halved for the two directions of a "
@@ -394,7 +396,7 @@ class LSTMEncoder(nn.Module):
         """Reads the output of `T2TModel.bottom`."""
         mask = features[self.text].mask
         read = never_empty(mask)
-        if self.bidirectional:
+        if not self.backward:
             outputs, memory = self.lstm.run(self.dropout(self.tokens(features)), read)
             return Encoded(outputs, mask, memory)
         backward = backward_places(read)

@@ -82,6 +82,13 @@ class Postprocess(nn.Module):
         return x
 
 
+def stack_output(hparams: TransformerLayerHParams) -> Preprocess:
+    """Returns the operations after the last layer: those before a sublayer, or none."""
+    if not hparams.output_norm:
+        hparams = hparams.replace(layer_preprocess_sequence="none")
+    return Preprocess(hparams)
+
+
 def _parse(hparams: TransformerLayerHParams, field: str, letters: str) -> str:
     sequence: str = getattr(hparams, field)
     if sequence == "none":

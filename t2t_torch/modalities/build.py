@@ -98,14 +98,15 @@ def _text_modalities(
     for name, text in texts.items():
         is_target = name in features.targets
         # Targets are also read, one step later.
-        width = hparams.input_width(text)
+        width = hparams.target_input_width(text) if is_target else hparams.input_width(text)
         own = width if is_target else own_width(hparams, width)
         table = shared or embedding(text, hparams.replace(hidden_size=own))
         tables.append(table)
         if table.weight.size(1) != own:
             raise HParamsError(
-                "contextual_embeddings: inputs have a part that targets have not, so they share no "
-                "table. Set shared_embedding and shared_embedding_and_softmax_weights to False."
+                "contextual_embeddings or decoder_hparams: inputs and targets have vectors of "
+                "other widths, so they share no table. Set shared_embedding and "
+                "shared_embedding_and_softmax_weights to False."
             )
         if share_all or hparams.shared_embedding:
             shared = table

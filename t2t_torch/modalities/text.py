@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time, sum_in_chunks
@@ -55,7 +56,16 @@ class Embedding(nn.Module):
         return F.embedding(ids, self.weight) * present[..., None]
 
     def vector(self, number: int) -> Tensor | None:
-        """Returns the embedding of an id, that of padding as in the table; None below 0.  [H]."""
+        """Returns the embedding of an id, that of padding as in the table; None below 0.  [H].
+
+        Raises:
+          HParamsError: the vocabulary has no such id.
+        """
+        if number >= len(self.weight):
+            raise HParamsError(
+                f"decoder_start_id={number}: the vocabulary of the targets has {len(self.weight)} "
+                "ids. Set --hparams=decoder_start_id=-1, or an id of this vocabulary."
+            )
         return self.weight[number] * self.scale if number >= 0 else None
 
     def _dropped(self, ids: Tensor) -> Tensor:

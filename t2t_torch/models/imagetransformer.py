@@ -32,7 +32,7 @@ from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 _LONGEST_WAVE = 1e4
-_UNREAD = ("ffn_layer", "qk_norm", "num_key_value_heads", "embedding_norm")
+_UNREAD = ("ffn_layer", "qk_norm", "num_key_value_heads", "embedding_norm", "output_norm")
 """Hyperparameters that its layers do not read."""
 
 

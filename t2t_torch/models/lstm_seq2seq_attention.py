@@ -60,10 +60,11 @@ class Attention(nn.Module):
         self.memory_layer = nn.Linear(width, width, bias=False)
         self.is_additive = hparams.attention_mechanism == "bahdanau"
         if self.is_additive:
-            self.query_layer = nn.Linear(width, width, bias=False)
+            self.query_layer = nn.Linear(width, width, bias=hparams.attention_bias)
             self.match = nn.Linear(width, heads, bias=False)
         self.layers = nn.ModuleList(
-            nn.Linear(2 * width, hparams.head_size, bias=False) for _ in range(heads)
+            nn.Linear(2 * width, hparams.head_size, bias=hparams.attention_bias)
+            for _ in range(heads)
         )
         self.size = heads * hparams.head_size
         self.has_tanh = hparams.attention_activation == "tanh"
@@ -149,7 +150,7 @@ class AttendingState:
 class LSTMSeq2seqAttention(T2TModel):
     """LSTM encoder that reads in reverse or in both directions, and LSTM decoder with attention.
 
-    The output of the attention is an input of the next decoder step (input feeding).
+    The output of the attention is an input of the next decoder step (`input_feeding`).
     """
 
     HParams = LSTMSeq2seqAttentionHParams
@@ -160,12 +161,17 @@ class LSTMSeq2seqAttention(T2TModel):
     def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
         super().__init__(hparams, features)
         self.encoder = LSTMEncoder(
-            features, hparams, hparams.dropout, bidirectional=hparams.bidirectional_encoder
+            features,
+            hparams,
+            hparams.dropout,
+            bidirectional=hparams.bidirectional_encoder,
+            backward=hparams.reverse_inputs,
         )
         self.attention = Attention(hparams)
         self.dropout = Dropout(hparams.dropout)
         width = hparams.hidden_size
-        read = hparams.input_width(features.targets["targets"]) + self.attention.size
+        read = hparams.input_width(features.targets["targets"])
+        read += self.attention.size if hparams.input_feeding else 0
         self.decoder = nn.ModuleList(
             nn.LSTMCell(width if number else read, width)
             for number in range(hparams.num_hidden_layers)
@@ -235,7 +241,7 @@ class LSTMSeq2seqAttention(T2TModel):
         Returns:
           [R, H], and the next state.
         """
-        y = torch.cat([x, state.attention.to(x.dtype)], -1)
+        y = torch.cat([x, state.attention.to(x.dtype)], -1) if self.hparams.input_feeding else x
         hidden, cells = [], []
         for cell, *before in zip(self.decoder, state.hidden, state.cells, strict=True):
             y, c = cell(self.dropout(y), tuple(before))

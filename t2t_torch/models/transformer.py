@@ -49,6 +49,7 @@ from t2t_torch.layers.transformer_layer import (
     Preprocess,
     feed_forward,
     self_attention,
+    stack_output,
     with_relative_keys,
 )
 from t2t_torch.model import Hidden, ModelInput, ModelInputs, Prepended, T2TModel
@@ -64,9 +65,12 @@ class DecoderLayer(nn.Module):
     Args:
       hparams: sizes, dropouts, norms.
       has_memory: True if there is an encoder.
+      memory_size: width of its output; 0: hidden_size.
     """
 
-    def __init__(self, hparams: TransformerHParams, *, has_memory: bool) -> None:
+    def __init__(
+        self, hparams: TransformerHParams, *, has_memory: bool, memory_size: int = 0
+    ) -> None:
         super().__init__()
         self.attention_before = Preprocess(hparams)
         self.attention = with_relative_keys(self_attention(hparams, hparams.furthest), hparams)
@@ -79,6 +83,7 @@ class DecoderLayer(nn.Module):
                 hparams.num_heads,
                 hparams.attention_dropout,
                 bias=hparams.attention_bias,
+                memory_size=memory_size,
             )
             self.memory_attention_after = Postprocess(hparams)
         self.feed_forward_before = Preprocess(hparams)
@@ -273,14 +278,38 @@ class Transformer(T2TModel):
                 self._encoder_layer()
                 for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
             )
-            self.encoder_output = Preprocess(hparams)
+            self.encoder_output = stack_output(hparams)
+        decoder = self._hparams_of_decoder()
         self.decoder = nn.ModuleList(
             self._decoder_layer()
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
-        self.positions = Positions(hparams, hparams.max_target_positions)
-        self.decoder_output = Preprocess(hparams)
+        self.positions = Positions(decoder, hparams.max_target_positions)
+        self.decoder_output = stack_output(decoder)
         initialize(self, hparams)
+
+    @classmethod
+    def target_width(cls, hparams: TransformerHParams, features: Features, target: str) -> int:
+        """Returns the output width of the decoder."""
+        return hparams.of_decoder().hidden_size
+
+    def _hparams_of_decoder(self) -> TransformerHParams:
+        """Returns the hyperparameters of the decoder.
+
+        Raises:
+          HParamsError: they should differ, and the model has no encoder or layers of its own.
+        """
+        own = type(self)
+        has_sides = (own._decoder_layer, own._run_decoder) == (
+            Transformer._decoder_layer,
+            Transformer._run_decoder,
+        )
+        if self.hparams.decoder_hparams and not (has_sides and self.has_encoder):
+            raise HParamsError(
+                f"decoder_hparams: {self.name} has no encoder and decoder that may differ here. "
+                "Leave it out."
+            )
+        return self.hparams.of_decoder()
 
     def _encoder_layer(self) -> nn.Module:
         layer = EncoderLayer(self.hparams, self.hparams.furthest)
@@ -288,7 +317,11 @@ class Transformer(T2TModel):
         return layer
 
     def _decoder_layer(self) -> nn.Module:
-        return DecoderLayer(self.hparams, has_memory=self.has_encoder)
+        return DecoderLayer(
+            self.hparams.of_decoder(),
+            has_memory=self.has_encoder,
+            memory_size=self.hparams.hidden_size,
+        )
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns `{"targets": [B, T, H]}`; see `T2TModel.body`."""

@@ -26,7 +26,7 @@ from t2t_torch.layers.transformer_layer import (
     Joined,
     JoinInputs,
     Positions,
-    Preprocess,
+    stack_output,
 )
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
@@ -54,7 +54,7 @@ class TransformerEncoder(T2TModel):
             EncoderLayer(hparams)
             for _ in range(hparams.num_encoder_layers or hparams.num_hidden_layers)
         )
-        self.encoder_output = Preprocess(hparams)
+        self.encoder_output = stack_output(hparams)
         if hparams.use_target_space_embedding:
             table = torch.randn(NUM_SPACES, hparams.hidden_size) * hparams.hidden_size**-0.5
             self.target_space = nn.Parameter(table)

@@ -298,6 +298,28 @@ def test_a_new_run_may_begin_with_the_weights_of_another(arguments, tmp_path, ca
     assert "and was started with --warm_start_from=" in capsys.readouterr().err
 
 
+def test_a_warm_start_keeps_the_meaning_of_the_weights(arguments, tmp_path, capsys):
+    first = "batch_size=256,decoder_start_id=3,position_offset=2,layer_preprocess_sequence=none"
+    given = {"hparams": first, "output_dir": tmp_path / "first"}
+    assert trainer.main(arguments(train_steps=1, **given)) == 0
+    capsys.readouterr()
+    warm = {"warm_start_from": tmp_path / "first", "schedule": "train"}
+    assert trainer.main(arguments(train_steps=1, **warm)) == 0
+    printed = capsys.readouterr().err
+    # Where the set has no opinion, values are taken over; others are warned of.
+    taken = "position_offset=2, decoder_start_id=3"
+    assert f"as in --warm_start_from={tmp_path / 'first'}:  {taken}" in printed
+    assert "here layer_preprocess_sequence=n." in printed
+    assert "To compute the same:  --hparams=layer_preprocess_sequence=none" in printed
+    recorded = json.loads((tmp_path / "run" / "hparams.json").read_text())
+    assert (recorded["decoder_start_id"], recorded["position_offset"]) == (3, 2)
+    assert recorded["provenance"]["decoder_start_id"] == "--warm_start_from"
+    flag = "batch_size=256,decoder_start_id=-1"
+    own = {"hparams": flag, "output_dir": tmp_path / "own"}
+    assert trainer.main(arguments(train_steps=1, **warm, **own)) == 0
+    assert "=none,decoder_start_id=3" in capsys.readouterr().err
+
+
 def test_labels_cannot_be_decoded_from_data(arguments, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Text, "generates", False)
     assert trainer.main(arguments(schedule="train_eval_and_decode")) == 2

@@ -1,12 +1,17 @@
 """Every model holds the contract."""
 
+import typing
+from typing import Any, Literal
+
 import pytest
 import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
+from t2t_torch.hparam import DataHParams, MultiProblemHParams, SamplingHParams
 from t2t_torch.model import Hidden
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.train.run_config import fields_that_may_change
 
 
 @pytest.mark.parametrize("name", registry.list_names("model"))
@@ -66,6 +71,76 @@ def test_no_layers_are_refused_or_work(name):
     for features in testing.features_for(model_class):
         logits = model_class(hparams, features).eval()(testing.random_batch(features)).logits
         assert logits.keys() == features.targets.keys()
+
+
+def other_values(field: Any, value: Any) -> list[Any]:
+    """Values of a hyperparameter that are not its own; empty for kinds without an obvious one."""
+    kind = field.annotation
+    if typing.get_origin(kind) is Literal:
+        return [choice for choice in typing.get_args(kind) if choice != value]
+    if kind is int:
+        return [value + 1, value * 2, value // 2, value + 2]
+    return [not value] if kind is bool else [value * 2 + 0.1, value / 2] if kind is float else []
+
+
+OF_TRAINING_OR_DATA = {
+    *fields_that_may_change(),
+    *DataHParams.model_fields,
+    *SamplingHParams.model_fields,
+    *MultiProblemHParams.model_fields,
+    *("initializer", "initializer_gain", "vocab_divisor"),
+}
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("name", registry.list_names("model"))
+def test_what_equal_weights_compute_depends_on_declared_hyperparameters_alone(name):
+    """A warm start compares those that `hp(..., computes=True)` declares."""
+    model_class = registry.model(name)
+    hparams = testing.small(model_class.HParams())
+    features = list(testing.features_for(model_class))[-1]
+    batch = testing.random_batch(features)
+    model = model_class(hparams, features).eval()
+    generator = torch.Generator().manual_seed(1)
+    weights = {
+        name: value + 0.3 * torch.randn(value.shape, generator=generator)
+        if value.is_floating_point()
+        else value
+        for name, value in model.state_dict().items()
+    }
+
+    def outputs(hparams):
+        torch.manual_seed(0)
+        try:
+            model = model_class(hparams, features).eval()
+            model.load_state_dict(weights)
+            with torch.inference_mode():
+                return model({name: one.clone() for name, one in batch.items()}).logits
+        except (HParamsError, RuntimeError):
+            return None  # refused, or the weights have other shapes
+
+    expected = outputs(hparams)
+    undeclared = {
+        f"{field}={value}"
+        for field, declared in model_class.HParams.model_fields.items()
+        if field not in OF_TRAINING_OR_DATA and not declared.json_schema_extra
+        for value in other_values(declared, getattr(hparams, field))
+        if (found := changed_outputs(outputs, hparams, field, value)) is not None
+        and any(
+            found[target].shape != expected[target].shape
+            or not torch.equal(found[target], expected[target])
+            for target in expected
+        )
+    }
+    assert undeclared == set()
+
+
+def changed_outputs(outputs, hparams, field, value):
+    """Outputs of equal weights with another value of a hyperparameter; None if it is refused."""
+    try:
+        return outputs(hparams.replace(**{field: value}))
+    except HParamsError:
+        return None
 
 
 class Peeking(Transformer):
