@@ -13,12 +13,12 @@ Mode never enters hparams: `module.training` turns dropout off.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from t2t_torch.files import read_json
 from t2t_torch.params import Params, Unread, hp
 
 if TYPE_CHECKING:
@@ -713,8 +713,8 @@ def recorded_beside(source: Path) -> dict[str, Any]:
     """
     for folder in (source, *source.resolve().parents[:2]):
         try:
-            values = json.loads((folder / "hparams.json").read_bytes())
-        except (OSError, ValueError, RecursionError):
+            values = read_json(folder / "hparams.json")
+        except (OSError, ValueError):
             continue
         return values if isinstance(values, dict) else {}
     return {}

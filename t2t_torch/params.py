@@ -255,10 +255,6 @@ class Params(pydantic.BaseModel):
             if field.json_schema_extra and name in recorded and recorded[name] != own[name]
         }
 
-    def is_default(self, name: str) -> bool:
-        """Returns True if no set, flag or code has chosen the value of a field."""
-        return self.provenance[name] == "default"
-
     def signed(self: _P, who: str) -> _P:
         """Returns a copy in which the source of every unsigned field is `who`."""
         made = self.replace()

@@ -16,14 +16,13 @@ from t2t_torch.bin import config_file
 from t2t_torch.bin import flags as shared
 from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED, flag, given, trains
 from t2t_torch.errors import CheckpointError, RegistryError, UsageError
-from t2t_torch.hparam import HParams, recorded_beside
-from t2t_torch.params import value_text
 from t2t_torch.train.recommendation import AUTO, recommend
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.stopping import EarlyExit, StopRequest
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
+    from t2t_torch.hparam import HParams
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -203,9 +202,11 @@ def _report_unread(resolved: HParams, named: TaskRecord) -> None:
 def _like_source(resolved: HParams, source: Path) -> HParams:
     """Returns hyperparameters with the values that a warm start's weights were trained with, where
     equal weights would compute something else and no set or flag has chosen a value."""
-    recorded = recorded_beside(source)
-    departing = resolved.departing(recorded)
-    taken = {name: value for name, value in departing.items() if resolved.is_default(name)}
+    from t2t_torch.hparam import recorded_beside
+    from t2t_torch.params import value_text
+
+    departing, chosen_by = resolved.departing(recorded_beside(source)), resolved.provenance
+    taken = {name: value for name, value in departing.items() if chosen_by[name] == "default"}
     if not taken:
         return resolved
     if os.environ.get("RANK", "0") == "0":

@@ -14,14 +14,13 @@ from torch import Tensor
 
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.hparam import HParams
+from t2t_torch.interop.architecture import POST_NORM, Side, hparams_of
 from t2t_torch.interop.huggingface import folder_tensors, model_type, read_json, read_vocabulary
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    POST_NORM,
     Linear,
     TransformerWeights,
     Weights,
-    base_hparams,
     check_sizes,
     forbidden,
     free_name,
@@ -29,12 +28,10 @@ from t2t_torch.interop.translation import (
 )
 
 _KINDS = ("bert", "distilbert")
-_ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "gelu_new": "gelu_tanh", "silu": "silu"}
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
-    "sinusoidal_pos_embds": (False,),
     "problem_type": (None, "single_label_classification"),
 }
 _OTHER_HEADS = ("cls.", "vocab_", "qa_outputs.", "lm_head.")
@@ -67,7 +64,6 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 """Names of the parts of a layer, and of the map before the classifier."""
 _CONFIG: Mapping[str, tuple[str, str]] = {  # names of settings, of BERT and of DistilBERT
     "heads": ("num_attention_heads", "n_heads"),
-    "filter": ("intermediate_size", "hidden_dim"),
     "activation": ("hidden_act", "activation"),
     "dropout": ("hidden_dropout_prob", "dropout"),
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
@@ -77,6 +73,7 @@ _CONFIG: Mapping[str, tuple[str, str]] = {  # names of settings, of BERT and of 
 _SIZES = {
     **dict.fromkeys(("hidden_size", "dim"), "hidden_size"),
     **dict.fromkeys(("num_hidden_layers", "n_layers"), "num_hidden_layers"),
+    **dict.fromkeys(("intermediate_size", "hidden_dim"), "filter_size"),
     "max_position_embeddings": "max_source_positions",
 }
 """Our names of sizes in a configuration, of BERT and of DistilBERT."""
@@ -193,22 +190,16 @@ def _encoder(
     ours.weights["join.positions.table"] = positions
     ours.norm("join.positions", weights.linear("embeddings.LayerNorm"))
     ours.weights["modalities.inputs.bottom.weight"] = table
-    layers = _layers(weights, ours, _NAMES[kind])
-    hparams = _hparams(config, kind).replace(
-        hidden_size=table.size(1),
-        num_hidden_layers=layers,
-        max_source_positions=len(positions),
-        max_length=len(positions),
-        joint_positions=is_pair,
-        shared_embedding=is_pair,
+    _layers(weights, ours, _NAMES[kind])
+    hparams = _hparams(config, kind, ours).replace(
+        max_length=len(positions), joint_positions=is_pair, shared_embedding=is_pair
     )
     return ours.weights, hparams
 
 
-def _layers(weights: Weights, ours: TransformerWeights, names: Mapping[str, str]) -> int:
-    """Adds the weights of all layers; returns their number."""
-    layers = weights.layers(names["layers"])
-    for number in range(layers):
+def _layers(weights: Weights, ours: TransformerWeights, names: Mapping[str, str]) -> None:
+    """Adds the weights of all layers."""
+    for number in range(weights.layers(names["layers"])):
 
         def part(name: str, number: int = number) -> Linear:
             return weights.linear(f"{names['layers']}.{number}.{names[name]}")
@@ -219,23 +210,22 @@ def _layers(weights: Weights, ours: TransformerWeights, names: Mapping[str, str]
         ours.norm(f"{layer}.attention_after", part("attention_norm"))
         ours.feed_forward(f"{layer}.feed_forward", part("inner"), part("outer"), None)
         ours.norm(f"{layer}.feed_forward_after", part("feed_forward_norm"))
-    return layers
 
 
-def _hparams(config: Mapping[str, Any], kind: str) -> HParams:
-    """Returns the hyperparameters that the configuration names, and those of fine-tuning."""
+def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> HParams:
+    """Returns the hyperparameters of the model, and those of fine-tuning."""
     setting = {key: config.get(both[_KINDS.index(kind)]) for key, both in _CONFIG.items()}
-    activation = str(setting["activation"] or "gelu")
-    refuse(kind, [] if activation in _ACTIVATIONS else [f"activation={activation!r}"])
-    return base_hparams(
-        "transformer_encoder",
+    side = Side(
         num_heads=int(setting["heads"] or 12),
-        filter_size=int(setting["filter"] or 3072),
-        attention_bias=True,
-        ffn_activation=_ACTIVATIONS[activation],
-        pos="learned",
-        embedding_norm=True,
+        activation=str(setting["activation"] or "gelu"),
+        norms=POST_NORM,
         norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
+    )
+    return hparams_of(
+        kind,
+        "transformer_encoder",
+        ours.weights,
+        {"encoder": side},
         multiply_embedding_mode="none",
         summary="first",
         summary_activation="tanh" if kind == "bert" else "relu",
@@ -249,7 +239,6 @@ def _hparams(config: Mapping[str, Any], kind: str) -> HParams:
         weight_decay=0.01,
         learning_rate_constant=2e-5,
         clip_grad_norm=1.0,
-        **POST_NORM,
     )
 
 

@@ -149,6 +149,7 @@ def _misfit(loaded: Loaded) -> str | None:
 
 
 _DEFAULT = (
+    *("decoder_hparams", "output_norm"),
     *("attention_bias", "ffn_bias", "ffn_activation", "ffn_gated", "position_offset"),
     *("max_source_positions", "max_target_positions", "embedding_norm", "decoder_start_id"),
     *("output_bias", "norm_type", "num_key_value_heads", "qk_norm"),

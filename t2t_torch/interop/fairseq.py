@@ -9,22 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    POST_NORM,
-    PRE_NORM,
-    TRANSFORMER,
     TransformerWeights,
     Vocabulary,
     Weights,
-    base_hparams,
     check_sizes,
     check_tokens,
-    differing,
     forbidden,
     read_dictionary,
     refuse,
-    sharing,
     subword_models,
     translation_run,
     with_subwords,
@@ -35,13 +30,6 @@ _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
 _SUBWORDS = ("*.model", "*codes*", "code")
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 _BOS, _PAD, _EOS, _UNKNOWN = range(4)
-_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_accurate": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "swish": "silu",
-}
 _DEFAULTS = {  # of architectures of old releases, whose arguments lack these names
     "activation_fn": "relu",
     "decoder_normalize_before": False,
@@ -66,6 +54,7 @@ _SIZES = {
     "encoder_layers": "num_encoder_layers",
     "decoder_layers": "num_decoder_layers",
     "encoder_ffn_embed_dim": "filter_size",
+    "decoder_ffn_embed_dim": "filter_size",
 }
 """Our names of sizes in a configuration."""
 
@@ -152,8 +141,6 @@ def _check_architecture(arguments: Mapping[str, Any]) -> None:
     width = arguments.get("decoder_embed_dim")
     found = forbidden(arguments, {name: (*known, width) for name, known in _MUST_BE.items()})
     refuse("fairseq", found if "transformer" in kind else [f"--arch {kind}", *found])
-    activation = str(arguments["activation_fn"])
-    refuse("fairseq", [] if activation in _ACTIVATIONS else [f"activation_fn={activation!r}"])
 
 
 def _checkpoint(source: Path, name: str) -> Path:
@@ -229,49 +216,29 @@ def _converted(
     tops = ("decoder.output_projection.weight", "decoder.embed_out")
     top = next((vocabularies[1].rows(weights(name)) for name in tops if name in weights), target)
     ours.tables(source, target, top, None)
-    learned = [f"{side}.embed_positions.weight" in weights for side in _SIDES]
-    pre_norm = [_is_on(arguments, f"{side}_normalize_before") for side in _SIDES]
-    heads = [int(arguments.get(f"{side}_attention_heads", 8)) for side in _SIDES]
-    differing(
-        "fairseq",
-        normalize_before=(pre_norm[0], pre_norm[1]),
-        learned_pos=(learned[0], learned[1]),
-        attention_heads=(heads[0], heads[1]),
-    )
-    first = "encoder.layers.0.self_attn"
-    biased = any(f"{first}.{name}" in weights for name in ("q_proj.bias", "in_proj_bias"))
-    filters = weights.shape("encoder.layers.0.fc1.weight") or [4 * source.size(1)]
-    layers, limits = [], []
-    for side, places in zip(_SIDES, _PLACES, strict=True):
-        layers.append(read_stack(weights, ours, side, side, pre_norm[0]))
-        limits.append(0)
-        if learned[0]:
-            ours.weights[places] = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
-            limits[-1] = len(ours.weights[places])
     has_none = _is_on(arguments, "no_token_positional_embeddings")
-    positions = "none" if has_none else "learned" if learned[0] else "timing"
-    scale = "none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth"
-    hparams = base_hparams(
+    sides = {}
+    for side, places in zip(_SIDES, _PLACES, strict=True):
+        norms = PRE_NORM if _is_on(arguments, f"{side}_normalize_before") else POST_NORM
+        read_stack(weights, ours, side, side, norms)
+        if f"{side}.embed_positions.weight" in weights:
+            ours.weights[places] = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
+        sides[side] = Side(
+            num_heads=int(arguments.get(f"{side}_attention_heads", 8)),
+            activation=str(arguments["activation_fn"]),
+            norms=norms,
+            norm_epsilon=1e-5,
+            pos="none" if has_none else "timing",
+            position_offset=0 if has_none else _PAD + 1,
+        )
+    hparams = hparams_of(
+        "fairseq",
         "transformer",
-        hidden_size=source.size(1),
-        num_heads=heads[0],
-        filter_size=filters[0],
-        num_encoder_layers=layers[0],
-        num_decoder_layers=layers[1],
-        attention_bias=biased,
-        ffn_activation=_ACTIVATIONS[str(arguments["activation_fn"])],
-        pos=positions,
-        position_offset=_PAD + 1 if positions == "timing" else 0,
-        max_source_positions=limits[0],
-        max_target_positions=limits[1],
-        embedding_norm="positions.norm.weight" in ours.weights,
-        norm_epsilon=1e-5,
+        ours.weights,
+        sides,
         decoder_start_id=vocabularies[1].our_id(_EOS),
-        multiply_embedding_mode=scale,
+        multiply_embedding_mode="none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth",
         **_training(arguments),
-        **(PRE_NORM if pre_norm[0] else POST_NORM),
-        **sharing(source, target, top),
-        **TRANSFORMER,
     )
     return ours.weights, hparams
 
@@ -302,8 +269,8 @@ def _training(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_stack(
-    weights: Weights, ours: TransformerWeights, side: str, theirs: str, pre_norm: bool
-) -> int:
+    weights: Weights, ours: TransformerWeights, side: str, theirs: str, norms: tuple[str, str]
+) -> None:
     """Adds the layers and norms of a stack, by the names of fairseq and of models made after it.
 
     Args:
@@ -311,21 +278,17 @@ def read_stack(
       ours: weights by our names, which are extended.
       side: "encoder" or "decoder".
       theirs: their name of the stack.
-      pre_norm: True if a sublayer begins with its layer norm.
-
-    Returns:
-      The number of layers.
+      norms: operations before and after a sublayer.
     """
-    number = weights.layers(f"{theirs}.layers")
-    for layer in range(number):
-        _layer(weights, ours, f"{theirs}.layers.{layer}", f"{side}.{layer}", pre_norm)
+    place = "before" if norms == PRE_NORM else "after"
+    for layer in range(weights.layers(f"{theirs}.layers")):
+        _layer(weights, ours, f"{theirs}.layers.{layer}", f"{side}.{layer}", place)
     for name in ("layernorm_embedding", "emb_layer_norm"):
         if f"{theirs}.{name}.weight" in weights:
             places = "join.positions" if side == "encoder" else "positions"
             ours.norm(places, weights.linear(f"{theirs}.{name}"))
-    if pre_norm and f"{theirs}.layer_norm.weight" in weights:
+    if place == "before" and f"{theirs}.layer_norm.weight" in weights:
         ours.norm(f"{side}_output", weights.linear(f"{theirs}.layer_norm"))
-    return number
 
 
 def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
@@ -333,11 +296,8 @@ def _is_on(arguments: Mapping[str, Any], name: str) -> bool:
     return str(arguments.get(name, False)).lower() in ("true", "1")
 
 
-def _layer(
-    weights: Weights, ours: TransformerWeights, theirs: str, name: str, pre_norm: bool
-) -> None:
-    """Adds the weights of a layer."""
-    place = "before" if pre_norm else "after"
+def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, place: str) -> None:
+    """Adds the weights of a layer, whose norms are before or after its sublayers."""
     attentions = {"self_attn": "attention"}
     if name.startswith("decoder"):
         attentions["encoder_attn"] = "memory_attention"

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
 from t2t_torch.hparam import HParams
+from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
 from t2t_torch.interop.huggingface import (
     folder_tensors,
     model_type,
@@ -22,31 +24,26 @@ from t2t_torch.interop.huggingface import (
 )
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    PRE_NORM,
-    TRANSFORMER,
     Linear,
     TransformerWeights,
     Weights,
-    base_hparams,
     check_sizes,
     forbidden,
     free_name,
     refuse,
 )
 
-_ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 _MUST_BE: dict[str, tuple[Any, ...]] = {
-    "scale_attn_weights": (True,),
-    "scale_attn_by_inverse_layer_idx": (False,),
     "add_cross_attention": (False,),
-    "tie_word_embeddings": (True,),
 }
+_OTHER_HEADS = ("score.", "classifier.", "multiple_choice_head.", "qa_outputs.")
 _NEVER = -1e9  # logit of padding, which the vocabulary of GPT-2 lacks
 
 
 _SIZES = {
     "n_embd": "hidden_size",
     "n_layer": "num_hidden_layers",
+    "n_inner": "filter_size",
     "n_positions": "max_target_positions",
 }
 """Our names of sizes in a configuration."""
@@ -61,7 +58,9 @@ def detect(source: Path) -> bool:
 
 
 def read(source: Path, options: ImportOptions) -> ImportedRun:
-    """Returns the run of a GPT2LMHeadModel, or of the model without its head, which is tied.
+    """Returns the run of a GPT2LMHeadModel, or of the model without a head, which is tied.
+
+    Heads of other tasks are left out.  Factors of attention become a part of the queries' weights.
 
     Args:
       source: folder of `save_pretrained`.
@@ -82,16 +81,15 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     }
     weights = Weights("GPT-2", tensors)
     weights.drop_if(lambda name: name.endswith((".attn.bias", ".attn.masked_bias")))  # masks
-    weights.drop(["lm_head.weight"])
-    table = weights("wte.weight")
+    heads = weights.drop_if(lambda name: name.startswith(_OTHER_HEADS))
+    table, top = _tables(weights, config)
     end = str(read_json(source / "tokenizer_config.json").get("eos_token", "<|endoftext|>"))
     vocabulary = read_vocabulary(source, len(table), eos=end)
-    ours, hparams = _converted(weights, config)
+    ours, hparams = _converted(weights, config, shared=top is table)
     check_sizes("GPT-2", config, hparams, _SIZES)
     weights.check_read()
-    table = vocabulary.rows(with_padding(table, vocabulary))
-    bias = table.new_zeros(len(table))
-    bias[0] = _NEVER
+    table, top = (vocabulary.rows(with_padding(one, vocabulary)) for one in (table, top))
+    bias = table.new_zeros(len(table)).index_fill_(0, torch.tensor(0), _NEVER)
     name = options.problem or free_name(source.resolve().name)
     file = f"vocab.{name}.targets.pieces"
     return ImportedRun(
@@ -102,7 +100,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         weights={
             **ours,
             "modalities.targets.bottom.weight": table,
-            "modalities.targets.top.weight": table,
+            "modalities.targets.top.weight": top,
             "modalities.targets.top.bias": bias,
         },
         declaration={
@@ -113,6 +111,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         },
         vocabularies={file: vocabulary.file()},
         decode_hparams=_decoding(source, config),
+        ignored=sorted({name.partition(".")[0] for name in heads}),
     )
 
 
@@ -138,17 +137,38 @@ def _decoding(source: Path, config: Mapping[str, Any]) -> dict[str, Any]:
     return settings
 
 
-def _converted(weights: Weights, config: Mapping[str, Any]) -> tuple[dict[str, Tensor], HParams]:
-    """Returns the weights of the layers by our names, and hyperparameters."""
+def _tables(weights: Weights, config: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Returns the table of embeddings and that of the softmax, which are mostly one."""
+    table = top = weights("wte.weight")
+    if not config.get("tie_word_embeddings", True) and "lm_head.weight" in weights:
+        top = weights("lm_head.weight")
+    weights.drop(["lm_head.weight"])
+    return table, top
+
+
+def _converted(
+    weights: Weights, config: Mapping[str, Any], *, shared: bool
+) -> tuple[dict[str, Tensor], HParams]:
+    """Returns the weights of the layers by our names, and hyperparameters.
+
+    Args:
+      weights: weights by their names.
+      config: their configuration.
+      shared: True if embeddings and softmax are one table.
+    """
     ours = TransformerWeights()
     positions = weights("wpe.weight")
     ours.weights["positions.table"] = positions
-    size, layers = positions.size(1), weights.layers("h")
-    for number in range(layers):
+    size, heads = positions.size(1), int(config.get("n_head", 12))
+    for number in range(weights.layers("h")):
         layer, theirs = f"decoder.{number}", f"h.{number}"
         joint, bias = _transposed(weights, f"{theirs}.attn.c_attn")
         biases = [None] * 3 if bias is None else bias.split(size)
-        q, k, v = zip(joint.split(size), biases, strict=True)
+        query, k, v = zip(joint.split(size), biases, strict=True)
+        factor = 1.0 if config.get("scale_attn_weights", True) else (size / heads) ** 0.5
+        if config.get("scale_attn_by_inverse_layer_idx", False):
+            factor /= number + 1
+        q = tuple(None if part is None else part * factor for part in query)
         ours.norm(f"{layer}.attention_before", weights.linear(f"{theirs}.ln_1"))
         output = _transposed(weights, f"{theirs}.attn.c_proj")
         ours.self_attention(f"{layer}.attention", q, k, v, output)
@@ -156,21 +176,19 @@ def _converted(weights: Weights, config: Mapping[str, Any]) -> tuple[dict[str, T
         inner, outer = (_transposed(weights, f"{theirs}.mlp.{one}") for one in ("c_fc", "c_proj"))
         ours.feed_forward(f"{layer}.feed_forward", inner, outer, None)
     ours.norm("decoder_output", weights.linear("ln_f"))
-    activation = str(config.get("activation_function", "gelu_new"))
-    refuse("GPT-2", [] if activation in _ACTIVATIONS else [f"activation_function={activation!r}"])
-    hparams = base_hparams(
-        "transformer_lm",
-        hidden_size=size,
-        num_heads=int(config.get("n_head", 12)),
-        filter_size=int(config.get("n_inner") or 4 * size),
-        num_hidden_layers=layers,
-        attention_bias=True,
-        ffn_activation=_ACTIVATIONS[activation],
-        pos="learned",
-        max_target_positions=len(positions),
+    side = Side(
+        num_heads=heads,
+        activation=str(config.get("activation_function", "gelu_new")),
+        norms=PRE_NORM,
         norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
+    )
+    hparams = hparams_of(
+        "GPT-2",
+        "transformer_lm",
+        ours.weights,
+        {"decoder": side},
         multiply_embedding_mode="none",
-        shared_embedding_and_softmax_weights=True,
+        shared_embedding_and_softmax_weights=shared,
         output_bias=True,
         predict_first=False,
         layer_prepostprocess_dropout=float(config.get("resid_pdrop", 0.1)),
@@ -184,8 +202,6 @@ def _converted(weights: Weights, config: Mapping[str, Any]) -> tuple[dict[str, T
         weight_decay=0.01,
         learning_rate_constant=5e-5,
         clip_grad_norm=1.0,
-        **PRE_NORM,
-        **TRANSFORMER,
     )
     return ours.weights, hparams
 

@@ -9,35 +9,23 @@ from typing import Any
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
 from t2t_torch.interop.fairseq import read_stack
 from t2t_torch.interop.huggingface import OTHERS, folder_tensors, model_type, read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    POST_NORM,
-    PRE_NORM,
-    TRANSFORMER,
     TransformerWeights,
     Vocabulary,
     Weights,
-    base_hparams,
     check_sizes,
     check_tokens,
-    differing,
     forbidden,
     refuse,
-    sharing,
     subword_models,
     translation_run,
     with_subwords,
 )
 
-_ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "swish": "silu",
-    "silu": "silu",
-}
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "add_bias_logits": (False,),
     "extra_pos_embeddings": (0,),
@@ -51,6 +39,7 @@ _SIZES = {
     "encoder_layers": "num_encoder_layers",
     "decoder_layers": "num_decoder_layers",
     "encoder_ffn_dim": "filter_size",
+    "decoder_ffn_dim": "filter_size",
 }
 """Our names of sizes in a configuration."""
 
@@ -162,36 +151,27 @@ def _converted(
     source, target, top, bias = _tables(weights, vocabularies)
     ours.tables(source, target, top, bias)
     weights.drop([f"model.{side}.embed_positions.weight" for side in _SIDES])
-    heads, filters = (
-        [int(config.get(f"{side}_{name}", default)) for side in _SIDES]
-        for name, default in (("attention_heads", 8), ("ffn_dim", 0))
-    )
-    differing("Marian", attention_heads=(heads[0], heads[1]), ffn_dim=(filters[0], filters[1]))
-    activation = str(config.get("activation_function", "relu"))
-    refuse("Marian", [] if activation in _ACTIVATIONS else [f"activation_function={activation!r}"])
-    pre_norm = bool(config.get("normalize_before", False))
-    layers = [read_stack(weights, ours, side, f"model.{side}", pre_norm) for side in _SIDES]
-    hparams = base_hparams(
+    sides = {}
+    for side in _SIDES:
+        norms = PRE_NORM if config.get("normalize_before") else POST_NORM
+        read_stack(weights, ours, side, f"model.{side}", norms)
+        sides[side] = Side(
+            num_heads=int(config.get(f"{side}_attention_heads", 8)),
+            activation=str(config.get("activation_function", "relu")),
+            norms=norms,
+            norm_epsilon=1e-5,
+            pos="sinusoids",
+        )
+    hparams = hparams_of(
+        "Marian",
         "transformer",
-        hidden_size=source.size(1),
-        num_heads=heads[0],
-        filter_size=filters[0],
-        num_encoder_layers=layers[0],
-        num_decoder_layers=layers[1],
-        attention_bias=True,
-        ffn_activation=_ACTIVATIONS[activation],
-        pos="sinusoids",
-        embedding_norm="positions.norm.weight" in ours.weights,
-        norm_epsilon=1e-5,
-        output_bias=bias is not None,
+        ours.weights,
+        sides,
         decoder_start_id=written.our_id(int(config.get("decoder_start_token_id", written.pad))),
         multiply_embedding_mode="sqrt_depth" if config.get("scale_embedding") else "none",
         layer_prepostprocess_dropout=float(config.get("dropout", 0.1)),
         attention_dropout=float(config.get("attention_dropout", 0.0)),
         relu_dropout=float(config.get("activation_dropout", 0.0)),
-        **(PRE_NORM if pre_norm else POST_NORM),
-        **sharing(source, target, top),
-        **TRANSFORMER,
     )
     return ours.weights, hparams
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    PRE_NORM,
-    TRANSFORMER,
+    Linear,
     TransformerWeights,
     Vocabulary,
     Weights,
@@ -29,27 +31,19 @@ from t2t_torch.interop.translation import (
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
 _UNKNOWN, _PAD, _BOS, _EOS = "<unk>", "<blank>", "<s>", "</s>"
-_ACTIVATIONS = {
-    "relu": ("relu", False),
-    "gelu": ("gelu", False),
-    "silu": ("silu", False),
-    "gated-gelu": ("gelu", True),
-    "gated-silu": ("silu", True),
-}
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "aan_useffn": (False,),
     "copy_attn": (False,),
     "context_gate": (None,),
     "coverage_attn": (False,),
-    "layer_norm": ("standard",),
     "model_task": ("seq2seq",),
-    "multiquery": (False,),
     "num_experts": (0,),
-    "num_kv": (0,),
     "parallel_residual": (False,),
     "relative_positions_buckets": (0,),
     "rotary_dim": (0,),
+    "rotary_theta": (10000,),
     "shared_layer_norm": (False,),
+    "self_attn_type": ("scaled-dot", "scaled-dot-flash"),
     "sliding_window": (0,),
     "generator_function": ("softmax",),
     "global_attention_function": ("softmax",),
@@ -62,6 +56,8 @@ _SIZES = {
     "enc_layers": "num_encoder_layers",
     "dec_layers": "num_decoder_layers",
     "hidden_size": "hidden_size",
+    "transformer_ff": "filter_size",
+    "max_relative_positions": "max_relative_position",
 }
 """Our names of sizes in a configuration."""
 
@@ -103,6 +99,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     convert = _transformer if model == "transformer" else _lstm
     ours, hparams = convert(weights, opt, vocabularies)
     if model == "transformer":
+        distance = max(0, int(opt.get("max_relative_positions") or 0))  # below 0: other positions
+        opt = {**opt, "max_relative_positions": distance}
         check_sizes("OpenNMT-py", opt, hparams, _SIZES)
     weights.check_read()
     optim = content.get("optim")
@@ -199,57 +197,47 @@ def _transformer(
     top = written.rows(weights("generator.weight"))
     ours.tables(source, target, top, written.rows(weights("generator.bias")))
     weights.drop_if(lambda name: name.endswith(".pe.pe"))
-    first = "encoder.transformer.0"
-    biased = {
-        "attention_bias": f"{first}.self_attn.linear_query.bias" in weights,
-        "ffn_bias": f"{first}.feed_forward.w_1.bias" in weights,
-    }
-    filters = weights.shape(f"{first}.feed_forward.w_1.weight") or [4 * source.size(1)]
-    relative = int(opt.get("max_relative_positions") or 0)
+    heads = int(opt.get("heads") or 8)
+    positions = _positions(opt)
+    is_interleaved = positions == "rotary" and opt.get("rotary_interleave", True)
+    sides = {}
     stacks = {"encoder": "encoder.transformer", "decoder": "decoder.transformer_layers"}
-    layers = {}
     for side, stack in stacks.items():
-        layers[side] = weights.layers(stack)
-        for layer in range(layers[side]):
-            _layer(weights, ours, side, f"{stack}.{layer}", f"{side}.{layer}")
+        for layer in range(weights.layers(stack)):
+            name = f"{side}.{layer}"
+            _layer(weights, ours, f"{stack}.{layer}", name, heads, is_interleaved=is_interleaved)
         ours.norm(f"{side}_output", weights.linear(f"{side}.layer_norm"))
-    activation = str(opt.get("pos_ffn_activation_fn", "relu"))
-    wrong = [] if activation in _ACTIVATIONS else [f"pos_ffn_activation_fn={activation!r}"]
-    refuse("OpenNMT-py", [*wrong, *(["max_relative_positions=-1"] if relative < 0 else [])])
-    name, gated = _ACTIVATIONS[activation]
-    hparams = base_hparams(
+        sides[side] = Side(
+            num_heads=heads,
+            activation=str(opt.get("pos_ffn_activation_fn", "relu")).removeprefix("gated-"),
+            norms=PRE_NORM,
+            norm_epsilon=float(opt.get("norm_eps") or 1e-6),
+            pos=positions,
+        )
+    hparams = hparams_of(
+        "OpenNMT-py",
         "transformer",
-        hidden_size=source.size(1),
-        num_heads=int(opt.get("heads") or 8),
-        filter_size=filters[0],
-        num_encoder_layers=layers["encoder"],
-        num_decoder_layers=layers["decoder"],
-        **biased,
-        ffn_activation=name,
-        ffn_gated=gated,
-        **_positions(opt),
-        self_attention_type="dot_product_relative" if relative else "dot_product",
-        max_relative_position=relative,
-        norm_epsilon=float(opt.get("norm_eps") or 1e-6),
-        output_bias=True,
+        ours.weights,
+        sides,
         decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
+        multiply_embedding_mode="sqrt_depth" if opt.get("position_encoding") else "none",
         layer_prepostprocess_dropout=_first(opt.get("dropout")),
         relu_dropout=_first(opt.get("dropout")),
         attention_dropout=_first(opt.get("attention_dropout")),
         label_smoothing=float(opt.get("label_smoothing") or 0.0),
-        **PRE_NORM,
-        **sharing(source, target, top),
-        **TRANSFORMER,
     )
     return ours.weights, hparams
 
 
-def _positions(opt: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the kind of positions; without them embeddings are not scaled."""
+def _positions(opt: Mapping[str, Any]) -> str:
+    """Returns the kind of positions, besides relative ones, which weights show."""
+    of_attention = {-1: "rotary", -2: "alibi"}.get(int(opt.get("max_relative_positions") or 0))
     if not opt.get("position_encoding"):
-        return {"pos": "none", "multiply_embedding_mode": "none"}
+        return of_attention or "none"
+    if of_attention:
+        refuse("OpenNMT-py", [f"position_encoding with {of_attention} positions"])
     is_interleaved = opt.get("position_encoding_type") != "SinusoidalConcat"
-    return {"pos": "sinusoids_interleaved" if is_interleaved else "timing"}
+    return "sinusoids_interleaved" if is_interleaved else "timing"
 
 
 def _first(value: Any) -> float:
@@ -259,20 +247,41 @@ def _first(value: Any) -> float:
     return float(value or 0.0)
 
 
-def _layer(weights: Weights, ours: TransformerWeights, side: str, theirs: str, name: str) -> None:
-    """Adds the weights of a layer."""
+def _layer(
+    weights: Weights,
+    ours: TransformerWeights,
+    theirs: str,
+    name: str,
+    heads: int,
+    *,
+    is_interleaved: bool,
+) -> None:
+    """Adds the weights of a layer; `is_interleaved`: neighbouring channels are rotated."""
     norms = {"attention_before": "layer_norm", "feed_forward_before": "feed_forward.layer_norm"}
     attentions = {"self_attn": "attention"}
-    if side == "decoder":
+    if name.startswith("decoder"):
         norms["attention_before"] = "layer_norm_1"
         norms["memory_attention_before"] = "layer_norm_2"
         attentions["context_attn"] = "memory_attention"
     for new, old in norms.items():
         ours.norm(f"{name}.{new}", weights.linear(f"{theirs}.{old}"))
     for old, new in attentions.items():
-        parts = [weights.linear(f"{theirs}.{old}.linear_{p}") for p in ("query", "keys", "values")]
-        add = ours.self_attention if new == "attention" else ours.cross_attention
-        add(f"{name}.{new}", *parts, weights.linear(f"{theirs}.{old}.final_linear"))
+        q, k, v = (
+            weights.linear(f"{theirs}.{old}.linear_{p}") for p in ("query", "keys", "values")
+        )
+        size = len(q[0]) // heads
+        output = weights.linear(f"{theirs}.{old}.final_linear")
+        if new == "attention":
+            if is_interleaved:  # ours rotates the halves of a head
+                q, k = (_by_head(one, size, _halves) for one in (q, k))
+            ours.self_attention(f"{name}.{new}", q, k, v, output)
+        else:
+            # Of heads of queries that share keys and values.
+            repeated = functools.partial(
+                torch.repeat_interleave, repeats=len(q[0]) // len(k[0]), dim=0
+            )
+            k, v = (_by_head(one, size, repeated) for one in (k, v))
+            ours.cross_attention(f"{name}.{new}", q, k, v, output)
         table = f"{theirs}.{old}.relative_positions_embeddings.weight"
         if table in weights:  # one for keys and values
             distances = weights(table)
@@ -284,44 +293,57 @@ def _layer(weights: Weights, ours: TransformerWeights, side: str, theirs: str, n
     ours.feed_forward(f"{name}.feed_forward", inner, outer, gate)
 
 
+def _by_head(linear: Linear, size: int, change: Callable[[Tensor], Tensor]) -> Linear:
+    """Returns a linear map whose outputs are changed by head; `change` gets [N, size, ...]."""
+    weight, bias = (None if one is None else change(one.unflatten(0, (-1, size))) for one in linear)
+    assert weight is not None
+    return weight.flatten(0, 1), None if bias is None else bias.flatten()
+
+
+def _halves(x: Tensor) -> Tensor:
+    """Returns heads with the first channels of all pairs before the second ones.  [N, D, ...]."""
+    return x.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
+
+
 def _lstm(
     weights: Weights, opt: Mapping[str, Any], vocabularies: tuple[Vocabulary, Vocabulary]
 ) -> tuple[dict[str, Any], Any]:
     """Returns weights by our names, and hyperparameters."""
     read, written = vocabularies
     mechanism = opt.get("global_attention")
+    is_additive, feeds = mechanism == "mlp", bool(opt.get("input_feed"))
     is_bidirectional = opt.get("encoder_type") == "brnn"
-    wrong = [] if mechanism == "general" else [f"global_attention={mechanism!r}"]
-    wrong += [] if opt.get("input_feed") else ["input_feed=0"]
-    wrong += [] if is_bidirectional else ["encoder_type='rnn'"]
-    layers = weights.layers("decoder.rnn.layers")
-    if len(weights.shape(f"encoder.rnn.weight_ih_l{layers}")):
-        wrong.append("layers of encoder and decoder differ")
-    refuse("OpenNMT-py", wrong)
+    layers = weights.layers("decoder.rnn.layers") if feeds else int(opt.get("dec_layers") or 2)
     ours = TransformerWeights()
     source = read.rows(_embedding(weights, "encoder"))
     target = written.rows(_embedding(weights, "decoder"))
+    wrong = [] if mechanism in ("general", "dot", "mlp") else [f"global_attention={mechanism!r}"]
+    if weights.shape(f"encoder.rnn.weight_ih_l{layers}"):
+        wrong.append("layers of encoder and decoder differ")
+    if source.size(1) != target.size(1):
+        wrong.append("src_word_vec_size and tgt_word_vec_size differ")
+    refuse("OpenNMT-py", wrong)
     top = written.rows(weights("generator.weight"))
     ours.tables(source, target, top, written.rows(weights("generator.bias")))
     for layer in range(layers):
         for kind in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            for number, suffix in enumerate(("", "_reverse")):
+            for number, suffix in enumerate(("", "_reverse") if is_bidirectional else ("",)):
                 name = f"encoder.lstm.layers.{layer}.{number}.{kind}_l0"
                 ours.weights[name] = weights(f"encoder.rnn.{kind}_l{layer}{suffix}")
-            ours.weights[f"decoder.{layer}.{kind}"] = weights(f"decoder.rnn.layers.{layer}.{kind}")
-    # Theirs is (W h) . memory, ours h . (W' memory).
-    ours.weights["attention.memory_layer.weight"] = weights("decoder.attn.linear_in.weight").T
-    output = weights("decoder.attn.linear_out.weight")
-    context, state = output.chunk(2, 1)
-    ours.weights["attention.layers.0.weight"] = torch.cat([state, context], 1)
+            theirs = f"layers.{layer}.{kind}" if feeds else f"{kind}_l{layer}"
+            ours.weights[f"decoder.{layer}.{kind}"] = weights(f"decoder.rnn.{theirs}")
+    _attention(weights, ours, str(mechanism), top.size(1))
     hparams = base_hparams(
         "lstm_seq2seq_attention",
         hidden_size=top.size(1),
         embedding_size=source.size(1),
         num_hidden_layers=layers,
-        attention_mechanism="luong",
-        attention_activation="tanh",
-        bidirectional_encoder=True,
+        attention_mechanism="bahdanau" if is_additive else "luong",
+        attention_activation="none" if is_additive else "tanh",
+        attention_bias=is_additive,
+        bidirectional_encoder=is_bidirectional,
+        reverse_inputs=False,
+        input_feeding=feeds,
         decoder_start_id=written.our_id(list(written.tokens).index(_BOS)),
         multiply_embedding_mode="none",
         output_bias=True,
@@ -331,3 +353,19 @@ def _lstm(
         **sharing(source, target, top),
     )
     return ours.weights, hparams
+
+
+def _attention(weights: Weights, ours: TransformerWeights, mechanism: str, size: int) -> None:
+    """Adds the attention of an LSTM decoder of `size` units."""
+    theirs = "decoder.attn"
+    if mechanism == "mlp":
+        ours.weights["attention.memory_layer.weight"] = weights(f"{theirs}.linear_context.weight")
+        ours.linears("attention.query_layer", weights.linear(f"{theirs}.linear_query"))
+        ours.weights["attention.match.weight"] = weights(f"{theirs}.v.weight")
+    elif mechanism == "general":  # theirs is (W h) . memory, ours h . (W' memory)
+        ours.weights["attention.memory_layer.weight"] = weights(f"{theirs}.linear_in.weight").T
+    else:
+        ours.weights["attention.memory_layer.weight"] = torch.eye(size)
+    output, bias = weights.linear(f"{theirs}.linear_out")
+    context, state = output.chunk(2, 1)
+    ours.linears("attention.layers.0", (torch.cat([state, context], 1), bias))

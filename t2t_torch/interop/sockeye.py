@@ -11,20 +11,17 @@ import yaml
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import read_bytes
+from t2t_torch.interop.architecture import Side, hparams_of
 from t2t_torch.interop.huggingface import read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
-    TRANSFORMER,
     Linear,
     TransformerWeights,
     Vocabulary,
     Weights,
-    base_hparams,
     check_tokens,
-    differing,
     forbidden,
     refuse,
-    sharing,
     subword_models,
     translation_run,
     with_subwords,
@@ -33,12 +30,10 @@ from t2t_torch.interop.unpickling import load_pickled
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _PAD, _UNKNOWN, _BOS, _EOS = range(4)
-_ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish1": "silu", "silu": "silu"}
 _MOST_CONFIG = 1 << 22  # bytes
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "lhuc": (False, None),
     "neural_vocab_selection": (None, "none"),
-    "config_length_task": (None,),
 }
 _MUST_BE_OF_STACK: dict[str, tuple[Any, ...]] = {
     "block_prepended_cross_attention": (False, None),
@@ -72,7 +67,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     """
     folder = _folder(source)
     config = _config(folder / "config")
-    stacks = [_mapping(config, f"config_{side}") for side in ("encoder", "decoder")]
+    stacks = {side: _mapping(config, f"config_{side}") for side in ("encoder", "decoder")}
     _check_options(config, stacks)
     vocabularies = with_subwords(
         [_vocabulary(options.data_dir or folder, side) for side in ("src", "trg")],
@@ -85,6 +80,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} has no parameters by name. Copy it again.")
     weights = Weights("Sockeye", content)
+    unused = weights.drop_if(lambda name: name.startswith("length_ratio."))
     ours, hparams = _converted(weights, stacks, vocabularies)
     weights.check_read()
     statistics = _mapping(_mapping(config, "config_data"), "data_statistics")
@@ -105,36 +101,29 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             "extra_length_ratio": round(float(ratio) - 1.0, 6),
             "extra_length": 1,
         },
+        ignored=["the prediction of the length ratio, which is no part of the search"]
+        if unused
+        else [],
     )
 
 
-def _check_options(config: Mapping[str, Any], stacks: list[dict[str, Any]]) -> None:
+def _check_options(config: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises HParamsError if the model has parts that ours has not."""
     found = forbidden(config, _MUST_BE)
-    for stack in stacks:
+    for stack in stacks.values():
         found += forbidden(stack, _MUST_BE_OF_STACK)
     for side in ("source", "target"):
         if _mapping(config, f"config_embed_{side}").get("num_factors", 1) != 1:
             found.append(f"factors of the {side}")
-    activation = stacks[0].get("act_type")
-    found += [] if activation in _ACTIVATIONS else [f"act_type={activation!r}"]
     refuse("Sockeye", sorted(set(found)))
-    differing("Sockeye", **{name: (stacks[0].get(name), stacks[1].get(name)) for name in _SAME})
-
-
-_SAME = (
-    *("preprocess_sequence", "postprocess_sequence", "attention_heads", "act_type"),
-    *("feed_forward_num_hidden", "use_glu", "positional_embedding_type"),
-)
-"""Options that encoder and decoder share."""
 
 
 def _folder(source: Path) -> Path:
     return source / "model" if (source / "model" / "config").exists() else source
 
 
-def _mapping(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = values.get(name)
+def _mapping(values: Any, name: str) -> dict[str, Any]:
+    found = values.get(name) if isinstance(values, dict) else None
     return found if isinstance(found, dict) else {}
 
 
@@ -166,8 +155,12 @@ def _config(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} is no configuration of Sockeye: {reason}.") from None
-    if not isinstance(content, dict) or "config_encoder" not in content:
-        raise DataError(f"{path} is no configuration of Sockeye 3. Copy it again.")
+    sides = [_mapping(content, f"config_{side}") for side in ("encoder", "decoder")]
+    if not all("act_type" in side for side in sides):
+        raise DataError(
+            f"{path} is no configuration of Sockeye 3: it has no act_type of encoder and decoder. "
+            "Copy it again."
+        )
     return content
 
 
@@ -184,7 +177,9 @@ def _vocabulary(folder: Path, side: str) -> Vocabulary:
 
 
 def _converted(
-    weights: Weights, stacks: list[dict[str, Any]], vocabularies: tuple[Vocabulary, Vocabulary]
+    weights: Weights,
+    stacks: Mapping[str, Mapping[str, Any]],
+    vocabularies: tuple[Vocabulary, Vocabulary],
 ) -> tuple[dict[str, Any], Any]:
     """Returns weights by our names, and hyperparameters."""
     ours = TransformerWeights()
@@ -195,49 +190,41 @@ def _converted(
     name = "output_layer.weight"
     top = written.rows(weights(name)) if name in weights else target
     ours.tables(source, target, top, written.rows(weights("output_layer.bias")))
-    config = stacks[0]
-    heads, width = int(config.get("attention_heads", 8)), source.size(1)
-    kind = {"fixed": "sinusoids", "learned": "learned", "none": "none"}.get(
-        str(config.get("positional_embedding_type")), "sinusoids"
-    )
-    limits, layers = [], []
-    for side, places in (("encoder", "join.positions"), ("decoder", "positions")):
-        limits.append((weights.shape(f"{side}.pos_embedding.weight") or [0])[0])
-        if kind == "learned":
-            ours.weights[f"{places}.table"] = weights(f"{side}.pos_embedding.weight")
-        weights.drop([f"{side}.pos_embedding.weight"])  # of sinusoids
-        layers.append(weights.layers(f"{side}.layers"))
-        for layer in range(layers[-1]):
+    sides = {}
+    for side, config in stacks.items():
+        table = f"{side}.pos_embedding.weight"
+        limit = (weights.shape(table) or [0])[0]
+        if config.get("positional_embedding_type") == "learned":
+            places = "join.positions" if side == "encoder" else "positions"
+            ours.weights[f"{places}.table"] = weights(table)
+        weights.drop([table])  # of sinusoids
+        heads = int(config.get("attention_heads", 8))
+        for layer in range(weights.layers(f"{side}.layers")):
             _layer(weights, ours, f"{side}.layers.{layer}", f"{side}.{layer}", heads)
         if f"{side}.final_process.layer_norm.weight" in weights:
-            norm = weights.linear(f"{side}.final_process.layer_norm")
-            ours.norm(f"{side}_output", norm)
-    before, after = (
-        str(config.get(f"{place}process_sequence") or "").replace("r", "a") or "none"
-        for place in ("pre", "post")
-    )
-    hparams = base_hparams(
+            ours.norm(f"{side}_output", weights.linear(f"{side}.final_process.layer_norm"))
+        before, after = (
+            str(config.get(f"{place}process_sequence") or "").replace("r", "a") or "none"
+            for place in ("pre", "post")
+        )
+        sides[side] = Side(
+            num_heads=heads,
+            activation=str(config["act_type"]),
+            norms=(before, after),
+            norm_epsilon=1e-6,
+            pos="none" if config.get("positional_embedding_type") == "none" else "sinusoids",
+            limit=limit,
+        )
+    config = stacks["encoder"]
+    hparams = hparams_of(
+        "Sockeye",
         "transformer",
-        hidden_size=width,
-        num_heads=heads,
-        filter_size=int(config.get("feed_forward_num_hidden", 4 * width)),
-        num_encoder_layers=layers[0],
-        num_decoder_layers=layers[1],
-        ffn_activation=_ACTIVATIONS[str(config["act_type"])],
-        ffn_gated=bool(config.get("use_glu")),
-        pos=kind,
-        max_source_positions=limits[0],
-        max_target_positions=limits[1],
-        norm_epsilon=1e-6,
-        output_bias=True,
+        ours.weights,
+        sides,
         decoder_start_id=written.our_id(_BOS),
-        layer_preprocess_sequence=before,
-        layer_postprocess_sequence=after,
         layer_prepostprocess_dropout=float(config.get("dropout_prepost") or 0.0),
         attention_dropout=float(config.get("dropout_attention") or 0.0),
         relu_dropout=float(config.get("dropout_act") or 0.0),
-        **sharing(source, target, top),
-        **TRANSFORMER,
     )
     return ours.weights, hparams
 

@@ -142,9 +142,11 @@ class Weights:
         for name in names:
             self._weights.pop(name, None)
 
-    def drop_if(self, test: Callable[[str], bool]) -> None:
-        """Leaves out weights whose names pass a test."""
-        self.drop([name for name in self._weights if test(name)])
+    def drop_if(self, test: Callable[[str], bool]) -> list[str]:
+        """Leaves out weights whose names pass a test; returns these names."""
+        names = [name for name in self._weights if test(name)]
+        self.drop(names)
+        return names
 
     def shape(self, name: str) -> list[int]:
         """Returns the shape of a weight; empty if there is none."""
@@ -266,20 +268,6 @@ def base_hparams(model: str, **values: Any) -> HParams:
     return hparams.replace(**values)
 
 
-def differing(library: str, **settings: tuple[Any, Any]) -> None:
-    """Refuses settings that are not the same for encoder and decoder.
-
-    Args:
-      library: name of the library.
-      settings: value of the encoder and of the decoder, by the library's name.
-
-    Raises:
-      HParamsError: there are some; all are named.
-    """
-    names = [name for name, (encoder, decoder) in settings.items() if encoder != decoder]
-    refuse(library, [f"{name} of encoder and decoder differ" for name in names])
-
-
 def forbidden(values: Mapping[str, Any], expected: Mapping[str, Sequence[Any]]) -> list[str]:
     """Returns the settings, as text, that have none of the values that are expected of them."""
     return [
@@ -298,13 +286,14 @@ def check_sizes(
       library: name of the library.
       settings: values by the library's names; missing ones and None are not compared.
       hparams: our hyperparameters, of the weights.
-      names: our names by those of the library.
+      names: our names by those of the library; those of the decoder begin with "dec".
 
     Raises:
       CheckpointError: one differs.
     """
     for theirs, ours in names.items():
-        size = getattr(hparams, ours) or hparams.num_hidden_layers
+        of_side = hparams.of_decoder() if theirs.startswith("dec") else hparams
+        size = getattr(of_side, ours)
         if settings.get(theirs) not in (None, size):
             raise CheckpointError(
                 f"{theirs}={settings[theirs]!r}, and the weights of {library} have {size}. Copy "
@@ -312,12 +301,14 @@ def check_sizes(
             )
 
 
-TRANSFORMER = {"use_target_space_embedding": False}
-"""Hyperparameters of all Transformers of other libraries."""
-
-
-PRE_NORM = {"layer_preprocess_sequence": "n", "layer_postprocess_sequence": "da"}
-POST_NORM = {"layer_preprocess_sequence": "none", "layer_postprocess_sequence": "dan"}
+_PAGES = {
+    "fairseq": "from_fairseq",
+    "OpenNMT-py": "from_opennmt_py",
+    "Sockeye": "from_sockeye",
+    "Marian": "from_marian",
+    **dict.fromkeys(("bert", "distilbert", "GPT-2"), "from_hugging_face"),
+}
+"""Page of each library in docs/how_to."""
 
 
 def refuse(library: str, found: Sequence[str]) -> None:
@@ -328,8 +319,8 @@ def refuse(library: str, found: Sequence[str]) -> None:
     """
     if found:
         raise HParamsError(
-            f"this model of {library} computes what no model here does: {', '.join(found)}. See "
-            "the table of its options in docs/how_to."
+            f"this model of {library} computes what no model here does: {', '.join(found)}. "
+            f"docs/how_to/{_PAGES[library]}.md lists what is not imported, and why."
         )
 
 

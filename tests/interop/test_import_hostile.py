@@ -240,10 +240,10 @@ WEIGHT = "decoder.layers.1.fc1.weight"
         (lambda c: c["model"][WEIGHT].fill_(float("inf")), "not finite"),
         (lambda c: c["model"].update({WEIGHT: torch.ones(64, 32, dtype=torch.int8)}), "quantized"),
         (lambda c: c.pop("model"), "no model"),
-        (lambda c: setattr(c["cfg"]["model"], "encoder_attention_heads", 5), "differ"),
-        (lambda c: setattr(c["cfg"]["model"], "activation_fn", "linear"), "activation_fn"),
+        (lambda c: setattr(c["cfg"]["model"], "encoder_attention_heads", 5), "num_heads=5"),
+        (lambda c: setattr(c["cfg"]["model"], "activation_fn", "mish"), "function mish"),
         (lambda c: setattr(c["cfg"]["model"], "adaptive_input", "100"), "adaptive_input"),
-        (lambda c: setattr(c["cfg"]["model"], "encoder_normalize_before", False), "normalize"),
+        (lambda c: setattr(c["cfg"]["model"], "encoder_normalize_before", False), "layer_norm"),
         (lambda c: setattr(c["cfg"]["model"], "_name", "fconv"), "fconv"),
         (lambda c: c["cfg"]["task"].update(source_lang=None), "languages"),
         (lambda c: c["cfg"]["task"].update(source_lang="xx"), "dict.xx.txt"),
@@ -366,7 +366,7 @@ def test_sizes_that_no_memory_holds_are_named(tmp_path):
     content = torch.load(OPENNMT / "model.pt", weights_only=False)
     content["opt"].max_relative_positions = 10**9
     torch.save(content, tmp_path / "old" / "model.pt")
-    refused(tmp_path / "old", tmp_path / "run", "[2000000001, 8]")
+    refused(tmp_path / "old", tmp_path / "run", "max_relative_positions=1000000000")
 
 
 @pytest.mark.parametrize(
