@@ -305,7 +305,7 @@ _MAGIC: Mapping[re.Pattern[bytes], Callable[..., Any]] = {
     re.compile(rb"\xfd7zXZ\x00"): lzma.open,
 }
 _MAGIC_SIZE = 10
-_LONGEST_LINE = 1 << 28  # bytes of a line in a compressed file
+_LONGEST_LINE = 1 << 26  # bytes of a line in a compressed file
 _MAX_RATIO = 500  # greatest compression ratio
 _ALWAYS_ALLOWED = 1 << 32  # bytes of text in a compressed file
 

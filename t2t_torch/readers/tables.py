@@ -296,7 +296,9 @@ class _Rows:
 # Apache Parquet.
 
 
-_BATCH_ROWS = 1024
+_BATCH_ROWS = 64  # of a dictionary each may have a value of a megabyte
+_MAX_VALUES = 1 << 20, 100  # values of a column: of any file; for each of its bytes
+_MAX_UNPACKED = 1 << 24, 200  # bytes: of any file; for each of its bytes
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -322,7 +324,9 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
 
     try:
         with ExitStack() as stack:
-            opened = parquet.ParquetFile(_seekable(path, stack))
+            file = _seekable(path, stack)
+            opened = parquet.ParquetFile(file)
+            _check_parquet(path, opened.metadata, file.seek(0, io.SEEK_END))
             names = opened.schema_arrow.names
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
@@ -337,6 +341,23 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
         # Arrow and gzip raise an OSError without a number for invalid compressed data.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path} is no parquet file, or is damaged: {reason}") from None
+
+
+def _check_parquet(path: Path, metadata: Any, size: int) -> None:
+    """Raises DataError if a file of `size` bytes is a decompression bomb by its metadata."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    counts = [[one.column(j).num_values for j in range(one.num_columns)] for one in groups]
+    values = max(map(sum, zip(*counts, strict=True)), default=0)
+    unpacked = sum(one.total_byte_size for one in groups)
+    for amount, unit, (always, ratio) in (
+        (values, "values of a column", _MAX_VALUES),
+        (unpacked, "bytes", _MAX_UNPACKED),
+    ):
+        if amount > max(always, ratio * size):
+            raise DataError(
+                f"{path} has {size:,} bytes and unpacks to {amount:,} {unit}, as decompression "
+                "bombs do. If it is to be trusted, write it again without compression."
+            )
 
 
 def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:

@@ -69,6 +69,24 @@ def test_a_string_that_is_no_utf8_spoils_its_row(
     assert bad.listed == [f"{path}, row 3: the column 'text' is not UTF-8 (unexpected end of data)"]
 
 
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        (lambda: pa.nulls(2_000_000, pa.int32()), "unpacks to 2,000,000 values of a column"),
+        (lambda: [[0] * 1_000_000] * 4, "unpacks to 4,000,000 values of a column"),
+        (lambda: ["x" * 20_000_000], r"unpacks to 2\d,\d{3},\d{3} bytes"),
+    ],
+)
+def test_decompression_bombs_are_refused_by_their_metadata(
+    tmp_path: Path, column: Any, why: str
+) -> None:
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pa.table({"a": column()}), path, compression="zstd")
+    assert path.stat().st_size < 20_000
+    with pytest.raises(DataError, match=why):
+        next(open_records(path))
+
+
 def test_what_is_no_whole_parquet_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     text = [f"{n} some text" for n in range(5000)]
