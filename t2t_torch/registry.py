@@ -730,7 +730,7 @@ def carry(folder: Path, check: Callable[[Path], None]) -> None:
 
 def declares_all(folder: Path) -> bool:
     """Returns True if registry folders declare all names of another folder, at least one."""
-    names = list(_names_in(folder))
+    names = list(_declared_in_folder(folder))
     return bool(names) and all(name in _STATE.index()[kind] for kind, name in names)
 
 
@@ -740,7 +740,7 @@ def declared_in(problem: str) -> Path | None:
     return None if entry is None else Path(entry.path)
 
 
-def _names_in(folder: Path) -> Iterator[tuple[str, str]]:
+def _declared_in_folder(folder: Path) -> Iterator[tuple[str, str]]:
     """Yields the kinds and names that a folder declares."""
     for source in sources(folder):
         yield from ((entry.kind, entry.name) for entry in declarations(source))
@@ -750,7 +750,7 @@ def _knows(kind: str, name: str) -> bool:
     """Returns True if a name is declared, also by the copies that runs carry."""
     if name in list_names(kind) or (kind == "problem" and name in _STATE.carried):
         return True
-    return any((kind, name) in _names_in(folder) for folder in _STATE.copies)
+    return any((kind, name) in _declared_in_folder(folder) for folder in _STATE.copies)
 
 
 def _add_copy(kind: str, name: str) -> bool:
@@ -761,7 +761,7 @@ def _add_copy(kind: str, name: str) -> bool:
     """
     left = {one: check for one, check in _STATE.copies.items() if one not in _STATE.roots}
     for folder, check in left.items():
-        if (kind, name) in _names_in(folder):
+        if (kind, name) in _declared_in_folder(folder):
             check(folder)
             add_folder(folder)
             return True

@@ -12,13 +12,14 @@ its name, and a command leaves shared flags that it does not have out:
      "trainer": {"train_epochs": 10}, "exporter": {"export_dir": "artifact"}}
 
 Flags of the command line win.  Every run of `t2t-trainer` writes the file that reproduces it,
-`config.json`, which also has the keys `version` and `processes`.
+`config.json`, which also has the keys `version`, `processes` and `data_dir_from_run`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -43,7 +44,11 @@ OBJECTS = frozenset({"hparams", "decode_hparams"})
 COMMANDS = ("datagen", "trainer", "eval", "decoder", "exporter", "server", "tuner")
 """Names of objects with the flags of one command."""
 
-_ABOUT = ("version", "processes")
+_MADE_WITH = ("version", "processes")
+DATA_FROM_RUN = "data_dir_from_run"
+"""Key of the data directory as seen from the run directory, for a folder that has both."""
+
+_ABOUT = (*_MADE_WITH, DATA_FROM_RUN)
 _NOT_KEPT = frozenset(
     """
     autotune_max_trials autotune_maximize autotune_objective autotune_parallel_trials config
@@ -137,7 +142,7 @@ class RunJson:
                     self.words[name] = words
         if faults:
             raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
-        self._about = {name: content[name] for name in _ABOUT if name in content}
+        self._about = {name: content[name] for name in _MADE_WITH if name in content}
 
     @classmethod
     def read(cls, path: Path, values: flags.FlagValues) -> RunJson:
@@ -228,6 +233,8 @@ def content_of(
             continue
         is_path = values[name].parser.flag_type() == "path"
         content[name] = str(Path(value).absolute()) if is_path else value
+    if content.get("data_dir") and values["output_dir"].value:
+        content[DATA_FROM_RUN] = os.path.relpath(content["data_dir"], values["output_dir"].value)
     content["hparams"] = hparams.model_dump(mode="json")
     return content
 

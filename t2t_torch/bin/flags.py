@@ -346,7 +346,12 @@ def take_data_dir_of_run(values: flags.FlagValues) -> None:
 
     directory = RunDirectory(str(values["output_dir"].value).split(",")[0])
     directory.task()  # reports a missing run
-    known = config_file.remembered(directory.path, ["data_dir"], values).get("data_dir")
+    names = ["data_dir", config_file.DATA_FROM_RUN]
+    recorded = config_file.remembered(directory.path, names, values)
+    known = recorded.get("data_dir")
+    beside = directory.path / str(recorded.get(config_file.DATA_FROM_RUN, ""))
+    if known and not Path(known).is_dir() and len(recorded) == len(names) and beside.is_dir():
+        known = str(beside.resolve())  # moved together with the run
     if known and not Path(known).is_dir():
         raise UsageError(
             f"--data_dir is needed: '{directory.path}' was trained on {known}, which no longer "

@@ -128,6 +128,10 @@ def _check_source(file: Path, folder: Path) -> None:
         if not record.exists():
             record.write_text(f"{source}\n", encoding="utf-8")
         known = read_text(record).strip()
+        if known != source and Path(known).name == file.name and not Path(known).exists():
+            print(f"{known}, which {folder} was made of, is gone: {source} is used.")
+            record.write_text(f"{source}\n", encoding="utf-8")
+            known = source
     except OSError as error:
         raise UsageError(f"--output_dir={folder} cannot be written: {error.strerror}.") from None
     if known != source:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import t2t_torch as t2t
+from t2t_torch import registry
+from t2t_torch.bin import eval as evaluation
 from t2t_torch.bin import quick
+from t2t_torch.registry import PACKAGE
 from t2t_torch.train.recommendation import Recommendation
 from t2t_torch.train.run_directory import Lock, MetricsFile
 
@@ -34,7 +37,7 @@ def file(tmp_path, monkeypatch, own_registry):
 
 
 def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
-    file, tmp_path, capsys
+    file, tmp_path, capsys, monkeypatch
 ):
     file.write_text(f"{file.read_text()}{ROWS[0]}\n")
     assert quick.main(["opinions.csv", "--minutes=1"]) == 0
@@ -63,6 +66,22 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     assert "--declare" not in captured.out
     assert "stopped early" in captured.err and "examples/s" not in captured.err
     assert json.loads((folder / "run" / "latest.json").read_text()) == before
+
+    # The folder is whole wherever it is moved to, and goes on with the moved file.
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    moved = folder.rename(elsewhere / folder.name)
+    file.rename(elsewhere / file.name)
+    monkeypatch.chdir(elsewhere)
+    state = registry._STATE
+    state.roots[:] = [root for root in state.roots if root.is_relative_to(PACKAGE)]
+    state.forget_index()
+    assert evaluation.main([f"--output_dir={moved}/run"]) == 0
+    assert f"{moved}/data" in json.dumps(evaluation.FLAGS["data_dir"].value)
+    assert quick.main(["opinions.csv", "--minutes=1"]) == 0
+    captured = capsys.readouterr()
+    assert f"{file}, which opinions_quick was made of, is gone" in captured.out
+    assert "examples/s" not in captured.err
 
 
 @pytest.mark.parametrize("accuracy", [0.2, 1.0])
