@@ -38,6 +38,7 @@ MAX_CONTENT = 1 << 30
 """Bytes of a file that is read into memory, if its reader sets no limit."""
 MAX_VOCABULARY = 1 << 26
 """Bytes of the file of a vocabulary or a tokenizer; the largest published ones have 33 million."""
+_MAX_ENTRIES = 1 << 21
 _MAX_JSON = 1 << 24  # bytes; metadata of runs and artifacts has at most a few megabytes
 _MAX_CONTAINERS = 1 << 20  # lists and objects of a JSON file; each takes at least 64 bytes
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
@@ -281,6 +282,54 @@ def check_tree(
             raise ValueError(f"it is nested deeper than {most_depth}")
         pending += [(part, depth + 1) for part in parts]
     return count
+
+
+MAX_YAML = 1 << 19
+"""Bytes of a YAML file; longer ones take many seconds to parse."""
+
+
+def parse_yaml(text: str | bytes, loader: Any) -> Any:
+    """Returns the content of a YAML text.
+
+    Args:
+      text: the text; no longer than `MAX_YAML`.
+      loader: class of the loader, a `SafeLoader`.
+
+    Raises:
+      yaml.YAMLError: it is no YAML, is nested too deeply, or has too many parts, aliases repeated.
+    """
+    import yaml  # keeps --help fast
+
+    def parts(node: Any) -> Collection[Any]:
+        if isinstance(node, yaml.MappingNode):
+            return [one for pair in node.value for one in pair]
+        return node.value if isinstance(node, yaml.SequenceNode) else ()
+
+    made = loader(text)
+    try:
+        node = made.get_single_node()
+        check_tree(node, parts, most_nodes=1 << 18, most_depth=64)
+        return None if node is None else made.construct_document(node)
+    except (RecursionError, ValueError) as error:
+        raise yaml.YAMLError(str(error)) from None
+    finally:
+        made.dispose()
+
+
+def read_entries(path: Path) -> list[str]:
+    """Returns the lines of a vocabulary.
+
+    Raises:
+      DataError: it is too large for a vocabulary, or `read_lines` fails.
+    """
+    with contextlib.suppress(*DAMAGED, OSError), open_bytes(path) as file:  # read_lines reports it
+        start = file.read(MAX_VOCABULARY + 1)
+        if len(start) > MAX_VOCABULARY or start.count(b"\n") > _MAX_ENTRIES:
+            raise DataError(
+                f"{path} has more than {_MAX_ENTRIES:,} lines or {MAX_VOCABULARY:,} bytes, too "
+                "many for a vocabulary. Name the right file."
+            )
+    return list(read_lines(path))
 
 
 def open_zip(file: IO[bytes], *, max_members: int = 1 << 22) -> zipfile.ZipFile:

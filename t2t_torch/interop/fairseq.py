@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
+from t2t_torch.files import read_entries
 from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
@@ -18,7 +19,6 @@ from t2t_torch.interop.translation import (
     check_sizes,
     check_tokens,
     forbidden,
-    read_dictionary,
     refuse,
     subword_models,
     translation_run,
@@ -192,10 +192,10 @@ def _languages(
 def _vocabulary(path: Path) -> Vocabulary:
     """Returns the vocabulary of a `dict.txt`: a token and its count per line."""
     tokens = list(_SPECIAL)
-    for number, line in enumerate(read_dictionary(path), 1):
+    for number, line in enumerate(read_entries(path), 1):
         token, _, rest = line.removesuffix(" #fairseq:overwrite").rpartition(" ")
-        if not rest.isdecimal():
-            raise DataError(f"{path}:{number}: {line!r} is no token with its count.")
+        if not rest.isdecimal():  # the line is not shown: the file may be a link to another one
+            raise DataError(f"{path}:{number} is no token with its count.")
         tokens.append(token)
     check_tokens(tokens)
     return Vocabulary(tokens, pad=_PAD, eos=_EOS, unknown=_UNKNOWN, silent=(_BOS,))

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import read_bytes
+from t2t_torch.files import MAX_YAML, parse_yaml, read_bytes
 from t2t_torch.interop.architecture import Side, hparams_of
 from t2t_torch.interop.huggingface import read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
@@ -30,7 +30,6 @@ from t2t_torch.interop.unpickling import load_pickled
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _PAD, _UNKNOWN, _BOS, _EOS = range(4)
-_MOST_CONFIG = 1 << 22  # bytes
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "lhuc": (False, None),
     "neural_vocab_selection": (None, "none"),
@@ -147,13 +146,11 @@ _Loader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _MOST_CONFIG:
-            raise DataError(f"{path} is too large for a configuration. Copy it again.")
-        content = yaml.load(read_bytes(path), _Loader)  # a SafeLoader
+        content = parse_yaml(read_bytes(path, max_bytes=MAX_YAML), _Loader)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
+    except (yaml.YAMLError, TypeError) as error:
+        reason = getattr(error, "problem", None) or error  # without the text: it may be a link
         raise DataError(f"{path} is no configuration of Sockeye: {reason}.") from None
     sides = [_mapping(content, f"config_{side}") for side in ("encoder", "decoder")]
     if not all("act_type" in side for side in sides):

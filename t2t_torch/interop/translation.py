@@ -14,7 +14,7 @@ from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
-from t2t_torch.files import read_bytes, read_lines
+from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
@@ -344,7 +344,7 @@ def subword_models(options: ImportOptions, found: Sequence[Path]) -> list[Subwor
     models: list[Subwords | None] = []
     for path in files:
         try:
-            content = read_bytes(path)
+            content = read_bytes(path, max_bytes=MAX_VOCABULARY)
         except OSError as error:
             raise DataError(f"--subwords={path}: {error.strerror}.") from None
         kind = kind_of_subwords(content)
@@ -423,11 +423,6 @@ def free_name(name: str) -> str:
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     taken = registry.list_names("problem")
     return next(one for one in itertools.chain([name], numbered) if one not in taken)
-
-
-def read_dictionary(path: Path) -> list[str]:
-    """Returns the lines of a dictionary file; DataError if it is missing or not UTF-8."""
-    return list(read_lines(path))
 
 
 def with_subwords(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, read_json, read_lines, staged
+from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, staged
 
 # Reserved ids of tensor2tensor, data_generators/text_encoder.py.
 PAD = 0
@@ -276,7 +276,7 @@ class ClassLabelEncoder:
     @classmethod
     def load(cls, path: Path) -> ClassLabelEncoder:
         """Reads a label file with one label per line; DataError if it is missing or not UTF-8."""
-        return cls(list(read_lines(path)))
+        return cls(read_entries(path))
 
     @property
     def vocab_size(self) -> int:
@@ -367,7 +367,7 @@ class TokenEncoder(TextEncoder):
         Raises:
           DataError: the file is missing, not UTF-8, or does not start with the reserved tokens.
         """
-        tokens = list(read_lines(path))
+        tokens = read_entries(path)
         if tuple(tokens[: len(RESERVED_TOKENS)]) != RESERVED_TOKENS:
             raise DataError(
                 f"{path} starts with {tokens[:2]}; a token vocabulary starts with the lines "

@@ -48,8 +48,8 @@ class BytePairEncoding:
         if lines and lines[0].startswith("#version:"):
             self.end_is_apart = lines.pop(0).split(":")[1].strip().startswith("0.1")
         merges = [tuple(line.split()[:2]) for line in lines]
-        if bad := [line for line, merge in zip(lines, merges, strict=True) if len(merge) != 2]:
-            raise DataError(f"{bad[0]!r} is no merge of two symbols. Give a file of BPE codes.")
+        if bad := [number for number, merge in enumerate(merges, 1) if len(merge) != 2]:
+            raise DataError(f"merge {bad[0]} is not of two symbols. Give a file of BPE codes.")
         self.ranks = {merge: rank for rank, merge in enumerate(dict.fromkeys(merges))}
         self.separator = separator
         self._split = functools.lru_cache(_MAX_REMEMBERED)(self._split_word)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_lines
+from t2t_torch.files import read_entries
 from t2t_torch.text.encoder import NUM_RESERVED, RESERVED_TOKENS, TextEncoder
 
 SHIFT, REDUCE = "SHIFT", "REDUCE"
@@ -407,7 +407,7 @@ class TransitionEncoder(TextEncoder):
           DataError: the file is missing, not UTF-8, or has invalid labels.
         """
         try:
-            return cls(list(read_lines(path)))
+            return cls(read_entries(path))
         except DataError as error:
             message = str(error)
             raise DataError(message if str(path) in message else f"{path}: {message}") from None

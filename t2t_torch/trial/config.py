@@ -30,7 +30,7 @@ import pydantic
 import yaml
 
 from t2t_torch.errors import ConfigError, UsageError, did_you_mean
-from t2t_torch.files import read_text
+from t2t_torch.files import MAX_YAML, parse_yaml, read_text
 from t2t_torch.search_space import AnyValue, Space
 
 # Base class of the sections of an experiment configuration, with error messages.
@@ -391,8 +391,7 @@ def parse_value(text: str) -> Any:
     Raises:
       yaml.YAMLError: the text is invalid YAML or contains a duplicate key.
     """
-    # Safe: subclass of yaml's SafeLoader that constructs fewer types.
-    return yaml.load(text, Loader=_Loader)
+    return parse_yaml(text, _Loader)  # a SafeLoader that constructs fewer types
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -405,7 +404,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
       ConfigError: the file cannot be read, is invalid YAML, has a duplicate key, or is no mapping.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, max_bytes=MAX_YAML)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from error
     try:
