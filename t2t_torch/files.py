@@ -355,6 +355,7 @@ _MAGIC: Mapping[re.Pattern[bytes], Callable[..., Any]] = {
 }
 _MAGIC_SIZE = 10
 _LONGEST_LINE = 1 << 26  # bytes of a line in a compressed file
+_LONGEST_PLAIN = 1 << 27  # the text of the data set text8 is one line of 10**8
 _MAX_RATIO = 500  # greatest compression ratio
 _ALWAYS_ALLOWED = 1 << 32  # bytes of text in a compressed file
 
@@ -372,8 +373,9 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with open_bytes(path) as file:
-            plain = isinstance(file, io.BufferedReader)
-            lines = file if plain else _unpacked(file, path)
+            packed = not isinstance(file, io.BufferedReader)
+            long = packed or path.stat().st_size > _LONGEST_PLAIN
+            lines = _limited(file, path, packed) if long else file
             for number, line in enumerate(lines, 1):  # noqa: B007  the errors below name it
                 yield line
     except DAMAGED as error:
@@ -383,14 +385,17 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
 
-def _unpacked(file: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
-    """Yields the lines of a compressed file; DataError if it is a decompression bomb."""
-    most = max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size)
+def _limited(file: io.BufferedIOBase, path: Path, packed: bool) -> Iterator[bytes]:
+    """Yields the lines of a file; DataError if one is too long, or it is a decompression bomb."""
+    most = max(_ALWAYS_ALLOWED, (_MAX_RATIO if packed else 1) * path.stat().st_size)
+    longest = _LONGEST_LINE if packed else _LONGEST_PLAIN
     total = 0
-    while line := file.readline(_LONGEST_LINE + 1):
+    while line := file.readline(longest + 1):
         total += len(line)
-        if len(line) > _LONGEST_LINE or total > most:
-            what = f"a line of more than {_LONGEST_LINE:,}" if total <= most else f"{total:,}"
+        if len(line) > longest or total > most:
+            what = f"a line of more than {longest:,}" if total <= most else f"{total:,}"
+            if not packed:
+                raise DataError(f"{path} has {what} bytes. Expected lines of text.")
             raise DataError(
                 f"{path} unpacks to {what} bytes, as decompression bombs do. If it is to be "
                 "trusted, unpack it by hand:  gunzip"

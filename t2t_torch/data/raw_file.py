@@ -32,7 +32,14 @@ from tqdm import tqdm
 
 from t2t_torch.data.manifest import RawFileEntry, fault_of, sha256_of
 from t2t_torch.errors import DataError, T2TError
-from t2t_torch.files import STAGED_SUFFIX, check_regular, named_errors, remove_leftovers, staged
+from t2t_torch.files import (
+    STAGED_SUFFIX,
+    check_regular,
+    named_errors,
+    open_bytes,
+    remove_leftovers,
+    staged,
+)
 from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
@@ -270,7 +277,8 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
 
 def _unpack_tar(path: Path, root: Path) -> None:
     links, writer = [], _Writer(path)
-    with tarfile.open(check_regular(path)) as archive:
+    # Not by tarfile's own detection, which takes zeros for an endless xz file.
+    with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
         for member in archive:
             place = _inside(root, member.name, path)
             if member.isdir():

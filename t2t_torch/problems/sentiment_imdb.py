@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from t2t_torch.data.raw_file import RawFile
 from t2t_torch.errors import DataError
-from t2t_torch.files import check_regular
+from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.text_file import Place
@@ -122,7 +122,7 @@ class SentimentImdbWords(SentimentImdb):
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yields the name and the content of each file of an archive."""
     try:
-        with tarfile.open(check_regular(path)) as archive:
+        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 if member.isfile() and (file := archive.extractfile(member)):
                     yield member.name, file.read()
