@@ -174,7 +174,8 @@ class Ratings:
           step: step of the checkpoint.
           value: value of the metric.
           lower_is_better: lower values are better.
-          others: steps of checkpoints whose values to keep.
+          others: steps of checkpoints; values of later steps without one, from before a resumed
+            run lost it, are dropped.
           metric: full name of the metric.
           loss: loss of the checkpoint, which decides between equal values.
         """
@@ -187,7 +188,8 @@ class Ratings:
         if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
             columns = [dict(before.values), dict(before.losses)]
         for column, new in zip(columns, (value, loss), strict=True):
-            for one in [one for one in column if one == step or one not in others]:
+            # Those of deleted checkpoints remain, however early a restart finds them deleted.
+            for one in [one for one in column if one == step or (one > step and one not in others)]:
                 del column[one]
             if math.isfinite(value) and math.isfinite(new):
                 column[step] = new

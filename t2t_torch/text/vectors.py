@@ -267,7 +267,7 @@ def read_vectors(path: Path, wanted: Collection[str]) -> WordVectors:
             model = FasttextModel(file, path)
             vectors = model.vectors(wanted)
             return WordVectors(vectors.rows, vectors.values, model.words, 0, vectors.composed)
-        first = file.readline()
+        first = _first_line(file, path)
         header = _header(first)
         if header is None:
             start = _first_lines(first, file)
@@ -288,7 +288,7 @@ def width_of_vectors(path: Path) -> int:
     with _opened(path) as file:
         if _is_model(file):
             return FasttextModel(file, path).width
-        first = file.readline()
+        first = _first_line(file, path)
         header = _header(first)
         if header is not None:
             return header[1]
@@ -439,6 +439,14 @@ def _header(line: bytes) -> tuple[int, int] | None:
         return None
     count, width = map(int, fields)
     return (count, width) if count and width else None
+
+
+def _first_line(file: io.BufferedReader, path: Path) -> bytes:
+    """Returns the first line; DataError if it is longer than any of vectors."""
+    line = file.readline(_CHUNK)
+    if len(line) == _CHUNK:
+        raise DataError(f"{path} starts with a line of more than {_CHUNK:,} bytes: no vectors.")
+    return line
 
 
 def _first_lines(first: bytes, file: io.BufferedReader) -> list[bytes]:

@@ -148,9 +148,22 @@ def test_when_all_that_were_evaluated_are_broken_there_is_no_best_to_take(tmp_pa
         directory.best()
 
 
-def test_values_of_deleted_checkpoints_are_forgotten(tmp_path, snapshot):
-    train(snapshot, tmp_path, [3, 2, 1, 4], keep=1)
-    assert set(json.loads((tmp_path / "best.json").read_text())["values"]) == {"3", "4"}
+def test_values_are_the_same_however_early_checkpoints_are_deleted(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [3, 2, 1, 4], keep=1)
+    written = (tmp_path / "best.json").read_bytes()
+    assert set(json.loads(written)["values"]) == {"1", "2", "3", "4"}
+    directory.rate(4, 4, lower_is_better=True)  # as a restarted run does
+    assert (tmp_path / "best.json").read_bytes() == written
+    directory.rate(2, 2, lower_is_better=True)  # the checkpoints of 3 and 4 are there
+    assert (tmp_path / "best.json").read_bytes() == written
+
+
+def test_values_of_steps_that_a_run_has_lost_are_forgotten(tmp_path, snapshot):
+    directory = train(snapshot, tmp_path, [3, 2, 1, 4], keep=4)
+    for lost in (3, 4):
+        shutil.rmtree(tmp_path / f"ckpt-{lost}")
+    directory.rate(2, 2, lower_is_better=True)
+    assert set(json.loads((tmp_path / "best.json").read_text())["values"]) == {"1", "2"}
 
 
 def test_values_of_another_direction_are_forgotten(tmp_path, snapshot):

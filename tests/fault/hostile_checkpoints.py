@@ -154,11 +154,9 @@ PICKLES: dict[str, Callable[[], bytes]] = {
         b"\x80\x04\x8c\x08fairseq.\x8c\x1f__class__.__base__.__subclasses__\x93."
     ),
 }
+_READ = "a_high_place a_high_place_of_text a_class_that_is_changed a_long_frame".split()
 for _name, _content in PICKLES.items():
-    _is_read = _name.startswith("a_high_place") or _name in (
-        "a_class_that_is_changed",
-        "a_long_frame",
-    )
+    _is_read = _name in _READ
     _quick = _name in ("tuples_in_a_set", "one_hash", "many_lists", "a_long_array")
     add(
         "torch_checkpoint",

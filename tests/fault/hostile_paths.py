@@ -171,8 +171,8 @@ _FILES = {
 }
 for _kind, _name in _NAMES.items():
     for _what, _make in SPECIAL.items():
-        if (_kind, _what) not in {("records", "sparse"), ("vectors", "sparse")}:  # read in pieces
-            add(_kind, f"{_what}_{_name}", _make, is_quick=_what == "pipe")
+        _is_read = _kind in ("records", "vectors", "archive") and _what == "sparse"  # in pieces
+        add(_kind, f"{_what}_{_name}", _make, is_read=_is_read, is_quick=_what == "pipe")
 for _kind, _name in _FILES.items():
     for _what, _make in SPECIAL.items():
         add(_kind, f"{_what}_{_name}", _inside(".", _name, _make), is_quick=_what == "zeros")
