@@ -37,6 +37,8 @@ from t2t_torch.files import (
     check_regular,
     named_errors,
     open_bytes,
+    open_regular,
+    open_zip,
     remove_leftovers,
     staged,
 )
@@ -201,7 +203,7 @@ _SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", 
 _MAX_RATIO = 200  # of what comes out to the archive; text packs to a tenth, zeros to a thousandth
 _ALWAYS_ALLOWED = 1 << 28  # bytes
 _PIECE = 1 << 20
-_DAMAGED = (
+DAMAGED_ARCHIVE = (
     tarfile.TarError,
     zipfile.BadZipFile,
     gzip.BadGzipFile,
@@ -260,19 +262,26 @@ def _unpack(path: Path, suffix: str, target: Path) -> None:
         shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
         staging.mkdir(parents=True)
         try:
-            if suffix == ".zip":
-                _unpack_zip(path, staging)
-            else:
-                _unpack_tar(path, staging)
+            unpack_into(path, staging, is_zip=suffix == ".zip")
             os.sync()  # an archive may hold 100,000 files; to sync each would take minutes
             staging.rename(target)
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise DataError(
             f"{path} cannot be unpacked: {error or type(error).__name__}. It seems damaged: delete "
             "it, so that it is downloaded again, or replace it."
         ) from error
+
+
+def unpack_into(path: Path, folder: Path, *, is_zip: bool) -> None:
+    """Unpacks a zip archive, or a tar archive, compressed or not, into an empty folder.
+
+    Raises:
+      DataError: it would write or link outside of the folder, or is a decompression bomb.
+      OSError, or one of `DAMAGED_ARCHIVE`: it is damaged.
+    """
+    (_unpack_zip if is_zip else _unpack_tar)(path, folder)
 
 
 def _unpack_tar(path: Path, root: Path) -> None:
@@ -318,7 +327,8 @@ def _check_real(root: Path, place: Path, member: tarfile.TarInfo, archive: Path)
 
 def _unpack_zip(path: Path, root: Path) -> None:
     writer = _Writer(path)
-    with zipfile.ZipFile(check_regular(path)) as archive:
+    with open_regular(path) as file, open_zip(file) as archive:
+        writer.check(sum(member.file_size for member in archive.infolist()))
         for member in archive.infolist():
             place = _inside(root, member.filename, path)
             if stat.S_ISLNK(member.external_attr >> 16):
@@ -370,14 +380,18 @@ class _Writer:
         place.parent.mkdir(parents=True, exist_ok=True)
         with named_errors(place), place.open("wb") as file:
             while piece := source.read(_PIECE):
+                self.check(len(piece))
                 self._left -= len(piece)
-                if self._left < 0:
-                    raise DataError(
-                        f"{self._archive} holds more than {self._most:,} bytes, over {_MAX_RATIO} "
-                        "times its own size, as decompression bombs do. It was not unpacked; if it "
-                        "is to be trusted, unpack it by hand into its folder."
-                    )
                 file.write(piece)
+
+    def check(self, size: int) -> None:
+        """Raises DataError if this many more bytes are too many for the archive."""
+        if size > self._left:
+            raise DataError(
+                f"{self._archive} holds more than {self._most:,} bytes, over {_MAX_RATIO} times "
+                "its own size, as decompression bombs do. It was not unpacked; if it is to be "
+                "trusted, unpack it by hand into its folder."
+            )
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,16 @@ import itertools
 import json
 import re
 import shlex
-import shutil
-import tarfile
-import zipfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError
 from t2t_torch.files import (
     DAMAGED,
-    check_regular,
     open_bytes,
     read_raw_lines,
     staged_folder,
@@ -279,8 +276,6 @@ def _start(path: Path) -> bytes:
 
 _UNPACKED = "_unpacked"
 _ZIPPED_DOCUMENTS = frozenset(".docx .pptx .odt .ods .odp .epub .jar .npz .pt .pth .apk".split())
-_MAX_RATIO = 500  # greatest compression ratio of an archive
-_ALWAYS_ALLOWED = 1 << 32  # bytes of an archive's files
 
 
 def unpacked(path: Path) -> tuple[Path, list[str]]:
@@ -310,8 +305,8 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
     else:
         try:
             with staged_folder(folder) as temporary:
-                (_unzip if is_zip else _untar)(path, temporary)
-        except (*DAMAGED, OSError, zipfile.BadZipFile, tarfile.TarError, RuntimeError) as error:
+                unpack_into(path, temporary, is_zip=is_zip)
+        except (*DAMAGED_ARCHIVE, OSError) as error:
             raise DataError(
                 f"{path} cannot be unpacked to {folder}: {error}. Unpack it by hand, and give the "
                 "file or the folder that comes out."
@@ -321,37 +316,6 @@ def unpacked(path: Path) -> tuple[Path, list[str]]:
         folder = inner[0]
         inner = [one for one in _visible(folder) if one.name != "__MACOSX"]
     return (inner[0] if len(inner) == 1 else folder), done
-
-
-def _unzip(path: Path, folder: Path) -> None:
-    with zipfile.ZipFile(check_regular(path)) as archive:
-        _check_size(path, sum(member.file_size for member in archive.infolist()))
-        archive.extractall(folder)  # removes ".." and leading slashes
-
-
-def _untar(path: Path, folder: Path) -> None:
-    with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
-        size = 0
-        for member in archive:
-            size += member.size
-            _check_size(path, size)
-            place = (folder / member.name).resolve()
-            if not place.is_relative_to(folder.resolve()):
-                raise tarfile.TarError(f"{member.name} would be written outside")
-            if member.isfile():
-                place.parent.mkdir(parents=True, exist_ok=True)
-                held = archive.extractfile(member)
-                assert held is not None
-                with place.open("xb") as target:
-                    shutil.copyfileobj(held, target)
-
-
-def _check_size(path: Path, size: int) -> None:
-    if size > max(_ALWAYS_ALLOWED, _MAX_RATIO * path.stat().st_size):
-        raise DataError(
-            f"{path} unpacks to {size:,} bytes, as decompression bombs do. If it is to be trusted, "
-            "unpack it by hand, and give the folder."
-        )
 
 
 def _by_ending(path: Path) -> str:
