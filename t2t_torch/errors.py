@@ -58,14 +58,30 @@ def did_you_mean(
     return f" Did you mean {' or '.join(map(form.format, near))}?" if near else ""
 
 
+_LONGEST = 1000  # characters of a line of a message
+
+
+def shortened(line: str, most: int = _LONGEST) -> str:
+    """Returns a line without its middle if it is longer than `most` characters."""
+    left_out = len(line) - most
+    if left_out <= 0:
+        return line
+    return f"{line[: most * 2 // 3]} [... {left_out:,} characters ...] {line[-most // 3 :]}"
+
+
 class T2TError(Exception):
     """Base class of errors that a user can fix.
+
+    Long lines of a message, which quote an input, are printed without their middle.
 
     Attributes:
       exit_code: exit status of a command that fails with this error.
     """
 
     exit_code = EXIT_CODE
+
+    def __str__(self) -> str:
+        return "\n".join(map(shortened, super().__str__().split("\n")))
 
 
 _SETTING = re.compile(

@@ -45,6 +45,7 @@ from t2t_torch.errors import (
     UsageError,
     did_you_mean,
     in_python,
+    shortened,
 )
 from t2t_torch.files import check_target, report_streams
 from t2t_torch.settings import Setting, Settings, hp
@@ -540,13 +541,29 @@ def _reported(
         return INTERRUPTED
     except BrokenPipeError:  # The reader of the outputs, say `head`, has seen enough.
         return 0
-    except OSError as error:
-        if error.filename is None and error.errno not in _FULL:
+    except (UnicodeEncodeError, OSError) as error:
+        said = _fault_of_path(error)
+        if not said:
             raise
-        place = f"{error.filename}: " if error.filename is not None else ""
-        print(f"error: {place}{error.strerror or error}", file=sys.stderr)
+        print(f"error: {said}", file=sys.stderr)
         logging.debug("Where it was met:", exc_info=True)
         return EXIT_CODE
+
+
+def _fault_of_path(error: UnicodeEncodeError | OSError) -> str:
+    """Returns what is wrong with a file or a disk; empty if the error is of another kind."""
+    if isinstance(error, UnicodeEncodeError):
+        if not re.search("[\\udc80-\\udcff]", error.object):  # bytes of a path that are not UTF-8
+            return ""
+        return f"{shortened(ascii(error.object))} is not UTF-8. Rename the file or folder."
+    if error.errno in _FULL or "No usable temporary directory" in str(error):
+        mend = ". Free disk space, or raise the limit of file sizes (ulimit -f)."
+    elif error.filename is None:
+        return ""
+    else:
+        mend = ""
+    place = f"{error.filename}: " if error.filename is not None else ""
+    return f"{place}{error.strerror or error}{mend}"
 
 
 def arguments_of(values: CommandFlags, settings: Mapping[str, Any]) -> list[str]:

@@ -195,12 +195,15 @@ def test_an_error_that_the_user_can_mend_comes_without_a_traceback(
     assert capsys.readouterr().err == "error: no data of 'rye'.\n"
 
 
+FULL = ". Free disk space, or raise the limit of file sizes (ulimit -f)."
+
+
 @pytest.mark.parametrize(
     ("error", "told"),
     [
         (PermissionError(13, "Permission denied", "/bread"), "error: /bread: Permission denied\n"),
-        (OSError(28, "No space left on device"), "error: No space left on device\n"),
-        (OSError(27, "File too large"), "error: File too large\n"),
+        (OSError(28, "No space left on device"), f"error: No space left on device{FULL}\n"),
+        (OSError(27, "File too large"), f"error: File too large{FULL}\n"),
     ],
 )
 def test_what_the_system_says_of_a_file_comes_without_a_traceback(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -151,3 +153,30 @@ def test_install_commands_are_for_the_clone():
         if "pip install t2t" in (text := path.read_text("utf-8")) or "pip install 't2t" in text
     ]
     assert published == []
+
+
+def test_a_path_that_is_not_utf8_is_an_error_of_one_line(tmp_path, capsys) -> None:
+    folder = tmp_path / os.fsdecode(b"bad\xff")
+    folder.mkdir()
+    arguments = ["--problem=algorithmic_identity_binary40", f"--data_dir={folder}"]
+    assert datagen.main(arguments) == 2
+    said = capsys.readouterr().err
+    assert "udcff/" in said and "is not UTF-8. Rename the file or folder." in said
+    assert "Traceback" not in said
+
+
+def test_a_limit_of_file_sizes_is_an_error_of_one_line(monkeypatch, tmp_path, capsys) -> None:
+    def absent() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", absent)  # as under `ulimit -f 0`
+    arguments = ["--problem=algorithmic_identity_binary40", f"--data_dir={tmp_path}"]
+    assert datagen.main(arguments) == 2
+    assert "raise the limit of file sizes (ulimit -f)" in capsys.readouterr().err
+
+
+def test_a_message_quotes_no_long_input_in_full() -> None:
+    said = str(DataError(f"{'x' * 10_000} is no label.\nName one of a, b."))
+    assert len(said) < 1100
+    assert "characters ...]" in said and said.endswith("is no label.\nName one of a, b.")
+    assert str(DataError("short " * 100)) == "short " * 100
