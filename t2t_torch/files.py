@@ -124,6 +124,18 @@ def open_regular(path: Path | str, *, max_bytes: int | None = None) -> io.Buffer
     return cast("io.BufferedReader", open(path, "rb", opener=opener))
 
 
+def path_inside(folder: Path, name: str) -> Path:
+    """Returns the path of a file that a record of a folder names, which must be below the folder.
+
+    Raises:
+      UnreadableFileError: it is elsewhere.
+    """
+    if os.path.isabs(name) or os.path.normpath(name).startswith(".."):  # noqa: PTH117
+        fault = f"it is outside of {folder}, where the file that names it is"
+        raise UnreadableFileError(errno.EINVAL, fault, name)
+    return folder / name
+
+
 def check_regular(path: Path | str) -> str:
     """Returns a path for a library that opens it itself, if `open_regular` would open it."""
     open_regular(path).close()

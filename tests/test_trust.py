@@ -145,10 +145,12 @@ def test_every_command_that_opens_runs_has_the_flags_that_the_message_names(comm
 
 @pytest.mark.parametrize("known", [{"t2t_usr_dir": ["evil"]}, {"trial": "evil"}])
 def test_code_that_a_search_recalls_needs_trust(folder: Path, known: dict[str, object]) -> None:
+    search_flags.FLAGS.reset()
     (folder / "evil").mkdir()
     (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
     with pytest.raises(UsageError, match="--trust_code"):
         search_flags.recall(folder)
+    search_flags.FLAGS.reset()
 
 
 @pytest.mark.parametrize(

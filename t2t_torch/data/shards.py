@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from t2t_torch.data.manifest import Manifest, ShardEntry, sha256_of
 from t2t_torch.errors import DataError
-from t2t_torch.files import check_regular, named_errors, sync
+from t2t_torch.files import check_regular, named_errors, path_inside, sync
 from t2t_torch.mode import Split
 
 # Rows of different lengths in two flat arrays, like lists in Arrow.
@@ -331,7 +331,8 @@ def _list_array(rows: Ragged, type_: pa.DataType) -> pa.Array:
 def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list[pa.RecordBatch]:
     path = data_dir / shard.file
     try:
-        reader = pa.ipc.open_file(pa.memory_map(check_regular(path)))
+        checked = check_regular(path_inside(data_dir, shard.file))
+        reader = pa.ipc.open_file(pa.memory_map(checked))
         batches = [reader.get_batch(index) for index in range(reader.num_record_batches)]
     except (OSError, pa.ArrowException) as error:
         raise DataError(

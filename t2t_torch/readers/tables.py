@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from t2t_torch.errors import DataError, UsageError, install_extra
-from t2t_torch.files import check_regular, file_content, open_regular, read_bytes, read_json
+from t2t_torch.files import (
+    check_regular,
+    file_content,
+    open_regular,
+    path_inside,
+    read_bytes,
+    read_json,
+)
 from t2t_torch.readers.jsonl import with_dotted
 from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
@@ -608,7 +615,7 @@ def _from_disk(path: Path, bad: BadRecords, split: str) -> Iterator[Record]:
             path = path / split
         kinds = read_json(path / MARKS[0])["features"]
         state = read_json(path / "state.json")
-        files = [path / one["filename"] for one in state["_data_files"]]
+        files = [path_inside(path, one["filename"]) for one in state["_data_files"]]
         saved_split = str(state.get("_split"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"Cannot load {path}: {error!r}") from None

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from t2t_torch.errors import ArtifactError
 from t2t_torch.features.feature import InputKind, InputSpec, OutputKind, OutputSpec
-from t2t_torch.files import open_regular, read_json
+from t2t_torch.files import open_regular, path_inside, read_json
 
 FILE = "signature.json"
 MODEL = "model.onnx"
@@ -197,7 +197,7 @@ class Signature:
         faults = []
         for name, expected in self.files.items():
             try:
-                actual = Written.of(folder / name)
+                actual = Written.of(path_inside(folder, name))
             except OSError as error:
                 faults.append(f"{name}: {error.strerror or error}")
                 continue

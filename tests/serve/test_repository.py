@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -21,7 +23,7 @@ from served import (
 )
 
 from t2t_torch.errors import ArtifactError, UsageError
-from t2t_torch.runtime.signature import MODEL
+from t2t_torch.runtime.signature import MODEL, Signature
 from t2t_torch.serve import repository as repository_module
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.middleware import Metrics
@@ -74,7 +76,7 @@ def test_an_artifact_that_is_replaced_answers_from_the_next_look_on(
     assert 'version="3"} ' not in metrics.split("t2t_loaded_timestamp_seconds gauge")[1]
 
 
-@pytest.mark.parametrize("fault", ["graph", "signature", "answers"])
+@pytest.mark.parametrize("fault", ["graph", "signature", "answers", "pipe", "zeros", "outside"])
 def test_a_broken_one_is_told_and_the_old_stays(
     tmp_path: Path, serve: Callable[..., Served], lines, fault: str
 ) -> None:
@@ -85,12 +87,30 @@ def test_a_broken_one_is_told_and_the_old_stays(
         (broken / MODEL).write_bytes(b"nothing")
     elif fault == "signature":
         (broken / "signature.json").write_text("{")
+    elif fault == "pipe":
+        (broken / "signature.json").unlink()
+        os.mkfifo(broken / "signature.json")
+    elif fault == "zeros":
+        (broken / MODEL).unlink()
+        (broken / MODEL).symlink_to("/dev/zero")
+    elif fault == "outside":
+        signature = Signature.read(broken)
+        files = {**signature.files, "../other": next(iter(signature.files.values()))}
+        signature = dataclasses.replace(signature, files=files)
+        (broken / "signature.json").write_text(signature.to_json(), "utf-8")
     replace(folder, broken)
     for _ in range(2):  # a second look does not load it again
         server.repository.refresh()
     assert version_of(server) == "3"
     (told,) = [line for line in lines() if line["event"] == "not loaded"]
-    expected = {"graph": "not as it was exported", "signature": "damaged", "answers": "example 0"}
+    expected = {
+        "graph": "not as it was exported",
+        "signature": "damaged",
+        "answers": "example 0",
+        "pipe": "a named pipe",
+        "zeros": "a device",
+        "outside": "it is outside of",
+    }
     assert expected[fault] in told["why"]
     assert 't2t_loads_total{model="made",result="failed"} 1.0' in server.get("/metrics").text
     replace(folder, write_artifact(tmp_path / "mended", step=9))
