@@ -122,7 +122,7 @@ class SentimentImdbWords(SentimentImdb):
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Yields the name and the content of each file of an archive."""
     try:
-        with open_bytes(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
+        with open_bytes(path) as content, tarfile.open(fileobj=content, mode="r:") as archive:
             for member in archive:
                 if member.isfile() and (file := archive.extractfile(member)):
                     yield member.name, file.read()
