@@ -35,6 +35,8 @@ _PATIENCE = 3  # evaluations
 _FEWEST_STEPS_OF_AN_EVALUATION, _MOST_STEPS_OF_AN_EVALUATION = 25, 1000
 _EVALUATIONS = 30  # of a run, at most
 _STEP_SECONDS = 0.005  # of a step, beside its matrix products
+_LAYERS_SECONDS = 0.04  # of a step of hidden layers, whose operations are many and small
+_UNSURE = 3.0  # factor: of six kinds of model a step took 0.35 to 1.8 times the estimate
 _SHARE_OF_PEAK = 0.4  # of the speed of a large matrix product that training reaches
 _PRODUCTS = 6  # floating point operations for each weight and token: forward, and twice backward
 
@@ -102,11 +104,11 @@ class Recommendation:
         if not self.seconds:
             return f"  {shlex.join(words)}"
         least = "at most " if self.patience else ""
+        low, high = _duration(self.seconds / _UNSURE), _duration(self.seconds * _UNSURE)
         return (
             f"  {shlex.join(words)}\n"
-            f"({least}{self.train_steps:,} steps, {self.epochs:,.0f} times the data: roughly "
-            f"{_duration(self.seconds)} on the CPUs of this machine. The trainer reports the time "
-            "left.)"
+            f"({least}{self.train_steps:,} steps, {self.epochs:,.0f} times the data: {low} to "
+            f"{high} on the CPUs of this machine. The trainer measures the time left.)"
         )
 
 
@@ -139,8 +141,7 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     rows = sum(one.splits["train"].rows for one in manifests)
     length = max(1.0, _positions(problem, data_dir) / max(1, rows))
     if not {"--train_steps", "--hparams"} & flags.keys():
-        writes = "inputs" in manifests[0].features and _writes_texts(problem, data_dir)
-        named = _set_of_size(named, rows, length, translates=writes)
+        named = _set_of_size(named, rows, length, translates=_translates(problem, data_dir))
         teaches = named in _SETS_OF_WORDS and _has_unknown_word(problem, data_dir)
         changes = ["singleton_dropout=0.5"] if teaches else []
         if any(faults.are_usual for faults in _tag_faults(problem, data_dir)):
@@ -161,15 +162,17 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
         each = max(_FEWEST_STEPS_OF_AN_EVALUATION, min(each, _MOST_STEPS_OF_AN_EVALUATION))
         made = dataclasses.replace(
             made,
-            train_steps=steps,
             evaluation_steps=_rounded(each),
             metric=_metric(problem, data_dir),
             patience=_PATIENCE,
         )
-    operations = _operations(manifests, hparams) * rows_of_step * length
-    seconds = 0.0 if _has_signals(problem, data_dir) else _STEP_SECONDS + operations / _speed()
     epochs = steps * rows_of_step / max(1, rows)
-    return dataclasses.replace(made, epochs=epochs, seconds=steps * seconds)
+    seconds = 0.0
+    if not _has_signals(problem, data_dir):
+        stacks = 0 if model == "fasttext" else 1 + _translates(problem, data_dir)
+        operations = _operations(manifests, hparams, stacks) * rows_of_step * length
+        seconds = (_LAYERS_SECONDS if stacks else _STEP_SECONDS) + operations / _speed()
+    return dataclasses.replace(made, train_steps=steps, epochs=epochs, seconds=steps * seconds)
 
 
 def _has_signals(problem: Problem, data_dir: Path) -> bool:
@@ -313,6 +316,12 @@ def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
                 yield tag_faults(feature.labels, Column(shards.column(features.columns[name])))
 
 
+def _translates(problem: Problem, data_dir: Path) -> bool:
+    """Returns whether texts are generated from texts."""
+    reads = "inputs" in _manifests(problem, data_dir)[0].features
+    return reads and _writes_texts(problem, data_dir)
+
+
 def _has_unknown_word(problem: Problem, data_dir: Path) -> bool:
     """Returns whether an input has a vocabulary of words, one of which is the unknown word."""
     from t2t_torch.features.text import Words
@@ -333,12 +342,17 @@ def _rounded(steps: float) -> int:
     return math.ceil(steps / unit) * unit
 
 
-def _operations(manifests: Sequence[Manifest], hparams: HParams) -> float:
-    """Estimates the floating point operations per position of a training step."""
+def _operations(manifests: Sequence[Manifest], hparams: HParams, stacks: int) -> float:
+    """Estimates the floating point operations per position of a training step.
+
+    Args:
+      manifests: of the data.
+      hparams: sizes of the model.
+      stacks: stacks of layers: of an encoder and a decoder two.
+    """
     hidden, layers = hparams.hidden_size, max(1, hparams.num_hidden_layers)
     inner = getattr(hparams, "filter_size", None) or 2 * hidden
-    sides = 2 if any("inputs" in one.features for one in manifests) else 1
-    weights = layers * sides * (4 * hidden * hidden + 2 * hidden * inner)
+    weights = layers * stacks * (4 * hidden * hidden + 2 * hidden * inner)
     texts = [
         entry.vocab_size or 0
         for one in manifests
@@ -353,10 +367,10 @@ def _speed() -> float:
     import numpy as np
 
     matrix, seconds = np.ones((768, 768), np.float32), []
-    for _ in range(6):
-        start = time.perf_counter()
+    for _ in range(12):
+        start = time.thread_time()  # without the time in which other programs had the core
         matrix @ matrix
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.thread_time() - start)
     return _SHARE_OF_PEAK * 2 * len(matrix) ** 3 / max(1e-9, min(seconds))
 
 
@@ -364,4 +378,4 @@ def _duration(seconds: float) -> str:
     for unit, size in (("days", 86400), ("hours", 3600), ("minutes", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
-    return "2 minutes or less"
+    return f"{max(10.0, round(seconds, -1)):.0f} seconds"
