@@ -32,6 +32,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.settings import Settings, hp
+from t2t_torch.train.stopping import ending_on_signals
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -228,7 +229,7 @@ def run() -> int:
     data_dir = Path(_flag("data_dir"))
     # tensor2tensor's default is /tmp/t2t_datagen.
     tmp_dir = Path(_flag("tmp_dir") or Path(tempfile.gettempdir()) / "t2t_datagen")
-    with shared.ending_on_signals():
+    with ending_on_signals():
         for name in names:
             _generate(name, data_dir, tmp_dir)
     return 0
@@ -306,7 +307,7 @@ def _import(source: str) -> int:
         if FLAGS[flag].present and flag not in _IMPORTING:
             raise UsageError(f"--{flag} does not go with --import_tfrecords; leave it out.")
     data_dir = Path(_flag("data_dir"))
-    with shared.ending_on_signals():
+    with ending_on_signals():
         for name in filter(None, map(str.strip, _flag("problem").split(","))):
             start = time.perf_counter()
             manifest = import_named(name, source, data_dir, overwrite=_flag("overwrite"))

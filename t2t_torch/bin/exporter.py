@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import UsageError
 from t2t_torch.settings import Settings, hp
+from t2t_torch.train.stopping import ending_on_signals
 
 if TYPE_CHECKING:
     from t2t_torch.export.exporter import Exporter
@@ -100,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run() -> int:
-    with shared.ending_on_signals(), shared.phase("exporting and verifying"):
+    with ending_on_signals(), shared.phase("exporting and verifying"):
         print(export())
     return 0
 

@@ -368,7 +368,8 @@ class CoreWaits:
         totals = [0, 0]
         for path in Path("/proc/self/task").glob("*/schedstat"):
             with contextlib.suppress(OSError, ValueError):  # a thread has ended
-                content = path.read_text().split()
+                with path.open() as file:
+                    content = file.read().split()
                 totals = [total + int(one) for total, one in zip(totals, content, strict=False)]
         return totals[0], totals[1]
 

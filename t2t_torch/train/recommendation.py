@@ -36,7 +36,7 @@ _FEWEST_STEPS_OF_AN_EVALUATION, _MOST_STEPS_OF_AN_EVALUATION = 25, 1000
 _EVALUATIONS = 30  # of a run, at most
 _STEP_SECONDS = 0.005  # of a step, beside its matrix products
 _LAYERS_SECONDS = 0.04  # of a step of hidden layers, whose operations are many and small
-_UNSURE = 3.0  # factor: of six kinds of model a step took 0.35 to 1.8 times the estimate
+_UNSURE = 3.0  # factor: of six kinds of model a step took 0.4 to 1.8 times the estimate
 _SHARE_OF_PEAK = 0.4  # of the speed of a large matrix product that training reaches
 _PRODUCTS = 6  # floating point operations for each weight and token: forward, and twice backward
 
@@ -126,12 +126,8 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
     problem = registry.problem(name)
     flags = dict(word.split("=", 1) for word in problem.suggested_flags.split())
     model, named = flags["--model"], flags["--hparams_set"]
-    made = Recommendation(
-        model,
-        named,
-        hparams=flags.get("--hparams", ""),
-        train_steps=int(flags.get("--train_steps", 0)),
-    )
+    given = int(flags.get("--train_steps", 0))
+    made = Recommendation(model, named, hparams=flags.get("--hparams", ""), train_steps=given)
     hparams: HParams
     try:
         hparams = registry.hparams(named)

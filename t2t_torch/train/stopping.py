@@ -13,9 +13,9 @@ import math
 import os
 import signal
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from t2t_torch.errors import UsageError, did_you_mean
 
@@ -344,3 +344,46 @@ class EarlyExit:
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+@contextlib.contextmanager
+def ending_on_signals() -> Iterator[None]:
+    """Turns signals into exceptions, which remove incomplete outputs.
+
+    Also within `t2t-trainer`, whose own handlers would let the computation finish.  Code that
+    catches every exception, as in the import and the export of a graph, may swallow one: it is
+    raised again after each second of computation, and at the end.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    received: list[int] = []
+
+    def end(signum: int, frame: object) -> NoReturn:
+        if signum != signal.SIGVTALRM:
+            received.append(signum)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 1.0)
+        raise reason()
+
+    def reason() -> BaseException:
+        is_interrupt = received[0] == signal.SIGINT
+        return KeyboardInterrupt() if is_interrupt else SystemExit(128 + received[0])
+
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGVTALRM)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] is not signal.SIG_IGN:  # a shell's background job ignores Ctrl-C
+            signal.signal(number, end)
+    try:
+        yield
+    except Exception:  # of code that the signal has interrupted
+        if not received:
+            raise
+    finally:
+        if received:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
+        for number, previous in before.items():
+            signal.signal(number, previous or signal.SIG_DFL)
+    if received:
+        raise reason()

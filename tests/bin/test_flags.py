@@ -24,6 +24,7 @@ from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.settings import Settings, hp
+from t2t_torch.train.stopping import ending_on_signals
 
 DOC = """Bakes bread.
 
@@ -75,7 +76,7 @@ def command() -> Command:
 )
 def test_a_signal_that_code_swallows_ends_the_command_all_the_same(number, kind):
     before, started = signal.getsignal(number), time.process_time()
-    with pytest.raises(kind), shared.ending_on_signals():
+    with pytest.raises(kind), ending_on_signals():
         with contextlib.suppress(BaseException):
             os.kill(os.getpid(), number)
         while time.process_time() < started + 30:  # the computation that would have gone on
@@ -101,7 +102,7 @@ def test_a_short_phase_says_nothing(capsys):
 
 
 def test_an_error_of_code_that_a_signal_has_interrupted_is_the_signal():
-    with pytest.raises(SystemExit) as caught, shared.ending_on_signals():
+    with pytest.raises(SystemExit) as caught, ending_on_signals():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
         except BaseException as error:
