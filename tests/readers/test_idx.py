@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
+from t2t_torch.features.picture import encoded
 from t2t_torch.readers.formats import open_records
+from t2t_torch.readers.text_file import BadRecords
 
 IMAGES, LABELS = "t-images-idx3-ubyte", "t-labels-idx1-ubyte"
 
@@ -72,3 +74,24 @@ def test_a_file_that_is_not_what_it_says_is_refused(tmp_path: Path, broken: str)
         (tmp_path / broken).write_bytes(content)
         with pytest.raises(DataError, match=told):
             list(open_records(path))
+
+
+def test_hostile_pictures_are_bad_records(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            (tmp_path / name / f"{number}.png").write_bytes(encoded(np.zeros((4, 4, 3), np.uint8)))
+    screen = b"GIF89a" + struct.pack("<HHBBB", 7000, 7000, 0x80, 0, 0) + bytes(6)
+    frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, 7000, 7000, 0) + b"\x02\x02\x4c\x01\x00\x3b"
+    (tmp_path / "a" / "large.gif").write_bytes(screen + frame)
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"
+    (tmp_path / "b" / "program.png").write_bytes(program)
+    for options in ({}, {"encoded": True}):
+        bad = BadRecords("skip")
+        records = list(open_records(tmp_path, format="class_folders", bad=bad, options=options))
+        assert len(records) == 6
+        assert sorted("pixels; at most" in one for one in bad.listed) == [False, True]
+        assert any(
+            f"program.png, picture 1: cannot be read: {len(program)} bytes" in one
+            for one in bad.listed
+        )
