@@ -16,7 +16,6 @@ that declares it.  `--t2t_usr_dir` adds a registry folder.  A problem may also b
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import difflib
 import functools
@@ -25,16 +24,24 @@ import importlib.util
 import inspect
 import json
 import logging
-import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, overload
 
 from t2t_torch.errors import RegistryError, T2TError, UsageError
 from t2t_torch.files import read_bytes
+from t2t_torch.registry_folder import KINDS as KINDS
+from t2t_torch.registry_folder import PACKAGE as PACKAGE
+from t2t_torch.registry_folder import Entry as Entry
+from t2t_torch.registry_folder import camelcase_to_snakecase as camelcase_to_snakecase
+from t2t_torch.registry_folder import declarations as declarations
+from t2t_torch.registry_folder import default_name as default_name
+from t2t_torch.registry_folder import has_python as has_python
+from t2t_torch.registry_folder import json_declaration as json_declaration
+from t2t_torch.registry_folder import not_readable as not_readable
+from t2t_torch.registry_folder import sources as sources
 from t2t_torch.search_space import RangedHParams
 
 if TYPE_CHECKING:
@@ -43,275 +50,7 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# Registry folders: directories whose files declare names, parsed without importing them.
-#
-# Source files are parsed with `ast` for the names that they declare; only the file of a requested
-# name is imported.  A `.json` file that is an object with "problem" and "kind" declares that
-# problem; all other JSON files, for example data, are ignored.
-
-
-KINDS = (
-    "problem", "model", "hparams", "ranged_hparams", "optimizer", "schedule", "metric", "loss",
-    "hook", "reader",
-)  # fmt: skip
-"""Every kind of thing that has names."""
-
-PACKAGE = Path(__file__).resolve().parent
-"""This package's directory."""
-
-_UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
-
 _WIDTH = 140  # characters of a line of `help_string`
-_DECLARATION_BYTES = 1 << 20  # A longer JSON file is data.
-_BESIDE_PROBLEM = ("kind", "files")  # A file with "problem" and one of these is a declaration.
-_DECLARED_ONLY = ("files", "problems")  # Keys that data files lack.
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Declaration of a name.
-
-    Attributes:
-      kind: one of `KINDS`.
-      name: the name.
-      path: file.
-      line: line in the file.
-      meaning: first line of the documentation; may be empty.
-    """
-
-    kind: str
-    name: str
-    path: str
-    line: int
-    meaning: str = ""
-
-
-def camelcase_to_snakecase(name: str) -> str:
-    """Converts `SentimentIMDB` to `sentiment_imdb`.  tensor2tensor, utils/misc_utils.py."""
-    words = re.sub(r"(.)([A-Z][a-z0-9]+)", r"\1_\2", name)
-    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words).lower()
-
-
-def default_name(name: str, is_class: bool) -> str:
-    """Returns the name of a bare decorator: snake_case of a class, the name of a function."""
-    return camelcase_to_snakecase(name) if is_class else name
-
-
-def sources(root: Path) -> Iterator[Path]:
-    """Yields the Python and JSON files of a registry folder, including those of its packages.
-
-    Of a folder that was written for tensor2tensor they are those that its `__init__.py` imports, as
-    there: others may be old copies.
-    """
-    imported = _imported_files(root)
-    for path in _files_of(root):
-        if not imported or path.suffix == ".json" or path in imported:
-            yield path
-
-
-def _files_of(root: Path) -> Iterator[Path]:
-    if root.is_file():
-        yield root
-    elif root.is_dir():
-        yield from sorted(root.glob("*.py"))
-        yield from sorted(path for path in root.glob("*.json") if path.is_file())
-        for folder in sorted(root.iterdir()):
-            if (folder / "__init__.py").is_file():
-                yield from _files_of(folder)
-
-
-def _imported_files(root: Path) -> set[Path]:
-    """Returns the files that the `__init__.py` of a folder for tensor2tensor imports, and itself.
-
-    The set is empty if it imports none of the folder's, or computes what it imports.
-    """
-    init = root / "__init__.py"
-    if root.is_relative_to(PACKAGE) or not init.is_file():
-        return set()
-    found: set[Path] = set()
-    waiting = [init]
-    while waiting:
-        path = waiting.pop()
-        if path in found:
-            continue
-        found.add(path)
-        try:
-            tree = ast.parse(path.read_bytes(), str(path))
-        except _UNPARSABLE:
-            continue
-        if path == init and {"importlib", "__import__", "glob", "listdir"} & _names_of_tree(tree):
-            return set()
-        for node in ast.walk(tree):
-            waiting += _own_files(node, path, root)
-    is_old = any(b"tensor2tensor" in path.read_bytes() for path in found)
-    return found if is_old and found != {init} else set()
-
-
-def _names_of_tree(tree: ast.AST) -> set[str]:
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    parts = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    return names | parts
-
-
-def _own_files(node: ast.AST, path: Path, root: Path) -> list[Path]:
-    """Returns the files of a folder that an import statement of one of its files imports."""
-    if isinstance(node, ast.ImportFrom):
-        base = path.parents[node.level - 1] if node.level else root.parent
-        base = base.joinpath(*(node.module or "").split("."))
-        places = [base, *(base / one.name for one in node.names)]
-    elif isinstance(node, ast.Import):
-        places = [root.parent.joinpath(*one.name.split(".")) for one in node.names]
-        places += [place.parent for place in places]
-    else:
-        return []
-    files = [file for one in places for file in (one.with_suffix(".py"), one / "__init__.py")]
-    return [file for file in files if file.is_relative_to(root) and file.is_file()]
-
-
-def declarations(source: Path) -> Iterator[Entry]:
-    """Yields the declarations of a file, without importing it."""
-    if source.suffix == ".json":
-        declared = json_declaration(source)
-        if declared is not None:
-            name = declared["problem"]
-            meaning = f"declared: {declared.get('kind', 'a mixture')}"
-            yield Entry("problem", name, str(source), _line_of_problem(source, name), meaning)
-        return
-    text = read_bytes(source)
-    if b"register_" not in text:  # Most files declare nothing, and parsing is slow.
-        return
-    try:
-        body = ast.parse(text, filename=str(source)).body
-    except _UNPARSABLE as error:
-        place, fault = _fault(source, error)
-        raise RegistryError(f"{place} is not valid Python: {fault}. Fix or move it.") from error
-    for node in _top_level(body):
-        for decorator in node.decorator_list:
-            kind, name = _declared_name(decorator, node)
-            if kind and name:
-                lines = (ast.get_docstring(node) or "").splitlines()
-                yield Entry(kind, name, str(source), node.lineno, lines[0] if lines else "")
-
-
-def json_declaration(source: Path) -> dict[str, Any] | None:
-    """Returns the object of a JSON file that declares a problem; None if it declares none.
-
-    Raises:
-      RegistryError: the file looks like a declaration but is not valid JSON (the message has line
-        and column), is not UTF-8, repeats a key, or its "problem" is not a name.
-    """
-    if source.stat().st_size > _DECLARATION_BYTES:
-        return None
-    raw = read_bytes(source)
-    meant = b'"problem"' in raw and any(b'"%s"' % key.encode() in raw for key in _BESIDE_PROBLEM)
-    if not meant:
-        return None
-    content: dict[str, Any]
-    try:
-        content = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_once)
-    except _SaidTwiceError as error:
-        raise RegistryError(f"{source} says {error.args[0]!r} twice; say it once.") from None
-    except UnicodeDecodeError as error:
-        raise RegistryError(
-            f"{source} is not UTF-8 at byte {error.start + 1}. Save it as UTF-8."
-        ) from None
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":  # JSON lines: data.
-            return None
-        raise RegistryError(
-            f"{source}:{error.lineno}:{error.colno} is not valid JSON: {error.msg} "
-            f"(line {error.lineno}, column {error.colno}). Fix or move it."
-        ) from None
-    declares = (
-        isinstance(content, dict)
-        and "problem" in content
-        and any(key in content for key in _BESIDE_PROBLEM)
-    )
-    if not declares:
-        return None
-    name = content["problem"]
-    if not isinstance(name, str) or not re.fullmatch(r"\w+", name):
-        if not any(key in content for key in _DECLARED_ONLY):
-            return None
-        raise RegistryError(
-            f'{source}: "problem" is {name!r}; a name of letters, digits and _ was expected.'
-        )
-    if name.endswith(("_rev", "_copy")):
-        raise RegistryError(
-            f"{source}: problem name {name!r} may not end in '_rev' or '_copy'. Rename it."
-        )
-    return content
-
-
-class _SaidTwiceError(Exception):
-    """A key is repeated in an object."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _SaidTwiceError(next(name for name in names if names.count(name) > 1))
-    return made
-
-
-def _line_of_problem(source: Path, name: str) -> int:
-    """Returns the line of a JSON file with the name of its problem."""
-    text = read_bytes(source).decode("utf-8-sig")
-    for match in re.finditer(r'"problem"\s*:\s*("(?:[^"\\]|\\.)*")', text):
-        if json.loads(match[1]) == name:
-            return text.count("\n", 0, match.start()) + 1
-    return 1  # the key itself is written with escapes
-
-
-def has_python(root: Path) -> bool:
-    """Returns True if a registry folder has Python files."""
-    return root.is_file() or any(root.glob("*.py")) or any(root.glob("*/__init__.py"))
-
-
-def not_readable(source: Path) -> str | None:
-    """Returns where and why a file is not valid Python or a valid declaration; None if it is."""
-    if source.suffix == ".json":
-        try:
-            json_declaration(source)
-        except RegistryError as error:
-            return str(error)
-        return None
-    try:
-        ast.parse(read_bytes(source), filename=str(source))
-    except _UNPARSABLE as error:
-        return ": ".join(_fault(source, error))
-    return None
-
-
-def _fault(source: Path, error: Exception) -> tuple[str, str]:
-    return f"{source}:{getattr(error, 'lineno', None) or 1}", str(error)
-
-
-def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
-    """Yields the classes and functions of a module, also those under a top-level `if` or `try`."""
-    for node in body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef):
-            yield node
-        elif isinstance(node, ast.If | ast.Try):
-            yield from _top_level([*node.body, *node.orelse])
-
-
-def _declared_name(
-    decorator: ast.expr, node: ast.ClassDef | ast.FunctionDef
-) -> tuple[str | None, str | None]:
-    """Returns (kind, name) of `@register_x`, `@registry.register_x` or `@register_x("name")`."""
-    called = decorator.func if isinstance(decorator, ast.Call) else decorator
-    spelt = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-    kind = spelt.removeprefix("register_")
-    if kind == spelt or kind not in KINDS:
-        return None, None
-    if isinstance(decorator, ast.Call) and decorator.args:
-        literal = decorator.args[0]
-        # A computed name cannot be parsed; it is known only after the file is imported.
-        value = literal.value if isinstance(literal, ast.Constant) else None
-        return kind, value if isinstance(value, str) else None
-    return kind, default_name(node.name, isinstance(node, ast.ClassDef))
 
 
 def make_importable(root: Path) -> None:

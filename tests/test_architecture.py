@@ -29,7 +29,7 @@ COMMANDS = sorted(
 # A subpackage or file of the package -> its layer.  Imports run to the same layer or down.
 LAYERS = {
     "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
-    "search_space": 0, "settings": 0, "trust": 0,
+    "search_space": 0, "settings": 0, "trust": 0, "registry_folder": 0,
     "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
     "token_hparam": 1, "recurrence_hparam": 1, "transformer_hparam": 1, "image_hparam": 1,
     "problem": 2, "text_problem": 2, "problem_types": 2, "declaration": 2, "problems": 2,

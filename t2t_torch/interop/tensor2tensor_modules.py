@@ -29,7 +29,6 @@ from t2t_torch import registry
 from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import RegistryError
 from t2t_torch.files import check_regular, copy_regular
-from t2t_torch.interop import tensor2tensor_encoders as encoders
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop import tensor2tensor_registry as hparams
 from t2t_torch.search_space import RangedHParams
@@ -331,11 +330,11 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "EOS_ID": EOS,
         "RESERVED_TOKENS": list(RESERVED_TOKENS),
         "NUM_RESERVED_TOKENS": len(RESERVED_TOKENS),
-        "TextEncoder": encoders.TextEncoder,
-        "ByteTextEncoder": encoders.ByteTextEncoder,
-        "TokenTextEncoder": encoders.TokenTextEncoder,
-        "SubwordTextEncoder": encoders.SubwordTextEncoder,
-        "ClassLabelEncoder": encoders.ClassLabels,
+        "TextEncoder": problems.TextEncoder,
+        "ByteTextEncoder": problems.ByteTextEncoder,
+        "TokenTextEncoder": problems.TokenTextEncoder,
+        "SubwordTextEncoder": problems.SubwordTextEncoder,
+        "ClassLabelEncoder": problems.ClassLabels,
         **dict.fromkeys(
             ("native_to_unicode", "unicode_to_native", "to_unicode", "to_unicode_utf8"),
             native_to_unicode,
@@ -347,7 +346,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "maybe_download": maybe_download,
         "maybe_download_from_drive": maybe_download,
         "gunzip_file": gunzip_file,
-        "get_or_generate_vocab_inner": encoders.get_or_generate_vocab_inner,
+        "get_or_generate_vocab_inner": problems.get_or_generate_vocab_inner,
     },
     "tensor2tensor.layers": {},
     "tensor2tensor.layers.common_hparams": {
@@ -439,7 +438,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             file = frame.f_code.co_filename
             if not (file.startswith("<frozen importlib") or file == importlib.__file__):
                 path = Path(file).resolve()
-                # Users' files import packages beside their folder, which import the same.
+                # Users' files import packages next to their folder, which import the same.
                 if {"site-packages", "dist-packages"} & set(path.parts):
                     return False
                 roots = [root.parent for root in self._users()]

@@ -23,8 +23,7 @@ from t2t_torch.files import copy_regular, staged
 from t2t_torch.hparam import DataHParams
 from t2t_torch.hparam import HParams as OurHParams
 from t2t_torch.interop import tensor2tensor_problems as problems
-from t2t_torch.interop.tensor2tensor_encoders import encoder_of
-from t2t_torch.interop.tensor2tensor_problems import PAGE
+from t2t_torch.interop.tensor2tensor_problems import PAGE, encoder_of
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import (
     Text2ClassProblem,
