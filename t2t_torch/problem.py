@@ -145,7 +145,7 @@ class Problem(ABC):
 
     def input_columns(self, kinds: Mapping[str, str]) -> InputColumns:
         """Returns the columns of the fields of an input, given their `InputSpec.kind`."""
-        return InputColumns(self.full_name, kinds, self.column_names, self.column_forms)
+        return InputColumns(self.full_name, kinds, dict(self.column_names), dict(self.column_forms))
 
     def metrics_of(self, target: str) -> tuple[str, ...]:
         """Returns the names of the metrics of a target."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.files import read_lines, read_text
+from t2t_torch.files import read_lines
 from t2t_torch.settings import Settings, hp
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _processor() -> str:
     """Returns the processor's name."""
     about = Path("/proc/cpuinfo")
     if about.exists():
-        for line in read_text(about).splitlines():
+        for line in about.read_text("utf-8").splitlines():  # a file of the kernel
             name, _, value = line.partition(":")
             if name.strip() == "model name":
                 return value.strip()

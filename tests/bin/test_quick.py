@@ -12,11 +12,12 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
+from t2t_torch.bin import config_file, quick
 from t2t_torch.bin import eval as evaluation
-from t2t_torch.bin import quick
-from t2t_torch.registry import PACKAGE
+from t2t_torch.bin.flags import take_data_dir_of_run
+from t2t_torch.errors import UsageError
 from t2t_torch.train.recommendation import Recommendation
-from t2t_torch.train.run_directory import Lock, MetricsFile
+from t2t_torch.train.run_directory import Lock, RunDirectory, TaskRecord
 
 ROWS = [
     f'"the {thing} was {mood}, {number}",{label}'
@@ -37,7 +38,7 @@ def file(tmp_path, monkeypatch, own_registry):
 
 
 def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
-    file, tmp_path, capsys, monkeypatch
+    file, tmp_path, capsys
 ):
     file.write_text(f"{file.read_text()}{ROWS[0]}\n")
     assert quick.main(["opinions.csv", "--minutes=1"]) == 0
@@ -67,51 +68,46 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     assert "stopped early" in captured.err and "examples/s" not in captured.err
     assert json.loads((folder / "run" / "latest.json").read_text()) == before
 
-    # The folder is whole wherever it is moved to, and goes on with the moved file.
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    moved = folder.rename(elsewhere / folder.name)
-    file.rename(elsewhere / file.name)
-    monkeypatch.chdir(elsewhere)
-    state = registry._STATE
-    state.roots[:] = [root for root in state.roots if root.is_relative_to(PACKAGE)]
-    state.forget_index()
-    assert evaluation.main([f"--output_dir={moved}/run"]) == 0
-    assert f"{moved}/data" in json.dumps(evaluation.FLAGS["data_dir"].value)
-    assert quick.main(["opinions.csv", "--minutes=1"]) == 0
-    captured = capsys.readouterr()
-    assert f"{file}, which opinions_quick was made of, is gone" in captured.out
-    assert "examples/s" not in captured.err
+
+def test_a_moved_folder_goes_on_with_the_moved_file(tmp_path, capsys):
+    for place in ("there", "here"):
+        (tmp_path / place).mkdir()
+    file, folder = tmp_path / "there" / "opinions.csv", tmp_path / "there" / "opinions_quick"
+    file.write_text("text,label\n")
+    quick._check_source(file, folder)
+    other = tmp_path / "here" / file.name
+    other.write_text("another of this name")
+    with pytest.raises(UsageError, match=f"belongs to {file}"):
+        quick._check_source(other, folder)
+    moved, folder = file.rename(other), folder.rename(tmp_path / "here" / folder.name)
+    quick._check_source(moved, folder)
+    assert (
+        f"{file}, which {folder} was made of, is gone: {moved} is used." in capsys.readouterr().out
+    )
+    quick._check_source(moved, folder)
+    assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize("accuracy", [0.2, 1.0])
-def test_a_model_that_does_not_exceed_a_baseline_is_said_before_it_is_served(
-    file, tmp_path, capsys, monkeypatch, accuracy
-):
-    rows = [json.dumps({"text": f"a {n}", "label": "ab"[n % 2]}) for n in range(40)]
-    folder = tmp_path / "quick"
-    content = {
-        "problem": "moods",
-        "kind": "text2class",
-        "files": {"train": [json.loads(row) for row in rows], "eval": 0.5},
-        "fields": {"inputs": "text", "targets": "label"},
-    }
-    t2t.generate(content, folder / "data")
-    made = quick._Quick(folder / "data" / "declarations" / "moods.json", folder)
-    (folder / "evaluation").mkdir()
-    (folder / "evaluation" / "results.json").write_text(json.dumps({"step": 7}))
-    (folder / "run").mkdir()
-    (folder / "run" / "task.json").write_text("{}")
-    for step, value in ((7, accuracy), (8, 1.0)):
-        values = {"metrics-moods/targets/accuracy": value}
-        MetricsFile(folder / "run").add("dev", step, values)
-    monkeypatch.setattr(quick, "_flag", {"minutes": 1.0}.__getitem__)
-    monkeypatch.setattr(quick, "_write_report", lambda *_: None)
-    monkeypatch.setattr(made, "_call", lambda *_: None)
-    made.run()
-    out = capsys.readouterr().out
-    assert ("warning: accuracy of 'targets' is 0.2 on dev, " in out) == (accuracy < 1)
-    assert ("To serve it all the same:" in out) == (accuracy < 1)
+def test_the_data_that_was_moved_with_a_run_is_found(tmp_path, capsys):
+    there, here = tmp_path / "there", tmp_path / "here"
+    (there / "data").mkdir(parents=True)
+    run = RunDirectory(there / "run")
+    evaluation.FLAGS["data_dir"].value = str(there / "data")
+    evaluation.FLAGS["output_dir"].value = str(run.path)
+    hparams = registry.hparams("basic_params1")
+    content = config_file.content_of(evaluation.FLAGS, hparams, {}, processes=1)
+    run.claim(TaskRecord(problem="any"), hparams, config=config_file.written(content))
+    run.commit()
+    run.unlock()
+    there.rename(here)
+    evaluation.FLAGS["data_dir"].value = None
+    evaluation.FLAGS["output_dir"].value = str(here / "run")
+    take_data_dir_of_run(evaluation.FLAGS)
+    assert evaluation.FLAGS["data_dir"].value == str(here / "data")
+    (here / "data").rename(tmp_path / "elsewhere")
+    evaluation.FLAGS["data_dir"].value = None
+    with pytest.raises(UsageError, match=f"was trained on {there}/data, which no longer exists"):
+        take_data_dir_of_run(evaluation.FLAGS)
 
 
 def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import forked
+import made_run
 import pytest
 
 from .two_problems import PROBLEMS
@@ -176,3 +177,51 @@ def test_a_moved_run_answers_and_trains_on_when_its_data_is_back(
     moved.rename(again)
     here.run(["decoder", f"--output_dir={again}", *asked, *trust, f"--decode_to_file={again}/y"])
     assert (again / "ckpt-6").is_dir()
+
+
+def test_a_moved_trial_answers_is_exported_and_trains_on(tmp_path: Path) -> None:
+    there, here = Place(tmp_path / "there"), Place(tmp_path / "here")
+    there.write(
+        mine__model_def=made_run.code(methods=made_run.DOCUMENTED, takes="x"),
+        mine__big_DOT_bin="x" * 2_000_000,
+        exp_DOT_json=json.dumps(
+            {
+                "hyperparameters": {"batch_size": 8},
+                "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 2}},
+            }
+        ),
+    )
+    run = there.folder / "run"
+    begin = [f"--trial={there.folder}/mine", f"--config={there.folder}/exp.json"]
+    there.run(["trainer", *begin, f"--output_dir={run}", "--worker_gpu=0"])
+    moved = run.rename(here.folder / "moved")
+    shutil.rmtree(there.folder)
+    assert [one.name for one in (moved / "code" / "mine").iterdir()] == ["model_def.py"]
+    place = [f"--output_dir={moved}", "--trust_code"]
+    for command in ("decoder", "trainer"):
+        assert "--trust_code" in here.run([command, f"--output_dir={moved}"], code=2)
+    pickled = f"""
+        import pickle, numpy, t2t_torch
+        run = t2t_torch.load({str(moved)!r}, trust_code=True)
+        row = numpy.ones(3, numpy.float32)
+        open({str(here.folder / "pickled")!r}, "wb").write(pickle.dumps((run, run([row]))))
+    """
+    here.run(
+        ["decoder", *place, f"--decode_to_file={here.folder}/x.npz"],
+        ["eval", *place],
+        ["exporter", *place, f"--export_dir={here.folder}/artifact"],
+        ["exporter", *place, f"--export_dir={here.folder}/weights", "--format=safetensors"],
+        ["python", textwrap.dedent(pickled)],
+    )
+    restored = f"""
+        import pickle, numpy
+        run, answers = pickle.load(open({str(here.folder / "pickled")!r}, "rb"))
+        numpy.testing.assert_array_equal(run([numpy.ones(3, numpy.float32)]), answers)
+    """
+    here.run(
+        ["python", textwrap.dedent(restored)],
+        ["trainer", *place, "--train_steps=4", "--worker_gpu=0"],
+    )
+    assert (moved / "ckpt-4").is_dir()
+    moved.rename(here.folder / "again")
+    here.run(["eval", f"--output_dir={here.folder}/again", "--trust_code"])
