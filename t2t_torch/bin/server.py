@@ -134,18 +134,10 @@ def _serve(sources: Sequence[Source]) -> int:
     from t2t_torch.serve.application import Application
     from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
     from t2t_torch.serve.repository import Repository
-    from t2t_torch.serve.server import (
-        GracefulShutdown,
-        listen_at,
-        log_event,
-        serve,
-        start_log,
-        stderr_as_events,
-    )
+    from t2t_torch.serve.server import GracefulShutdown, json_log, listen_at, log_event, serve
 
     keys = Keys.read(_flag("api_key_file"))
-    with stderr_as_events() as stderr:
-        start_log(stderr)
+    with json_log():
         limits, metrics = _limits(), Metrics()
         allows = _flag("allow_other_problem")
         repository = Repository(sources, limits, metrics, allow_other_problem=allows)

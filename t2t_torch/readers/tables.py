@@ -550,9 +550,6 @@ MARKS = ("dataset_info.json", "dataset_dict.json")
 """Files of a data set, or a dictionary of data sets, that was saved to disk."""
 
 
-_HUGGINGFACE_BATCH_ROWS = 256
-
-
 @register_reader("huggingface")
 def read_huggingface(
     path: Path, bad: BadRecords, *, split: str = "", hub: str = "", config: str = ""
@@ -645,14 +642,9 @@ def _arrow_rows(
 
 def _huggingface_rows(path: Path, rows: Any, bad: BadRecords) -> Iterator[Record]:
     kinds = rows.features.to_dict()
-    for start in range(0, len(rows), _HUGGINGFACE_BATCH_ROWS):
-        taken = range(start, min(start + _HUGGINGFACE_BATCH_ROWS, len(rows)))
-        for number, row in enumerate(_decoded(rows, taken), start + 1):
-            place = Place(path, number, unit="row")
-            if isinstance(row, Exception):
-                bad.report(place, f"cannot be decoded: {row}")
-            else:
-                yield from _converted(place, row, kinds, bad)
+    rows = rows.with_format("arrow")  # the library itself decodes pictures of any format
+    for start in range(0, len(rows), _BATCH_ROWS):
+        yield from _rows(path, rows[start : start + _BATCH_ROWS], start + 1, bad, kinds)
 
 
 def _converted(
@@ -719,21 +711,3 @@ def picture_of(value: Any, size: tuple[int, int] | None = None) -> Any:
     else:
         picture = pixels_of_image(value)
     return resized(picture, (size[1], size[0])) if size else picture
-
-
-def _decoded(rows: Any, taken: range) -> list[dict[str, Any] | Exception]:
-    """Returns rows, or for each that cannot be decoded, the error."""
-    try:
-        columns = rows[taken.start : taken.stop]
-    except (OSError, ValueError):
-        return [_row(rows, i) for i in taken]
-    return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
-    ]
-
-
-def _row(rows: Any, i: int) -> dict[str, Any] | Exception:
-    try:
-        return dict(rows[i])
-    except (OSError, ValueError) as error:
-        return error

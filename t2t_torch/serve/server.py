@@ -86,12 +86,8 @@ def log_event(event: str, level: int = logging.INFO, *, error: bool = False, **f
 
 
 @contextlib.contextmanager
-def stderr_as_events() -> Iterator[TextIO]:
-    """Turns the lines that libraries write to stderr into events "stderr" of the log.
-
-    Yields:
-      The process's stderr, for the log; see `start_log`.
-    """
+def json_log() -> Iterator[None]:
+    """Sends the server's log to stderr, and makes lines that libraries write there its events."""
     stderr, (source, sink) = os.fdopen(os.dup(2), "w", buffering=1), os.pipe()
     # A thread that holds the interpreter lock must not wait here for the one that reads.
     os.set_blocking(sink, False)
@@ -99,8 +95,9 @@ def stderr_as_events() -> Iterator[TextIO]:
     os.close(sink)
     reader = threading.Thread(target=_log_lines, args=(source,), name="stderr", daemon=True)
     reader.start()
+    start_log(stderr)
     try:
-        yield stderr
+        yield
     finally:
         sys.stderr.flush()
         os.dup2(stderr.fileno(), 2)

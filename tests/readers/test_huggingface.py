@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.features.picture import encoded
 from t2t_torch.readers import tables
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords
@@ -87,20 +88,19 @@ def test_a_split_of_several_is_read(saved: Path) -> None:
         open_records(saved / "several", options={"split": "dev"})
 
 
-def test_a_row_that_cannot_be_decoded_is_left_out(tmp_path: Path) -> None:
+def test_a_picture_of_the_hub_is_not_decoded_by_the_library(tmp_path: Path) -> None:
+    """Its decoders start Ghostscript for EPS."""
     datasets = pytest.importorskip("datasets")
-
-    rows = datasets.Dataset.from_list([{"text": t} for t in "abc"])
-
-    def spoil(batch: dict[str, list[str]]) -> dict[str, list[str]]:
-        if "b" in batch["text"]:
-            raise ValueError("broken")
-        return batch
-
+    good = encoded(np.zeros((2, 3, 3), np.uint8))
+    program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"
+    features = datasets.Features({"image": datasets.Image(), "n": datasets.Value("int32")})
+    column = [{"bytes": content, "path": None} for content in (good, program, good)]
+    rows = datasets.Dataset.from_dict({"image": column, "n": [0, 1, 2]}, features)
     bad = BadRecords("skip")
-    records = list(tables._huggingface_rows(tmp_path, rows.with_transform(spoil), bad))
-    assert [(r.place.line, r.values["text"]) for r in records] == [(1, "a"), (3, "c")]
-    assert bad.listed == [f"{tmp_path}, row 2: cannot be decoded: broken"]
+    records = list(tables._huggingface_rows(tmp_path, rows, bad))
+    assert [(r.place.line, r.values["n"]) for r in records] == [(1, 0), (3, 2)]
+    assert records[0].values["image"].shape == (2, 3, 3)
+    assert "row 2: cannot be decoded: 47 bytes that are no picture" in bad.listed[0]
 
 
 def test_a_data_set_of_the_hub_is_asked_for_by_name(

@@ -196,12 +196,9 @@ def test_files_count_as_words_by_their_size() -> None:
 
 
 def test_lines_on_stderr_become_events(capfd: pytest.CaptureFixture[str]) -> None:
-    with log.stderr_as_events() as stderr:
-        log.start_log(stderr)
-        try:
-            os.write(2, b"[src/libmpg123/parse.c] error: Giving up\nsecond")
-        finally:
-            os.write(2, b" line\n")
+    with log.json_log():
+        os.write(2, b"[src/libmpg123/parse.c] error: Giving up\nsecond")
+        os.write(2, b" line\n")
     lines = [log.json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [(line["event"], line["text"]) for line in lines] == [
         ("stderr", "[src/libmpg123/parse.c] error: Giving up"),
