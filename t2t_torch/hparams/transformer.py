@@ -86,7 +86,7 @@ class TransformerHParams(TransformerLayerHParams):
         """Returns the hyperparameters of the decoder.
 
         Raises:
-          HParamsError: decoder_hparams has a name that layers do not read, or a local attention.
+          HParamsError: decoder_hparams has a name that layers do not read.
         """
         if not self.decoder_hparams:
             return self
@@ -96,13 +96,8 @@ class TransformerHParams(TransformerLayerHParams):
                 f"decoder_hparams: {', '.join(unknown)}: no hyperparameter of a decoder's layers. "
                 f"These are: {', '.join(sorted(_OF_LAYERS))}."
             )
-        decoder = self.parse(",".join(self.decoder_hparams), "decoder_hparams")
-        if decoder.is_local or self.is_local:
-            raise HParamsError(
-                "decoder_hparams: local attention is the same in encoder and decoder. Leave "
-                "decoder_hparams out, or set self_attention_type=dot_product."
-            )
-        return decoder.replace(decoder_hparams=())
+        decoder = self.replace(decoder_hparams=())
+        return decoder.parse(",".join(self.decoder_hparams), "decoder_hparams")
 
     def target_input_width(self, feature: Feature) -> int:
         """Returns the width of the decoder's embeddings."""
@@ -193,7 +188,7 @@ _OF_LAYERS = frozenset(
     {
         *TransformerLayerHParams.own_fields(),
         *("hidden_size", "norm_epsilon", "layer_preprocess_sequence", "layer_postprocess_sequence"),
-        *("layer_prepostprocess_dropout", "self_attention_type", "max_relative_position"),
+        "layer_prepostprocess_dropout",
     }
     - {"max_source_positions"}
 )

@@ -1,6 +1,7 @@
 """The Transformer beyond the contract and the golden vectors."""
 
 import dataclasses
+import re
 
 import pytest
 import torch
@@ -135,3 +136,31 @@ def test_targets_without_inputs_have_a_finite_loss(training):
         loss.backward()
         assert loss.isfinite()
         assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
+
+
+def test_the_decoder_may_differ_from_the_encoder():
+    """Beam search, padding and gradients are those of the contract."""
+    unlike = "decoder_hparams=[hidden_size=8,num_heads=1,filter_size=12,pos=rotary,norm_type=rms]"
+    hparams = registry.hparams("transformer_test").parse(
+        f"{unlike},shared_embedding_and_softmax_weights=false"
+    )
+    testing.check_model(registry.model("transformer"), hparams, has_inputs=(True,))
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "said"),
+    [
+        ("transformer", "batch_size=3", "batch_size: no hyperparameter of a decoder's layers"),
+        ("transformer", "num_heads=x", "decoder_hparams: num_heads='x' should be int"),
+        ("transformer", "hidden_size=8", "vectors of other widths, so they share no table"),
+        ("evolved_transformer", "num_heads=1", "evolved_transformer has no encoder and decoder"),
+        ("universal_transformer", "num_heads=1", "universal_transformer has no encoder and"),
+    ],
+)
+def test_what_a_decoder_cannot_have_otherwise_is_refused(model, text, said):
+    kind = registry.model(model)
+    hparams = kind.HParams().parse(
+        f"decoder_hparams=[{text}],shared_embedding_and_softmax_weights=true"
+    )
+    with pytest.raises(HParamsError, match=re.escape(said)):
+        kind(hparams, testing.text_features())
