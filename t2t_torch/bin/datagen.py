@@ -13,8 +13,10 @@ inspects your own data and writes the declaration of a problem (docs/tutorials/o
 from __future__ import annotations
 
 import fnmatch
+import functools
 import itertools
 import json
+import math
 import os
 import shlex
 import sys
@@ -342,8 +344,38 @@ def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None
     ):
         if lines := [f"  {one}" for one in baselines if one.is_perfect is is_perfect]:
             print("", head, *lines, sep="\n")
+    if dev := _dev_line(name, data_dir):
+        print(f"\n{dev}")
     if not shared.is_called_from_python():
         print(f"\nNext:\n{_next(name, data_dir)}")
+
+
+_FEW_INPUTS = 50  # of a dev split, which tell little about others
+
+
+def _dev_line(name: str, data_dir: Path) -> str:
+    """Returns the number of distinct inputs of the dev split, and how precise an accuracy is."""
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import Column, combined, distinct, row_hashes
+
+    problem = registry.problem(name)
+    if problem.mixing_schedule is not None or Split.EVAL not in problem.shards:
+        return ""
+    features = problem.features(data_dir)
+    shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
+    columns = [
+        Column(shards.column(features.columns[one]))
+        for one, its in features.inputs.items()
+        if its.vocab_size
+    ]
+    if not columns:
+        return ""
+    count = distinct(functools.reduce(combined, map(row_hashes, columns)))
+    line = f"dev: {len(shards):,} rows of {count:,} distinct inputs."
+    if any(one.classifies and not one.is_sequence for one in features.targets.values()):
+        # Of 0.9, by the normal approximation: equal inputs count once, as their answers are equal.
+        line += f" An accuracy of 0.9 is certain to +-{1.96 * math.sqrt(0.09 / count):.3f} (95 %)."
+    return line if count >= _FEW_INPUTS else f"{line} These are too few to choose models by."
 
 
 def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:

@@ -447,6 +447,14 @@ def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> Detecte
 
 def _conll(lines: Sequence[str]) -> DetectedFormat:
     starts = any(line.startswith(DOCUMENT_START) for line in lines)
+    if not starts:  # the separators of CoNLL-2002: sentences of a dash
+        blanks = ["", *(line.strip() for line in lines), ""]
+        alone = [
+            line
+            for before, line, after in zip(blanks, blanks[1:], blanks[2:], strict=False)
+            if line and not before and not after
+        ]
+        starts = sum(line.split()[0] == "-" for line in alone) > 1
     return DetectedFormat("conll", {"skip_docstart": True} if starts else {})
 
 

@@ -598,6 +598,7 @@ def _tokenizer(words: Sequence[Sequence[str]]) -> str:
 
 _SAMPLES = 2
 _FEW_ROWS = 500
+_MANY_ROWS = 5000  # of which a twentieth is a development split
 _VOCAB_SIZE = 8000
 _TAGGED = ("intentslot", "text2tags")
 _WITHOUT_VOCAB_SIZE = (
@@ -666,9 +667,15 @@ def draft(path: Path) -> Draft:
     notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
         part = content["files"]["eval"]
+        chosen = (
+            f"{part:.0%} of the training rows"
+            if isinstance(part, float)
+            else (f"{part['rows']:,} of the {table.rows:,} training rows")
+        )
         notes.append(
-            f"no evaluation file was found: {part:.0%} of the training rows are held out, chosen "
-            "by a hash of their content."
+            f"no evaluation file was found: {chosen} are held out, chosen by a hash of their "
+            "content, so equal texts stay together"
+            + ("." if isinstance(part, float) else ", with as many of each label as in training.")
         )
     problem, samples = _samples(content, beside, found.folder)
     first = list(itertools.islice(samples, _SAMPLES))
@@ -740,7 +747,7 @@ def _content(
 ) -> dict[str, Any]:
     files: dict[str, Any] = dict(found.files)
     if "eval" not in files:
-        files["eval"] = 0.1 if table.rows < _FEW_ROWS else 0.05
+        files["eval"] = _held_out(table.rows)
     content: dict[str, Any] = {
         "problem": _free_name(found.name),
         "kind": made.kind,
@@ -755,6 +762,13 @@ def _content(
     if made.kind not in _WITHOUT_VOCAB_SIZE:
         content["vocab_size"] = _VOCAB_SIZE
     return {**content, **made.more}
+
+
+def _held_out(rows: int) -> float | dict[str, int]:
+    """Returns the part of the rows to hold out: from 10 to 20 % of few rows, aiming at 200."""
+    if rows >= _MANY_ROWS:
+        return 0.05
+    return {"rows": max(1, round(min(max(200, 0.1 * rows), 0.2 * rows)))}
 
 
 def _must_be_named(path: Path, detected: DetectedFormat) -> bool:

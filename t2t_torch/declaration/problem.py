@@ -495,19 +495,21 @@ class DeclaredProblem(FromJson):
         """
         files = self.declaration.files
         assert files is not None
-        held_out = [one for one in files.splits if files.of(one).part]
+        held_out = [one for one in files.splits if files.of(one).is_held_out]
         parted = split in held_out or (split is Split.TRAIN and bool(held_out))
         # Bad rows of the training files were already reported for the training split.
         bad = BadRecords("skip") if split in held_out else self.bad_records
         places = _Places() if getattr(self, "max_queries", 0) else None
         count = elsewhere = 0
-        for record in self._rows(tmp_dir).records(split, bad):
+        rows, maker = self._rows(tmp_dir), self.sample_maker
+        groups = maker.hold_out(lambda: rows.records(Split.TRAIN, BadRecords("skip")), split)
+        for record in rows.records(split, bad):
             try:
-                sample = self.sample_maker.sample(record.values)
-                if parted and self.sample_maker.split(record.values, sample) is not split:
+                sample = maker.sample(record.values)
+                if parted and maker.split(record.values, sample, groups) is not split:
                     elsewhere += 1
                     continue
-                self.sample_maker.find_sounds(sample, record)
+                maker.find_sounds(sample, record)
             except DataError as error:
                 bad.report(record.place, str(error))
                 continue
@@ -550,8 +552,9 @@ class DeclaredProblem(FromJson):
             return DataError(f"{place}: all rows are held out. Give more rows, or smaller parts.")
         if elsewhere:
             return DataError(
-                f"{place}: no training row falls into the {part:.1%} that are held out. Give more "
-                "rows, a larger part, or a file of its own: "
+                f"{place}: no training row falls into the {part:.1%} that are held out by a hash. "
+                "Equal inputs have one hash: are there few distinct ones? Give a number of rows "
+                f'("{split.name.lower()}": {{"rows": 200}}), more rows, or a file of its own: '
                 f'"files": {{"{split.name.lower()}": ...}}.'
             )
         why = f"; bad rows were left out, the first: {skipped[0]}" if skipped else ""

@@ -7,8 +7,10 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -45,7 +47,7 @@ class RowFiles:
     def splits(self) -> Iterator[Split]:
         """Yields the splits with their own files."""
         for split in self._files.splits:
-            if not self._files.of(split).part:
+            if not self._files.of(split).is_held_out:
                 yield split
 
     def paths(self, split: Split) -> list[Path]:
@@ -131,7 +133,7 @@ class RowFiles:
     def _rows(self, split: Split) -> Rows:
         """Returns the source of a split's rows; for a held-out split, train's."""
         rows = self._files.of(split)
-        return self._files.train if rows.part else rows
+        return self._files.train if rows.is_held_out else rows
 
     def _parallel(self, split: Split) -> list[Mapping[str, Path]]:
         """Returns the groups of parallel files by field; matches of patterns in order."""
@@ -149,7 +151,7 @@ class RowFiles:
 
     def _owner(self, split: Split) -> str:
         """Returns the key in "files" with the source of a split."""
-        return (Split.TRAIN if self._files.of(split).part else split).name.lower()
+        return (Split.TRAIN if self._files.of(split).is_held_out else split).name.lower()
 
     def _open(
         self, path: Path, format_name: str, options: dict[str, object], bad: BadRecords
@@ -538,6 +540,8 @@ class SampleMaker:
         assert declaration.files is not None
         files = declaration.files
         self._parts = [(split, files.of(split).part) for split in files.splits]
+        self._wanted = {s: files.of(s).rows for s in files.splits if files.of(s).rows}
+        self._label = next((f for f, one in kind.fields.items() if one is Value.LABEL), "")
         self._split_by = declaration.split_by
         beside = declaration.features
         fields = {field: kind.fields[field] for field in columns}
@@ -650,15 +654,77 @@ class SampleMaker:
             if value is Value.GAZETTEER:
                 made[field] = [held.get(place, {}) for place in range(words)]
 
-    def split(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> Split:
+    def split(
+        self,
+        row: Mapping[str, Any],
+        sample: Mapping[str, Any],
+        held_out: Mapping[int, Split] = MappingProxyType({}),
+    ) -> Split:
         """Returns the split of a training row when part of the rows is held out.
 
-        Depends only on the row's input (for questions about a text, the text; for documents of a
-        query, the query), or on the columns of "split_by".  Therefore equal rows, and rows that
-        would reveal an answer, always share a split, and a row keeps its split when rows are added.
+        Depends only on the row's group, so a row keeps its split when rows are added, except where
+        a number of rows is held out.
+
+        Args:
+          row: the row.
+          sample: its sample.
+          held_out: result of `hold_out`.
 
         Raises:
           MissingColumnError: the row lacks a column of "split_by".
+        """
+        group = self._group(row, sample)
+        if group in held_out:
+            return held_out[group]
+        share = group / 2**64
+        for split, part in self._parts:
+            if share < part:
+                return split
+            share -= part
+        return Split.TRAIN
+
+    def hold_out(self, rows: Callable[[], Iterator[Record]], asked: Split) -> dict[int, Split]:
+        """Returns the groups that are held out where a number of rows is declared.
+
+        Groups are sorted by their most frequent label, then by hash, and taken at equal distances:
+        labels have the same shares in all splits.  A label of at least three groups is in each of
+        them, one of a single group in training only.
+
+        Args:
+          rows: returns all training rows.
+          asked: split that is read.
+
+        Raises:
+          DataError: the rows have too few groups for the split, or too many.
+        """
+        groups: dict[int, Counter[str]] = {}
+        for record in rows() if self._wanted else ():
+            if len(groups) > _MOST_GROUPS:
+                raise DataError(
+                    f"more than {_MOST_GROUPS:,} inputs are too many to hold out a number of rows. "
+                    'Hold out a share of them: "eval": 0.05.'
+                )
+            with contextlib.suppress(UnfitError):  # reported when samples are made
+                sample = self.sample(record.values)
+                label = str(sample[self._label]) if self._label else ""
+                groups.setdefault(self._group(record.values, sample), Counter())[label] += 1
+        held: dict[int, Split] = {}
+        for split, wanted in self._wanted.items():
+            left = {group: labels for group, labels in groups.items() if group not in held}
+            drawn = _drawn(left, wanted)
+            if not drawn and split is asked:
+                raise DataError(
+                    f"none of the training rows can be held out for {split.name.lower()!r}: equal "
+                    f"inputs stay together, and only {len(left):,} are distinct. Give a file of "
+                    f'other inputs: "files": {{"{split.name.lower()}": ...}}.'
+                )
+            held |= dict.fromkeys(drawn, split)
+        return held
+
+    def _group(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> int:
+        """Returns a hash of the row's input (for questions about a text, the text; for documents of
+        a query, the query), or of the columns of "split_by": equal rows, and rows that would reveal
+        an answer, share it.
         """
         if self._split_by:
             group = picked(row, Column(column=self._split_by))
@@ -669,10 +735,35 @@ class SampleMaker:
             group = [json.dumps(held, sort_keys=True, default=str)]
         # A lone surrogate cannot be encoded in UTF-8.
         key = "\0".join(group).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(key, digest_size=8).digest()
-        share = int.from_bytes(digest, "big") / 2**64
-        for split, part in self._parts:
-            if share < part:
-                return split
-            share -= part
-        return Split.TRAIN
+        return int.from_bytes(hashlib.blake2b(key, digest_size=8).digest(), "big")
+
+
+_MOST_GROUPS = 500_000  # in memory
+_FEW_GROUPS = 20
+
+
+def _drawn(groups: Mapping[int, Counter[str]], wanted: int) -> list[int]:
+    """Returns groups of about `wanted` rows together; see `SampleMaker.hold_out`."""
+    by_label: dict[str, list[int]] = {}
+    sizes = {group: labels.total() for group, labels in groups.items()}
+    for group in sorted(groups):
+        by_label.setdefault(groups[group].most_common(1)[0][0], []).append(group)
+    several = [one for _, one in sorted(by_label.items()) if len(one) > 1]
+    left = {group: one for one in several for group in one}
+    # A text that is in many rows would be much of the split, too.
+    most = wanted // 4
+    if sum(sizes[group] <= most for group in left) < _FEW_GROUPS:
+        most = max(2, wanted)
+    order = [group for group in left if sizes[group] <= most]
+    distance = max(2.0, sum(sizes.values()) / wanted)
+    places = (int((number + 0.5) * distance) for number in range(len(order)))
+    chosen = {order[place] for place in places if place < len(order)}
+    for one in several if len(several) <= wanted else ():
+        if len(one) > 2 and not chosen & {*one}:
+            chosen |= {*[group for group in one if sizes[group] <= most][:1]}
+    count = sum(sizes[group] for group in chosen)
+    for group in sorted(set(order) - chosen, key=lambda group: group % 2**32):
+        if count < wanted and len({*left[group]} - chosen) > 1:
+            chosen.add(group)
+            count += sizes[group]
+    return sorted(chosen)

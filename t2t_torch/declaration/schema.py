@@ -72,17 +72,25 @@ class Rows(_Part):
     """Source of a split's rows.
 
     JSON form: a path, a list of paths, {field: path, ...} for parallel files read line by line, or
-    a number, the fraction of the training rows to hold out.
+    a number, the fraction of the training rows to hold out by a hash of each; or {"rows": 200}, the
+    number of rows to hold out, with as many of each label as in training.
 
     Attributes:
       paths: files, folders or patterns such as "part-*.csv".
       parallel: by field, a path: line n of the files forms one row.
       part: fraction of the training rows, between 0 and 1.
+      rows: number of training rows.
     """
 
     paths: tuple[str, ...] = ()
     parallel: Mapping[str, str] = {}
     part: float = 0.0
+    rows: int = 0
+
+    @property
+    def is_held_out(self) -> bool:
+        """True for a part of the training rows."""
+        return bool(self.part or self.rows)
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -95,9 +103,12 @@ class Rows(_Part):
             return {"part": float(value)}
         if isinstance(value, Mapping) and value and all(isinstance(x, str) for x in value.values()):
             return {"parallel": value}
+        rows = value.get("rows") if isinstance(value, Mapping) and len(value) == 1 else None
+        if type(rows) is int and rows > 0:
+            return value
         raise ValueError(
-            "expected a path, a list of paths, {field: path} of parallel files, or a number "
-            f"between 0 and 1, not {value!r}"
+            "expected a path, a list of paths, {field: path} of parallel files, a number between 0 "
+            f'and 1, or {{"rows": NUMBER}}, not {value!r}'
         )
 
 
@@ -117,7 +128,7 @@ class Files(_Part):
 
     @pydantic.model_validator(mode="after")
     def _parts(self) -> Files:
-        if self.train.part:
+        if self.train.is_held_out:
             raise ValueError("'train' needs a path: only 'eval' and 'test' can be a part of it")
         if self.eval.part + (self.test.part if self.test else 0) >= 1:
             raise ValueError("'eval' and 'test' leave no training rows; give smaller parts")

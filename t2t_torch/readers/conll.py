@@ -23,6 +23,8 @@ from t2t_torch.registry import register_reader
 DOCUMENT_START = "-DOCSTART-"
 """First word of a line that starts a document in CoNLL-2003."""
 
+_SEPARATOR = "-"
+
 Row = tuple[int, list[str]]
 """A line number and the line's columns."""
 
@@ -49,7 +51,8 @@ def read_conll(
       columns: names of the columns; by default "0", "1", ...
       delimiter: one character between columns, such as a tab if words contain spaces; "" means any
         spaces and tabs.
-      skip_docstart: skip lines that begin with `DOCUMENT_START`.
+      skip_docstart: skip lines that begin with `DOCUMENT_START`, and sentences of a single "-",
+        which separate texts in CoNLL-2002.
       encoding: the file's, empty for UTF-8.
 
     Raises:
@@ -88,6 +91,11 @@ def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator
     """Yields the lines between blank ones; blocks with an undecodable line are skipped."""
     rows: list[Row] = []
     spoilt = False
+
+    def is_sentence() -> bool:
+        is_mark = skip_docstart and len(rows) == 1 and rows[0][1][0] == _SEPARATOR
+        return bool(rows) and not spoilt and not is_mark
+
     for number, line in lines:
         if line is None:
             spoilt = True
@@ -96,10 +104,10 @@ def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator
                 text = without_end(line)
                 rows.append((number, text.split(delimiter) if delimiter else split_at_blanks(text)))
         else:
-            if rows and not spoilt:
+            if is_sentence():
                 yield rows
             rows, spoilt = [], False
-    if rows and not spoilt:
+    if is_sentence():
         yield rows
 
 

@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -443,6 +444,42 @@ def test_a_row_stays_in_its_split_whatever_other_rows_there_are(declare, samples
     some = declare({"train.csv": "inputs,targets\n" + "".join(lines[::-3])}, files=files)
     kept = {line.partition(",")[0] for line in lines[::-3]}
     assert {sample["inputs"] for sample in samples(some, Split.EVAL)} == held_out & kept
+
+
+@pytest.mark.parametrize(
+    ("rows", "wanted"), [(1000, 200), (240, 48), (4000, 400), (60, 12)], ids=str
+)
+def test_a_number_of_rows_is_held_out_with_the_shares_of_the_labels(declare, samples, rows, wanted):
+    labels = (
+        "usual",
+        "usual",
+        "usual",
+        "often",
+        "rare",
+        *("usual", "usual", "often", "seldom") * 2,
+    )
+    texts = [f"text {n},{labels[n % 13]}" for n in range(rows - rows // 5)]
+    text = "\n".join(["inputs,targets", *texts, *texts[: rows // 5]]) + "\n"
+    problem = declare({"train.csv": text}, files={"train": "train.csv", "eval": {"rows": wanted}})
+    train, held = samples(problem, Split.TRAIN), samples(problem, Split.EVAL)
+    assert len(train) + len(held) == rows and wanted <= len(held) <= 1.1 * wanted + 4
+    assert not {one["inputs"] for one in train} & {one["inputs"] for one in held}
+    counts = [Counter(one["targets"] for one in side) for side in (train, held)]
+    assert counts[0].keys() == counts[1].keys() == {"usual", "often", "seldom", "rare"}
+    assert abs(counts[1]["usual"] / len(held) - counts[0]["usual"] / len(train)) < 0.06 + 2 / wanted
+    assert samples(problem, Split.EVAL) == held
+
+
+def test_few_distinct_texts_are_split_or_refused(declare, samples):
+    def of(texts):
+        lines = "".join(f"text {n % texts},{n % texts % 2}\n" for n in range(2500))
+        files = {"train": "train.csv", "eval": {"rows": 250}}
+        return declare({"train.csv": f"inputs,targets\n{lines}"}, files=files)
+
+    held = samples(of(15), Split.EVAL)
+    assert 100 < len(held) < 800 and 1 < len({one["inputs"] for one in held}) < 5
+    with pytest.raises(DataError, match="can be held out for 'eval': .* only 2 are distinct"):
+        samples(of(2), Split.EVAL)
 
 
 def test_questions_about_one_text_stay_together(declare, samples):

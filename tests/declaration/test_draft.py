@@ -209,8 +209,9 @@ def test_the_kind_of_a_file_is_guessed_and_its_declaration_generates(
     (folder / name).write_text(text, "utf-8")
     content, said = declare(folder / name, capsys)
     assert (content["kind"], content.get("fields", {})) == (kind, fields)
-    assert content["files"] == {"train": name, "eval": 0.1}
-    assert "10% of the training rows are held out" in said
+    rows = content["files"]["eval"]["rows"]
+    assert content["files"] == {"train": name, "eval": {"rows": rows}} and rows > 0
+    assert f"{rows:,} of the " in said and "as many of each label as in training" in said
     manifest = check_it_generates(content, folder, tmp_path)
     assert manifest.splits["train"].rows > 100
 
@@ -269,7 +270,7 @@ def test_a_split_without_the_other_language_is_left_out(tmp_path: Path, capsys):
         (tmp_path / name).write_text("\n".join(texts(len(name))) + "\n", "utf-8")
     content, said = declare(tmp_path / "train.en", capsys)
     assert content["files"]["test"] == {"inputs": "test.en", "targets": "test.de"}
-    assert content["files"]["eval"] == 0.1
+    assert content["files"]["eval"].keys() == {"rows"}
     assert "dev.en has no file beside it as train.de is" in said
 
 

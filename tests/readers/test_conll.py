@@ -80,6 +80,13 @@ def test_document_starts_are_sentences_unless_told_otherwise(read: Any) -> None:
     assert [r.values["0"] for r in read(text, "conll")[0]] == [["-DOCSTART-"], ["EU"]]
 
 
+def test_the_dashes_between_the_texts_of_conll2002_are_no_sentences(read: Any) -> None:
+    text = "- Fg O\n\nEl DA O\n- Fg O\n\n- Fg O\n"
+    records, _ = read(text, "conll", skip_docstart=True)
+    assert [r.values["0"] for r in records] == [["El", "-"]]
+    assert len(list(read(text, "conll")[0])) == 3
+
+
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
