@@ -667,16 +667,14 @@ def draft(path: Path) -> Draft:
     notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
         part = content["files"]["eval"]
-        chosen = (
-            f"{part:.0%} of the training rows"
-            if isinstance(part, float)
-            else (f"{part['rows']:,} of the {table.rows:,} training rows")
-        )
-        notes.append(
-            f"no evaluation file was found: {chosen} are held out, chosen by a hash of their "
-            "content, so equal texts stay together"
-            + ("." if isinstance(part, float) else ", with as many of each label as in training.")
-        )
+        if isinstance(part, float):
+            chosen = (
+                f"{part:.0%} of the training rows are held out, chosen by a hash of their content"
+            )
+        else:
+            chosen = f"{part['rows']:,} of the {table.rows:,} training rows are held out, "
+            chosen += "as many of each label as in training"
+        notes.append(f"no evaluation file was found: {chosen}; equal texts stay together.")
     problem, samples = _samples(content, beside, found.folder)
     first = list(itertools.islice(samples, _SAMPLES))
     for _ in itertools.islice(samples, _FEW_ROWS):

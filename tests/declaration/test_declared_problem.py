@@ -478,7 +478,7 @@ def test_few_distinct_texts_are_split_or_refused(declare, samples):
 
     held = samples(of(15), Split.EVAL)
     assert 100 < len(held) < 800 and 1 < len({one["inputs"] for one in held}) < 5
-    with pytest.raises(DataError, match="can be held out for 'eval': .* only 2 are distinct"):
+    with pytest.raises(DataError, match=r"can be held out for 'eval': .* only 2 are distinct"):
         samples(of(2), Split.EVAL)
 
 
