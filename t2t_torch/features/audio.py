@@ -1,4 +1,4 @@
-"""Features of speech: waveforms, transcripts, and the seed of an example's augmentation."""
+"""Features of speech: sound files, waveforms, transcripts, the seed of augmentation."""
 
 from __future__ import annotations
 
