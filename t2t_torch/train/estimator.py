@@ -515,7 +515,7 @@ class Estimator:
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
         self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
-        self._out_of_time = False
+        self._stop_asked = self._ends_early = False
         self._waits: CoreWaits | None = CoreWaits() if world.device.type == "cpu" else None
 
     def train(self, until: int, *, must_save: bool = True) -> None:
@@ -626,7 +626,7 @@ class Estimator:
         if newest is not None:
             run.load(newest, self.state, self.world)
         out_of_time = 0 < self.config.train_seconds <= self.state.seconds
-        self._out_of_time = bool(self.world.maximum(int(out_of_time)))
+        self._ends_early = bool(self.world.maximum(int(out_of_time)))
         with self.world.leader_first() as leads:
             if leads:
                 if self.task.origin is not None:  # a run started in Python
@@ -751,6 +751,18 @@ class Estimator:
                 "schedule's"
             )
 
+    def request_stop(self, reason: str) -> None:
+        """Ends the run before the next step, as its time limit does: saved, and evaluated if due.
+
+        For hooks; a call in one process is enough.  The same command continues the run.
+
+        Args:
+          reason: why, printed.
+        """
+        if not self._stop_asked:
+            self.say(f"step {self.state.step}: a hook ends the run: {reason}")
+        self._stop_asked = True
+
     def is_stop_requested(self) -> bool:
         """True if any process has received a signal; synchronizes all processes."""
         self.signal = self.world.maximum(self._stop.signal)
@@ -759,7 +771,7 @@ class Estimator:
     @property
     def is_done(self) -> bool:
         """True if the step or time limit of the run is reached; known once training has started."""
-        return self.state.step >= self.train_steps or self._out_of_time
+        return self.state.step >= self.train_steps or self._ends_early
 
     @property
     def has_ended(self) -> bool:
@@ -772,7 +784,7 @@ class Estimator:
     def _must_stop(self) -> bool:
         """Saves if a save is due by time; returns True if all processes leave the loop now."""
         failed = self.world.leads and self.saving.has_failed()
-        ended = 0 < self.config.train_seconds <= self.state.seconds
+        ended = self._stop_asked or 0 < self.config.train_seconds <= self.state.seconds
         self.signal, agreed_to_save, agreed_to_end, agreed_to_fail = self._agree(
             self._stop.signal, self.saving.is_due(), ended, failed
         )
@@ -780,10 +792,10 @@ class Estimator:
             with self.world.leader_first() as leads:
                 if leads:
                     self.saving.report_failures()
-        self._out_of_time |= bool(agreed_to_end)
+        self._ends_early |= bool(agreed_to_end)
         if agreed_to_save:
             self.save()
-        return self.signal != 0 or self._out_of_time
+        return self.signal != 0 or self._ends_early
 
     def _before_update(self) -> None:
         for hook in self.hooks:

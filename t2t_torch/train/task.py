@@ -441,6 +441,7 @@ class Hook:
     All processes call each hook equally often, so hooks may communicate; only
     `estimator.world.leads` should write.  A hook reads `estimator.model`, `.state`, `.task`,
     `.config`, `.world`, `.run` (the `TrainState`) and writes with `estimator.summary`.
+    `estimator.request_stop(reason)` ends the run.
 
     Attributes:
       in_banner: True to list the hook in the run banner.

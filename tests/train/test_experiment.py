@@ -18,6 +18,7 @@ from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import SCHEDULES
 from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.train.stopping import StopRequest
+from t2t_torch.train.task import Hook
 
 
 def reports(estimator, split):
@@ -376,6 +377,33 @@ def test_epochs_end_a_run_when_the_data_was_seen_so_often(make_estimator, capsys
     assert estimator.state.batches_consumed == estimator.state.epoch_batches > 1
     Experiment(estimator).run("train")
     assert "nothing to train: --train_epochs=1 is absolute" in capsys.readouterr().err
+
+
+class Stopping(Hook):
+    """Ends a run after a step, or after an evaluation."""
+
+    def __init__(self, method):
+        setattr(self, method, self.stop)
+
+    def stop(self, estimator, *_):
+        if estimator.state.step == 4:
+            estimator.request_stop("enough")
+
+
+@pytest.mark.parametrize("method", ["after_step", "after_evaluation"])
+def test_a_hook_ends_a_run_which_is_saved_and_evaluated_and_can_continue(
+    make_estimator, capsys, method
+):
+    config = {"train_steps": 12, "local_eval_frequency": 2}
+    first = make_estimator(hooks=[Stopping(method)], **config)
+    Experiment(first).run("continuous_train_and_eval")
+    first.close()
+    assert (first.state.step, first.is_done, checkpoints(first)[-1]) == (4, True, 4)
+    assert reports(first, "dev") == [2, 4]
+    assert capsys.readouterr().err.count("step 4: a hook ends the run: enough") == 1
+    again = make_estimator(**config)
+    Experiment(again).run("continuous_train_and_eval")
+    assert again.state.step == 12
 
 
 def test_what_is_evaluated_on_train_data_does_not_pass_for_a_report_of_training(make_estimator):
