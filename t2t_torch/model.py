@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch import registry
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
@@ -322,8 +322,45 @@ class T2TModel(nn.Module, abc.ABC):
           objective: computes the losses instead of a single pass; see `Objective`.  It runs within
             this call because sharded weights are gathered only here.
         """
-        if objective is not None:
-            return Output({}, objective(batch))
+        try:
+            return Output({}, objective(batch)) if objective is not None else self._pass(batch)
+        except torch.OutOfMemoryError:
+            raise
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            if fault := self._fault_of_body(batch):
+                raise UsageError(fault) from error
+            raise
+
+    def _fault_of_body(self, batch: dict[str, Tensor]) -> str:
+        """Returns in what `body` differs from its contract, or ""; called after an error."""
+        try:
+            with torch.no_grad():
+                hidden: Any = self.body(self.bottom(batch))
+        except Exception:  # it is the user's own error
+            return ""
+        of = f"{type(self).__name__}.body"
+        if not isinstance(hidden, dict) or self.features.targets.keys() - hidden:
+            keys = list(hidden) if isinstance(hidden, dict) else type(hidden).__name__
+            return f"{of} returns a dict with the keys {list(self.features.targets)}; got {keys}."
+        for name, feature in self.features.targets.items():
+            states = getattr(hidden[name], "states", None)
+            if not isinstance(states, Tensor):
+                kind = type(hidden[name]).__name__
+                return f"{of} returns Hidden(states) for {name!r}; got {kind}."
+            got = [states.size(0), states.size(-1)]
+            expected = [len(next(iter(batch.values()))), got[1]]
+            for weight in self.modality(name).top.parameters():
+                expected[1] = weight.size(-1) if weight.dim() > 1 else expected[1]
+                break
+            if feature.is_text and self.searches:
+                expected.insert(1, batch[name].size(1))
+                got = list(states.shape)
+            if got != expected:
+                return f"{of} returns states of {expected} for {name!r}; got {list(states.shape)}."
+        return ""
+
+    def _pass(self, batch: dict[str, Tensor]) -> Output:
+        """Runs a teacher-forced pass without an objective."""
         hidden = self.body(self.bottom(batch))
         if self.training:
             return Output({}, training_losses(self, [hidden], batch))

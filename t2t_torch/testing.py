@@ -271,17 +271,25 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
     if not model.searches:
         _check_frames(model, batch)
         return
-    assert set(output.losses) == set(output.logits) == set(model.features.targets)
+    for part, values in (("logits", output.logits), ("losses", output.losses)):
+        expected = list(model.features.targets)
+        assert set(values) == set(expected), f"{part}: expected {expected}, got {list(values)}"
     for name, logits in output.logits.items():
-        assert logits.dtype == torch.float32 and len(logits) == len(batch[name])
+        said = f"top of {name!r}: expected float32 logits of {len(batch[name])} rows, got "
+        said += f"{logits.dtype} {list(logits.shape)}"
+        assert logits.dtype == torch.float32 and len(logits) == len(batch[name]), said
         feature = model.features.targets[name]
         if feature.is_sequence:
-            assert logits.shape[:-1] == batch[name].shape, f"{name}: {tuple(logits.shape)}"
-            assert logits.size(-1) >= feature.vocab_size
+            wanted = [*batch[name].shape, feature.vocab_size]
+            said = f"top of {name!r}: expected logits of {wanted}, got {list(logits.shape)}"
+            assert logits.shape[:-1] == batch[name].shape, said
+            assert logits.size(-1) >= feature.vocab_size, said
             present = (batch[name] != feature.padding).float()
             several = len(output.losses) > 1  # then each counts by examples
-            expected = present.amax(1).sum() if several else present.sum()
-            torch.testing.assert_close(output.losses[name].weight, expected)
+            weight = present.amax(1).sum() if several else present.sum()
+            got = output.losses[name].weight
+            said = f"loss of {name!r}: expected the weight {float(weight):g}, got {float(got):g}"
+            torch.testing.assert_close(got, weight, msg=said)
 
 
 def _check_frames(model: T2TModel, batch: dict[str, Tensor]) -> None:
@@ -411,7 +419,9 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
 
 
 def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) -> None:
-    assert set(sample) == set(features.sources.values()), f"{problem.name}: {sorted(sample)}"
+    expected = sorted(features.sources.values())
+    said = f"{problem.name}.generate_samples: expected keys {expected}, got {sorted(sample)}"
+    assert sorted(sample) == sorted(set(expected)), said
     for name, feature in features.all.items():
         place = f"{problem.name}/{name}"
         value = sample[feature.source or name]

@@ -117,7 +117,7 @@ class Evaluation:
             loss = output.losses[target]
             found.append(sums_of(loss.sum, loss.weight))
             feature = self._standardized.get(target)
-            for metric in metrics.values():
+            for name, metric in metrics.items():
                 pair = (logits, targets)
                 if feature is not None and not metric.reads_standardized:
                     pair = (_in_own_units(feature, logits), _in_own_units(feature, targets))
@@ -125,6 +125,11 @@ class Evaluation:
                     found.append(metric.placed_update(*pair, batch[f"{target}_place"]))
                 else:
                     found.append(metric.masked_update(*pair, mask))
+                if found[-1].shape != (metric.size,):
+                    raise UsageError(
+                        f"update of metric {name!r} returns its sums, [{metric.size}] (size); got "
+                        f"{list(found[-1].shape)}."
+                    )
         if self._together:
             found.append(all_right(self._together, output.logits, batch))
         device = found[0].device

@@ -120,8 +120,22 @@ class Mean(Metric):
         self._function = function
 
     def update(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Returns the sum of the values and of the weights."""
-        return sums_of(*self._function(logits, targets, counted(self.feature, targets)))
+        """Returns the sum of the values and of the weights.
+
+        Raises:
+          UsageError: the function returned something else.
+        """
+        sums: Any = self._function(logits, targets, counted(self.feature, targets))
+        are_two = isinstance(sums, tuple | list) and len(sums) == 2
+        if not (are_two and all(isinstance(one, Tensor) and not one.dim() for one in sums)):
+            parts = sums if isinstance(sums, tuple | list) else [sums]
+            got = [getattr(one, "shape", None) or type(one).__name__ for one in parts]
+            name = getattr(self._function, "__name__", "a metric")
+            raise UsageError(
+                f"{name} returns two tensors without dimensions: the sum of the values and the sum "
+                f"of the weights; got {', '.join(map(str, got))}. Sum them: values.sum()."
+            )
+        return sums_of(*sums)
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean; 0 if the weights are zero."""

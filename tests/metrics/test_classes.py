@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, MultiLabel, Tags
 from t2t_torch.metrics.classes import WITHOUT_SYNC, LibraryMetric
-from t2t_torch.metrics.metric import metric_of
+from t2t_torch.metrics.metric import Mean, metric_of
 from t2t_torch.text.encoder import ClassLabelEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c", "never"])
@@ -147,3 +147,20 @@ def test_the_support_of_a_label_is_how_often_it_is_right():
     found = metric.results("support", sums)
     assert found == {"support/a": 2, "support/b": 2, "support/c": 2, "support/never": 0}
     assert metric.result(sums) == 6
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (torch.ones(3), r"torch.Size\(\[3\]\)"),
+        ((torch.ones(3), torch.ones(3)), r"torch.Size\(\[3\]\), torch.Size\(\[3\]\)"),
+        ((1.0, 2), "float, int"),
+    ],
+)
+def test_a_function_that_returns_no_two_sums_is_named(result, got):
+    def share_of_two(logits, targets, weights):
+        return result
+
+    metric = Mean(CLASSES, share_of_two)
+    with pytest.raises(UsageError, match=rf"^share_of_two returns two .*; got {got}\."):
+        metric.update(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64))

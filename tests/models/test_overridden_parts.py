@@ -14,6 +14,7 @@ import t2t_torch
 from t2t_torch import registry, testing
 from t2t_torch.bin import datagen, trainer
 from t2t_torch.ensemble import Ensemble
+from t2t_torch.errors import UsageError
 from t2t_torch.export.exporter import OnnxExporter
 from t2t_torch.export.request import Request
 from t2t_torch.features import ClassLabel, Features, Text
@@ -266,3 +267,31 @@ def test_a_body_alone_generates_what_a_teacher_forced_pass_predicts(has_inputs, 
         _, state = model.step(ids, state)
         assert state.reorder(torch.tensor([5, 0])).ids.tolist() == [[0, 9], [0, 4]]
     assert capsys.readouterr().err.count("Prefix has no encode and step") <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda states: states, r"the keys \['targets'\]; got Tensor"),
+        (lambda states: {"target": Hidden(states)}, r"keys \['targets'\]; got \['target'\]"),
+        (lambda states: {"targets": states}, r"Hidden\(states\) for 'targets'; got Tensor"),
+        (lambda states: {"targets": Hidden(states[..., :7])}, r"\[3, 9, 16\].*; got \[3, 9, 7\]"),
+        (lambda states: {"targets": Hidden(states[:, 1:])}, r"\[3, 9, 16\].*; got \[3, 8, 16\]"),
+        (lambda states: {"targets": Hidden(states.mean(1))}, r"\[3, 9, 16\].*; got \[3, 16\]"),
+    ],
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_a_body_that_returns_something_else_is_named_with_what_is_expected(change, said, training):
+    class Bent(T2TModel):
+        """Its body breaks the contract."""
+
+        name = "bent"
+
+        def body(self, features):
+            return change(features["targets"].embedded)
+
+    features = testing.text_features(has_inputs=False)
+    model = Bent(testing.small(registry.hparams("transformer_tiny")), features).train(training)
+    batch = {"targets": testing.random_batch(features)["targets"][:, :1].expand(3, 9)}
+    with pytest.raises(UsageError, match=rf"^Bent.body returns .*{said}\.$"):
+        model(batch, Objective(model).losses if training else None)
