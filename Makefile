@@ -1,8 +1,14 @@
-# One word per habit; `make` lists them.  For PyTorch's smaller build without CUDA:
-#   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make quickstart
+# One word per habit; `make` lists them.
+#
+# PYTHON=python3.12 make quickstart   with another Python than python3, of 3.10 to 3.13
+# TORCH=torch==2.12.1 make venv       with another torch
+#
+# Without an NVIDIA GPU torch is its build for CPUs, if pip reaches the index of those builds (200 MB
+# to download, 1 GB on disk); else the build of the usual index, with CUDA (3 GB, 7 GB on disk).
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
+CPU_TORCH := --index-url https://download.pytorch.org/whl/cpu
 BIN := .venv/bin
 # Each worker has a half of the files and takes from the other at the end: fixtures are made once.
 WORKERS := -n 2 --dist=worksteal
@@ -34,6 +40,8 @@ venv: .venv/developer ## create .venv with everything that a developer needs
 
 .venv/installed: pyproject.toml setup.py
 	$(PYTHON) -m venv .venv
+	nvidia-smi > /dev/null 2>&1 || timeout 900 $(BIN)/pip install --quiet --retries 0 --timeout 15 \
+		$(CPU_TORCH) "$(TORCH)" 2> /dev/null || true
 	$(BIN)/pip install --quiet "$(TORCH)"
 	$(BIN)/pip install --quiet --editable .
 	@touch $@

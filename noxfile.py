@@ -2,6 +2,7 @@
 
 nox -s torch_free quickstart       on every Python of 3.10 to 3.13 that is there
 nox -s tests-3.13                  the whole suite on one Python
+nox -s oldest newest               the whole suite on the oldest, the newest allowed dependencies
 nox -s release                     what `make release` runs
 """
 
@@ -46,6 +47,25 @@ def tests(session: nox.Session) -> None:
     workers = ("-n", "2", "--dist=worksteal")
     chosen = session.posargs or ("-m", "not slow")
     session.run("python", "-m", "pytest", *workers, "-q", *chosen, env={"OMP_NUM_THREADS": "1"})
+
+
+@nox.session(python="3.10")
+def oldest(session: nox.Session) -> None:
+    """Runs the suite on the lowest versions that pyproject.toml allows, all together."""
+    _suite(session, "--resolution=lowest-direct")
+
+
+@nox.session(python="3.13")
+def newest(session: nox.Session) -> None:
+    """Runs the suite on the highest versions that pyproject.toml allows."""
+    _suite(session, "--upgrade")
+
+
+def _suite(session: nox.Session, *resolution: str) -> None:
+    session.install("uv")
+    session.run("uv", "pip", "install", *resolution, "--editable", ".[dev,bench]")
+    chosen = session.posargs or ("-m", "not slow")
+    session.run("python", "-m", "pytest", "-q", *chosen, env={"OMP_NUM_THREADS": "1"})
 
 
 @nox.session(python=PYTHONS)

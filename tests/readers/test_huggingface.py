@@ -32,8 +32,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     folder = tmp_path_factory.mktemp("hf")
     rows = datasets.Dataset.from_list(ROWS * 200, features=features)
-    rows.save_to_disk(folder / "one")
-    datasets.DatasetDict({"train": rows, "test": rows.select([0])}).save_to_disk(folder / "several")
+    rows.save_to_disk(str(folder / "one"))
+    datasets.DatasetDict({"train": rows, "test": rows.select([0])}).save_to_disk(
+        str(folder / "several")
+    )
     return folder
 
 
@@ -69,7 +71,7 @@ def test_classes_have_names_wherever_they_stand_and_pictures_are_arrays(tmp_path
         "picture": pictures.fromarray(pixels),
     }
     datasets.Dataset.from_list([row, {**row, "picture": None}], features=features).save_to_disk(
-        tmp_path / "saved"
+        str(tmp_path / "saved")
     )
     first, second = (record.values for record in open_records(tmp_path / "saved"))
     assert first["tags"] == ["B-x", "O"]
