@@ -505,7 +505,7 @@ def _add_copy(kind: str, name: str) -> bool:
             add_folder(folder)
             return True
     for folder, check in left.items():  # computed names are known only after an import
-        with contextlib.suppress(T2TError):
+        with contextlib.suppress(UsageError):
             check(folder)
             add_folder(folder)
             return True

@@ -158,8 +158,8 @@ def test_a_users_folder_that_was_moved_is_taken_from_where_it_is_said_to_be(tmp_
     there.rename(here)
     code, text = run(*small, "--train_steps=2")
     assert code == 2
-    assert f"was started with --t2t_usr_dir={there}, which is not there any more" in text
-    assert "Say where it is now with --t2t_usr_dir." in text
+    assert f"would execute the Python code in '{tmp_path}/run/code/there'" in text
+    assert "give --trust_code" in text and "or name the folder yourself: --t2t_usr_dir=" in text
     code, text = run(*small, "--train_steps=2", f"--t2t_usr_dir={here}")
     assert code == 0, text
     assert f"--t2t_usr_dir={there} is not there any more; {here} is used" in text

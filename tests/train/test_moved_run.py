@@ -159,7 +159,7 @@ def test_a_moved_run_answers_and_trains_on_when_its_data_is_back(
         ["python", textwrap.dedent(pickled)],
     )
     assert (here.folder / "x").read_text() == answers
-    assert "verified on synthetic inputs" in said and "(0 of the dev split, " in said
+    assert "verified on synthetic inputs alone" in said and "(0 of the dev split, " in said
     assert said.splitlines()[-1] == "True"
     restored = f"""
         import pickle
@@ -225,3 +225,21 @@ def test_a_moved_trial_answers_is_exported_and_trains_on(tmp_path: Path) -> None
     assert (moved / "ckpt-4").is_dir()
     moved.rename(here.folder / "again")
     here.run(["eval", f"--output_dir={here.folder}/again", "--trust_code"])
+
+
+@pytest.mark.slow
+def test_a_moved_import_answers_and_is_exported(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    there, here = Place(tmp_path / "there"), Place(tmp_path / "here")
+    source = Path(__file__).parents[1] / "golden" / "peers" / "huggingface" / "distilbert"
+    run = there.folder / "run"
+    there.run(["python", f"import t2t_torch as t2t; t2t.import_run({str(source)!r}, {str(run)!r})"])
+    moved = run.rename(here.folder / "moved")
+    shutil.rmtree(there.folder)
+    assert [one.name for one in (moved / "declarations").iterdir()] == ["distilbert.json"]
+    (here.folder / "in.txt").write_text("a small text\n")
+    said = here.run(
+        ["decoder", f"--output_dir={moved}", f"--decode_from_file={here.folder}/in.txt"],
+        ["exporter", f"--output_dir={moved}", f"--export_dir={here.folder}/artifact"],
+    )
+    assert "(0 of the dev split, 112 synthetic)" in said
