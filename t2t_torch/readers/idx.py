@@ -23,6 +23,7 @@ from t2t_torch.readers.tables import picture_of
 from t2t_torch.readers.text_file import BadRecords, Place, Record, known_encoding
 from t2t_torch.registry import register_reader
 
+_MAX_BYTES = 1 << 26  # of a picture or a text
 _UNSIGNED_BYTE = 0x08  # the third byte of the magic number; the fourth counts dimensions
 
 
@@ -109,6 +110,10 @@ class _Idx:
             )
         self.shape = struct.unpack(f">{magic[3]}I", self._take(4 * magic[3]))
         self._size = math.prod(self.shape[1:])
+        if not 0 < self._size <= _MAX_BYTES:
+            raise DataError(
+                f"{path} states items of {self._size:,} bytes; expected 1 to {_MAX_BYTES:,}."
+            )
 
     def next_item(self) -> bytes:
         """Returns the bytes of the next item."""
@@ -221,7 +226,11 @@ def _class_records(
         try:
             if kind_of(file) == "text":
                 with open_bytes(file) as opened:
-                    yield Record(place, {"text": opened.read().decode(encoding), "label": label})
+                    content = opened.read(_MAX_BYTES + 1)
+                if len(content) > _MAX_BYTES:
+                    bad.report(place, f"a text of more than {_MAX_BYTES:,} bytes")
+                else:
+                    yield Record(place, {"text": content.decode(encoding), "label": label})
                 continue
             image = picture_of(file, size)
             image = image.repeat(3, axis=2) if size and image.shape[2] == 1 else image

@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import re
-import shutil
 import tempfile
 import zipfile
 import zlib
@@ -383,8 +382,12 @@ def _seekable(path: Path, stack: ExitStack) -> BinaryIO:
     if magic != _GZIP_MAGIC:
         return file
     unpacked = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  the stack closes it
+    most = max(_MAX_UNPACKED[0], _MAX_UNPACKED[1] * path.stat().st_size)
     with gzip.open(file) as packed:
-        shutil.copyfileobj(packed, unpacked)
+        while piece := packed.read(1 << 20):
+            unpacked.write(piece)
+            if unpacked.tell() > most:
+                raise DataError(f"{path} unpacks to more than {most:,} bytes, as bombs do.")
     unpacked.seek(0)
     return unpacked
 

@@ -249,3 +249,31 @@ for _seed in range(20):
     for _ in range(1 + _seed // 4):
         _file[_rng.randrange(4, len(_file))] = _rng.randrange(256)
     add("table", f"damaged_{_seed}.parquet", bytes(_file), is_read=True)
+
+
+# Pictures of MNIST's format, with a file of labels beside them.
+
+
+def idx(*shape: int, content: bytes = b"") -> bytes:
+    """Returns a file that states a shape."""
+    return bytes((0, 0, 8, len(shape))) + b"".join(n.to_bytes(4, "big") for n in shape) + content
+
+
+def add_idx(name: str, count: int, pictures: Callable[[], bytes], ending: str = "") -> None:
+    """Registers a file of pictures, and writes one of labels."""
+
+    def write(path: Path) -> bytes:
+        labels = path.with_name(path.name.replace("images-idx3", "labels-idx1"))
+        packed = gzip.compress if ending else bytes
+        labels.write_bytes(packed(idx(count)))
+        return packed(pictures())
+
+    add("table", f"{name}-images-idx3-ubyte{ending}", write)
+
+
+_MOST = 2**32 - 1
+add_idx("large", 1, lambda: idx(1, _MOST, _MOST))
+add_idx("empty", _MOST, lambda: idx(_MOST, 0, 5))
+add_idx("cut", _MOST, lambda: idx(_MOST, 28, 28))
+add_idx("zeros", 1, lambda: idx(1, 20_000, 20_000, content=bytes(400_000_000)), ".gz")
+add("table", "zeros.parquet.gz", lambda path: gzip.compress(bytes(400_000_000)))

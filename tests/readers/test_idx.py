@@ -95,3 +95,24 @@ def test_hostile_pictures_are_bad_records(tmp_path: Path) -> None:
             f"program.png, picture 1: cannot be read: {len(program)} bytes" in one
             for one in bad.listed
         )
+
+
+@pytest.mark.parametrize("shape", [(1, 2**32 - 1, 2**32 - 1), (2**32 - 1, 0, 5)])
+def test_a_shape_that_no_picture_has_is_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    head = struct.pack(">4B", 0, 0, 8, 3) + struct.pack(">3I", *shape)
+    (tmp_path / IMAGES).write_bytes(head)
+    (tmp_path / LABELS).write_bytes(_idx(np.zeros(1)))
+    with pytest.raises(DataError, match=r"states items of [\d,]+ bytes; expected 1 to 67,108,864"):
+        next(open_records(tmp_path / IMAGES))
+
+
+def test_a_text_of_a_class_that_unpacks_to_much_is_a_bad_record(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(2):
+            (tmp_path / name / f"{number}.txt.gz").write_bytes(gzip.compress(b"a text"))
+    (tmp_path / "a" / "2.txt.gz").write_bytes(gzip.compress(bytes(70_000_000), 1))
+    bad = BadRecords("skip")
+    records = list(open_records(tmp_path, format="class_folders", bad=bad))
+    assert [record.values["text"] for record in records] == ["a text"] * 4
+    assert "2.txt.gz, line 1: a text of more than 67,108,864 bytes" in bad.listed[0]
