@@ -38,6 +38,11 @@ class TrainerOptions(Settings):
         low=0,
         high=256,
     )
+    threads: str = hp(
+        "auto",
+        "Threads of a CPU; auto: one per core, or fewer if that is faster beside other programs; "
+        "OMP_NUM_THREADS comes first.",
+    )
     signal_exit_code: int = hp(
         0,
         "Exit code after a signal; 0: 128 + its number. With 75 some schedulers start the job"
@@ -124,7 +129,7 @@ FLAGS = shared.CommandFlags(
 )
 _OF_ONE_START = (
     "train_steps pause_at_step random_seed eval_split resume_data warm_start_from "
-    "warm_start_patterns profile threads"
+    "warm_start_patterns profile"
 )
 REMEMBERED = (
     *(name for name in RunConfig.declared() if name not in _OF_ONE_START.split()),

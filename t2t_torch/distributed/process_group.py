@@ -20,7 +20,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -279,7 +278,6 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
 
 _FASTER = 1.2  # less is not more than measurements vary
 _TURNS = 5
-_WAITING = 0.2  # share of the time in which a thread could have computed
 
 
 @contextlib.contextmanager
@@ -335,43 +333,6 @@ def _seconds_of_products() -> float:
     for _ in range(3):
         x = ((x @ weights).relu() @ weights.T).clamp(max=1.0)
     return time.perf_counter() - start
-
-
-class CoreWaits:
-    """Time that the threads of this process wait for a core, by Linux's statistics."""
-
-    def __init__(self) -> None:
-        self._before = self._read()
-
-    def share(self) -> float:
-        """Returns the share of waiting in the time of threads that could compute, since the last
-        call; 0 where it is unknown.
-        """
-        before, self._before = self._before, self._read()
-        computed, waited = (now - then for now, then in zip(self._before, before, strict=True))
-        return waited / max(computed + waited, 1) if min(computed, waited) >= 0 else 0.0
-
-    @property
-    def warning(self) -> str:
-        """A warning if other programs take cores from several threads, or ""; see `share`."""
-        share, threads = self.share(), torch.get_num_threads()
-        if share < _WAITING or threads == 1:
-            return ""
-        return (
-            f"warning: other programs compute on this machine: {share:.0%} of the time in which "
-            f"the {threads} threads could compute they wait for a core. Resume with --threads="
-            f"{threads - 1} if that lasts, or --threads=auto, which measures at each start."
-        )
-
-    @staticmethod
-    def _read() -> tuple[int, int]:
-        totals = [0, 0]
-        for path in Path("/proc/self/task").glob("*/schedstat"):
-            with contextlib.suppress(OSError, ValueError):  # a thread has ended
-                with path.open() as file:
-                    content = file.read().split()
-                totals = [total + int(one) for total, one in zip(totals, content, strict=False)]
-        return totals[0], totals[1]
 
 
 # Messages between processes from a background thread, concurrent with training.

@@ -32,7 +32,7 @@ from t2t_torch.distributed.network import (
     share_buffers,
 )
 from t2t_torch.distributed.precision import Precision, check_trainable
-from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, CoreWaits, World
+from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
 from t2t_torch.errors import T2TError
 from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
@@ -516,7 +516,6 @@ class Estimator:
         self._precision: Precision | None = None
         self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
         self._stop_asked = self._ends_early = False
-        self._waits: CoreWaits | None = CoreWaits() if world.device.type == "cpu" else None
 
     def train(self, until: int, *, must_save: bool = True) -> None:
         """Trains until `until` steps are completed or a signal arrives; saves at the end.
@@ -822,9 +821,6 @@ class Estimator:
         report.update(numbers)
         self.summary.write("train", self.state.step, report, arrays)
         self._progress.report(self.state.step, report)
-        if self._waits is not None and (warning := self._waits.warning):
-            self._waits = None  # once
-            self.say(warning)
         for hook in self.hooks:
             hook.after_report(self, "train", report)
 

@@ -256,11 +256,6 @@ class RunConfig(Settings):
         (),
         "Parameters to load from it: regular expressions of names; old->new renames, ! excludes.",
     )
-    threads: str = hp(
-        "auto",
-        "Threads of a CPU; auto: one per core, or fewer if that is faster beside other programs; "
-        "OMP_NUM_THREADS comes first.",
-    )
     hooks: tuple[str, ...] = hp((), "Registered hooks of the run.  Names: --registry_help.")
     profile: bool = hp(False, "Profiles steps of the run; see docs/how_to/watch_a_run.md.")
 

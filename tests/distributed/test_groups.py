@@ -120,18 +120,3 @@ def test_a_number_of_threads_that_is_set_is_not_measured(four_threads, monkeypat
         expected = pytest.raises(UsageError, match="expected auto, or a number")
         with expected, process_group.chosen_threads(wrong, print):
             pass
-
-
-@pytest.mark.parametrize(("waited", "warns"), [(10, False), (90, True)])
-def test_threads_that_wait_for_cores_are_warned_of(four_threads, monkeypatch, waited, warns):
-    counts = iter([(1000, 500), (1100, 500 + waited)])
-    monkeypatch.setattr(process_group.CoreWaits, "_read", staticmethod(lambda: next(counts)))
-    warning = process_group.CoreWaits().warning
-    assert ("47% of the time" in warning) == warns
-    assert bool(warning) == warns
-
-
-def test_the_waiting_for_cores_is_read_where_there_is_linux():
-    waits = process_group.CoreWaits()
-    sum(range(10**6))
-    assert 0.0 <= waits.share() <= 1.0
