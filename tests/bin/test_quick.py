@@ -65,7 +65,7 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     captured = capsys.readouterr()
     assert "is there already, and is used" in captured.out
     assert "--declare" not in captured.out
-    assert "stopped early" in captured.err and "examples/s" not in captured.err
+    assert "nothing to train" in captured.err and "examples/s" not in captured.err
     assert json.loads((folder / "run" / "latest.json").read_text()) == before
 
 
