@@ -283,13 +283,10 @@ _MOVES = {
     "zip_longest": itertools.zip_longest,
 }
 
-_REGISTRY = {
-    name: getattr(hparams, name)
-    for name in (
-        *("register_problem", "register_hparams", "register_ranged_hparams"),
-        *("register_model", "problem", "hparams"),
-    )
-}
+
+def _own(names: str, module: Any = problems) -> dict[str, Any]:
+    return {name: getattr(module, name) for name in names.split()}
+
 
 _MODULES: dict[str, Mapping[str, Any]] = {
     "six": _SIX,
@@ -300,29 +297,17 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     "tensor2tensor.data_generators": {},
     "tensor2tensor.data_generators.all_problems": {},
     "tensor2tensor.data_generators.problem": {
-        "Problem": problems.Problem,
-        "DatasetSplit": problems.DatasetSplit,
-        "SpaceID": problems.SpaceID,
+        **_own("Problem DatasetSplit SpaceID"),
         # What it does to examples is done by the hyperparameters.
         "preprocess_example_common": lambda example, mode, hparams: example,
     },
-    "tensor2tensor.data_generators.text_problems": {
-        "VocabType": problems.VocabType,
-        "Text2TextProblem": problems.Text2TextProblem,
-        "Text2SelfProblem": problems.Text2SelfProblem,
-        "Text2ClassProblem": problems.Text2ClassProblem,
-        "QuestionAndContext2TextProblem": problems.QuestionAndContext2TextProblem,
-        "TextConcat2ClassProblem": problems.TextConcat2ClassProblem,
-        "Text2RealProblem": problems.Text2RealProblem,
-        "Text2TextRemotedir": problems.Text2TextRemotedir,
-        "Text2textTmpdir": problems.Text2textTmpdir,
-        "Text2textTmpdirTokens": problems.Text2textTmpdirTokens,
-        "txt_line_iterator": problems.txt_line_iterator,
-        "text2text_txt_iterator": problems.text2text_txt_iterator,
-        "text2text_txt_tab_iterator": problems.text2text_txt_tab_iterator,
-        "text2class_txt_iterator": problems.text2class_txt_iterator,
-    },
-    "tensor2tensor.data_generators.translate": {"TranslateProblem": problems.TranslateProblem},
+    "tensor2tensor.data_generators.text_problems": _own(
+        "VocabType Text2TextProblem Text2SelfProblem Text2ClassProblem Text2RealProblem "
+        "QuestionAndContext2TextProblem TextConcat2ClassProblem Text2textTmpdir "
+        "Text2TextRemotedir Text2textTmpdirTokens txt_line_iterator text2text_txt_iterator "
+        "text2text_txt_tab_iterator text2class_txt_iterator"
+    ),
+    "tensor2tensor.data_generators.translate": _own("TranslateProblem"),
     "tensor2tensor.data_generators.text_encoder": {
         "PAD": RESERVED_TOKENS[PAD],
         "EOS": RESERVED_TOKENS[EOS],
@@ -330,10 +315,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "EOS_ID": EOS,
         "RESERVED_TOKENS": list(RESERVED_TOKENS),
         "NUM_RESERVED_TOKENS": len(RESERVED_TOKENS),
-        "TextEncoder": problems.TextEncoder,
-        "ByteTextEncoder": problems.ByteTextEncoder,
-        "TokenTextEncoder": problems.TokenTextEncoder,
-        "SubwordTextEncoder": problems.SubwordTextEncoder,
+        **_own("TextEncoder ByteTextEncoder TokenTextEncoder SubwordTextEncoder"),
         "ClassLabelEncoder": problems.ClassLabels,
         **dict.fromkeys(
             ("native_to_unicode", "unicode_to_native", "to_unicode", "to_unicode_utf8"),
@@ -367,7 +349,8 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     "tensor2tensor.utils.metrics": {"Metrics": _Names()},
     "tensor2tensor.utils.registry": {
         "Modalities": _Names(),
-        **_REGISTRY,
+        **_own("register_problem register_hparams register_ranged_hparams", hparams),
+        **_own("register_model problem hparams", hparams),
     },
     "tensor2tensor.utils.t2t_model": {"T2TModel": T2TModel},
     "tensorflow": _TENSORFLOW,

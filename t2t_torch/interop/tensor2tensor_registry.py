@@ -217,12 +217,10 @@ def _hparams_of(user: Any) -> _ProblemHParams:
         for name, kind in kinds.items()
     }
     user._encoders = {name: SimpleNamespace(vocab_size=size) for name, size in known.items()}
-    usual = {2.0} if user.vocab_type == problems.VocabType.CHARACTER else set()
-    expected = {"loss_multiplier": {1.0, *usual}, "stop_at_eos": {0, 1}}
-    made = _ProblemHParams(modality={}, vocab_size={}, input_modality={}, batch_size_multiplier=1)
+    made = _ProblemHParams(modality={}, vocab_size={}, input_modality={}, target_modality=None)
     made.input_space_id, made.target_space_id = user.input_space_id, user.target_space_id
+    made.batch_size_multiplier, made.loss_multiplier, made.stop_at_eos = 1, 1.0, False
     read, model_hparams = set(vars(made)), HParams()
-    made.__dict__.update(loss_multiplier=1.0, stop_at_eos=0, target_modality=None)
     user.hparams(made, model_hparams)
     user._encoders = None
     old = dict(made.input_modality)  # before tensor2tensor 1.10: (kind, size) by name
@@ -230,12 +228,13 @@ def _hparams_of(user: Any) -> _ProblemHParams:
         old["targets"] = made.target_modality
     given = {**made.modality, **{name: one[0] for name, one in old.items()}}
     counts = {**made.vocab_size, **{name: one[1] for name, one in old.items()}}
+    factor = made.loss_multiplier
+    usual = (1.0, 2.0) if user.vocab_type == problems.VocabType.CHARACTER else (1.0,)
     other = [
         *(f"modality {one!r} of {n!r}" for n, one in given.items() if kinds.get(n) != _kind(one)),
         *(f"vocab_size of {n!r}" for n, one in counts.items() if known.get(n) != one),
-        *(f"{n}={getattr(made, n)!r}" for n in expected if getattr(made, n) not in expected[n]),
-        *sorted(vars(made).keys() - read - expected.keys() - {"target_modality"}),
-        *sorted(model_hparams.changed),
+        *([] if factor in usual else [f"loss_multiplier={factor}"]),
+        *sorted((vars(made).keys() - read) | model_hparams.changed),
     ]
     if other:
         raise RegistryError(
@@ -680,6 +679,12 @@ def of_catalogue(class_name: str) -> type | None:
     return type(class_name, (base,), {**fixed, **own, "__doc__": ours.__doc__})
 
 
+def _named_as(user: Any, *bases: type, **content: Any) -> Any:
+    """Returns a class with the name, place and documentation of a user's."""
+    own = {name: getattr(user, name) for name in ("__module__", "__qualname__", "__doc__")}
+    return type(user.__name__, bases, {**own, **content})
+
+
 def converted(user: type, name: str) -> type[TextProblem]:
     """Returns a problem of this library that calls a user's.
 
@@ -698,14 +703,7 @@ def converted(user: type, name: str) -> type[TextProblem]:
         )
     for theirs, ours, _ in _KINDS:
         if issubclass(user, theirs):
-            attributes = {
-                "user_class": user,
-                "name": name,
-                "__module__": user.__module__,
-                "__qualname__": user.__qualname__,
-                "__doc__": user.__doc__,
-            }
-            return type(user.__name__, (ours,), attributes)
+            return _named_as(user, ours, user_class=user, name=name)
     bases = ", ".join(base.__name__ for base in user.__bases__)
     raise RegistryError(
         f"tensor2tensor problem {name!r} is a {bases}; Text2TextProblem, Text2ClassProblem, "
@@ -745,13 +743,7 @@ def _refused(user: Any, reason: str) -> type:
     def refuse(self: Any, **_: Any) -> None:
         raise RegistryError(reason)
 
-    attributes = {
-        "__init__": refuse,
-        "__module__": user.__module__,
-        "__qualname__": user.__qualname__,
-        "__doc__": user.__doc__,
-    }
-    return type(user.__name__, (), attributes)
+    return _named_as(user, __init__=refuse)
 
 
 def _hparams(name: str | None, function: Any) -> Any:

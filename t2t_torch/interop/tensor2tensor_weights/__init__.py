@@ -59,6 +59,16 @@ _OF_RUN = frozenset(
 )
 """Flags of the trainer that tensor2tensor adds to hparams.json."""
 
+MODALITIES: Mapping[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("bottom", "loss", "name", "top", "weights_fn"), ({},)),
+    "factored_logits": (False,),
+    "prepend_mode": ("none",),
+    "input_modalities": ("default",),
+    "target_modality": ("default",),
+    "symbol_modality_skip_top": (False,),
+}
+"""Values of modalities for which tensor2tensor's models equal ours."""
+
 
 def _family(model: str) -> Any:
     return importlib.import_module(f"{__name__}.{FAMILIES[model]}")

@@ -16,23 +16,18 @@ from torch import Tensor
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
+from t2t_torch.interop.tensor2tensor_weights import (
+    MODALITIES,
+    Array,
+    checked_hparams,
+    is_training_state,
+)
 
-# The values for which tensor2tensor's models equal ours.
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "area_key_mode": ("none",),
-    "area_value_mode": ("none",),
-    "bottom": ({},),
-    "factored_logits": (False,),
-    "loss": ({},),
-    "max_area_height": (1,),
-    "max_area_width": (1,),
-    "memory_height": (1,),
-    "name": ({},),
+_MUST_BE = {
+    **MODALITIES,
+    **dict.fromkeys(("area_key_mode", "area_value_mode"), ("none",)),
+    **dict.fromkeys(("max_area_height", "max_area_width", "memory_height"), (1,)),
     "num_area_layers": (0,),
-    "prepend_mode": ("none",),
-    "top": ({},),
-    "weights_fn": ({},),
 }
 _TABLES = {
     "input_emb": ("modalities.inputs.bottom.weight",),

@@ -17,17 +17,14 @@ from torch import Tensor
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
+from t2t_torch.interop.tensor2tensor_weights import (
+    MODALITIES,
+    Array,
+    checked_hparams,
+    is_training_state,
+)
 from t2t_torch.text.encoder import NUM_RESERVED
 
-# The values for which tensor2tensor's models equal ours.
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "bottom": ({},),
-    "loss": ({},),
-    "name": ({},),
-    "top": ({},),
-    "weights_fn": ({},),
-}
 _OF_RESNET: dict[str, tuple[Any, ...]] = {
     "keep_prob": (None, 0.5, 1.0),  # of targeted dropout
     "targeting_rate": (None, 0.0, 0.5),
@@ -69,7 +66,7 @@ def convert_hparams(
     made = dict(values)
     if "optimizer" in made:  # these sets write "Momentum"
         made["optimizer"] = re.sub("(?<=[a-z])(?=[A-Z])", "_", made["optimizer"]).lower()
-    expected = _MUST_BE | (_OF_RESNET if model == "resnet" else {})
+    expected = {**MODALITIES, **(_OF_RESNET if model == "resnet" else {})}
     if model == "basic_fc_relu":
         made["layer_prepostprocess_dropout"] = made.pop("dropout", 0.0)
     if model == "imagetransformer":

@@ -16,17 +16,12 @@ from torch import Tensor
 
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
-
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "bottom": ({},),
-    "factored_logits": (False,),
-    "loss": ({},),
-    "name": ({},),
-    "prepend_mode": ("none",),
-    "top": ({},),
-    "weights_fn": ({},),
-}
+from t2t_torch.interop.tensor2tensor_weights import (
+    MODALITIES,
+    Array,
+    checked_hparams,
+    is_training_state,
+)
 
 
 def convert_hparams(
@@ -36,7 +31,7 @@ def convert_hparams(
     values = dict(values)
     kernels = values.pop("filter_sizes", (2, 3, 4, 5))
     rate = values.pop("output_dropout", 0.4)
-    hparams = checked_hparams(model, values, _MUST_BE)
+    hparams = checked_hparams(model, values, MODALITIES)
     return hparams.replace(
         kernel_sizes=tuple(kernels),
         embedding_size=hparams.hidden_size,
