@@ -7,17 +7,18 @@ user's own definition of each.  `tensor2tensor_registry.py` converts a user's cl
 
 from __future__ import annotations
 
-import gzip
 import itertools
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from t2t_torch.data.raw_file import fetch, unpack
+from t2t_torch.data.raw_file import RawFile, matching, member
 from t2t_torch.errors import DataError, RegistryError
-from t2t_torch.files import check_regular, read_lines, staged
+from t2t_torch.files import read_lines, staged
+from t2t_torch.problem_types.text2text import ParallelCorpus
+from t2t_torch.readers.tables import read_tsv
+from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.encoder import (
     NUM_RESERVED,
     RESERVED_TOKENS,
@@ -555,16 +556,10 @@ class TranslateProblem(Text2TextProblem):
         """Returns the data sets of the vocabulary."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
-    def generate_samples(
-        self,
-        data_dir: str,
-        tmp_dir: str,
-        dataset_split: str,
-        custom_iterator: Callable[[str, str], Iterator[Sample]] | None = None,
-    ) -> Iterator[Sample]:
+    def generate_samples(self, data_dir: str, tmp_dir: str, dataset_split: str) -> Iterator[Sample]:
         """Yields the pairs of the data sets, without those with an empty side."""
         for dataset in self.source_data_files(dataset_split):
-            for sample in _pairs_of(tmp_dir, dataset, custom_iterator or text2text_txt_iterator):
+            for sample in _pairs_of(Path(tmp_dir), dataset):
                 if sample["inputs"] and sample["targets"]:
                     yield sample
 
@@ -572,7 +567,7 @@ class TranslateProblem(Text2TextProblem):
         """Yields lines of the data sets of the vocabulary: a million characters of each file."""
         for dataset in self.vocab_data_files():
             left = dict.fromkeys(("inputs", "targets"), _CHARACTERS_FOR_VOCABULARY)
-            for sample in _pairs_of(tmp_dir, dataset, text2text_txt_iterator):
+            for sample in _pairs_of(Path(tmp_dir), dataset):
                 for name in left:
                     left[name] -= len(sample[name])
                     if left[name] >= 0:
@@ -584,57 +579,31 @@ class TranslateProblem(Text2TextProblem):
 _CHARACTERS_FOR_VOCABULARY = 1_000_000
 
 
-def _pairs_of(
-    tmp_dir: str, dataset: Any, read: Callable[[str, str], Iterator[Sample]]
-) -> Iterator[Sample]:
-    """Yields the pairs of a data set: two files, of plain text or SGML, or tables of two columns.
+def _pairs_of(tmp_dir: Path, dataset: Any) -> Iterator[Sample]:
+    """Yields the pairs of a data set: of two files, plain or SGML, or of columns of tables.
+
+    Args:
+      tmp_dir: folder of raw files.
+      dataset: [URL, (source file, target file)] or [URL, ("tsv", column, column, pattern)]; the
+        files are in the folder or in the archive.
 
     Raises:
-      DataError: it has no such files, or is of another kind.
+      DataError: there are no such files, or they are of another kind.
     """
     url, names = dataset[0], dataset[1]
     if names[0] == "tmx":
         raise DataError(f"{names[1]} is TMX: convert it to two files of lines, or to TSV.")
-    if names[0] != "tsv":
-        source, target = (_raw_file(tmp_dir, url, name) for name in names)
-        is_marked_up = all(name.endswith("sgm") for name in names)
-        for sample in read(source, target):
-            texts = {name: _segment(sample[name]) for name in sample} if is_marked_up else sample
-            yield texts
+    archive = RawFile(url.rpartition("/")[2], urls=(url,) if "://" in url else ())
+    if names[0] == "tsv":
+        columns = [str(column) for column in names[1:3]]
+        for table in sorted(tmp_dir.glob(names[3])) or matching(archive, tmp_dir, names[3]):
+            for record in read_tsv(table, BadRecords(), header=False):
+                inputs, targets = (record.values[column].strip() for column in columns)
+                yield {"inputs": inputs, "targets": targets}
         return
-    _, first, second, pattern = names
-    found = Path(_raw_file(tmp_dir, url, pattern))
-    for path in sorted(found.parent.glob(Path(pattern).name)):
-        opened: Any = gzip.open if path.suffix == ".gz" else open
-        with opened(check_regular(path), "rt", encoding="utf-8") as file:
-            for line in file:
-                cells = line.split("\t")
-                if len(cells) > max(first, second):
-                    yield {"inputs": cells[first].strip(), "targets": cells[second].strip()}
-
-
-def _segment(line: str) -> str:
-    """Returns the text of a line of SGML; "" if it has none."""
-    match = re.fullmatch(r"\s*<seg[^>]*>(.*)</seg>\s*", line)
-    return match[1] if match else "" if line.startswith("<") else line
-
-
-def _raw_file(tmp_dir: str, url: str, name: str) -> str:
-    """Returns a file of an archive that is in a folder, or is downloaded to it."""
-    path, archive = Path(tmp_dir, name), Path(tmp_dir, url.rpartition("/")[2])
-    if not path.exists() and url.startswith(("http://", "https://", "ftp://")):
-        archive = fetch(url, tmp_dir)
-    folder = Path(tmp_dir)
-    if not path.exists() and archive.is_file():
-        folder = unpack(archive)
-    for wanted in (name, name.removesuffix(".gz")):
-        if (
-            found := [folder / wanted]
-            if (folder / wanted).exists()
-            else sorted(folder.glob(wanted))
-        ):
-            return str(found[0])
-    raise DataError(f"{path} does not exist, and {url} does not have it. Put it there.")
+    files = (member(archive, name.removesuffix(".gz")) for name in names)
+    for inputs, targets in ParallelCorpus(*files).pairs(tmp_dir, BadRecords()):
+        yield {"inputs": inputs, "targets": targets}
 
 
 # Readers of text files, data_generators/text_problems.py.
