@@ -17,8 +17,9 @@ from torch import Tensor
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.files import read_bytes, read_json, read_text
+from t2t_torch.files import read_bytes, read_text
 from t2t_torch.hparam import HParams
+from t2t_torch.interop.huggingface import read_json
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.tensor2tensor_weights import (
     FAMILIES,
@@ -127,14 +128,7 @@ def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) 
         values |= dict(_assignments(changes))
         values |= dict(_assignments(options.hparams))
         return values
-    try:
-        values = read_json(path)
-    except OSError as error:
-        raise DataError(f"Cannot read {path}: {error.strerror}.") from None
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}. Copy it again.") from None
-    if not isinstance(values, dict):
-        raise DataError(f"{path} is not an object of hyperparameters. Copy it again.")
+    values = read_json(path)
     values = values.get("values", values)
     for name, value in _assignments(options.hparams):
         if name not in values:

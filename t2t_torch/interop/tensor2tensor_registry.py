@@ -450,7 +450,8 @@ class _Converted(TextProblem):
     @property
     def sample_fields(self) -> tuple[str, ...]:
         """Keys of the user's samples."""
-        return ("inputs", "targets") if self.has_inputs else ("targets",)
+        kinds = problems.modalities_of(self.user).items()
+        return tuple("label" if kind == "class_label" else name for name, kind in kinds)
 
     def _checked(self, sample: Any) -> problems.Sample:
         """Returns a sample after checks of its keys."""
@@ -497,13 +498,9 @@ class _ConvertedSelf(_Converted, Text2SelfProblem):
 class _ConvertedQuestion(_Converted, QuestionContext2TextProblem):
     """A user's problem of questions on a context."""
 
-    sample_fields = ("inputs", "context", "targets")
-
 
 class _ConvertedReal(_Converted, Text2RealProblem):
     """A user's problem of numbers."""
-
-    sample_fields = ("inputs", "targets")
 
     def _converted(self, sample: problems.Sample) -> dict[str, Any]:
         values = sample["targets"]
@@ -515,7 +512,6 @@ class _Labelled(_Converted):
     """Parts of problems of classes."""
 
     user: Any
-    sample_fields = ("inputs", "label")
 
     def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
         """Returns the file of the names of the classes, in the user's order."""

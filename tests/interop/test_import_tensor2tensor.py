@@ -293,7 +293,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "damaged hyperparameters": (lambda f: cut(f / "hparams.json", 99), "is not JSON"),
     "hyperparameters that are a list": (
         lambda f: (f / "hparams.json").write_text("[1]"),
-        "is not an object",
+        "is no JSON object",
     ),
     "another number of layers": (
         lambda f: change(f / "hparams.json", '"num_hidden_layers": 2', '"num_hidden_layers": 3'),
