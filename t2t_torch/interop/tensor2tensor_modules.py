@@ -161,14 +161,8 @@ _METRICS = {
     "ACC_TOP5": "accuracy_top5",
     "ACC_PER_SEQ": "accuracy_per_sequence",
     "APPROX_BLEU": "approx_bleu_score",
-    "NEG_LOG_PERPLEXITY": "neg_log_perplexity",
-    "MASKED_NEG_LOG_PERPLEXITY": "masked_neg_log_perplexity",
     "ROUGE_2_F": "rouge_2_fscore",
     "ROUGE_L_F": "rouge_L_fscore",
-    "EDIT_DISTANCE": "edit_distance",
-    "PREFIX_ACCURACY": "prefix_accuracy",
-    "WORD_ERROR_RATE": "word_error_rate",
-    "RMSE": "rmse",
 }
 
 
@@ -272,15 +266,10 @@ _SIX = {
     "ensure_text": native_to_unicode,
 }
 _MOVES = {
-    "range": range,
+    **{one.__name__: one for one in (range, zip, map, filter, input, itertools.zip_longest)},
     "xrange": range,
-    "zip": zip,
-    "map": map,
-    "filter": filter,
-    "input": input,
     "cPickle": pickle,
     "urllib": urllib,
-    "zip_longest": itertools.zip_longest,
 }
 
 
