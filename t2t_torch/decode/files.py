@@ -56,7 +56,6 @@ from t2t_torch.files import (
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import format_of, open_records
-from t2t_torch.readers.jsonl import without_dotted
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
 
@@ -437,7 +436,14 @@ class InputTable:
             for row, record in zip(self.rows, records, strict=True)
         ]
         self.samples = [{field: row[field] for field in columns.kinds} for row in whole]
-        self.rows = [without_dotted(row) for row in self.rows]
+        self.rows = [  # without values of nested objects, which readers add as "a.b"
+            {
+                k: row[k]
+                for k in row
+                if "." not in k or not isinstance(row.get(k.split(".")[0]), dict)
+            }
+            for row in self.rows
+        ]
 
     @classmethod
     def of(
@@ -545,23 +551,18 @@ class InputTable:
         if is_same and len(self.rows[rows]) == len(self.rows):
             book = openpyxl.load_workbook(self._path)
             name, whole = sheet_of(self._path, self._options.get("sheet", ""))
-            sheet, first = book[name], book[name].max_column + 1
-            head = next(
-                n for n, row in enumerate(whole, 1) if any(v not in (None, "") for v in row)
-            )
-            for column, (title, cells) in enumerate(added.items(), first):
-                if self._options.get("header", True):
-                    sheet.cell(head, column, title)
+            head = next(n for n, row in enumerate(whole, 1) if any(v is not None for v in row))
+            for place, (title, cells) in enumerate(added.items(), book[name].max_column + 1):
+                book[name].cell(head, place, title if self._options.get("header", True) else None)
                 for line, cell in zip(self._lines, cells, strict=True):
-                    sheet.cell(line, column, cell)
+                    book[name].cell(line, place, cell)
         else:
-            book = openpyxl.Workbook()
-            merged = self._merged(rows, added)
+            book, merged = openpyxl.Workbook(), self._merged(rows, added)
             header = list(dict.fromkeys(name for row in merged for name in row))
             for line in [header, *([row.get(name) for name in header] for row in merged)]:
-                plain = (isinstance(one, str | int | float | None) for one in line)
-                pairs = zip(line, plain, strict=True)
-                book.active.append([one if is_ else _text_cell(one) for one, is_ in pairs])
+                book.active.append(
+                    [_text_cell(v) if isinstance(v, list | dict) else v for v in line]
+                )
         with path.open("wb") as file:
             book.save(file)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -173,19 +173,6 @@ def with_dotted(values: dict[str, Any]) -> dict[str, Any]:
         flat.update(inner)
         nested = {name: value for name, value in inner.items() if isinstance(value, dict)}
     return {**flat, **values}
-
-
-def without_dotted(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns an object without the keys that `with_dotted` adds."""
-    return {
-        name: value
-        for name, value in values.items()
-        if not any(
-            isinstance(values.get(name[:place]), dict)
-            for place, character in enumerate(name)
-            if character == "."
-        )
-    }
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -174,15 +174,16 @@ def tag_faults(labels: Sequence[str], column: Column) -> TagFaults:
         good = follows[ids[:-1], ids[1:]] | (ids[:-1] < 0) | (ids[1:] < 0)
         good[last[:-1]] = True  # two sentences
         wrong = np.flatnonzero(~good)
-        begun = first[~starts[ids[first]] & (ids[first] >= 0)]
-        open_ = last[~ends[ids[last]] & (ids[last] >= 0)]
+        at_ends = [
+            first[~starts[ids[first]] & (ids[first] >= 0)],
+            last[~ends[ids[last]] & (ids[last] >= 0)],
+        ]
+        places = np.concatenate([wrong, *at_ends])
+        broken += len(np.unique(np.searchsorted(rows.offsets, places, side="right")))
         if not example and len(wrong):
             example = f"{labels[ids[wrong[0] + 1]]} after {labels[ids[wrong[0]]]}"
-        elif not example and len(begun) + len(open_):
-            place = "first" if len(begun) else "last"
-            example = f"{labels[ids[(begun if len(begun) else open_)[0]]]} at the {place} word"
-        places = np.concatenate([wrong, begun, open_])
-        broken += len(np.unique(np.searchsorted(rows.offsets, places, side="right")))
+        elif not example and len(places):
+            example = f"{labels[ids[places[0]]]} as first or last"
     return TagFaults(len(column), broken, example)
 
 

@@ -166,8 +166,8 @@ class InputError(DataError):
 
 # Rows of named columns, as tables have them, in place of inputs by field.
 #
-# A table is a pandas or polars DataFrame, a pyarrow Table, or, if all fields are texts, a mapping
-# of columns to lists.
+# A table is a pandas DataFrame, a pyarrow Table, or, if all fields are texts, a mapping of columns
+# to lists.
 
 
 WRITTEN_LIST = "[]"
@@ -230,8 +230,6 @@ def rows_of(inputs: Any) -> list[dict[str, Any]] | None:
     """Returns the rows of a table; None if the inputs are no data frame and no Arrow table."""
     if hasattr(inputs, "to_pylist") and hasattr(inputs, "column_names"):  # pyarrow
         names, columns = inputs.column_names, [one.to_pylist() for one in inputs.columns]
-    elif hasattr(inputs, "to_dicts") and hasattr(inputs, "columns"):  # polars
-        names, columns = list(inputs.columns), [one.to_list() for one in inputs.iter_columns()]
     elif hasattr(inputs, "iloc") and hasattr(inputs, "columns"):  # pandas
         names = list(map(str, inputs.columns))
         columns = [inputs.iloc[:, place].tolist() for place in range(len(names))]

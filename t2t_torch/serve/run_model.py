@@ -82,13 +82,8 @@ class _RunModel(ServedModel):
         problem, model = predictor.problem, predictor.model
         architecture = model.name if isinstance(model, T2TModel) else run.task.model
         metadata = name, str(run.step), problem.full_name, architecture, "pytorch"
-        super().__init__(
-            *metadata,
-            fields,
-            targets,
-            column_names=problem.column_names,
-            column_forms=problem.column_forms,
-        )
+        super().__init__(*metadata, fields, targets)
+        self.column_names, self.column_forms = problem.column_names, problem.column_forms
         self._predictor: Any = predictor
 
     def predict(self, samples: Sequence[Sample], token: CancellationToken) -> Sequence[Prediction]:
