@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputSpec, Row, ranked
+from t2t_torch.features.feature import (
+    IGNORED,
+    UNKNOWN,
+    Feature,
+    Features,
+    OutputKind,
+    OutputSpec,
+    Row,
+    ranked,
+)
 from t2t_torch.text.encoder import ClassLabelEncoder
 from t2t_torch.text.tags import scheme_of
 
@@ -26,30 +35,43 @@ def _named_in_graph(graph: Graph, labels: Sequence[str], numbers: str) -> str:
     return graph.add("Gather", graph.constant(list(labels)), numbers)
 
 
-@dataclass(frozen=True)
-class ClassLabel(Feature):
-    """A class label; `[B]` in a batch.
+class _Classes(Feature):
+    """Base class of features with named classes.
 
     Attributes:
       encoder: converts between labels and ids from 0.
-      allow_unknown: True to encode unknown labels, such as those of evaluation data only, as
-        `UNKNOWN`; False: they are an error.
+      output_kind: form of a predicted value.
     """
 
-    classifies: ClassVar[bool] = True
-
     encoder: ClassLabelEncoder
-    allow_unknown: bool = False
+    output_kind: ClassVar[OutputKind]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes, in the order of their ids."""
+        return self.encoder.labels
+
+    def output_spec(self, name: str, features: Features) -> OutputSpec:
+        """Returns the classes."""
+        return OutputSpec(name, self.output_kind, self.labels)
+
+    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float] | Sequence[float]:
+        """Returns the score of each label, highest first."""
+        return ranked(self.labels, scores)
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The value, its probability, and those of all labels."""
+        return _LABEL_COLUMNS
+
+
+class _OneClass(_Classes):
+    """Base class of features with one class for each example."""
 
     @property
     def arrow_type(self) -> str:
         """A list of one 32-bit integer."""
         return "list<int32>"
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of classes."""
-        return self.encoder.vocab_size
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -60,6 +82,40 @@ class ClassLabel(Feature):
     def padding(self) -> int:
         """`IGNORED`."""
         return IGNORED
+
+    def decode_graph(
+        self, name: str, outputs: Mapping[str, str], graph: Graph
+    ) -> tuple[str, str, Sequence[int | str | None]]:
+        """Returns the name of the class.  [B] string."""
+        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
+        return _named_in_graph(graph, self.labels, only), "string", ()
+
+    def line(self, value: Any) -> str:
+        """Returns the value as it is, on one line."""
+        return " ".join(str(value).splitlines())
+
+
+@dataclass(frozen=True)
+class ClassLabel(_OneClass):
+    """A class label; `[B]` in a batch.
+
+    Attributes:
+      encoder: converts between labels and ids from 0.
+      allow_unknown: True to encode unknown labels, such as those of evaluation data only, as
+        `UNKNOWN`; False: they are an error.
+    """
+
+    classifies: ClassVar[bool] = True
+    output_kind: ClassVar[OutputKind] = "class"
+    label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
+
+    encoder: ClassLabelEncoder
+    allow_unknown: bool = False
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of classes."""
+        return self.encoder.vocab_size
 
     @property
     def lowest_id(self) -> int:
@@ -75,47 +131,13 @@ class ClassLabel(Feature):
         identity = next(int(i) for i in ids)
         return None if identity < 0 else self.encoder.decode(identity)
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Returns the name of the class.  [B] string."""
-        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
-        return _named_in_graph(graph, self.labels, only), "string", ()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes, in the order of their ids."""
-        return self.encoder.labels
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the classes."""
-        return OutputSpec(name, "class", self.labels)
-
-    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
-        """Returns the score of each label, highest first."""
-        return ranked(self.labels, scores)
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The value, its probability, and those of all labels."""
-        return _LABEL_COLUMNS
-
-    def line(self, value: Any) -> str:
-        """Returns the value as it is, on one line."""
-        return " ".join(str(value).splitlines())
-
-    @property
-    def label_metrics(self) -> tuple[str, ...]:
-        """Precision, recall, F1 and support of each label."""
-        return _PER_LABEL
-
     def describe_value(self, value: Any) -> str:
         """Returns the label."""
         return "(unknown)" if value is None else str(value)
 
 
 @dataclass(frozen=True)
-class MultiLabel(Feature):
+class MultiLabel(_Classes):
     """Any number of class labels, or none; `[B, C]` of 0 and 1 in a batch.
 
     Attributes:
@@ -124,6 +146,8 @@ class MultiLabel(Feature):
     """
 
     is_multilabel: ClassVar[bool] = True
+    output_kind: ClassVar[OutputKind] = "multilabel"
+    label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
@@ -160,36 +184,13 @@ class MultiLabel(Feature):
         there = graph.add("Greater", outputs[f"{name}.numbers"], [0])
         return there, "bool", (None,)
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes, in the order of their ids."""
-        return self.encoder.labels
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the classes."""
-        return OutputSpec(name, "multilabel", self.labels)
-
-    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
-        """Returns the score of each label, highest first."""
-        return ranked(self.labels, scores)
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The value, its probability, and those of all labels."""
-        return _LABEL_COLUMNS
-
-    @property
-    def label_metrics(self) -> tuple[str, ...]:
-        """Precision, recall, F1 and support of each label."""
-        return _PER_LABEL
-
     def describe_value(self, value: Any) -> str:
         """Returns the labels, separated by commas."""
         return ", ".join(value) or "(none)"
 
 
 @dataclass(frozen=True)
-class SoftLabel(Feature):
+class SoftLabel(_Classes):
     """A probability for each class, such as a teacher's; `[B, C]` in a batch.
 
     Attributes:
@@ -197,6 +198,8 @@ class SoftLabel(Feature):
     """
 
     is_discrete: ClassVar[bool] = False
+    output_kind: ClassVar[OutputKind] = "distribution"
+    named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
 
@@ -241,15 +244,6 @@ class SoftLabel(Feature):
         return outputs[f"{name}.numbers"], "float32", (None,)
 
     @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes, in the order of their ids."""
-        return self.encoder.labels
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the classes."""
-        return OutputSpec(name, "distribution", self.labels)
-
-    @property
     def table_columns(self) -> tuple[str, ...]:
         """The distribution only."""
         return ("",)
@@ -262,34 +256,21 @@ class SoftLabel(Feature):
 
 
 @dataclass(frozen=True)
-class Choice(Feature):
+class Choice(_OneClass):
     """Index of the correct one of several inputs; `[B]` in a batch.
 
     Attributes:
       candidates: names of the inputs.
     """
 
-    candidates: Sequence[str]
+    output_kind: ClassVar[OutputKind] = "choice"
 
-    @property
-    def arrow_type(self) -> str:
-        """A list of one 32-bit integer."""
-        return "list<int32>"
+    candidates: Sequence[str]
 
     @property
     def vocab_size(self) -> int:
         """The number of candidates."""
         return len(self.candidates)
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """A single id."""
-        return ()
-
-    @property
-    def padding(self) -> int:
-        """`IGNORED`."""
-        return IGNORED
 
     def encode(self, value: Any) -> list[int]:
         """Returns the index of a candidate's name."""
@@ -301,41 +282,17 @@ class Choice(Feature):
         """Returns the candidate's name."""
         return self.candidates[next(int(i) for i in ids)]
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Returns the name of the candidate.  [B] string."""
-        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
-        return _named_in_graph(graph, self.labels, only), "string", ()
-
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of the candidates."""
         return tuple(self.candidates)
-
-    def output_spec(self, name: str, features: Features) -> OutputSpec:
-        """Returns the candidates."""
-        return OutputSpec(name, "choice", self.labels)
-
-    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float]:
-        """Returns the score of each label, highest first."""
-        return ranked(self.labels, scores)
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The value, its probability, and those of all labels."""
-        return _LABEL_COLUMNS
-
-    def line(self, value: Any) -> str:
-        """Returns the value as it is, on one line."""
-        return " ".join(str(value).splitlines())
 
 
 # A label for each word.
 
 
 @dataclass(frozen=True)
-class Tags(Feature):
+class Tags(_Classes):
     """A label for each word of a text; `[B, W]` in a batch, padded with `IGNORED`.
 
     Attributes:
@@ -347,6 +304,7 @@ class Tags(Feature):
 
     classifies: ClassVar[bool] = True
     is_listed_by_word: ClassVar[bool] = True
+    named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
     of: str = "inputs"
@@ -398,11 +356,6 @@ class Tags(Feature):
         if mask := outputs.get(f"{name}.mask"):
             tags = graph.add("Where", mask, tags, [""])
         return tags, "string", ("words",)
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The classes, in the order of their ids."""
-        return self.encoder.labels
 
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns the labels, and the field of the words."""
