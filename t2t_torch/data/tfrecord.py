@@ -1,4 +1,4 @@
-"""TFRecord files and tf.train.Example messages, read and written without TensorFlow.
+"""TFRecord files and tf.train.Example messages, read without TensorFlow.
 
 A record is its length (8 bytes, little endian), the checksum of the length, its bytes, and their
 checksum.  Source: TensorFlow's `tsl/lib/io/record_writer.h`.
@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import google_crc32c
 import numpy as np
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError
-from t2t_torch.files import open_regular, staged
+from t2t_torch.files import open_regular
 
 _MASK_DELTA = 0xA282EAD8
 
@@ -73,19 +73,6 @@ def read_records(path: Path) -> Iterator[Records]:
                 yield from _batches(path, content, size)
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
-
-
-def write_records(path: Path, records: Iterable[bytes]) -> None:
-    """Writes a file of records atomically."""
-    with staged(path) as temporary, temporary.open("wb") as file:
-        pending: list[bytes] = []
-        for record in records:
-            pending.append(record)
-            if sum(map(len, pending)) >= _BATCH_BYTES or len(pending) == 1024:
-                file.write(_framed(pending))
-                pending = []
-        if pending:
-            file.write(_framed(pending))
 
 
 def _batches(path: Path, content: mmap.mmap, size: int) -> Iterator[Records]:
@@ -158,13 +145,7 @@ def _damaged(message: str, content: mmap.mmap) -> DataError:
     return DataError(f"{message} The file is damaged or no TFRecord file; copy it again.")
 
 
-def _framed(records: Sequence[bytes]) -> bytes:
-    """Returns records with their lengths and checksums."""
-    parts = [part for record in records for part in (_LENGTH.pack(len(record)), record)]
-    return b"".join(word for part in parts for word in (part, _CHECKSUM.pack(masked_crc32c(part))))
-
-
-# The records of tensor2tensor's files: `tf.train.Example`, read and written without TensorFlow.
+# The records of tensor2tensor's files: `tf.train.Example`, read without TensorFlow.
 #
 # An Example maps names to lists of integers, floats or bytes.  Source: TensorFlow's
 # `core/example/feature.proto` and protobuf's encoding,
@@ -257,22 +238,6 @@ def float_rows(packed: Sequence[bytes]) -> Ragged:
     return Ragged(values, offsets)
 
 
-def write_example(lists: Mapping[str, Sequence[int] | Sequence[float] | Sequence[bytes]]) -> bytes:
-    """Returns an Example with non-empty lists, whose types are those of their values."""
-    entries = []
-    for name, values in lists.items():
-        if isinstance(values[0], bytes):
-            strings: Any = values
-            field, content = 1, b"".join(_field_bytes(1, bytes(one)) for one in strings)
-        elif isinstance(values[0], float):
-            field, content = 2, _field_bytes(1, np.asarray(values, _FLOAT).tobytes())
-        else:
-            field, content = 3, _field_bytes(1, b"".join(_varint_of(int(v)) for v in values))
-        feature = _field_bytes(field, content)
-        entries.append(_field_bytes(1, _field_bytes(1, name.encode()) + _field_bytes(2, feature)))
-    return _field_bytes(1, b"".join(entries))
-
-
 def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
     """Returns the name and the list of a map entry."""
     name = ""
@@ -344,16 +309,3 @@ def read_varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return number, place + 1
     raise ValueError(f"a number at byte {start} does not end")
-
-
-def _field_bytes(field: int, content: bytes) -> bytes:
-    return bytes([field << 3 | _BYTES]) + _varint_of(len(content)) + content
-
-
-def _varint_of(number: int) -> bytes:
-    number &= 0xFFFF_FFFF_FFFF_FFFF
-    digits = []
-    while number >= 0x80:
-        digits.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*digits, number])

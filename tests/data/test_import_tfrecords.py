@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tfrecord_writer import write_example, write_records
 
 import t2t_torch
 from t2t_torch import registry
@@ -23,7 +24,6 @@ from t2t_torch.data import import_tfrecords as segments
 from t2t_torch.data.import_tfrecords import import_tfrecords
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Ragged, Shards
-from t2t_torch.data.tfrecord import write_example, write_records
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tfrecord_writer import write_example, write_records
 
 from t2t_torch.data import tfrecord
-from t2t_torch.data.tfrecord import parse_example, read_records, write_example, write_records
+from t2t_torch.data.tfrecord import parse_example, read_records
 from t2t_torch.errors import DataError
 
 FOLDER = Path(__file__).parents[1] / "golden" / "tfrecords"
