@@ -31,7 +31,6 @@ from t2t_torch.files import open_regular, read_bytes
 _MAGIC = struct.Struct("<Q").pack(0xDB4775248B80FB57)
 _FOOTER_BYTES = 48
 _TRAILER_BYTES = 5  # of a block: type of compression, checksum
-_MAX_INDEX_BYTES = 1 << 30
 _MAX_DIMENSIONS = 254
 _SNAPPY = 1
 _STRING = 7
@@ -246,8 +245,6 @@ def _newest_named(folder: Path) -> str:
 
 def _content_of(path: Path) -> bytes:
     try:
-        if path.stat().st_size > _MAX_INDEX_BYTES:
-            raise CheckpointError(f"{path} is no index of a checkpoint: it has more than 1 GiB.")
         content = read_bytes(path)
     except OSError as error:
         raise CheckpointError(f"Cannot read {path}: {error.strerror}. {_REMEDY}") from None

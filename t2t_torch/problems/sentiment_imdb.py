@@ -6,15 +6,13 @@ Licence: none stated; the authors request citation.
 
 from __future__ import annotations
 
-import gzip
 import tarfile
-import zlib
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, RawFile
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_bytes
 from t2t_torch.mode import Split
@@ -37,7 +35,6 @@ _ARCHIVE = RawFile(
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "test"}
 _EVERY = 10  # with a TEST split, one in this many training reviews is EVAL
-_DAMAGED = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError)
 
 
 @register_problem("sentiment_imdb")
@@ -126,7 +123,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             for member in archive:
                 if member.isfile() and (file := archive.extractfile(member)):
                     yield member.name, file.read()
-    except _DAMAGED as error:
+    except DAMAGED_ARCHIVE as error:
         raise DataError(f"{path} is damaged: {error}. Remove it and fetch it again.") from None
     except OSError as error:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
