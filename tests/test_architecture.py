@@ -250,7 +250,7 @@ OPENERS = set("read_bytes read_text open load_file safe_open memory_map ZipFile 
 CHECKED = re.compile(
     r"check_regular\(|[\"'](w|x|a|r\+|rb\+)"  # a checked path; a file that is written
     r"|^(open_regular|open_bytes|read_bytes|read_text|files\.read_bytes)\("
-    r"|\b(file|opened|checked|source|mode|BytesIO|archive|image|journal)\b|\.open\(\)|^about\b"  # open
+    r"|\b(file|opened|checked|source|mode|BytesIO|archive|image|journal)\b|\.open\(\)|^about\b"
     r"|^(Shards|Run|SideChannel|os|cls|result|pickle|numpy|torch|_TEMPLATE|_ASSET)\b|Unpickler"
 )
 
