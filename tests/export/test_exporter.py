@@ -241,12 +241,12 @@ def test_an_artifact_of_another_problem_is_not_replaced_unless_that_is_allowed(
     request_of: Callable[..., Request], done: Exported
 ) -> None:
     file = done.folder / "signature.json"
-    signature = json.loads(file.read_bytes())
-    file.write_text(json.dumps({**signature, "problem": "another"}))
+    signature = Signature.read(done.folder)
+    file.write_text(dataclasses.replace(signature, problem="another").to_json())
     with pytest.raises(UsageError, match=r"is an artifact of another, .*--allow_other_problem"):
         OnnxExporter.export(request_of(overwrite=True))
     OnnxExporter.export(request_of(overwrite=True, allow_other_problem=True))
-    assert Artifact(done.folder).signature.problem == signature["problem"]
+    assert Artifact(done.folder).signature.problem == signature.problem
 
 
 def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
@@ -387,7 +387,8 @@ def test_two_exports_of_a_run_are_equal_but_for_the_date(
         one, other = path.read_bytes(), (done.folder / path.name).read_bytes()
         if path.name == "signature.json":
             one, other = (
-                json.dumps({**json.loads(text), "created": ""}).encode() for text in (one, other)
+                dataclasses.replace(Signature.read(folder), created="").to_json().encode()
+                for folder in (again, done.folder)
             )
         assert one == other, path.name
     assert str(Path(__file__).parents[2]).encode() not in (again / MODEL).read_bytes()

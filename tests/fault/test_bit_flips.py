@@ -85,9 +85,8 @@ def make_trial(folder):
     config = {"searcher": {"name": "single", "metric": "error", "max_length": {"batches": 12}}}
     record = RunRecord(trial="/gone/model_def.py", config=config, hparams={"lr": 0.125})
     directory.claim_files(TaskRecord(trial="Mine", train_steps=7), {NAME: record.text})
-    (folder / "code" / "parts").mkdir(parents=True)
-    (folder / "code" / "model_def.py").write_text("RATE = 0.125\n")
-    (folder / "code" / "parts" / "layers.py").write_text("WIDTH = 12\n")
+    code = {"model_def.py": b"RATE = 0.125\n", "parts/layers.py": b"WIDTH = 12\n"}
+    directory.keep({f"code/{name}": content for name, content in code.items()})
     directory.commit()
     directory.unlock()
     add_checkpoint(folder)
