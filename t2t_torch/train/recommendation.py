@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError
-from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -301,15 +300,13 @@ def _writes_texts(problem: Problem, data_dir: Path) -> bool:
 
 def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
     """Yields the counts of broken rules of each target of tags in the training data."""
-    from t2t_torch.data.shards import Shards
-    from t2t_torch.reports.column_statistics import Column, tag_faults
+    from t2t_torch.reports.column_statistics import tag_faults
+    from t2t_torch.reports.data_report import labels_in_training
 
     for part in _parts(problem):
-        features = part.features(data_dir)
-        for name, feature in features.targets.items():
+        for _, feature, column in labels_in_training(part, data_dir):
             if feature.classifies and feature.aligned_to:
-                shards = Shards.open(data_dir, part.dataset_name, Split.TRAIN)
-                yield tag_faults(feature.labels, Column(shards.column(features.columns[name])))
+                yield tag_faults(feature.labels, column)
 
 
 def _translates(problem: Problem, data_dir: Path) -> bool:
