@@ -159,6 +159,22 @@ def read_text(path: Path | str, *, max_bytes: int = MAX_CONTENT, errors: str = "
     return read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig", errors)
 
 
+class RepeatedKeyError(ValueError):
+    """A key is repeated in a JSON object; `args[0]` is the key."""
+
+    def __str__(self) -> str:
+        return f"the key {self.args[0]!r} is there twice"
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Returns a JSON object, for `object_pairs_hook`; RepeatedKeyError if a key is repeated."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return made
+
+
 def read_json(
     path: Path | str,
     *,

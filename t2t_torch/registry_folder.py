@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import RegistryError
-from t2t_torch.files import read_bytes
+from t2t_torch.files import RepeatedKeyError, read_bytes, unique_keys
 
 KINDS = (
     "problem", "model", "hparams", "ranged_hparams", "optimizer", "schedule", "metric", "loss",
@@ -151,8 +151,8 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
         return None
     content: dict[str, Any]
     try:
-        content = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_once)
-    except _SaidTwiceError as error:
+        content = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
         raise RegistryError(f"{source} says {error.args[0]!r} twice; say it once.") from None
     except UnicodeDecodeError as error:
         raise RegistryError(
@@ -184,18 +184,6 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
             f"{source}: problem name {name!r} may not end in '_rev' or '_copy'. Rename it."
         )
     return content
-
-
-class _SaidTwiceError(Exception):
-    """A key is repeated in an object."""
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _SaidTwiceError(next(name for name in names if names.count(name) > 1))
-    return made
 
 
 def _line_of_problem(source: Path, name: str) -> int:

@@ -29,7 +29,7 @@ from absl import flags
 
 import t2t_torch
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError, did_you_mean
-from t2t_torch.files import read_json
+from t2t_torch.files import RepeatedKeyError, read_json, unique_keys
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
@@ -276,15 +276,10 @@ def argument(values: flags.FlagValues, name: str, value: Any) -> str:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in items]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise UsageError(f"{path} says {', '.join(twice)} twice.")
-        return dict(items)
-
     try:
-        content = read_json(path, object_pairs_hook=unique)
+        content = read_json(path, object_pairs_hook=unique_keys)
+    except RepeatedKeyError as error:
+        raise UsageError(f"{path} says {error.args[0]} twice.") from None
     except FileNotFoundError:
         raise UsageError(f"--config={path}: there is no such file.") from None
     except OSError as error:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import read_raw_lines
+from t2t_torch.files import read_raw_lines, unique_keys
 from t2t_torch.readers.text_file import BadRecords, Place, Record, TextFile, known_encoding
 from t2t_torch.registry import register_reader
 
@@ -36,7 +36,7 @@ def read_jsonl(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
     Raises:
       DataError: the file cannot be read.
     """
-    decoder = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant)
+    decoder = json.JSONDecoder(object_pairs_hook=unique_keys, parse_constant=_refuse_constant)
     for number, line in TextFile(path, bad, encoding):
         if line is None or not line.strip(" \t\r\n"):
             continue
@@ -173,15 +173,6 @@ def with_dotted(values: dict[str, Any]) -> dict[str, Any]:
         flat.update(inner)
         nested = {name: value for name, value in inner.items() if isinstance(value, dict)}
     return {**flat, **values}
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} is there twice")
-    return values
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -302,23 +302,13 @@ class SubtokenEncoder(TextEncoder):
             ) from None
 
     @classmethod
-    def train(
-        cls,
-        texts: Iterable[str],
-        vocab_size: int,
-        path: Path,
-        *,
-        reserved: Sequence[str] = (),
-        max_length: int | None = MAX_LENGTH,
-    ) -> SubtokenEncoder:
+    def train(cls, texts: Iterable[str], vocab_size: int, path: Path) -> SubtokenEncoder:
         """Learns a vocabulary as tensor2tensor does and writes its file.
 
         Args:
           texts: iterated once; their token counts must fit in memory.
           vocab_size: approximate number of ids; the alphabet of the texts alone may need more.
           path: the output file, written atomically.
-          reserved: the names of the ids from 2 on.
-          max_length: exclusive limit on subtoken length, in characters; None for no limit.
 
         Raises:
           DataError: there is no text.
@@ -329,8 +319,7 @@ class SubtokenEncoder(TextEncoder):
             counts.update(split(text))
         if not counts:
             raise DataError("No text to learn a vocabulary from. Are the raw files empty?")
-        names = (*RESERVED_TOKENS, *reserved)
-        encoder = cls(learn(counts, vocab_size, reserved=names, max_length=max_length))
+        encoder = cls(learn(counts, vocab_size))
         encoder.save(path)
         return encoder
 
