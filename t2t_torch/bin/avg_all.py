@@ -162,7 +162,7 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     """
     from t2t_torch.files import copy_regular, staged
     from t2t_torch.loading import trial_of
-    from t2t_torch.train.run_code import copies_in
+    from t2t_torch.train.run_code import copies_in, copy_code
     from t2t_torch.train.run_directory import FILE as SUMS
     from t2t_torch.train.run_directory import read_checked, renewed
     from t2t_torch.trial.run_record import NAME
@@ -172,15 +172,12 @@ def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]
     new = [target / name for name in (*names, SUMS) if not (target / name).exists()]
     # Of the copied files, vocabularies are checked by the checkpoints' manifests.
     texts = {name: read_checked(run, name) for name in (own, "task.json")}
-    copies = copies_in(run)
-    with renewed(target, {**texts, **copies}):
+    with renewed(target, {**texts, **copies_in(run)}):
         for name in names:
             with staged(target / name) as file:
                 copy_regular(run / name, file)
                 shutil.copystat(run / name, file)  # t2t-bleu reads when the training started
-        for name, content in copies.items():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            (target / name).write_bytes(content)
+        copy_code(run, target)
     return new
 
 
