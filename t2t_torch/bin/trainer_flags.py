@@ -40,7 +40,7 @@ class TrainerOptions(Settings):
     )
     threads: str = hp(
         "auto",
-        "Threads of a CPU; auto: one per core, or fewer if that is faster beside other programs; "
+        "Threads of a CPU; auto: one per core, or fewer if that is faster while others compute; "
         "OMP_NUM_THREADS comes first.",
     )
     signal_exit_code: int = hp(
