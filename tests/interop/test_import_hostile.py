@@ -372,12 +372,12 @@ def test_sizes_that_no_memory_holds_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("source", "options", "words"),
     [
-        (MARIAN, {"labels": ["a", "b"]}, ["--labels", "marian does not use it"]),
-        (FAIRSEQ, {"hparams": "a=3"}, ["--hparams", "fairseq does not use it"]),
+        (MARIAN, {"labels": ["a", "b"]}, ["labels: ", "marian does not use it"]),
+        (FAIRSEQ, {"hparams": "a=3"}, ["hparams: ", "fairseq does not use it"]),
         (FAIRSEQ, {"from": "sockeye"}, ["has files of fairseq"]),
-        (PEERS / "huggingface", {}, ["its folders are runs", "--source="]),
+        (PEERS / "huggingface", {}, ["its folders are runs", "source="]),
         (MARIAN, {"pairs": "nothing"}, ["nothing"]),
-        (MARIAN, {"pairs": "p", "verify": "v", "expect": "e"}, ["--pairs and --verify"]),
+        (MARIAN, {"pairs": "p", "verify": "v", "expect": "e"}, ["pairs and verify"]),
     ],
 )
 def test_what_does_not_go_together_is_named(source, options, words, tmp_path):
@@ -400,7 +400,7 @@ def test_a_checkpoint_stands_for_its_folder(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
-    refused(MARIAN, tmp_path / "file" / "run", "--output_dir", "Name another")
+    refused(MARIAN, tmp_path / "file" / "run", "output_dir=", "Name another")
 
 
 def test_the_loss_of_pairs_is_reported_and_others_are_refused(tmp_path):
