@@ -545,7 +545,7 @@ class ModelHParams(Params):
     multiply_embedding_mode: Literal["sqrt_depth", "none"] = hp(
         "sqrt_depth", "sqrt_depth: embeddings are multiplied by sqrt(hidden_size).", computes=True
     )
-    output_bias: bool = hp(False, "The softmax of a text has a bias.")
+    output_bias: bool = hp(False, "The softmax of a text has a bias.", computes=True)
     vocab_divisor: int = hp(1, "Vocabulary sizes are rounded up to a multiple of this.", low=1)
 
 

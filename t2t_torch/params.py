@@ -8,6 +8,7 @@ model.  A field is declared in one line, next to the fields that are read in the
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import re
@@ -41,7 +42,7 @@ def hp(
     above: float | None = None,
     below: float | None = None,
     pattern: str | None = None,
-    computes: bool = False,
+    computes: bool | None = None,
 ) -> Any:
     """Declares a field.
 
@@ -53,7 +54,8 @@ def hp(
       above: exclusive lower bound.
       below: exclusive upper bound.
       pattern: regular expression that a string must match.
-      computes: True if a model of equal weights computes something else with another value.
+      computes: True if a model of equal weights computes something else with another value; None:
+        as `Params.computes` of the class.
     """
     return pydantic.Field(
         default,
@@ -63,7 +65,7 @@ def hp(
         gt=above,
         lt=below,
         pattern=pattern,
-        json_schema_extra={"computes": True} if computes else None,
+        json_schema_extra=None if computes is None else {"computes": computes},
     )
 
 
@@ -110,6 +112,9 @@ class Params(pydantic.BaseModel):
     """Names that users of tensor2tensor may write; those that are no fields are not read."""
     aliases: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Names that other libraries use -> the field, or the flag, that is meant; for messages."""
+    computes: ClassVar[bool] = False
+    """True if equal weights compute something else with other values of the fields that a class
+    declares; see `hp`."""
     listed_by: ClassVar[str] = ""
     """The command that lists the fields, for messages."""
 
@@ -240,7 +245,22 @@ class Params(pydantic.BaseModel):
     @classmethod
     def own_fields(cls) -> frozenset[str]:
         """Returns the names of the fields that this class adds to those of its bases."""
-        return frozenset(cls.model_fields.keys() & cls.__annotations__.keys())
+        return frozenset(cls.model_fields.keys() & inspect.get_annotations(cls).keys())
+
+    @classmethod
+    def computing(cls) -> frozenset[str]:
+        """Returns the fields with which equal weights compute something else; see `hp`.
+
+        A field that is declared again is as in the class that declared it first.
+        """
+        bases = [base for base in cls.__mro__ if issubclass(base, Params)]
+        homes = {name: base for base in bases for name in base.own_fields()}
+        extras: dict[str, Any] = {n: c.model_fields[n].json_schema_extra for n, c in homes.items()}
+        return frozenset(
+            name
+            for name, extra in extras.items()
+            if (extra["computes"] if extra else homes[name].computes)
+        )
 
     def departing(self, recorded: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the recorded values with which equal weights compute something else than here.
@@ -248,12 +268,8 @@ class Params(pydantic.BaseModel):
         Args:
           recorded: values of another set by name, as in JSON; those that it lacks are not compared.
         """
-        own = self.model_dump(mode="json")
-        return {
-            name: recorded[name]
-            for name, field in type(self).model_fields.items()
-            if field.json_schema_extra and name in recorded and recorded[name] != own[name]
-        }
+        own = self.model_dump(mode="json", include=set(self.computing() & recorded.keys()))
+        return {name: recorded[name] for name, value in own.items() if recorded[name] != value}
 
     def signed(self: _P, who: str) -> _P:
         """Returns a copy in which the source of every unsigned field is `who`."""

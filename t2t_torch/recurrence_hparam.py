@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from t2t_torch.params import Params, hp
 
 
 class RecurrenceHParams(Params):
     """Recurrence in depth: one block of layers, applied several times."""
+
+    computes: ClassVar[bool] = True
 
     recurrence_type: Literal["basic", "act", "highway", "skip", "dwa", "gru", "lstm"] = hp(
         "basic",
@@ -17,28 +19,23 @@ class RecurrenceHParams(Params):
         "the block reads a sum over the states before; gru and lstm: a recurrent cell replaces the "
         "feed-forward network.",
     )
-    num_rec_steps: int = hp(0, "Steps.  0: num_hidden_layers.", low=0, high=10_000, computes=True)
+    num_rec_steps: int = hp(0, "Steps.  0: num_hidden_layers.", low=0, high=10_000)
     num_inrecurrence_layers: int = hp(1, "Layers of the block.", low=1, high=10_000)
     add_position_timing_signal: bool = hp(
-        True,
-        "Each step adds sinusoids of the position, and pos=timing adds nothing.",
-        computes=True,
+        True, "Each step adds sinusoids of the position, and pos=timing adds nothing."
     )
     add_step_timing_signal: bool = hp(
         True, "Each step adds a vector of its number.  gru and lstm need none."
     )
-    step_timing_signal_type: Literal["learned", "sinusoid"] = hp(
-        "learned", "Kind of that vector.", computes=True
-    )
+    step_timing_signal_type: Literal["learned", "sinusoid"] = hp("learned", "Kind of that vector.")
     gates_inputs: str = hp(
         "i",
         "highway and skip: what the gates read.  i: the block's first input; s: the state; t: the "
         "block's output.",
         pattern="^[sti]+$",
-        computes=True,
     )
     transform_bias_init: float = hp(
-        -1.0, "highway and skip: initial bias of the gate of the block's output."
+        -1.0, "highway and skip: initial bias of the gate of the block's output.", computes=False
     )
     couple_carry_transform_gates: bool = hp(
         True, "highway and skip: the two gates sum to 1, else each is learned."
@@ -48,31 +45,27 @@ class RecurrenceHParams(Params):
     add_ffn_unit_to_the_transition_function: bool = hp(
         False, "gru and lstm: a feed-forward network comes before the cell."
     )
-    lstm_forget_bias: float = hp(1.0, "lstm: added to the forget gate.", computes=True)
+    lstm_forget_bias: float = hp(1.0, "lstm: added to the forget gate.")
     act_type: Literal["basic", "accumulated", "global", "random"] = hp(
         "basic",
         "act: halting.  basic: each position, the output is a running mean of the states; "
         "accumulated: it is their weighted sum; global: all positions so far halt together; "
         "random: as basic, with random probabilities in training.",
-        computes=True,
     )
     act_max_steps: int = hp(
-        0,
-        "act: most steps of a position.  0: 2 num_hidden_layers.",
-        low=0,
-        high=10_000,
-        computes=True,
+        0, "act: most steps of a position.  0: 2 num_hidden_layers.", low=0, high=10_000
     )
-    act_halting_bias_init: float = hp(1.0, "act: initial bias of the halting probability.")
+    act_halting_bias_init: float = hp(
+        1.0, "act: initial bias of the halting probability.", computes=False
+    )
     act_epsilon: float = hp(
-        0.01,
-        "act: a position halts when its probability is above 1 - this.",
-        above=0,
-        below=1,
-        computes=True,
+        0.01, "act: a position halts when its probability is above 1 - this.", above=0, below=1
     )
     act_loss_weight: float = hp(
-        0.01, "act: factor on the mean number of steps and remainder in the training loss.", low=0
+        0.01,
+        "act: factor on the mean number of steps and remainder in the training loss.",
+        low=0,
+        computes=False,
     )
 
     def steps(self, num_hidden_layers: int) -> int:

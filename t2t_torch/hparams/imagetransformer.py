@@ -10,7 +10,9 @@ from t2t_torch.transformer_hparam import TransformerLayerHParams
 class ImagetransformerHParams(TransformerLayerHParams):
     """Image Transformer: layers and the blocks of its attention."""
 
-    num_decoder_layers: int = hp(0, "Layers.  0: num_hidden_layers.", low=0, high=10_000)
+    num_decoder_layers: int = hp(
+        0, "Layers.  0: num_hidden_layers.", low=0, high=10_000, computes=False
+    )
     block_length: int = hp(
         256,
         "Values in a block; a value attends to its block and the one before it.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 from t2t_torch.hparam import hp
 from t2t_torch.hparams.lstm_seq2seq import (
@@ -19,34 +19,27 @@ _P = TypeVar("_P", bound="LSTMSeq2seqAttentionHParams")
 class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
     """Attention of the LSTM decoder."""
 
+    computes: ClassVar[bool] = True
+
     attention_mechanism: Literal["bahdanau", "luong"] = hp(
-        "bahdanau",
-        "How well a state and a position match.  bahdanau: a layer; luong: a product.",
-        computes=True,
+        "bahdanau", "How well a state and a position match.  bahdanau: a layer; luong: a product."
     )
     attention_layer_size: int = hp(
         0, "Width of what a head hands on of a state and its context.  0: hidden_size.", low=0
     )
-    num_heads: int = hp(
-        1, "Heads of the attention, each with a layer of its own.", low=1, computes=True
-    )
+    num_heads: int = hp(1, "Heads of the attention, each with a layer of its own.", low=1)
     output_attention: bool = hp(
-        True,
-        "The softmax reads what the attention hands on, else the LSTM's own output.",
-        computes=True,
+        True, "The softmax reads what the attention hands on, else the LSTM's own output."
     )
 
     attention_activation: Literal["none", "tanh"] = hp(
         "none",
         "What the attention hands on passes through it.  tanh: Luong et al. 2015, equation 5.",
-        computes=True,
     )
     bidirectional_encoder: bool = hp(
         False, "The encoder reads in both directions, each with hidden_size / 2 units."
     )
-    reverse_inputs: bool = hp(
-        True, "An encoder of one direction reads the last token first.", computes=True
-    )
+    reverse_inputs: bool = hp(True, "An encoder of one direction reads the last token first.")
     input_feeding: bool = hp(
         True, "A step of the decoder reads what the attention handed on in the step before."
     )
@@ -54,10 +47,7 @@ class LSTMSeq2seqAttentionHParams(LSTMSeq2seqHParams):
         False, "The layers of the attention that read a state have biases; luong: the last one."
     )
     decoder_start_id: int = hp(
-        -1,
-        "Id whose embedding is the first input of the decoder.  -1: a vector of zeros.",
-        low=-1,
-        computes=True,
+        -1, "Id whose embedding is the first input of the decoder.  -1: a vector of zeros.", low=-1
     )
 
     @property

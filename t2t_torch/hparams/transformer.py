@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, Text
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 class TransformerHParams(TransformerLayerHParams):
     """Transformer: encoder and decoder."""
 
+    computes: ClassVar[bool] = True
+
     num_encoder_layers: int = hp(
-        0, "Layers of the encoder.  0: num_hidden_layers.", low=0, high=10_000
+        0, "Layers of the encoder.  0: num_hidden_layers.", low=0, high=10_000, computes=False
     )
     num_decoder_layers: int = hp(
-        0, "Layers of the decoder.  0: num_hidden_layers.", low=0, high=10_000
+        0, "Layers of the decoder.  0: num_hidden_layers.", low=0, high=10_000, computes=False
     )
     decoder_hparams: tuple[str, ...] = hp(
         (),
         "Hyperparameters of layers that the decoder has otherwise than the encoder: "
         "[num_heads=4,filter_size=512,pos=learned].  Empty: none.",
-        computes=True,
     )
-    max_target_positions: int = hp(0, "max_source_positions of the decoder.", low=0, computes=True)
+    max_target_positions: int = hp(0, "max_source_positions of the decoder.", low=0)
     decoder_start_id: int = hp(
         -1,
         "Id whose embedding is the first input of the decoder.  -1: a vector of zeros, as in "
         "tensor2tensor.",
         low=-1,
-        computes=True,
     )
     use_target_space_embedding: bool = hp(
         True, "Adds an embedding of the problem's target space to the encoder's input."
@@ -53,7 +53,6 @@ class TransformerHParams(TransformerLayerHParams):
         "dot_product_relative_v2: each head, of earlier positions.  local_mask_right: it sees its "
         "own and the previous block of positions, none later; local_unmasked: in the encoder its "
         "own block and some positions around.",
-        computes=True,
     )
     max_relative_position: int = hp(
         0,
@@ -61,14 +60,9 @@ class TransformerHParams(TransformerLayerHParams):
         "dot_product_relative_v2: has no vector.",
         low=0,
     )
-    attention_loc_block_length: int = hp(
-        128, "Positions of a block of local attention.", low=1, computes=True
-    )
+    attention_loc_block_length: int = hp(128, "Positions of a block of local attention.", low=1)
     attention_loc_block_width: int = hp(
-        100,
-        "local_unmasked: positions that are seen on each side of a block.",
-        low=0,
-        computes=True,
+        100, "local_unmasked: positions that are seen on each side of a block.", low=0
     )
     prepend_mode: Literal[
         "none", "prepend_inputs_masked_attention", "prepend_inputs_full_attention"
@@ -76,7 +70,6 @@ class TransformerHParams(TransformerLayerHParams):
         "none",
         "The decoder reads the inputs before the targets.  prepend_inputs_masked_attention: it "
         "foretells them too, in training; prepend_inputs_full_attention: they see each other.",
-        computes=True,
     )
     encode_inputs: bool = hp(
         True, "An encoder reads the inputs; False: the decoder alone does, see prepend_mode."

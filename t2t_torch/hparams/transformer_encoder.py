@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from t2t_torch.hparam import hp
 from t2t_torch.registry import register_hparams
@@ -12,29 +12,29 @@ from t2t_torch.transformer_hparam import TransformerLayerHParams
 class TransformerEncoderHParams(TransformerLayerHParams):
     """Transformer encoder: its sizes."""
 
-    num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1, computes=True)
+    computes: ClassVar[bool] = True
+
+    num_heads: int = hp(4, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(1024, "Width inside the feed-forward sublayers.", low=1)
     num_encoder_layers: int = hp(
-        0, "Layers, as sets of `transformer` name them.  0: num_hidden_layers.", low=0, high=10_000
+        0,
+        "Layers, as sets of `transformer` name them.  0: num_hidden_layers.",
+        low=0,
+        high=10_000,
+        computes=False,
     )
     use_target_space_embedding: bool = hp(
         False,
         "Adds an embedding of the problem's target space to the encoder's input, as tensor2tensor.",
     )
     joint_positions: bool = hp(
-        False,
-        "Positions of several texts are counted on, as in BERT; False: each from 0.",
-        computes=True,
+        False, "Positions of several texts are counted on, as in BERT; False: each from 0."
     )
     summary: Literal["mean", "first"] = hp(
-        "mean",
-        "What the output for classes and numbers is of: all positions, or the first.",
-        computes=True,
+        "mean", "What the output for classes and numbers is of: all positions, or the first."
     )
     summary_activation: Literal["none", "relu", "tanh"] = hp(
-        "none",
-        "A linear map of the summary with this activation function; none: no map.",
-        computes=True,
+        "none", "A linear map of the summary with this activation function; none: no map."
     )
 
 

@@ -20,9 +20,7 @@ from t2t_torch.interop.translation import (
     check_tokens,
     forbidden,
     refuse,
-    subword_models,
     translation_run,
-    with_subwords,
 )
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
@@ -97,13 +95,10 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     dictionaries = _dictionaries(folder)
     languages = _languages(task, dictionaries, folder)
     found = [path for one in (folder, folder / "data-bin") for path in _subwords_in(one)]
-    vocabularies = with_subwords(
-        [_vocabulary(dictionaries[language]) for language in languages],
-        subword_models(options, found),
-    )
+    read, written = (_vocabulary(dictionaries[language]) for language in languages)
     _check_architecture(arguments)
     weights = Weights("fairseq", content["model"])
-    ours, hparams = _converted(weights, arguments, vocabularies)
+    ours, hparams = _converted(weights, arguments, (read, written))
     check_sizes("fairseq", arguments, hparams, _SIZES)
     weights.check_read()
     history = content.get("optimizer_history") or [{}]
@@ -113,7 +108,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         languages=languages,
         hparams=hparams,
         weights=ours,
-        vocabularies=vocabularies,
+        vocabularies=(read, written),
+        subwords=found,
         decode_hparams={
             **_DECODING,
             "max_length": int(arguments.get("max_target_positions") or 1024),
@@ -231,7 +227,7 @@ def _converted(
             pos="none" if has_none else "timing",
             position_offset=0 if has_none else _PAD + 1,
         )
-    hparams = hparams_of(
+    return ours.weights, hparams_of(
         "fairseq",
         "transformer",
         ours.weights,
@@ -240,7 +236,6 @@ def _converted(
         multiply_embedding_mode="none" if _is_on(arguments, "no_scale_embedding") else "sqrt_depth",
         **_training(arguments),
     )
-    return ours.weights, hparams
 
 
 _SIDES = ("encoder", "decoder")

@@ -17,6 +17,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
 from t2t_torch.interop.huggingface import (
     folder_tensors,
+    generation_settings,
     model_type,
     read_json,
     read_vocabulary,
@@ -110,31 +111,12 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             "vocabularies": {"targets": file},
         },
         vocabularies={file: vocabulary.file()},
-        decode_hparams=_decoding(source, config),
+        decode_hparams={
+            **generation_settings(source, config, beams=1, longest=20),
+            "force_eos": False,
+        },
         ignored=sorted({name.partition(".")[0] for name in heads}),
     )
-
-
-def _decoding(source: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of `generate`, by our names."""
-    path = source / "generation_config.json"
-    search = {**config, **(read_json(path) if path.exists() else {})}
-    stop, beams = search.get("early_stopping", False), int(search.get("num_beams", 1) or 1)
-    settings: dict[str, Any] = {
-        "search_rules": "huggingface",
-        "beam_size": beams,
-        "force_decode_length": True,
-        "force_eos": False,
-        "extra_length": int(search.get("max_new_tokens") or 20),
-    }
-    if beams > 1:
-        settings |= {
-            "alpha": float(search.get("length_penalty") or 1.0),
-            "length_offset": 0.0,
-            "length_scale": 1.0,
-            "early_stopping": stop if stop == "never" else str(bool(stop)).lower(),
-        }
-    return settings
 
 
 def _tables(weights: Weights, config: Mapping[str, Any]) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from t2t_torch import files
 from t2t_torch.errors import CheckpointError, DataError
-from t2t_torch.interop.translation import Vocabulary
+from t2t_torch.interop.translation import Vocabulary, check_tokens
 from t2t_torch.interop.unpickling import load_pickled
 
 OTHERS = ("bert", "distilbert", "gpt2")
@@ -48,6 +48,52 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise DataError(f"{path} is no JSON object. Copy it again.")
     return content
+
+
+def numbered_tokens(path: Path) -> list[str]:
+    """Returns the tokens of a JSON file that numbers them, by their numbers.
+
+    Raises:
+      DataError: the file is missing or damaged, or numbers are missing.
+    """
+    numbers = read_json(path)
+    tokens = sorted(numbers, key=lambda token: str(numbers[token]).zfill(9))
+    if [numbers[token] for token in tokens] != list(range(len(tokens))):
+        raise DataError(f"{path} does not number its pieces from 0. Copy it again.")
+    check_tokens(tokens)
+    return tokens
+
+
+def generation_settings(
+    source: Path, config: Mapping[str, Any], *, beams: int, longest: int = 0
+) -> dict[str, Any]:
+    """Returns the settings of `generate`, by our names.
+
+    Args:
+      source: folder, perhaps with a `generation_config.json`.
+      config: configuration of the model, which older versions used.
+      beams: default number of beams.
+      longest: default number of new tokens; 0: `max_length` without the start token.
+    """
+    path = source / "generation_config.json"
+    search = {**config, **(read_json(path) if path.exists() else {})}
+    stop, beams = search.get("early_stopping", False), int(search.get("num_beams") or beams)
+    penalty = search.get("length_penalty")
+    longest = longest or int(search.get("max_length", 512)) - 1
+    settings: dict[str, Any] = {
+        "search_rules": "huggingface",
+        "beam_size": beams,
+        "force_decode_length": True,
+        "extra_length": int(search.get("max_new_tokens") or longest),
+    }
+    if beams > 1:
+        settings |= {
+            "alpha": 1.0 if penalty is None else float(penalty),
+            "length_offset": 0.0,
+            "length_scale": 1.0,
+            "early_stopping": stop if stop == "never" else str(bool(stop)).lower(),
+        }
+    return settings
 
 
 def folder_tensors(source: Path) -> Mapping[str, Any]:

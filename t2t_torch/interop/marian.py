@@ -11,19 +11,23 @@ from torch import Tensor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
 from t2t_torch.interop.fairseq import read_stack
-from t2t_torch.interop.huggingface import OTHERS, folder_tensors, model_type, read_json
+from t2t_torch.interop.huggingface import (
+    OTHERS,
+    folder_tensors,
+    generation_settings,
+    model_type,
+    numbered_tokens,
+    read_json,
+)
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     TransformerWeights,
     Vocabulary,
     Weights,
     check_sizes,
-    check_tokens,
     forbidden,
     refuse,
-    subword_models,
     translation_run,
-    with_subwords,
 )
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
@@ -73,11 +77,12 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             f"such as Helsinki-NLP/opus-mt-en-de, and {', '.join(OTHERS)} can be imported."
         )
     refuse("Marian", forbidden(config, _MUST_BE))
-    vocabularies = with_subwords(_vocabularies(source, config), _subwords(source, options))
+    vocabularies = _vocabularies(source, config)
     weights = Weights("Marian", folder_tensors(source))
     ours, hparams = _converted(weights, config, vocabularies)
     check_sizes("Marian", config, hparams, _SIZES)
     weights.check_read()
+    subwords = [source / f"{side}.spm" for side in ("source", "target")]
     tokenizer = source / "tokenizer_config.json"
     named = read_json(tokenizer) if tokenizer.exists() else {}
     source_lang, target_lang = (
@@ -90,56 +95,25 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         hparams=hparams,
         weights=ours,
         vocabularies=vocabularies,
-        decode_hparams=_decoding(source, config),
+        subwords=[path for path in subwords if path.exists()],
+        decode_hparams=generation_settings(source, config, beams=4),
     )
 
 
-def _decoding(source: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings of `generate`, by our names."""
-    generation = source / "generation_config.json"
-    search = {**config, **(read_json(generation) if generation.exists() else {})}
-    stop, beams = search.get("early_stopping", False), int(search.get("num_beams", 4))
-    longest = int(search.get("max_length", 512)) - 1  # without the start symbol
-    settings: dict[str, Any] = {
-        "search_rules": "huggingface",
-        "beam_size": beams,
-        "force_decode_length": True,
-        "extra_length": int(search.get("max_new_tokens") or longest),
-    }
-    if beams > 1:
-        settings |= {
-            "alpha": float(search.get("length_penalty", 1.0)),
-            "length_offset": 0.0,
-            "length_scale": 1.0,
-            "early_stopping": stop if stop == "never" else str(bool(stop)).lower(),
-        }
-    return settings
-
-
-def _vocabularies(source: Path, config: Mapping[str, Any]) -> list[Vocabulary]:
+def _vocabularies(source: Path, config: Mapping[str, Any]) -> tuple[Vocabulary, Vocabulary]:
     """Returns the vocabularies of both sides, mostly the same."""
     path, own = source / "vocab.json", source / "target_vocab.json"
-    both = [path, own if own.exists() else path]
-    return [_vocabulary(one, config) for one in both]
+    return _vocabulary(path, config), _vocabulary(own if own.exists() else path, config)
 
 
 def _vocabulary(path: Path, config: Mapping[str, Any]) -> Vocabulary:
-    numbers = read_json(path)
-    tokens = sorted(numbers, key=lambda token: str(numbers[token]).zfill(9))
-    if [numbers[token] for token in tokens] != list(range(len(tokens))):
-        raise DataError(f"{path} does not number its pieces from 0. Copy it again.")
-    check_tokens(tokens)
+    tokens = numbered_tokens(path)
     eos, pad = int(config.get("eos_token_id", 0)), int(config.get("pad_token_id", -1))
     start = int(config.get("decoder_start_token_id", pad))
-    if "<unk>" not in numbers or not {pad, eos, start} <= set(range(len(tokens))):
+    if "<unk>" not in tokens or not {pad, eos, start} <= set(range(len(tokens))):
         raise DataError(f"{path} and config.json are of different models: copy them together.")
-    unknown = int(numbers["<unk>"])
+    unknown = tokens.index("<unk>")
     return Vocabulary(tokens, pad=pad, eos=eos, unknown=unknown, silent=(unknown,), strip=True)
-
-
-def _subwords(source: Path, options: ImportOptions) -> Any:
-    found = [source / f"{side}.spm" for side in ("source", "target")]
-    return subword_models(options, [path for path in found if path.exists()])
 
 
 def _converted(
@@ -162,7 +136,7 @@ def _converted(
             norm_epsilon=1e-5,
             pos="sinusoids",
         )
-    hparams = hparams_of(
+    return ours.weights, hparams_of(
         "Marian",
         "transformer",
         ours.weights,
@@ -173,7 +147,6 @@ def _converted(
         attention_dropout=float(config.get("attention_dropout", 0.0)),
         relu_dropout=float(config.get("activation_dropout", 0.0)),
     )
-    return ours.weights, hparams
 
 
 _SIDES = ("encoder", "decoder")

@@ -24,9 +24,7 @@ from t2t_torch.interop.translation import (
     forbidden,
     refuse,
     sharing,
-    subword_models,
     translation_run,
-    with_subwords,
 )
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
@@ -92,10 +90,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     tops = {f"generator.{name.removeprefix('0.')}": value for name, value in generator.items()}
     weights = Weights("OpenNMT-py", {**content["model"], **tops})
     model = _model_of(opt)
-    vocabularies = with_subwords(
-        _vocabularies(content.get("vocab"), path),
-        subword_models(options, _subwords_in(opt, source)),
-    )
+    vocabularies = _vocabularies(content.get("vocab"), path)
     convert = _transformer if model == "transformer" else _lstm
     ours, hparams = convert(weights, opt, vocabularies)
     if model == "transformer":
@@ -111,6 +106,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         hparams=hparams,
         weights=ours,
         vocabularies=vocabularies,
+        subwords=_subwords_in(opt, source),
         model=model,
         decode_hparams=_DECODING,
         step=int(scalars(optim).get("training_step", 1)) - 1 if optim else 0,
@@ -165,7 +161,7 @@ def _subwords_in(opt: Mapping[str, Any], source: Path) -> list[Path]:
     return paths if len(paths) == 2 and all(path.exists() for path in paths) else []
 
 
-def _vocabularies(vocab: Any, path: Path) -> list[Vocabulary]:
+def _vocabularies(vocab: Any, path: Path) -> tuple[Vocabulary, Vocabulary]:
     sides = [vocab.get(side) if isinstance(vocab, dict) else None for side in ("src", "tgt")]
     found = []
     for number, tokens in enumerate(sides):
@@ -179,7 +175,7 @@ def _vocabularies(vocab: Any, path: Path) -> list[Vocabulary]:
             raise DataError(f"the vocabulary of {path} has no {', '.join(missing)}.")
         pad, eos, unknown, bos = map(tokens.index, (_PAD, _EOS, _UNKNOWN, _BOS))
         found.append(Vocabulary(tokens, pad, eos, unknown, silent=(bos,), add_eos=number == 1))
-    return found
+    return found[0], found[1]
 
 
 def _embedding(weights: Weights, side: str) -> Any:
@@ -214,7 +210,7 @@ def _transformer(
             norm_epsilon=float(opt.get("norm_eps") or 1e-6),
             pos=positions,
         )
-    hparams = hparams_of(
+    return ours.weights, hparams_of(
         "OpenNMT-py",
         "transformer",
         ours.weights,
@@ -226,7 +222,6 @@ def _transformer(
         attention_dropout=_first(opt.get("attention_dropout")),
         label_smoothing=float(opt.get("label_smoothing") or 0.0),
     )
-    return ours.weights, hparams
 
 
 def _positions(opt: Mapping[str, Any]) -> str:

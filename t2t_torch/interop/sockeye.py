@@ -12,19 +12,16 @@ import yaml
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import MAX_YAML, parse_yaml, read_bytes
 from t2t_torch.interop.architecture import Side, hparams_of
-from t2t_torch.interop.huggingface import read_json
+from t2t_torch.interop.huggingface import numbered_tokens
 from t2t_torch.interop.importer import ImportedRun, ImportOptions
 from t2t_torch.interop.translation import (
     Linear,
     TransformerWeights,
     Vocabulary,
     Weights,
-    check_tokens,
     forbidden,
     refuse,
-    subword_models,
     translation_run,
-    with_subwords,
 )
 from t2t_torch.interop.unpickling import load_pickled
 
@@ -68,10 +65,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     config = _config(folder / "config")
     stacks = {side: _mapping(config, f"config_{side}") for side in ("encoder", "decoder")}
     _check_options(config, stacks)
-    vocabularies = with_subwords(
-        [_vocabulary(options.data_dir or folder, side) for side in ("src", "trg")],
-        subword_models(options, []),
-    )
+    read, written = (_vocabulary(options.data_dir or folder, side) for side in ("src", "trg"))
     path = folder / f"params.{options.checkpoint or 'best'}"
     if not path.exists():
         raise UsageError(f"{path} does not exist. Name another: --checkpoint=best, or 00012.")
@@ -80,7 +74,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         raise CheckpointError(f"{path} has no parameters by name. Copy it again.")
     weights = Weights("Sockeye", content)
     unused = weights.drop_if(lambda name: name.startswith("length_ratio."))
-    ours, hparams = _converted(weights, stacks, vocabularies)
+    ours, hparams = _converted(weights, stacks, (read, written))
     weights.check_read()
     statistics = _mapping(_mapping(config, "config_data"), "data_statistics")
     ratio = statistics.get("length_ratio_mean", 1.0) + 2 * statistics.get("length_ratio_std", 0.5)
@@ -90,7 +84,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         languages=("source", "target"),
         hparams=hparams,
         weights=ours,
-        vocabularies=vocabularies,
+        vocabularies=(read, written),
         decode_hparams={
             "search_rules": "sockeye",
             "beam_size": 5,
@@ -163,11 +157,7 @@ def _config(path: Path) -> dict[str, Any]:
 
 def _vocabulary(folder: Path, side: str) -> Vocabulary:
     path = folder / f"vocab.{side}.0.json"
-    numbers = read_json(path)
-    tokens = sorted(numbers, key=lambda token: str(numbers[token]).zfill(9))
-    if [numbers[token] for token in tokens] != list(range(len(tokens))):
-        raise DataError(f"{path} does not number its tokens from 0. Copy it again.")
-    check_tokens(tokens)
+    tokens = numbered_tokens(path)
     if tuple(tokens[: len(_SPECIAL)]) != _SPECIAL:
         raise DataError(f"{path} does not begin with {', '.join(_SPECIAL)}. Copy it again.")
     return Vocabulary(tokens, pad=_PAD, eos=_EOS, unknown=_UNKNOWN, silent=(_BOS,))
@@ -213,7 +203,7 @@ def _converted(
             limit=limit,
         )
     config = stacks["encoder"]
-    hparams = hparams_of(
+    return ours.weights, hparams_of(
         "Sockeye",
         "transformer",
         ours.weights,
@@ -223,7 +213,6 @@ def _converted(
         attention_dropout=float(config.get("dropout_attention") or 0.0),
         relu_dropout=float(config.get("dropout_act") or 0.0),
     )
-    return ours.weights, hparams
 
 
 def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, heads: int) -> None:

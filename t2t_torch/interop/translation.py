@@ -364,8 +364,9 @@ def translation_run(
     languages: tuple[str, str],
     hparams: Any,
     weights: Mapping[str, Tensor],
-    vocabularies: tuple[Vocabulary, Vocabulary],
+    vocabularies: Sequence[Vocabulary],
     decode_hparams: Mapping[str, Any],
+    subwords: Sequence[Path] = (),
     model: str = "transformer",
     step: int = 0,
     ignored: Sequence[str] = (),
@@ -380,13 +381,16 @@ def translation_run(
       weights: weights by our names.
       vocabularies: those of inputs and of targets.
       decode_hparams: decoding settings by our names.
+      subwords: files of subword models of the source, if the options name none.
       model: registered name of the model.
       step: optimizer steps done.
       ignored: parts that are not imported.
     """
     source, target = languages
     name = options.problem or free_name(f"{library}_{source}_{target}")
-    both = [vocabulary.file() for vocabulary in vocabularies]
+    models = subword_models(options, subwords)
+    pairs = zip(vocabularies, models, strict=True)
+    both = [replace(vocabulary, subwords=model).file() for vocabulary, model in pairs]
     files = {
         field: f"vocab.{name}.{'joint' if both[0] == both[1] else field}.pieces"
         for field in ("inputs", "targets")
@@ -400,9 +404,7 @@ def translation_run(
         },
         "vocabularies": files,
     }
-    notes = [*ignored]
-    if vocabularies[0].subwords is None:
-        notes.append("a subword model: texts are tokens separated by spaces (--subwords=FILE)")
+    none = "a subword model: texts are tokens separated by spaces (--subwords=FILE)"
     return ImportedRun(
         library=library,
         problem=name,
@@ -413,7 +415,7 @@ def translation_run(
         vocabularies=dict(zip(files.values(), both, strict=True)),
         step=step,
         decode_hparams=decode_hparams,
-        ignored=notes,
+        ignored=[*ignored, *([none] if models[0] is None else [])],
     )
 
 
@@ -423,14 +425,3 @@ def free_name(name: str) -> str:
     numbered = (f"{name}_{number}" for number in itertools.count(2))
     taken = registry.list_names("problem")
     return next(one for one in itertools.chain([name], numbered) if one not in taken)
-
-
-def with_subwords(
-    vocabularies: Sequence[Vocabulary], subwords: Sequence[Subwords | None]
-) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies of both sides with their subword models."""
-    source, target = (
-        replace(vocabulary, subwords=model)
-        for vocabulary, model in zip(vocabularies, subwords, strict=True)
-    )
-    return source, target

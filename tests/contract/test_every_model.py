@@ -95,7 +95,7 @@ OF_TRAINING_OR_DATA = {
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("name", registry.list_names("model"))
 def test_what_equal_weights_compute_depends_on_declared_hyperparameters_alone(name):
-    """A warm start compares those that `hp(..., computes=True)` declares."""
+    """A warm start compares those of `Params.computing`."""
     model_class = registry.model(name)
     hparams = testing.small(model_class.HParams())
     features = list(testing.features_for(model_class))[-1]
@@ -123,7 +123,7 @@ def test_what_equal_weights_compute_depends_on_declared_hyperparameters_alone(na
     undeclared = {
         f"{field}={value}"
         for field, declared in model_class.HParams.model_fields.items()
-        if field not in OF_TRAINING_OR_DATA and not declared.json_schema_extra
+        if field not in OF_TRAINING_OR_DATA and field not in model_class.HParams.computing()
         for value in other_values(declared, getattr(hparams, field))
         if (found := changed_outputs(outputs, hparams, field, value)) is not None
         and any(
