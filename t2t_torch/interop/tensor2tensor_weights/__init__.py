@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from t2t_torch import registry
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.importer import load_all
 
@@ -173,6 +173,13 @@ def checked_hparams(
     if "optimizer" in kept:  # also named like a class there, "Adafactor"
         kept["optimizer"] = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kept["optimizer"]).lower()
     return kind().replace(**kept)
+
+
+def refuse_unknown(names: Iterable[str], what: str) -> None:
+    """Raises CheckpointError if one of the names is no variable of the optimizer or a counter."""
+    unknown = [name for name in names if not is_training_state(name)]
+    if unknown:
+        raise CheckpointError(f"not variables of {what} that we know: {', '.join(unknown[:10])}")
 
 
 def is_training_state(name: str) -> bool:

@@ -10,9 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import Array, is_training_state, transformer
+from t2t_torch.interop.tensor2tensor_weights import (
+    Array,
+    is_training_state,
+    refuse_unknown,
+    transformer,
+)
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "et_encoder_self_attention": (True,),
@@ -68,10 +72,7 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
             weights[layer + one[0]] = one[1]
         else:
             unknown.append(name)
-    if unknown:
-        raise CheckpointError(
-            "not variables of an Evolved Transformer that we know: " + ", ".join(unknown[:10])
-        )
+    refuse_unknown(unknown, "an Evolved Transformer")
     for place, one in parts.items():
         weights[f"{place}.output.weight"] = one["output_transform"]
         if place.endswith("_memory"):

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
     checked_hparams,
-    is_training_state,
+    refuse_unknown,
 )
 
 _MUST_BE = {
@@ -61,12 +60,9 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
             continue
         found = dict(_weights(name, value, variables))
         weights |= found
-        if not found and not is_training_state(name):
+        if not found:
             unknown.append(name)
-    if unknown:
-        raise CheckpointError(
-            "not variables of an LSTM model that we know: " + ", ".join(unknown[:10])
-        )
+    refuse_unknown(unknown, "an LSTM model")
     for ours, pieces in tables.items():
         weights[ours] = np.concatenate([pieces[number] for number in sorted(pieces)])
     return {name: torch.from_numpy(np.array(value, np.float32)) for name, value in weights.items()}

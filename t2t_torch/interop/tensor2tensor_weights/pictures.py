@@ -15,13 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
     checked_hparams,
     is_training_state,
+    refuse_unknown,
 )
 from t2t_torch.text.encoder import NUM_RESERVED
 
@@ -101,10 +101,7 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
         if ours.endswith(".running_mean"):
             count = ours.removesuffix("running_mean") + "num_batches_tracked"
             weights[count] = np.zeros((), np.int64)
-    if unknown:
-        raise CheckpointError(
-            "not variables of a model of pictures that we know: " + ", ".join(unknown[:10])
-        )
+    refuse_unknown(unknown, "a model of pictures")
     return {name: torch.from_numpy(_as_ours(value)) for name, value in weights.items()}
 
 
@@ -256,8 +253,5 @@ def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
             weights[_OUTSIDE[end[1]]] = np.concatenate([above, rows])
         elif not (inside and re.search("self_attention/[kv]/kernel$", inside[2])):
             unknown.append(name)
-    if unknown:
-        raise CheckpointError(
-            "not variables of imagetransformer that we know: " + ", ".join(unknown[:10])
-        )
+    refuse_unknown(unknown, "imagetransformer")
     return {name: torch.from_numpy(np.array(value, order="C")) for name, value in weights.items()}

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.tensor2tensor_weights import (
     MODALITIES,
     Array,
     checked_hparams,
-    is_training_state,
+    refuse_unknown,
 )
 
 
@@ -67,10 +66,9 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
         elif match := re.search(r"class_label_modality_\d+_\d+/dense/(kernel|bias)$", name):
             kind = "weight" if match[1] == "kernel" else "bias"
             weights[f"modalities.targets.top.{kind}"] = value.T
-        elif not is_training_state(name):
+        else:
             unknown.append(name)
-    if unknown:
-        raise CheckpointError(f"not variables of text_cnn that we know: {', '.join(unknown[:10])}")
+    refuse_unknown(unknown, "text_cnn")
     if table:
         whole = np.concatenate([table[number] for number in sorted(table)])
         weights["modalities.inputs.bottom.weight"] = whole

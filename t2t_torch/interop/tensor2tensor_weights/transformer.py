@@ -11,9 +11,12 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.tensor2tensor_weights import Array, checked_hparams, is_training_state
+from t2t_torch.interop.tensor2tensor_weights import (
+    Array,
+    checked_hparams,
+    refuse_unknown,
+)
 
 _LOCAL_MOE_LOSS = 1e-2
 _QUANTIZATION = frozenset(
@@ -139,11 +142,7 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
             continue
         for ours in place[0]:
             parts.setdefault(ours, {})[place[1]] = _as_ours(name, value)
-    unknown = [name for name in unknown if not is_training_state(name)]
-    if unknown:
-        raise CheckpointError(
-            "not variables of a Transformer that we know: " + ", ".join(unknown[:10])
-        )
+    refuse_unknown(unknown, "a Transformer")
     return {
         name: torch.from_numpy(np.concatenate([pieces[i] for i in sorted(pieces)]))
         for name, pieces in parts.items()
