@@ -34,13 +34,11 @@ from t2t_torch.errors import RegistryError, T2TError, UsageError
 from t2t_torch.files import read_bytes
 from t2t_torch.registry_folder import KINDS as KINDS
 from t2t_torch.registry_folder import PACKAGE as PACKAGE
-from t2t_torch.registry_folder import Entry as Entry
+from t2t_torch.registry_folder import Entry, declarations, not_readable
 from t2t_torch.registry_folder import camelcase_to_snakecase as camelcase_to_snakecase
-from t2t_torch.registry_folder import declarations as declarations
 from t2t_torch.registry_folder import default_name as default_name
 from t2t_torch.registry_folder import has_python as has_python
 from t2t_torch.registry_folder import json_declaration as json_declaration
-from t2t_torch.registry_folder import not_readable as not_readable
 from t2t_torch.registry_folder import sources as sources
 from t2t_torch.search_space import RangedHParams
 

@@ -59,9 +59,6 @@ class _Chained(torch.utils.data.Sampler[Any]):
     def __len__(self) -> int:
         return len(self.sampler)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.sampler)
-
 
 class RepeatSampler(_Chained):
     """Repeats a sampler without end; its length is that of one pass."""

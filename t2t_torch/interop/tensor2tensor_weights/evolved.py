@@ -22,7 +22,6 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "et_encoder_self_attention": (True,),
     "num_trainable_top_decoder_layers": (-1,),
 }
-_NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
 # Our sublayer, attention and second norm by tensor2tensor's scope, of encoder and decoder.
 _SCOPES = {
     "gated_linear_unit": ("unit", "", ""),
@@ -93,7 +92,7 @@ def _one(scope: str, inside: str, value: Array) -> tuple[str, Array] | None:
     if norm := re.fullmatch(r"layer_prepostprocess(_1)?/layer_norm/(\w+)", inside):
         before, _, between = _SCOPES[scope]
         place = between if norm[1] else f"{before}_before"
-        return f"{place}.norm.{_NORMS[norm[2]]}", value
+        return f"{place}.norm.{transformer.NORMS[norm[2]]}", value
     module, _, kind = inside.rpartition("/")
     ours = _LINEARS.get(f"{scope}/{module}")
     if ours is None:

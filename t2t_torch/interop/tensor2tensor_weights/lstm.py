@@ -21,6 +21,7 @@ from t2t_torch.interop.tensor2tensor_weights import (
     checked_hparams,
     refuse_unknown,
 )
+from t2t_torch.interop.tensor2tensor_weights.transformer import TABLES
 
 _MUST_BE = {
     **MODALITIES,
@@ -28,16 +29,7 @@ _MUST_BE = {
     **dict.fromkeys(("max_area_height", "max_area_width", "memory_height"), (1,)),
     "num_area_layers": (0,),
 }
-_TABLES = {
-    "input_emb": ("modalities.inputs.bottom.weight",),
-    "target_emb": ("modalities.targets.bottom.weight",),
-    "softmax": ("modalities.targets.top.weight",),
-    "shared": (
-        "modalities.inputs.bottom.weight",
-        "modalities.targets.bottom.weight",
-        "modalities.targets.top.weight",
-    ),
-}
+_TABLES = {**TABLES, "shared": (*TABLES["shared"], *TABLES["softmax"])}
 _FORGET_BIAS = 1.0  # added by TensorFlow's LSTMCell at each step
 
 

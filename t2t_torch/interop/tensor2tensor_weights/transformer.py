@@ -35,7 +35,7 @@ _SUBLAYERS = {
     "ffn": "feed_forward",
 }
 _CONVOLUTIONS = {"conv2d": "first", "conv2d_1": "second", "conv2d_2": "last"}
-_NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
+NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
 _SPEECH = "modalities.inputs.bottom.convolutions"
 _LINEARS = {"conv1": "inner", "conv2": "outer"}
 # (our matrix, index of the part in it) by sublayer and tensor2tensor's name.
@@ -49,7 +49,7 @@ _PROJECTIONS = {
     ("memory_attention", "v"): ("key_value", 1),
     ("memory_attention", "output_transform"): ("output", 0),
 }
-_TABLES = {
+TABLES = {
     "input_emb": ("modalities.inputs.bottom.weight",),
     "target_emb": ("modalities.targets.bottom.weight",),
     "softmax": ("modalities.targets.top.weight",),
@@ -152,7 +152,7 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
 def _place(name: str) -> tuple[tuple[str, ...], int] | None:
     """Returns our names of a variable, and the index of its part; None if it is unknown."""
     if match := re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name):
-        return (_TABLES[match[1]], int(match[2])) if match[1] in _TABLES else None
+        return (TABLES[match[1]], int(match[2])) if match[1] in TABLES else None
     if name.endswith("body/target_space_embedding/kernel"):
         return ("target_space",), 0
     top = r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)$"
@@ -161,9 +161,9 @@ def _place(name: str) -> tuple[tuple[str, ...], int] | None:
     if match := re.search(r"speech_recognition_modality/(conv2d(?:_\d)?)/kernel$", name):
         return (f"{_SPEECH}.{_CONVOLUTIONS[match[1]]}.weight",), 0
     if match := re.search(r"speech_recognition_modality/layer_norm(?:_(\d))?/(\w+)$", name):
-        return (f"{_SPEECH}.norms.{match[1] or 0}.{_NORMS[match[2]]}",), 0
+        return (f"{_SPEECH}.norms.{match[1] or 0}.{NORMS[match[2]]}",), 0
     if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
-        return (f"{match[1]}_output.norm.{_NORMS[match[2]]}",), 0
+        return (f"{match[1]}_output.norm.{NORMS[match[2]]}",), 0
     match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
     if match is None or match[3] not in _SUBLAYERS:
         return None
@@ -176,7 +176,7 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
     """Like `_place` in a sublayer: "feed_forward", "conv1/bias" -> "feed_forward.inner.bias"."""
     if match := re.fullmatch(r"layer_(prepostprocess|postprocess)/layer_norm/(\w+)", name):
         where = "before" if match[1] == "prepostprocess" else "after"
-        return f"{sublayer}_{where}.norm.{_NORMS[match[2]]}", 0
+        return f"{sublayer}_{where}.norm.{NORMS[match[2]]}", 0
     if match := re.fullmatch(r"(conv[12])/(kernel|bias)", name):
         kind = "weight" if match[2] == "kernel" else "bias"
         return f"{sublayer}.{_LINEARS[match[1]]}.{kind}", 0

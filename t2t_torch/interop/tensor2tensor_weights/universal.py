@@ -25,7 +25,6 @@ _MUST_BE: dict[str, tuple[Any, ...]] = {
     "use_memory_as_final_state": (False,),
 }
 _DENSE = {"kernel": "weight", "bias": "bias"}
-_NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
 _LSTM = {
     "input": "input_gate",
     "forget": "forget_gate",
@@ -84,5 +83,5 @@ def _of_recurrence(name: str) -> str | None:
     if match := re.fullmatch(r"lstm/(\w+)/(kernel|bias)", name):
         return f"cell.{_LSTM[match[1]]}.{_DENSE[match[2]]}"
     if match := re.fullmatch(r"layer_prepostprocess(_1)?/layer_norm/(\w+)", name):
-        return f"cell.{'after' if match[1] else 'before'}.norm.{_NORMS[match[2]]}"
+        return f"cell.{'after' if match[1] else 'before'}.norm.{transformer.NORMS[match[2]]}"
     return None
