@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,6 +49,7 @@ from t2t_torch.features import Feature
 from t2t_torch.files import (
     check_target,
     goes_to_stdout,
+    open_regular,
     open_target,
     read_lines,
     staged,
@@ -536,7 +538,8 @@ class InputTable:
         from pyarrow import parquet
 
         if is_same:
-            table = parquet.read_table(self._path)[rows.start : rows.stop]
+            with open_regular(self._path) as file:
+                table = parquet.read_table(file)[rows.start : rows.stop]
             for name, cells in added.items():
                 table = table.append_column(name, pyarrow.array(cells))
         else:
@@ -549,22 +552,35 @@ class InputTable:
         import openpyxl
 
         if is_same and len(self.rows[rows]) == len(self.rows):
-            book = openpyxl.load_workbook(self._path)
             name, whole = sheet_of(self._path, self._options.get("sheet", ""))
+            with open_regular(self._path) as file:
+                book = openpyxl.load_workbook(file)
             head = next(n for n, row in enumerate(whole, 1) if any(v is not None for v in row))
             for place, (title, cells) in enumerate(added.items(), book[name].max_column + 1):
-                book[name].cell(head, place, title if self._options.get("header", True) else None)
+                _fill(book[name], head, place, title if self._options.get("header", True) else None)
                 for line, cell in zip(self._lines, cells, strict=True):
-                    book[name].cell(line, place, cell)
+                    _fill(book[name], line, place, cell)
         else:
             book, merged = openpyxl.Workbook(), self._merged(rows, added)
             header = list(dict.fromkeys(name for row in merged for name in row))
-            for line in [header, *([row.get(name) for name in header] for row in merged)]:
-                book.active.append(
-                    [_text_cell(v) if isinstance(v, list | dict) else v for v in line]
-                )
+            lines = [header, *([row.get(name) for name in header] for row in merged)]
+            for number, row in enumerate(lines, 1):
+                for place, value in enumerate(row, 1):
+                    _fill(book.active, number, place, value)
         with path.open("wb") as file:
             book.save(file)
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that no workbook may hold
+
+
+def _fill(sheet: Any, row: int, column: int, value: Any) -> None:
+    """Puts a value into a cell of a workbook; a text is no formula, whatever it begins with."""
+    if isinstance(value, str | list | dict):
+        cell = sheet.cell(row, column, _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _text_cell(value)))
+        cell.data_type = "s"
+    else:
+        sheet.cell(row, column, value)
 
 
 def _text_cell(value: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch.bin import decoder
+from t2t_torch.decode.files import InputTable
 from t2t_torch.errors import DecodeError
 from t2t_torch.runtime.prediction import InputColumns, Question
 from t2t_torch.runtime.signature import Signature
@@ -181,6 +183,28 @@ def test_rows_stay_where_they_are_and_as_they_are(run: Path, tmp_path: Path) -> 
     assert [line.rsplit("\t", 2)[0] for line in lines] == [
         "id\ttitle\tbody", '007\t"great\tfilm', "\t\t", "1e3\tawful\t", "",
     ]  # fmt: skip
+
+
+def test_texts_are_no_formulas_of_a_workbook(run: Path, tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    texts = {"title": "=1+1", "body": "great\x0bfilm", "id": "#N/A"}
+    (tmp_path / "new.jsonl").write_text(json.dumps(texts) + "\n")
+    written = decoded(run, tmp_path / "new.jsonl", "to.xlsx")
+    _, line = openpyxl.load_workbook(written).active.iter_rows()
+    assert [cell.value for cell in line[:3]] == ["=1+1", "great\ufffdfilm", "#N/A"]
+    assert [cell.data_type for cell in line[:3]] == ["s"] * 3
+
+
+def test_an_answer_is_no_formula_of_a_workbook(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    pandas.DataFrame({"text": ["a"]}).to_excel(tmp_path / "new.xlsx", index=False)
+    problem = SimpleNamespace(column_names={})
+    columns = InputColumns("a problem", {"inputs": "text"}, {"inputs": "text"}, {})
+    table = InputTable(tmp_path / "new.xlsx", problem, columns, ["targets"])  # type: ignore[arg-type]
+    for file in (tmp_path / "to.xlsx", tmp_path / "new.xlsx"):
+        assert table.write(file, file, slice(0, 1), [{"targets": '=HYPERLINK("x")'}])
+        cell = openpyxl.load_workbook(file).active["B2"]
+        assert (cell.value, cell.data_type) == ('=HYPERLINK("x")', "s")
 
 
 def test_nested_values_of_json_lines_come_back_nested(run: Path, tmp_path: Path) -> None:
