@@ -155,7 +155,7 @@ def test_a_mean_of_checkpoints_is_a_run_that_stands_alone(run: Path, tmp_path: P
     expected = t2t_torch.load(run, "average:2")([record])[0]["y"]
     shutil.rmtree(run)
     (tmp_path / "made" / "small.py").unlink()
-    with pytest.raises(UsageError, match="--trust_code"):
+    with pytest.raises(UsageError, match="trust_code=True"):
         t2t_torch.load(target)
     mean = t2t_torch.load(target, trust_code=True)
     np.testing.assert_allclose(mean([record])[0]["y"], expected, rtol=1e-5)

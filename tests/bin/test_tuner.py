@@ -267,9 +267,12 @@ def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None
 def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp_path) -> None:
     read = []
     monkeypatch.setattr(tuner.registry, "import_usr_dir", read.append)
-    (tmp_path / search_flags.NAME).write_text(json.dumps({"t2t_usr_dir": ["mine"]}))
-    refused([f"--output_dir={tmp_path}", "--report_only"], capsys)
-    assert read == ["mine"]
+    mine, search = tmp_path / "mine", tmp_path / "search"
+    mine.mkdir()
+    search.mkdir()
+    (search / search_flags.NAME).write_text(json.dumps({"t2t_usr_dir": [str(mine)]}))
+    refused([f"--output_dir={search}", "--report_only"], capsys)
+    assert read == [str(mine)]
 
 
 def test_another_name_is_another_search(capsys, monkeypatch, tmp_path) -> None:
