@@ -462,6 +462,7 @@ def carry(folder: Path, check: Callable[[Path], None]) -> None:
       folder: the copy.
       check: called with the folder before; raises if its code may not be executed.
     """
+    _STATE.copies.pop(folder, None)
     _STATE.copies[folder] = check
 
 
@@ -493,10 +494,13 @@ def _knows(kind: str, name: str) -> bool:
 def _add_copy(kind: str, name: str) -> bool:
     """Adds the carried copy that declares a name, or may do so; returns False if there is none.
 
+    Of several, the one that was carried last is taken.
+
     Raises:
       UsageError: its code may not be executed.
     """
-    left = {one: check for one, check in _STATE.copies.items() if one not in _STATE.roots}
+    copies = reversed(_STATE.copies.items())
+    left = {folder: check for folder, check in copies if folder not in _STATE.roots}
     for folder, check in left.items():
         if (kind, name) in _declared_in_folder(folder):
             check(folder)

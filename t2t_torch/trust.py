@@ -48,7 +48,7 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
     comes = "" if path.is_absolute() else "a relative path"
     if passes_kernel(path):  # /proc/self/cwd is the current folder
         comes = "a path by way of /proc, which is relative in fact"
-    elif real.is_relative_to(run.resolve()):
+    elif any(is_inside(one, run) for one in (path, real)):  # a link inside may lead elsewhere
         comes = "inside it"
     if comes:
         raise UsageError(
@@ -56,6 +56,12 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
             "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
             f"t2t_torch.load(..., trust_code=True)){alternative}."
         )
+
+
+def is_inside(path: Path, run: Path) -> bool:
+    """Returns True if a path, as it is written, is that of a run or below it."""
+    written, place = (Path(os.path.normpath(one.absolute())) for one in (path, run))
+    return any(written.is_relative_to(one) for one in (place, run.resolve()))
 
 
 def check_module(run: Path, name: str) -> None:

@@ -35,6 +35,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("run/own", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "run" / "own")
+    (tmp_path / "run" / "out").symlink_to("../elsewhere")
+    (tmp_path / "other_run").symlink_to("run")
     return tmp_path
 
 
@@ -46,7 +48,9 @@ def test_code_elsewhere_on_this_machine_is_imported_and_what_is_gone_is_returned
     assert registry.imported == [elsewhere]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("code", ["elsewhere", "run/own", "./run", "{}/run/own", "{}/link"])
+@pytest.mark.parametrize(
+    "code", ["elsewhere", "run/own", "./run", "{}/run/own", "{}/link", "{}/run/out"]
+)
 def test_code_that_comes_with_the_run_needs_trust(folder: Path, code: str) -> None:
     code = code.format(folder)
     with pytest.raises(UsageError, match=r"--trust_code .*trust_code=True") as refused:
@@ -58,6 +62,15 @@ def test_code_that_comes_with_the_run_needs_trust(folder: Path, code: str) -> No
     assert registry.imported == [code]  # type: ignore[attr-defined]
     with pytest.raises(UsageError):
         trust.import_usr_dirs(folder / "run", (code,))
+
+
+def test_a_link_of_a_run_that_leads_out_of_it_needs_trust_by_each_name_of_the_run(
+    folder: Path,
+) -> None:
+    for run in (folder / "run", folder / "other_run", Path("run"), Path("other_run")):
+        for code in (run.absolute() / "out", folder / "run" / "out"):
+            with pytest.raises(UsageError, match="inside it"):
+                trust.check_code(run, code)
 
 
 @pytest.mark.parametrize(

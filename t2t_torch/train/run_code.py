@@ -8,6 +8,8 @@ code, so the run's own is always used, unless the user names a folder that decla
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import json
 import os
 import re
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.errors import RegistryError
+from t2t_torch.errors import CheckpointError, RegistryError
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.train.run_directory import CODE, check_files, read_checked
 from t2t_torch.trust import check_code, import_usr_dirs
@@ -204,12 +206,28 @@ def _located(content: dict[str, Any], path: Path) -> dict[str, Any]:
     return {**content, **files}
 
 
+def check_links(run: Path) -> None:
+    """Checks that the copies of a run are files: a link would lead to what the run does not hold.
+
+    Raises:
+      CheckpointError: one is a symbolic link.
+    """
+    folders = [run / CODE, run / registry.DECLARATIONS]
+    for path in [*folders, *(path for folder in folders for path in folder.rglob("*"))]:
+        if path.is_symlink():
+            raise CheckpointError(
+                f"{path} is a link, and a run has copies of files. Whoever sent the run may copy "
+                "what the links lead to:  cp -rL RUN COPY"
+            )
+
+
 def copies_in(run: Path) -> dict[str, bytes]:
     """Returns the copies of code and declarations in a run, by their path below it.
 
     Raises:
-      CheckpointError: a copy was changed.
+      CheckpointError: a copy was changed, or is a link.
     """
+    check_links(run)
     paths = [path for name in (CODE, registry.DECLARATIONS) for path in (run / name).rglob("*")]
     files = [path for path in sorted(paths) if path.is_file() and path.parent.name not in _NO_CODE]
     names = [file.relative_to(run).as_posix() for file in files]
@@ -233,9 +251,10 @@ def open_code(run: Path, task: TaskRecord) -> None:
     are imported when a name is looked up that no other folder declares.
 
     Raises:
-      CheckpointError: a copied declaration was changed.
+      CheckpointError: a copied declaration was changed, or a copy is a link.
       UsageError: a folder comes with the run, and the run is not trusted.
     """
+    check_links(run)
     registry.add_declaration(task.declaration)  # of imported runs of earlier versions
     declared = _read_declarations(run)
     for content in declared.values():
@@ -254,7 +273,8 @@ def open_code(run: Path, task: TaskRecord) -> None:
                 copy,
             )
         if copy.is_dir() and str(folder.resolve()) not in registry.usr_dirs():
-            registry.carry(copy, lambda one: _check_copy(run, one))
+            trust = contextvars.copy_context()  # in this run, not in one that is opened later
+            registry.carry(copy, functools.partial(trust.run, _check_copy, run))
     for name, content in declared.items():
         if (other := registry.declared_in(name)) and _differs(content, other):
             logging.warning(

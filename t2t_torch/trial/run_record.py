@@ -15,7 +15,7 @@ from absl import logging
 
 from t2t_torch.errors import CheckpointError, ConfigError, TrialError, did_you_mean
 from t2t_torch.search_space import Constant, Space
-from t2t_torch.train.run_code import LARGEST, changed_files, code_in, contents_of
+from t2t_torch.train.run_code import LARGEST, changed_files, check_links, code_in, contents_of
 from t2t_torch.train.run_directory import CODE, check_files, how_to_restore, read_checked
 from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.trial.config import ExperimentConfig, parse_value
@@ -192,7 +192,7 @@ def place_of_code(spec: str, run_dir: Path) -> str:
     """Returns the spec from which to load a run's trial: its original location or the run's copy.
 
     Raises:
-      CheckpointError: the copy was modified.
+      CheckpointError: the copy was modified, or is a link.
       TrialError: the code is in neither location.
       UsageError: the code comes with the run, which is not trusted.
     """
@@ -207,6 +207,7 @@ def place_of_code(spec: str, run_dir: Path) -> str:
             f'("trial") and accept that file:  (cd {run_dir} && sha256sum {NAME} >> {SUMS})'
         )
     check_code(run_dir, split_spec(copied)[0])
+    check_links(run_dir)
     check_files(run_dir, [f"{CODE}/"])
     logging.info("%s is gone: the run's own copy of it is taken, %s.", spec, copied)
     return copied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.errors import CheckpointError, RegistryError, UsageError
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.train import run_code
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.trial.run_record import place_of_code
 from t2t_torch.trust import trusting
 
 pytestmark = pytest.mark.usefixtures("own_registry")
@@ -108,6 +110,46 @@ def test_an_altered_copy_is_refused(write: Callable[..., Path], tmp_path: Path) 
     (run.path / "code" / "copied_b" / "own.py").write_text("# altered")
     with trusting(True), pytest.raises(CheckpointError, match="was altered"):
         problem_of(run)
+
+
+@pytest.mark.parametrize("linked", ["code", "code/linked", "code/linked/own.py", "code/a.txt"])
+def test_a_copy_that_is_a_link_is_neither_imported_nor_copied(
+    write: Callable[..., Path], tmp_path: Path, linked: str
+) -> None:
+    write("code/linked", "linked_problem")
+    write("code", a_DOT_txt="secret")
+    run = RunDirectory(write("run/code/linked").parents[1])
+    place = run.path / linked
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.symlink_to(tmp_path / linked)
+    task = TaskRecord(problem="linked_problem", model="transformer", usr_dirs=("/gone/linked",))
+    (run.path / "task.json").write_text(task.model_dump_json())
+    for opens in (problem_of, lambda one: run_code.copy_code(one.path, tmp_path / "export")):
+        with trusting(True), pytest.raises(CheckpointError, match="is a link"):
+            opens(run)
+    with trusting(True), pytest.raises(CheckpointError, match="is a link"):
+        place_of_code("/gone/linked", run.path)
+    assert not (tmp_path / "export").exists()
+
+
+def test_trust_in_a_run_is_none_in_another_that_declares_the_same_name(
+    write: Callable[..., Path],
+) -> None:
+    write("run_1/code/one", "shared_problem", mark=1)
+    write("run_2/code/two", "shared_problem", mark=2)
+    runs = []
+    for number, name in ((1, "one"), (2, "two")):
+        run = RunDirectory(write(f"run_{number}"))
+        task = TaskRecord(problem="shared_problem", model="m", usr_dirs=(f"/gone/{name}",))
+        (run.path / "task.json").write_text(task.model_dump_json())
+        runs.append(run)
+    with pytest.raises(UsageError, match="run_1"):
+        problem_of(runs[0])
+    with trusting(True), pytest.raises(RegistryError):
+        registry.problem("unknown_problem")
+    with trusting(True):
+        assert problem_of(runs[1]).mark == 2
 
 
 def test_a_folder_that_the_user_names_is_used_before_the_copy(
