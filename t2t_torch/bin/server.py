@@ -150,7 +150,7 @@ def _serve(sources: Sequence[Source]) -> int:
         )
         listener = listen_at(_flag("host"), _flag("port"))
         if not keys and not _flag("host").startswith(("127.", "localhost", "::1")):
-            log_event("everyone who reaches this host may ask: there is no --api_key_file", 30)
+            log_event("the server has no authentication and is reachable from other hosts", 30)
         app = RequestMiddleware(application.app, keys, metrics, shutdown)
         code = serve(app, listener, shutdown, header_seconds=limits.header_seconds)
         # Every request is answered or cut off: nobody waits for a batch that still runs.
