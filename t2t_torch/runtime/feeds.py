@@ -208,7 +208,7 @@ def _room(field: InputSpec, value: Any) -> int:
 def words_of_array(array: npt.NDArray[Any]) -> int:
     """Returns the number of words that a picture, [height, width, channels], or sound counts as."""
     if array.ndim == 3:
-        return array.shape[0] * array.shape[1] // _PIXELS + 1
+        return int(array.shape[0]) * int(array.shape[1]) // _PIXELS + 1
     return len(array) // _SAMPLES + 1 if array.dtype == np.int16 and array.ndim == 1 else 1
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -394,7 +394,7 @@ class Question:
         if isinstance(value, Mapping):
             return self.columns.sample(value)
         is_value = len(self.fields) == 1 or isinstance(value, str | bytes | Path)
-        return {self.fields[0]: value} if is_value else value
+        return {self.fields[0]: value} if is_value else cast("Mapping[str, Any]", value)
 
     def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
         sample = self.sample_of(value)

@@ -222,7 +222,7 @@ def open_files(
 
     pictures = PictureLimits(spend=functools.partial(spend, "image"))
     sounds = SoundLimits(spend=functools.partial(spend, "audio"))
-    opened = []
+    opened: list[Mapping[str, Any]] = []
     for number, sample in enumerate(samples):
         values = dict(sample)
         for spec in model.fields:

@@ -866,8 +866,8 @@ class OwnReviews(SentimentIMDB):
   pass
 """
     )
-    data = generate("own_vietnamese", usr, train__en="one\n" * 9, train__vi="mot\n" * 9)
-    assert texts("own_vietnamese", data, Split.EVAL)[0] == {"inputs": "one", "targets": "mot"}
+    data = generate("own_vietnamese", usr, train__en="one\n" * 9, train__vi="ba\n" * 9)
+    assert texts("own_vietnamese", data, Split.EVAL)[0] == {"inputs": "one", "targets": "ba"}
     (tmp_path / "raw" / "envi").mkdir()
     for archive, split in (("train", "train"), ("dev-2012", "tst2012")):
         with tarfile.open(tmp_path / "raw" / "envi" / f"{archive}-en-vi.tgz", "w:gz") as packed:
