@@ -39,18 +39,18 @@ def pillow() -> Any:
 class PictureLimits:
     """Limits of a picture file.
 
-    Decoding takes about 10 bytes of memory per pixel.
+    Decoding takes about 10 bytes of memory per pixel, and 20 for WebP.
 
     Attributes:
       pixels: maximum of a picture; half of it for WebP, whose decoder holds four copies.  A JPEG
-        of one scan may have ten times as many: its decoder scales it down.
+        of one scan may have more, up to the 179 million of Pillow: its decoder scales it down.
       side: maximum of height and width: rows have a cost of their own.
       scans: maximum of a JPEG: its decoder passes over the whole picture for each.
       spend: function called with the number of pixels before a picture is decoded; raises
         `DataError` if several pictures together have too many.
     """
 
-    pixels: int = 24_000_000
+    pixels: int = 50_000_000
     side: int = 65_535
     scans: int = 100
     spend: Callable[[int], None] = lambda pixels: None
@@ -69,7 +69,7 @@ class PictureLimits:
             most //= 2
         if scans > self.scans:
             raise DataError(f"a JPEG of {scans:,} scans; at most {self.scans} are decoded.")
-        if scans == 1 and most < width * height <= 10 * most:
+        if scans == 1 and width * height > most:
             scale = 2 if width * height <= 4 * most else 4
             picture.draft(None, (width // scale, height // scale))
             width, height = picture.size
@@ -152,10 +152,12 @@ def _check_rows(file: bytes) -> None:
     left_out, place, inflater = expected, 8, zlib.decompressobj()
     while left_out > 0 and place < len(file) and not inflater.eof:
         size, kind = int.from_bytes(file[place : place + 4], "big"), file[place + 4 : place + 8]
-        data = file[place + 8 : place + 8 + size] if kind == b"IDAT" else b""
-        while data and left_out > 0:
-            left_out -= len(inflater.decompress(data, _PIECE))
-            data = inflater.unconsumed_tail
+        end = min(place + 8 + size, len(file)) if kind == b"IDAT" else 0
+        for at in range(place + 8, end, _PIECE):
+            data = file[at : min(end, at + _PIECE)]
+            while data and left_out > 0:
+                left_out -= len(inflater.decompress(data, _PIECE))
+                data = inflater.unconsumed_tail
         place += 12 + size
     if left_out > 0:
         raise ValueError(f"{1 - left_out / expected:.0%} of its rows are there")

@@ -29,7 +29,7 @@ from t2t_torch.runtime.prediction import (
     words_record,
 )
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import BadRequest, ServerLimits
+from t2t_torch.serve.limits import MAX_PIXELS, BadRequest, ServerLimits
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
@@ -220,7 +220,7 @@ def open_files(
                 "Put them into several requests."
             )
 
-    pictures = PictureLimits(spend=functools.partial(spend, "image"))
+    pictures = PictureLimits(MAX_PIXELS, spend=functools.partial(spend, "image"))
     sounds = SoundLimits(spend=functools.partial(spend, "audio"))
     opened: list[Mapping[str, Any]] = []
     for number, sample in enumerate(samples):

@@ -7,6 +7,7 @@ import io
 import struct
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.layers.image import standardize
 from t2t_torch.mode import Split
 from t2t_torch.readers.tables import picture_of
+from t2t_torch.serve.limits import MAX_PIXELS
 
 GOLDEN = np.load(Path(__file__).resolve().parent.parent / "golden" / "t2t_pictures" / "images.npz")
 PICTURE = GOLDEN["in/random32"]
@@ -240,6 +242,42 @@ def test_a_picture_of_too_many_pixels_is_refused() -> None:
     for limits in (PictureLimits(pixels=1023), PictureLimits(side=31)):
         with pytest.raises(DataError, match=r"of 32 x 32 pixels; at most .* Scale it down"):
             decoded(encoded(PICTURE), 3, limits)
+
+
+@pytest.mark.parametrize(
+    ("size", "most", "format_"),
+    [
+        ((6048, 4032), MAX_PIXELS, "PNG"),
+        ((4032, 3024), MAX_PIXELS, "WEBP"),
+        ((8192, 5464), PictureLimits().pixels, "PNG"),
+        ((5616, 4096), PictureLimits().pixels, "WEBP"),
+    ],
+)
+def test_pictures_of_common_cameras_are_within_the_limits(
+    size: tuple[int, int], most: int, format_: str
+) -> None:
+    PictureLimits(most).check(SimpleNamespace(size=size, format=format_), b"")
+
+
+def test_each_byte_of_a_png_is_read_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b"".join(b"\0" + np.random.default_rng(i).bytes(3000) for i in range(700))
+    file, inflater = png(1000, 700, 8, 2, 0, rows), zlib.decompressobj()
+    given: list[int] = []
+
+    class Counting:
+        eof = False
+
+        def decompress(self, data: bytes, most: int) -> bytes:
+            given.append(len(data))
+            return inflater.decompress(data, most)
+
+        @property
+        def unconsumed_tail(self) -> bytes:
+            return inflater.unconsumed_tail
+
+    monkeypatch.setattr(picture.zlib, "decompressobj", Counting)
+    picture._check_rows(file)
+    assert len(file) > 2_000_000 and sum(given) < 3 * len(file)
 
 
 def test_the_pixels_of_several_pictures_are_counted_before_they_are_decoded() -> None:

@@ -94,7 +94,7 @@ def test_a_model_gets_pixels_and_samples(serve: Callable[..., Served]) -> None:
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
-        ([{**GOOD, "photo": gif(7000, 7000)}] * 2, "input 0 .*7,000 x 7,000 pixels; at most 24"),
+        ([{**GOOD, "photo": gif(7000, 7000)}] * 2, "input 0 .*7,000 x 7,000 pixels; at most 25"),
         (
             [{**GOOD, "photo": black(3000, 3000)}] * 4,
             "input 3 .*: the pictures of this req",
