@@ -64,6 +64,7 @@ from t2t_torch.serve.tensors import (
     SIZE,
     check_size,
     check_wanted,
+    check_written,
     extents_of,
     input_metadata,
     output_metadata,
@@ -571,6 +572,7 @@ class Application:
         def read(model: ServedModel) -> Sequence[Sample]:
             if body.attention:
                 model.check_attends()
+            check_written(model, body.inputs)
             return [model.sample(number, value) for number, value in enumerate(body.inputs)]
 
         model, samples, predictions = await self._predict(request, read, attention=body.attention)

@@ -22,7 +22,7 @@ from t2t_torch.features.audio import FRAMES_PER_SECOND
 from t2t_torch.features.text import words_of
 from t2t_torch.runtime.feeds import WEIGHTS
 from t2t_torch.runtime.nesting import array_of
-from t2t_torch.runtime.prediction import Prediction
+from t2t_torch.runtime.prediction import WRITTEN_LIST, Prediction
 from t2t_torch.serve.limits import (
     MAX_SECONDS,
     MAX_TENSORS,
@@ -231,6 +231,25 @@ def check_size(count: int, limits: ServerLimits) -> None:
             TOO_LARGE,
             f"the request has {count:,} inputs, and {limits.inputs} are taken at once. Put "
             "them into several requests.",
+        )
+
+
+_MAX_WRITTEN = 100_000  # characters: Python's parser takes 0.2 s, and nothing else is answered
+
+
+def check_written(model: ServedModel, inputs: Sequence[Any]) -> None:
+    """Raises HTTPError if inputs have too much text in columns of lists in Python's notation."""
+    columns: set[str] = set()
+    for name, form in model.column_forms.items():
+        if form.get("split") == WRITTEN_LIST:
+            columns |= {*form["column"], model.column_names.get(name, name)}
+    cells = (one.get(name) for one in inputs if isinstance(one, dict) for name in columns)
+    length = sum(len(cell) for cell in cells if isinstance(cell, str))
+    if length > _MAX_WRITTEN:
+        raise HTTPError(
+            TOO_LARGE,
+            f"the lists in strings have {length:,} characters, and {_MAX_WRITTEN:,} are taken at "
+            "once. Send arrays of JSON, or several requests.",
         )
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from served import ROW, Served, StubModel, length_of, stub_source
 
-from t2t_torch.features import InputSpec
+from t2t_torch.features import InputSpec, OutputSpec
+from t2t_torch.runtime import prediction
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.serve.body import parse_json, to_json
 from t2t_torch.serve.limits import HTTPError, ServerLimits
 from t2t_torch.serve.middleware import GONE
 from t2t_torch.serve.model import extent_of, texts_of, tokens_of
+from t2t_torch.serve.repository import Source
 from t2t_torch.serve.tensors import extents_of
 
 JSON = {"Content-Type": "application/json"}
@@ -52,6 +56,29 @@ def test_what_is_malformed_or_too_much_is_refused(
     answer = stub.post("/predict", content=body, headers=JSON)
     assert answer.status_code == status
     assert message in answer.json()["error"]
+
+
+def test_lists_in_strings_are_limited_before_they_are_parsed(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    parse = prediction.parts_of
+    monkeypatch.setattr(prediction, "parts_of", lambda *of: parsed.append(of[0]) or parse(*of))
+
+    def load(name: str, version: str, path: Path) -> StubModel:
+        fields, targets = [InputSpec("words", "words")], [OutputSpec("label", "label")]
+        answer = Prediction({"label": "x"}, {"label": 0.5})
+        parts = (name, "1", "p", "m", "none", fields, targets)
+        model = StubModel(*parts, lambda samples, stop: [answer] * len(samples))
+        model.column_forms = {"words": {"column": ["tokens"], "split": prediction.WRITTEN_LIST}}
+        return model
+
+    server = serve(Source("words", Path(), load, is_run=True))
+    small = server.post("/predict", {"inputs": [{"tokens": "['a', 'b']"}]})
+    assert small.status_code == 200 and parsed == ["['a', 'b']"]
+    large = server.post("/predict", {"inputs": [{"tokens": "[" + "'a'," * 1000 + "]"}] * 26})
+    assert large.status_code == 413 and len(parsed) == 1
+    assert "strings have 104,052 characters, and 100,000 are taken" in large.json()["error"]
 
 
 def test_files_in_base64_are_limited_by_the_body_alone() -> None:
