@@ -57,7 +57,7 @@ from t2t_torch.files import (
 )
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.readers.formats import format_of, open_records
+from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
 
@@ -427,9 +427,10 @@ class InputTable:
         records = list(open_records(path, format=name, options=options))
         self.rows = [record.values for record in records]
         self._lines = [record.place.line for record in records]
-        if missing := next((row for row in self.rows if columns.lacks(row)), None):
+        heads = self.rows or [dict.fromkeys(_header_of(path, name, options))]
+        if missing := next((row for row in heads if columns.lacks(row)), None):
             raise DecodeError(f"{path}: {columns.expected(missing)}")
-        if taken := {*self._names.values()} & {name for row in self.rows for name in row}:
+        if taken := {*self._names.values()} & {name for row in heads for name in row}:
             raise UsageError(
                 f"{path} has a column {min(taken)!r}, which the answers would have. Rename it."
             )
@@ -446,6 +447,7 @@ class InputTable:
             }
             for row in self.rows
         ]
+        self._header = list(dict.fromkeys(name for row in self.rows or heads for name in row))
 
     @classmethod
     def of(
@@ -489,7 +491,7 @@ class InputTable:
         ending = form.suffix.lower()
         if ending not in (*_TABLES, ".jsonl") or ending == ".xlsm":
             return False
-        added: dict[str, list[Any]] = {}
+        added: dict[str, list[Any]] = {name: [] for name in self._names.values() if not answers}
         for name in answers[0] if answers else ():
             cells = [answer[name] for answer in answers]
             if any(cell is not None for cell in cells):
@@ -521,7 +523,7 @@ class InputTable:
             for row in merged:
                 stream.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
             return
-        header = list(dict.fromkeys(name for row in merged for name in row))
+        header = [*self._header, *added]
         lines = [[_text_cell(row.get(name)) for name in header] for row in merged]
         is_named = self._options.get("header", True) and not self._options.get("columns")
         head = [header] if is_named else []
@@ -543,7 +545,9 @@ class InputTable:
             for name, cells in added.items():
                 table = table.append_column(name, pyarrow.array(cells))
         else:
-            table = pyarrow.Table.from_pylist(self._merged(rows, added))
+            merged = self._merged(rows, added)
+            columns = {name: [row.get(name) for row in merged] for name in (*self._header, *added)}
+            table = pyarrow.table(columns)
         parquet.write_table(table, path)
 
     def _write_excel(
@@ -555,20 +559,33 @@ class InputTable:
             name, whole = sheet_of(self._path, self._options.get("sheet", ""))
             with open_regular(self._path) as file:
                 book = openpyxl.load_workbook(file)
-            head = next(n for n, row in enumerate(whole, 1) if any(v is not None for v in row))
+            head = whole[0][0]
             for place, (title, cells) in enumerate(added.items(), book[name].max_column + 1):
                 _fill(book[name], head, place, title if self._options.get("header", True) else None)
                 for line, cell in zip(self._lines, cells, strict=True):
                     _fill(book[name], line, place, cell)
         else:
             book, merged = openpyxl.Workbook(), self._merged(rows, added)
-            header = list(dict.fromkeys(name for row in merged for name in row))
-            lines = [header, *([row.get(name) for name in header] for row in merged)]
+            header = [*self._header, *added]
+            lines: list[list[Any]] = [header, *([row.get(k) for k in header] for row in merged)]
             for number, row in enumerate(lines, 1):
                 for place, value in enumerate(row, 1):
                     _fill(book.active, number, place, value)
         with path.open("wb") as file:
             book.save(file)
+
+
+def _header_of(path: Path, format: str, options: Mapping[str, Any]) -> Sequence[str]:
+    """Returns the names of the columns of a table without rows."""
+    if format == "parquet":
+        from pyarrow import parquet
+
+        with open_regular(path) as file:
+            return list(parquet.read_schema(file).names)
+    if "header" not in FORMATS[format].options or "columns" in options:
+        return [*options.get("columns", ())]
+    first = next(open_records(path, format=format, options={**options, "header": False}), None)
+    return [] if first is None else [str(name) for name in first.values.values()]
 
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")  # characters that no workbook may hold

@@ -79,7 +79,7 @@ def read_csv(
       columns: names of the columns; the first row is then data.
       decimal: decimal mark of numbers; with ",", a field "1.234,5" becomes "1234.5".
       encoding: the file's, empty for UTF-8.
-      blank_rows: read a blank line as a row of empty fields.
+      blank_rows: read a blank line of a table of one column as an empty field.
 
     Raises:
       DataError: the file cannot be read, or the header is missing, bad, or has duplicate names.
@@ -174,9 +174,9 @@ class _Rows:
                 fields = quoted
             else:
                 line = line[:-2] if line.endswith("\r\n") else line.removesuffix("\n")
-                if not line and not (blank_rows and width):
+                if not line and not (blank_rows and width == 1):
                     continue
-                fields = line.split(delimiter) if line else [""] * width
+                fields = line.split(delimiter)
             if not width:
                 names = self._names = tuple(map(str, range(len(fields))))
                 width = len(names)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas
 import pyarrow
 import pytest
@@ -16,6 +17,7 @@ import t2t_torch as t2t
 from t2t_torch.bin import decoder
 from t2t_torch.decode.files import InputTable
 from t2t_torch.errors import DecodeError
+from t2t_torch.readers.formats import open_records
 from t2t_torch.runtime.prediction import InputColumns, Question
 from t2t_torch.runtime.signature import Signature
 
@@ -181,8 +183,49 @@ def test_rows_stay_where_they_are_and_as_they_are(run: Path, tmp_path: Path) -> 
     source.write_text('id\ttitle\tbody\n007\t"great\tfilm\n\n1e3\tawful\t\n')
     lines = decoded(run, source, "to.tsv").read_text().split("\n")
     assert [line.rsplit("\t", 2)[0] for line in lines] == [
-        "id\ttitle\tbody", '007\t"great\tfilm', "\t\t", "1e3\tawful\t", "",
+        "id\ttitle\tbody", '007\t"great\tfilm', "1e3\tawful\t", "",
     ]  # fmt: skip
+
+
+def test_a_blank_line_is_an_empty_cell_of_one_column_and_no_row_of_several(tmp_path: Path) -> None:
+    for header, expected in (("a", ["x", "", "y"]), ("a,b", ["x", "y"])):
+        more = "," if "," in header else ""
+        (tmp_path / "t.csv").write_text(f"{header}\nx{more}\n\ny{more}\n")
+        rows = open_records(tmp_path / "t.csv", options={"blank_rows": True})
+        assert [row.values["a"] for row in rows] == expected
+
+
+def test_answers_of_a_sheet_stand_beside_their_rows_wherever_it_begins(
+    run: Path, tmp_path: Path
+) -> None:
+    book = openpyxl.Workbook()
+    for place, row in {3: ("title", "body"), 4: ("great", "a film"), 6: ("awful", "tea")}.items():
+        for column, value in enumerate(row, 1):
+            book.active.cell(place, column, value)
+    book.save(tmp_path / "new.xlsx")
+    sheet = openpyxl.load_workbook(decoded(run, tmp_path / "new.xlsx", "to.xlsx")).active
+    filled = {cell.row for cell in sheet["C"] if cell.value is not None}
+    assert sheet["C3"].value == "predicted_stars" and filled == {3, 4, 6}
+
+
+def test_a_table_without_rows_keeps_its_header(run: Path, tmp_path: Path) -> None:
+    NEW[:0].to_csv(tmp_path / "new.csv", index=False)
+    NEW[:0].to_parquet(tmp_path / "new.parquet")
+    NEW[:0].to_excel(tmp_path / "new.xlsx", index=False)
+    for source in ("new.csv", "new.parquet", "new.xlsx"):
+        for ending in ("csv", "parquet", "xlsx"):
+            found = read(decoded(run, tmp_path / source, f"to.{ending}"))
+            assert list(found) == [*NEW, "predicted_stars"], (source, ending)
+    (tmp_path / "new.csv").write_text("title\n")
+    flags = [f"--decode_from_file={tmp_path / 'new.csv'}", f"--decode_to_file={tmp_path}/o.csv"]
+    assert decoder.main([f"--output_dir={run}", *flags]) != 0
+
+
+def test_a_column_of_later_rows_is_kept(run: Path, tmp_path: Path) -> None:
+    rows = [{"title": "great", "body": "x"}, {"title": "awful", "body": "y", "note": "z"}]
+    (tmp_path / "new.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read(decoded(run, tmp_path / "new.jsonl", "to.parquet"))
+    assert list(found)[:3] == ["title", "body", "note"]
 
 
 def test_texts_are_no_formulas_of_a_workbook(run: Path, tmp_path: Path) -> None:
