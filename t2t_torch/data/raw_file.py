@@ -542,6 +542,22 @@ def unknown_files(files: Iterable[RawFile], tmp_dir: Path) -> list[str]:
     return list(owners.values())
 
 
+def published(folder: str, *urls: str, sha256: str | None = None) -> RawFile:
+    """Returns the file at URLs, mirrors of it, of which the first ends in its name.
+
+    Args:
+      folder: its folder below `--tmp_dir`, where it is saved; it may be in `--tmp_dir` itself.
+      urls: mirrors, see `RawFile`.
+      sha256: checksum.
+    """
+    return RawFile(urls[0].rpartition("/")[2], (folder, ""), urls, sha256)
+
+
+def both_schemes(address: str) -> tuple[str, str]:
+    """Returns the URLs of an address with https and, for hosts and proxies without, http."""
+    return f"https://{address}", f"http://{address}"
+
+
 def member(archive: RawFile, path: str) -> RawFile:
     """Returns a file of an archive.
 

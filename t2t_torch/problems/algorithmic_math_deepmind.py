@@ -10,22 +10,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, matching
+from t2t_torch.data.raw_file import matching, published
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2TextProblem, VocabType
 
-_ARCHIVE = RawFile(
-    "mathematics_dataset-v1.0.tar.gz",
-    ("mathematics_dataset", ""),
-    (
-        "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
-        "https://storage.cloud.google.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
-    ),
-    # From TensorFlow Datasets, url_checksums/math_dataset.txt.
-    "def638343403cb9ed60437d6b684c859dd23b72779f5cc5661b0a31e67c58576",
+# From TensorFlow Datasets, url_checksums/math_dataset.txt.
+_ARCHIVE = published(
+    "mathematics_dataset",
+    "https://storage.googleapis.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
+    "https://storage.cloud.google.com/mathematics-dataset/mathematics_dataset-v1.0.tar.gz",
+    sha256="def638343403cb9ed60437d6b684c859dd23b72779f5cc5661b0a31e67c58576",
 )
 _FOLDERS = {
     Split.TRAIN: ("train-easy", "train-medium", "train-hard"),

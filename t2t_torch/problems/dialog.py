@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, matching, member
+from t2t_torch.data.raw_file import RawFile, both_schemes, matching, member, published
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import Record
@@ -88,13 +88,8 @@ def _split_of(number: int) -> Split:
 
 # Films.
 
-_CORNELL = RawFile(
-    "cornell_movie_dialogs_corpus.zip",
-    ("cornell", ""),
-    (
-        "https://www.cs.cornell.edu/~cristian/data/cornell_movie_dialogs_corpus.zip",
-        "http://www.cs.cornell.edu/~cristian/data/cornell_movie_dialogs_corpus.zip",
-    ),
+_CORNELL = published(
+    "cornell", *both_schemes("www.cs.cornell.edu/~cristian/data/cornell_movie_dialogs_corpus.zip")
 )
 _MOVIE_LINES, _CONVERSATIONS = (
     member(_CORNELL, f"cornell movie-dialogs corpus/{name}.txt")
@@ -151,18 +146,15 @@ class _OpenSubtitlesProblem(DialogProblem):
     """Base class of subtitles of films: each sentence and the next.
 
     A film is a file `<s id="1">`, `<w id="1.1">word</w>` ...; see opus.nlpl.eu.
-
-    Attributes:
-      archive: the archive of the files.
+    `sources` is the archive of the files.
     """
 
-    archive: ClassVar[RawFile]
     approx_vocab_size = 2**16
     cleaning: ClassVar[Sequence[tuple[str, str]]] = _SUBTITLE_CLEANING
 
     def dialogues(self, tmp_dir: Path) -> Iterator[Sequence[str]]:
         """Yields the sentences of each film, in the order of their paths."""
-        for path in matching(self.archive, tmp_dir, "*.xml*"):
+        for path in matching(self.sources[0], tmp_dir, "*.xml*"):
             sentences: list[list[str]] = []
             for record in self.lines(path):
                 line = record.values["text"]
@@ -180,58 +172,48 @@ class DialogOpensubtitles64k2009(_OpenSubtitlesProblem):
     Source: Tiedemann 2009, "News from OPUS", RANLP.
     """
 
-    archive: ClassVar[RawFile] = _subtitles("")
-    sources = (archive,)
+    sources = (_subtitles(""),)
 
 
 @register_problem("dialog_opensubtitles64k2011")
 class DialogOpensubtitles64k2011(_OpenSubtitlesProblem):
     """Subtitles, the release of 2011."""
 
-    archive: ClassVar[RawFile] = _subtitles("2011")
-    sources = (archive,)
+    sources = (_subtitles("2011"),)
 
 
 @register_problem("dialog_opensubtitles64k2012")
 class DialogOpensubtitles64k2012(_OpenSubtitlesProblem):
     """Subtitles, the release of 2012."""
 
-    archive: ClassVar[RawFile] = _subtitles("2012")
-    sources = (archive,)
+    sources = (_subtitles("2012"),)
 
 
 @register_problem("dialog_opensubtitles64k2013")
 class DialogOpensubtitles64k2013(_OpenSubtitlesProblem):
     """Subtitles, the release of 2013."""
 
-    archive: ClassVar[RawFile] = _subtitles("2013")
-    sources = (archive,)
+    sources = (_subtitles("2013"),)
 
 
 @register_problem("dialog_opensubtitles64k2016")
 class DialogOpensubtitles64k2016(_OpenSubtitlesProblem):
     """Subtitles, the release of 2016: Lison and Tiedemann 2016, "OpenSubtitles2016", LREC."""
 
-    archive: ClassVar[RawFile] = _subtitles("2016")
-    sources = (archive,)
+    sources = (_subtitles("2016"),)
 
 
 @register_problem("dialog_opensubtitles64k2018")
 class DialogOpensubtitles64k2018(_OpenSubtitlesProblem):
     """Subtitles, the release of 2018: Lison et al. 2018, "OpenSubtitles2018", LREC."""
 
-    archive: ClassVar[RawFile] = _subtitles("2018")
-    sources = (archive,)
+    sources = (_subtitles("2018"),)
 
 
 # Daily life.
 
 _DAILY = member(
-    RawFile(
-        "ijcnlp_dailydialog.zip",
-        ("dailydialog", ""),
-        ("http://yanran.li/files/ijcnlp_dailydialog.zip",),
-    ),
+    published("dailydialog", "http://yanran.li/files/ijcnlp_dailydialog.zip"),
     "ijcnlp_dailydialog/dialogues_text.txt",
 )
 
@@ -256,13 +238,10 @@ class DialogDailydialog16k(DialogProblem):
 
 # Chats.
 
-_CONVAI2 = RawFile(
-    "convai2_fix_723.tgz",
-    ("convai2", ""),
-    (
-        "http://parl.ai/downloads/convai2/convai2_fix_723.tgz",
-        "https://s3.amazonaws.com/fair-data/parlai/convai2/convai2_fix_723.tgz",
-    ),
+_CONVAI2 = published(
+    "convai2",
+    "http://parl.ai/downloads/convai2/convai2_fix_723.tgz",
+    "https://s3.amazonaws.com/fair-data/parlai/convai2/convai2_fix_723.tgz",
 )
 _CHATS = tuple(
     member(_CONVAI2, f"{part}_none_original_no_cands.txt") for part in ("train", "valid")

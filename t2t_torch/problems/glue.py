@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import (
@@ -23,7 +23,7 @@ from t2t_torch.problem_types.classification import (
 from t2t_torch.readers.formats import open_records
 from t2t_torch.readers.text_file import BadRecords, Place, Record
 from t2t_torch.registry import register_problem
-from t2t_torch.text_problem import VocabType
+from t2t_torch.text_problem import TextProblem, VocabType
 
 _BUCKET = (
     "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/data%2F"
@@ -31,69 +31,48 @@ _BUCKET = (
 _MIRROR = "https://dl.fbaipublicfiles.com/glue/data/"
 
 
-def _archive(name: str, token: str, sha256: str, *, published: str = "") -> RawFile:
-    """Returns an archive; the checksums are from TensorFlow Datasets, url_checksums/glue.txt."""
-    file = published or name
+def _splits(name: str, token: str, sha256: str, *, published_as: str = "") -> dict[Split, RawFile]:
+    """Returns the files in an archive; checksums: TensorFlow Datasets, url_checksums/glue.txt."""
+    file = f"{published_as or name}.zip"
     urls = (f"{_MIRROR}{file}", f"{_BUCKET}{file}?alt=media&token={token}")
-    return RawFile(name, ("glue", ""), urls, sha256)
-
-
-def _splits(archive: RawFile, folder: str) -> dict[Split, RawFile]:
+    archive = RawFile(f"{name}.zip", ("glue", ""), urls, sha256)
     return {
-        Split.TRAIN: member(archive, f"{folder}/train.tsv"),
-        Split.EVAL: member(archive, f"{folder}/dev.tsv"),
+        Split.TRAIN: member(archive, f"{name}/train.tsv"),
+        Split.EVAL: member(archive, f"{name}/dev.tsv"),
     }
 
 
 _COLA = _splits(
-    _archive(
-        "CoLA.zip",
-        "46d5e637-3411-4188-bc44-5809b5bfb5f4",
-        "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
-    ),
     "CoLA",
+    "46d5e637-3411-4188-bc44-5809b5bfb5f4",
+    "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff",
 )
 # The second version, whose development set has no questions of the training set.
 _QNLI = _splits(
-    _archive(
-        "QNLI.zip",
-        "6fdcf570-0fc5-4631-8456-9505272d1601",
-        "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
-        published="QNLIv2.zip",
-    ),
     "QNLI",
+    "6fdcf570-0fc5-4631-8456-9505272d1601",
+    "e634e78627a29adaecd4f955359b22bf5e70f2cbd93b493f2d624138a0c0e5f5",
+    published_as="QNLIv2",
 )
 _QQP = _splits(
-    _archive(
-        "QQP.zip",
-        "700c6acf-160d-4d89-81d1-de4191d02cb5",
-        "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
-    ),
     "QQP",
+    "700c6acf-160d-4d89-81d1-de4191d02cb5",
+    "67cb8f5fe66c90a0bc1bf5792e3924f63008b064ab7a473736c919d20bb140ad",
 )
 _RTE = _splits(
-    _archive(
-        "RTE.zip",
-        "5efa7e85-a0bb-4f19-8ea2-9e1840f077fb",
-        "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
-    ),
     "RTE",
+    "5efa7e85-a0bb-4f19-8ea2-9e1840f077fb",
+    "6bf86de103ecd335f3441bd43574d23fef87ecc695977a63b82d5efb206556ee",
 )
 _STSB = _splits(
-    _archive(
-        "STS-B.zip",
-        "bddb94a7-8706-4e0d-a694-1109e12273b5",
-        "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
-    ),
     "STS-B",
+    "bddb94a7-8706-4e0d-a694-1109e12273b5",
+    "e60a6393de5a8b5b9bac5020a1554b54e3691f9d600b775bd131e613ac179c85",
 )
 _WNLI = _splits(
-    _archive(
-        "WNLI.zip",
-        "068ad0a0-ded7-4bd7-99a5-5e00222e0faf",
-        "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
-    ),
     "WNLI",
+    "068ad0a0-ded7-4bd7-99a5-5e00222e0faf",
+    "ae0e8e4d16f4d46d4a0a566ec7ecceccfd3fbfaa4a7a4b4e02848c0f2561ac46",
 )
 
 
@@ -121,15 +100,11 @@ _MRPC_DEV_IDS = RawFile(
     ),
     "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
 )
-_SNLI_ARCHIVE = RawFile(
-    "snli_1.0.zip",
-    ("snli", ""),
-    (
-        "https://nlp.stanford.edu/projects/snli/snli_1.0.zip",
-        "http://nlp.stanford.edu/projects/snli/snli_1.0.zip",
-    ),
-    # From TensorFlow Datasets, url_checksums/snli.txt.
-    "afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
+# From TensorFlow Datasets, url_checksums/snli.txt.
+_SNLI_ARCHIVE = published(
+    "snli",
+    *both_schemes("nlp.stanford.edu/projects/snli/snli_1.0.zip"),
+    sha256="afb3d70a5af5d8de0d9d81e2637e0fb8c22d1235c2749d83125ca43dab0dbd3e",
 )
 _SNLI = {
     split: member(_SNLI_ARCHIVE, f"snli_1.0/snli_1.0_{part}.txt")
@@ -143,6 +118,13 @@ _EN_CHR = 2
 
 def _report_label(record: Record, bad: BadRecords, label: str, labels: Mapping[str, str]) -> None:
     bad.report(record.place, f"the label {label!r}, where one of {', '.join(labels)} was expected")
+
+
+class _OnBytes(TextProblem):
+    """Settings of the problems on bytes of English text."""
+
+    vocab_type = VocabType.CHARACTER
+    input_space_id = _EN_CHR
 
 
 # One sentence.
@@ -176,11 +158,8 @@ class Cola(Text2ClassProblem):
 
 
 @register_problem("cola_characters")
-class ColaCharacters(Cola):
+class ColaCharacters(_OnBytes, Cola):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 # Two sentences.
@@ -262,11 +241,8 @@ class MsrParaphraseCorpus(_GluePairProblem):
 
 
 @register_problem("msr_paraphrase_corpus_characters")
-class MsrParaphraseCorpusCharacters(MsrParaphraseCorpus):
+class MsrParaphraseCorpusCharacters(_OnBytes, MsrParaphraseCorpus):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("question_nli")
@@ -286,11 +262,8 @@ class QuestionNli(_GluePairProblem):
 
 
 @register_problem("question_nli_characters")
-class QuestionNliCharacters(QuestionNli):
+class QuestionNliCharacters(_OnBytes, QuestionNli):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("quora_question_pairs")
@@ -327,11 +300,8 @@ class QuoraQuestionPairs(_GluePairProblem):
 
 
 @register_problem("quora_question_pairs_characters")
-class QuoraQuestionPairsCharacters(QuoraQuestionPairs):
+class QuoraQuestionPairsCharacters(_OnBytes, QuoraQuestionPairs):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("rte")
@@ -351,11 +321,8 @@ class Rte(_GluePairProblem):
 
 
 @register_problem("rte_characters")
-class RteCharacters(Rte):
+class RteCharacters(_OnBytes, Rte):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("winograd_nli")
@@ -374,11 +341,8 @@ class WinogradNli(_GluePairProblem):
 
 
 @register_problem("winograd_nli_characters")
-class WinogradNliCharacters(WinogradNli):
+class WinogradNliCharacters(_OnBytes, WinogradNli):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("stanford_nli")
@@ -406,11 +370,8 @@ class StanfordNli(_GluePairProblem):
 
 
 @register_problem("stanford_nli_characters")
-class StanfordNliCharacters(StanfordNli):
+class StanfordNliCharacters(_OnBytes, StanfordNli):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 @register_problem("stanford_nli_shared_vocab")
@@ -444,11 +405,8 @@ class Stsb(TextPair2RealProblem):
 
 
 @register_problem("stsb_characters")
-class StsbCharacters(Stsb):
+class StsbCharacters(_OnBytes, Stsb):
     """The same on bytes."""
-
-    vocab_type = VocabType.CHARACTER
-    input_space_id = _EN_CHR
 
 
 def _score(text: str, place: Place, bad: BadRecords) -> float | None:

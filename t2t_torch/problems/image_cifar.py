@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
 from t2t_torch.errors import DataError
 from t2t_torch.features.picture import resize_by_area
 from t2t_torch.files import open_bytes
@@ -25,23 +25,15 @@ from t2t_torch.registry import register_problem
 
 # The binary versions: the others are pickles, which can execute code.  The checksums are from
 # TensorFlow Datasets, url_checksums/cifar10.txt and cifar100.txt.
-_CIFAR_10 = RawFile(
-    "cifar-10-binary.tar.gz",
-    ("cifar", ""),
-    (
-        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-        "http://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-    ),
-    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+_CIFAR_10 = published(
+    "cifar",
+    *both_schemes("www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),
+    sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
 )
-_CIFAR_100 = RawFile(
-    "cifar-100-binary.tar.gz",
-    ("cifar", ""),
-    (
-        "https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-        "http://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-    ),
-    "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+_CIFAR_100 = published(
+    "cifar",
+    *both_schemes("www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz"),
+    sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
 )
 _SIDE = 32
 _TRAINING_IMAGES = 50_000
@@ -195,13 +187,17 @@ class ImageCifar10Plain(ImageCifar10):
     augmentation: ClassVar[Sequence[str]] = ()
 
 
-@register_problem("image_cifar10_plain8")
-class ImageCifar10Plain8(ImageCifar10Plain):
-    """The same, scaled to 8 x 8 pixels, without random changes of training images."""
+class _Scaled(CifarProblem):
+    """Settings of the problems with small images."""
 
     height = 8
     width = 8
     resized_to = 8
+
+
+@register_problem("image_cifar10_plain8")
+class ImageCifar10Plain8(_Scaled, ImageCifar10Plain):
+    """The same, scaled to 8 x 8 pixels, without random changes of training images."""
 
 
 @register_problem("image_cifar100_tune")
@@ -219,12 +215,8 @@ class ImageCifar100Plain(ImageCifar100):
 
 
 @register_problem("image_cifar100_plain8")
-class ImageCifar100Plain8(ImageCifar100Plain):
+class ImageCifar100Plain8(_Scaled, ImageCifar100Plain):
     """The same, scaled to 8 x 8 pixels, without random changes of training images."""
-
-    height = 8
-    width = 8
-    resized_to = 8
 
 
 @register_problem("image_cifar20_tune")
@@ -242,12 +234,8 @@ class ImageCifar20Plain(ImageCifar20):
 
 
 @register_problem("image_cifar20_plain8")
-class ImageCifar20Plain8(ImageCifar20Plain):
+class ImageCifar20Plain8(_Scaled, ImageCifar20Plain):
     """The same, scaled to 8 x 8 pixels, without random changes of training images."""
-
-    height = 8
-    width = 8
-    resized_to = 8
 
 
 @register_problem("image_cifar10_plain_random_shift")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, matching, member
+from t2t_torch.data.raw_file import RawFile, matching, member, published
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
@@ -21,13 +21,10 @@ from t2t_torch.registry import register_problem
 from t2t_torch.text.encoder import RESERVED_TOKENS, ClassLabelEncoder
 from t2t_torch.text_problem import RawVocabularyProblem, Text2SelfProblem
 
-_ARCHIVE = RawFile(
-    "lambada-dataset.tar.gz",
-    ("lambada", ""),
-    (
-        "https://zenodo.org/record/2630551/files/lambada-dataset.tar.gz",
-        "http://clic.cimec.unitn.it/lambada/lambada-dataset.tar.gz",
-    ),
+_ARCHIVE = published(
+    "lambada",
+    "https://zenodo.org/record/2630551/files/lambada-dataset.tar.gz",
+    "http://clic.cimec.unitn.it/lambada/lambada-dataset.tar.gz",
 )
 _NOVELS = member(_ARCHIVE, "train-novels.tar")
 _WORDS = member(_ARCHIVE, "lambada-vocab-2.txt")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import both_schemes, member, published
 from t2t_torch.files import read_lines
 from t2t_torch.mode import Split
 from t2t_torch.readers.formats import open_records
@@ -19,24 +19,17 @@ from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
 _FOLDER = "1-billion-word-language-modeling-benchmark-r13output"
-_ARCHIVE = RawFile(
-    f"{_FOLDER}.tar.gz",
-    ("lm1b", ""),
-    (
-        f"https://www.statmt.org/lm-benchmark/{_FOLDER}.tar.gz",
-        f"http://www.statmt.org/lm-benchmark/{_FOLDER}.tar.gz",
-    ),
-    # From TensorFlow Datasets, url_checksums/lm1b.txt.
-    "01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
+# From TensorFlow Datasets, url_checksums/lm1b.txt.
+_ARCHIVE = published(
+    "lm1b",
+    *both_schemes(f"www.statmt.org/lm-benchmark/{_FOLDER}.tar.gz"),
+    sha256="01ba60381110baf7f189dfd2b8374de371e8c9a340835793f190bdae9e90a34e",
 )
 # The 793,471 words of the published benchmark.  No checksum is published.
-_WORDS = RawFile(
-    "vocab-2016-09-10.txt",
-    ("lm1b", ""),
-    (
-        "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt",
-        "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/vocab-2016-09-10.txt",
-    ),
+_WORDS = published(
+    "lm1b",
+    "http://download.tensorflow.org/models/LM_LSTM_CNN/vocab-2016-09-10.txt",
+    "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/vocab-2016-09-10.txt",
 )
 _TRAIN = f"{_FOLDER}/training-monolingual.tokenized.shuffled"
 _HELD_OUT = f"{_FOLDER}/heldout-monolingual.tokenized.shuffled"

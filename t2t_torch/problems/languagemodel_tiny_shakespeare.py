@@ -10,21 +10,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import published
 from t2t_torch.files import BLOCK_CHARACTERS
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import TextFile
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 
-_FILE = RawFile(
-    "input.txt",
-    ("tinyshakespeare", ""),
-    (
-        "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        "https://github.com/karpathy/char-rnn/raw/master/data/tinyshakespeare/input.txt",
-    ),
-    "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+_FILE = published(
+    "tinyshakespeare",
+    "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    "https://github.com/karpathy/char-rnn/raw/master/data/tinyshakespeare/input.txt",
+    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
 )
 _SIZE = BLOCK_CHARACTERS - 1  # including the end of a block, a whole number of sequences
 

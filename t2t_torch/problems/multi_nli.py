@@ -11,23 +11,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import TextPair2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
-_ARCHIVE = RawFile(
-    "MNLI.zip",
-    ("glue", ""),
-    (
-        "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip",
-        "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
-        "data%2FMNLI.zip?alt=media&token=50329ea1-e339-40e2-809c-10c40afff3ce",
-    ),
-    # From TensorFlow Datasets, url_checksums/glue.txt.
-    "e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
+# From TensorFlow Datasets, url_checksums/glue.txt.
+_ARCHIVE = published(
+    "glue",
+    "https://dl.fbaipublicfiles.com/glue/data/MNLI.zip",
+    "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
+    "data%2FMNLI.zip?alt=media&token=50329ea1-e339-40e2-809c-10c40afff3ce",
+    sha256="e7c1d896d26ed6caf700110645df426cc2d8ebf02a5ab743d5a5c68ac1c83633",
 )
 # The labels of GLUE's test sets are not public.
 _FILES = {

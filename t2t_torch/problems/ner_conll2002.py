@@ -10,19 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import RawFile, member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.words import Text2TagsProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 
-_ARCHIVE = RawFile(
-    "conll2002.zip",
-    ("conll2002", ""),
-    (
-        "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/conll2002.zip",
-        "https://github.com/nltk/nltk_data/raw/gh-pages/packages/corpora/conll2002.zip",
-    ),
+_ARCHIVE = published(
+    "conll2002",
+    "https://raw.githubusercontent.com/nltk/nltk_data/gh-pages/packages/corpora/conll2002.zip",
+    "https://github.com/nltk/nltk_data/raw/gh-pages/packages/corpora/conll2002.zip",
 )
 _PARTS = {Split.TRAIN: "train", Split.EVAL: "testa", Split.TEST: "testb"}
 _COLUMNS = ("word", "pos", "name")

@@ -10,23 +10,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.formats import open_records
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
-_ARCHIVE = RawFile(
-    "SST-2.zip",
-    ("glue", ""),
-    (
-        "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
-        "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
-        "data%2FSST-2.zip?alt=media&token=aabc5f6b-e466-44a2-b9b4-cf6337f84ac8",
-    ),
-    # From TensorFlow Datasets, url_checksums/glue.txt.
-    "d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
+# From TensorFlow Datasets, url_checksums/glue.txt.
+_ARCHIVE = published(
+    "glue",
+    "https://dl.fbaipublicfiles.com/glue/data/SST-2.zip",
+    "https://firebasestorage.googleapis.com/v0/b/mtl-sentence-representations.appspot.com/o/"
+    "data%2FSST-2.zip?alt=media&token=aabc5f6b-e466-44a2-b9b4-cf6337f84ac8",
+    sha256="d67e16fb55739c1b32cdce9877596db1c127dc322d93c082281f64057c16deaa",
 )
 # The labels of GLUE's test.tsv are not public.
 _FILES = {

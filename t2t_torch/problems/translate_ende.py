@@ -10,47 +10,31 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import both_schemes, member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
 # The checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
-COMMON_CRAWL = RawFile(
-    "training-parallel-commoncrawl.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-        "http://www.statmt.org/wmt13/training-parallel-commoncrawl.tgz",
-    ),
+COMMON_CRAWL = published(
+    "wmt",
+    *both_schemes("www.statmt.org/wmt13/training-parallel-commoncrawl.tgz"),
     sha256="c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5",
 )
-EUROPARL = RawFile(
-    "training-parallel-europarl-v7.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
-        "http://www.statmt.org/wmt13/training-parallel-europarl-v7.tgz",
-    ),
+EUROPARL = published(
+    "wmt",
+    *both_schemes("www.statmt.org/wmt13/training-parallel-europarl-v7.tgz"),
     sha256="0224c7c710c8a063dfd893b0cc0830202d61f4c75c17eb8e31836103d27d96e7",
 )
-NEWS_COMMENTARY = RawFile(
-    "training-parallel-nc-v13.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
-        "http://data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz",
-    ),
+NEWS_COMMENTARY = published(
+    "wmt",
+    *both_schemes("data.statmt.org/wmt18/translation-task/training-parallel-nc-v13.tgz"),
     sha256="17992b7e919cfb754c60f4e754148bc23b80706ad0ed7b34150831a554b40c91",
 )
-EVALUATION_SETS = RawFile(
-    "dev.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://data.statmt.org/wmt19/translation-task/dev.tgz",
-        "http://data.statmt.org/wmt19/translation-task/dev.tgz",
-    ),
+EVALUATION_SETS = published(
+    "wmt",
+    *both_schemes("data.statmt.org/wmt19/translation-task/dev.tgz"),
     sha256="7a7deccf82ebb05ba508dba5eb21356492224e8f630ec4f992132b029b4b25e7",
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import RawFile, both_schemes, member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.problems.translate_ende import COMMON_CRAWL, EUROPARL, EVALUATION_SETS
@@ -19,41 +19,26 @@ from t2t_torch.registry import register_problem
 from t2t_torch.text_problem import VocabType
 
 # The checksums are from TensorFlow Datasets, url_checksums/wmt{13,14}_translate.txt.
-_NEWS_COMMENTARY = RawFile(
-    "training-parallel-nc-v9.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-        "http://www.statmt.org/wmt14/training-parallel-nc-v9.tgz",
-    ),
+_NEWS_COMMENTARY = published(
+    "wmt",
+    *both_schemes("www.statmt.org/wmt14/training-parallel-nc-v9.tgz"),
     sha256="cb8953f292298e6877ae433c98912b927cb0766b303f4540512ddd286c748485",
 )
-_GIGA = RawFile(
-    "training-giga-fren.tar",
-    ("wmt", ""),
-    urls=(
-        "https://www.statmt.org/wmt10/training-giga-fren.tar",
-        "http://www.statmt.org/wmt10/training-giga-fren.tar",
-    ),
+_GIGA = published(
+    "wmt",
+    *both_schemes("www.statmt.org/wmt10/training-giga-fren.tar"),
     sha256="3ff8319f6919393520559bfbc7ad6a747ec81b3abc7be9993b338d4b017b4d9a",
 )
-_UN = RawFile(
-    "training-parallel-un.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://www.statmt.org/wmt13/training-parallel-un.tgz",
-        "http://www.statmt.org/wmt13/training-parallel-un.tgz",
-    ),
+_UN = published(
+    "wmt",
+    *both_schemes("www.statmt.org/wmt13/training-parallel-un.tgz"),
     sha256="29141b5c1eba149a94f7a59d3b1a834b2e47fe0f8758d68dcd77a3d3f497ee47",
 )
 # No checksum is published.
-_MILLION = RawFile(
-    "baseline-1M-enfr.tgz",
-    ("wmt", ""),
-    urls=(
-        "https://s3.amazonaws.com/opennmt-trainingdata/baseline-1M-enfr.tgz",
-        "https://opennmt-trainingdata.s3.amazonaws.com/baseline-1M-enfr.tgz",
-    ),
+_MILLION = published(
+    "wmt",
+    "https://s3.amazonaws.com/opennmt-trainingdata/baseline-1M-enfr.tgz",
+    "https://opennmt-trainingdata.s3.amazonaws.com/baseline-1M-enfr.tgz",
 )
 
 

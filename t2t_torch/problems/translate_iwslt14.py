@@ -10,20 +10,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, member
+from t2t_torch.data.raw_file import member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.readers.text_file import aligned, read_talk
 from t2t_torch.registry import register_problem
 
 # No checksum is published.
-_ARCHIVE = RawFile(
-    "de-en.tgz",
-    ("iwslt14", ""),
-    urls=(
-        "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",
-        "https://wit3.fbk.eu/archive/2014-01/texts/de/en/de-en.tgz",
-    ),
+_ARCHIVE = published(
+    "iwslt14",
+    "https://dl.fbaipublicfiles.com/fairseq/data/iwslt14/de-en.tgz",
+    "https://wit3.fbk.eu/archive/2014-01/texts/de/en/de-en.tgz",
 )
 # The split of published results: fairseq's prepare-iwslt14.sh.
 _EVERY = 23

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from t2t_torch.data.raw_file import RawFile, existing_files, member
+from t2t_torch.data.raw_file import RawFile, both_schemes, existing_files, member, published
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.text2text import ParallelCorpus, TranslateProblem
 from t2t_torch.problems.translate_ende import (
@@ -139,13 +139,10 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
 
 # Czech.
 
-_CZENG = RawFile(
+_CZENG = published(
+    "wmt",
+    "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
     "data-plaintext-format.tar",
-    ("wmt", ""),
-    (
-        "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
-        "data-plaintext-format.tar",
-    ),
 )
 
 
@@ -183,29 +180,14 @@ class TranslateEncsWmtCharacters(TranslateEncsWmt32k):
 
 # Romanian.
 
-_EUROPARL_RO = RawFile(
-    "ro-en.tgz",
-    ("wmt", ""),
-    (
-        "https://www.statmt.org/europarl/v7/ro-en.tgz",
-        "http://www.statmt.org/europarl/v7/ro-en.tgz",
-    ),
+_EUROPARL_RO = published("wmt", *both_schemes("www.statmt.org/europarl/v7/ro-en.tgz"))
+_SETIMES_RO = published(
+    "setimes",
+    "https://object.pouta.csc.fi/OPUS-SETIMES/v2/moses/en-ro.txt.zip",
+    "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
 )
-_SETIMES_RO = RawFile(
-    "en-ro.txt.zip",
-    ("setimes", ""),
-    (
-        "https://object.pouta.csc.fi/OPUS-SETIMES/v2/moses/en-ro.txt.zip",
-        "http://opus.nlpl.eu/download.php?f=SETIMES/v2/moses/en-ro.txt.zip",
-    ),
-)
-_DEV_RO = RawFile(
-    "dev-romanian-updated.tgz",
-    ("wmt", ""),
-    (
-        "https://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz",
-        "http://data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz",
-    ),
+_DEV_RO = published(
+    "wmt", *both_schemes("data.statmt.org/wmt16/translation-task/dev-romanian-updated.tgz")
 )
 
 
@@ -248,37 +230,24 @@ class TranslateEnroWmtCharacters(TranslateEnroWmt8k):
 
 # Estonian.  The checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
 
-_EUROPARL_8 = RawFile(
-    "training-parallel-ep-v8.tgz",
-    ("wmt", ""),
-    (
-        "https://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz",
-        "http://data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz",
-    ),
-    "953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
+_EUROPARL_8 = published(
+    "wmt",
+    *both_schemes("data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz"),
+    sha256="953eaf7f24dcfc87eff6845d13ec6ca8acbee0ccf7edf4063b8b94e943933a96",
 )
-_PARACRAWL = RawFile(
+_PARACRAWL = published(
+    "wmt",
+    "https://s3.amazonaws.com/web-language-models/paracrawl/release1/"
     "paracrawl-release1.en-et.zipporah0-dedup-clean.tgz",
-    ("wmt", ""),
-    (
-        "https://s3.amazonaws.com/web-language-models/paracrawl/release1/"
-        "paracrawl-release1.en-et.zipporah0-dedup-clean.tgz",
-    ),
-    "1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
+    sha256="1c3065a8e04a5a6d09d5d5c72ece8aeabcc418eb48cf85038bba6cdef638dc7d",
 )
-_RAPID = RawFile(
-    "rapid2016.tgz",
-    ("wmt", ""),
-    (
-        "https://data.statmt.org/wmt18/translation-task/rapid2016.tgz",
-        "http://data.statmt.org/wmt18/translation-task/rapid2016.tgz",
-    ),
-    "41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
+_RAPID = published(
+    "wmt",
+    *both_schemes("data.statmt.org/wmt18/translation-task/rapid2016.tgz"),
+    sha256="41557dd5d8f0ed3a6d98bce3b798b1a9d3b68361eb99d902329ddbb943a6b55a",
 )
-_DEV_ET = RawFile(
-    "newsdev2018-enet.tar.gz",
-    ("wmt", ""),
-    ("https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz",),
+_DEV_ET = published(
+    "wmt", "https://github.com/stefan-it/nmt-en-et/raw/master/data/newsdev2018-enet.tar.gz"
 )
 
 
@@ -315,15 +284,9 @@ class TranslateEnetWmtCharacters(TranslateEnetWmt32k):
 
 # Macedonian.
 
-_SETIMES_MK = RawFile(
-    "setimes.en-mk.txt.tgz",
-    ("setimes", ""),
-    ("http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz",),
-)
-_DEV_MK = RawFile(
-    "MTE-1984-dev.enmk.tgz",
-    ("setimes", ""),
-    ("https://github.com/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz",),
+_SETIMES_MK = published("setimes", "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz")
+_DEV_MK = published(
+    "setimes", "https://github.com/stefan-it/nmt-en-mk/raw/master/data/MTE-1984-dev.enmk.tgz"
 )
 
 

@@ -10,19 +10,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from t2t_torch.data.raw_file import RawFile
+from t2t_torch.data.raw_file import published
 from t2t_torch.mode import Split
 from t2t_torch.problems.squad import SquadProblem
 from t2t_torch.registry import register_problem
 
-_FILE = RawFile(
-    "xquad.en.json",
-    ("xquad", ""),
-    (
-        "https://raw.githubusercontent.com/google-deepmind/xquad/master/xquad.en.json",
-        "https://github.com/google-deepmind/xquad/raw/master/xquad.en.json",
-    ),
-    "e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
+_FILE = published(
+    "xquad",
+    "https://raw.githubusercontent.com/google-deepmind/xquad/master/xquad.en.json",
+    "https://github.com/google-deepmind/xquad/raw/master/xquad.en.json",
+    sha256="e4c57d1c9143aaa1c5d265ba5987a65f4e69528d2a98f29d6e75019b10344f29",
 )
 _EVERY = 8  # one in this many of the 48 articles is EVAL
 
