@@ -322,46 +322,11 @@ class T2TModel(nn.Module, abc.ABC):
           objective: computes the losses instead of a single pass; see `Objective`.  It runs within
             this call because sharded weights are gathered only here.
         """
-        try:
-            return Output({}, objective(batch)) if objective is not None else self._pass(batch)
-        except torch.OutOfMemoryError:
-            raise
-        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-            if fault := self._fault_of_body(batch):
-                raise UsageError(fault) from error
-            raise
-
-    def _fault_of_body(self, batch: dict[str, Tensor]) -> str:
-        """Returns in what `body` differs from its contract, or ""; called after an error."""
-        try:
-            with torch.no_grad():
-                hidden: Any = self.body(self.bottom(batch))
-        except Exception:  # it is the user's own error
-            return ""
-        of = f"{type(self).__name__}.body"
-        if not isinstance(hidden, dict) or self.features.targets.keys() - hidden:
-            keys = list(hidden) if isinstance(hidden, dict) else type(hidden).__name__
-            return f"{of} returns a dict with the keys {list(self.features.targets)}; got {keys}."
-        for name, feature in self.features.targets.items():
-            states = getattr(hidden[name], "states", None)
-            if not isinstance(states, Tensor):
-                kind = type(hidden[name]).__name__
-                return f"{of} returns Hidden(states) for {name!r}; got {kind}."
-            got = [states.size(0), states.size(-1)]
-            expected = [len(next(iter(batch.values()))), got[1]]
-            for weight in self.modality(name).top.parameters():
-                expected[1] = weight.size(-1) if weight.dim() > 1 else expected[1]
-                break
-            if feature.is_text and self.searches:
-                expected.insert(1, batch[name].size(1))
-                got = list(states.shape)
-            if got != expected:
-                return f"{of} returns states of {expected} for {name!r}; got {list(states.shape)}."
-        return ""
+        return Output({}, objective(batch)) if objective is not None else self._pass(batch)
 
     def _pass(self, batch: dict[str, Tensor]) -> Output:
         """Runs a teacher-forced pass without an objective."""
-        hidden = self.body(self.bottom(batch))
+        hidden = self.hidden_states(batch)
         if self.training:
             return Output({}, training_losses(self, [hidden], batch))
         logits: dict[str, Tensor] = {}
@@ -399,8 +364,32 @@ class T2TModel(nn.Module, abc.ABC):
 
     @final
     def hidden_states(self, batch: dict[str, Tensor]) -> dict[str, Hidden]:
-        """Returns the output of `body` for each target, given the inputs; see `logits`."""
-        return self.body(self.bottom(batch))
+        """Returns the output of `body`, checked for the targets that the batch has.
+
+        Raises:
+          UsageError: it is no dict of the targets, or its states have another shape than `top`
+            reads.
+        """
+        hidden = self.body(self.bottom(batch))
+        for name in self.features.targets:
+            if name in batch and (fault := self._fault_of(hidden, name, batch[name])):
+                raise UsageError(f"{type(self).__name__}.body returns {fault}.")
+        return hidden
+
+    def _fault_of(self, returned: Any, name: str, target: Tensor) -> str:
+        """Returns what `body` should return for a target, and what it returns; "" if that is so."""
+        if not isinstance(returned, dict) or name not in returned:
+            keys = list(returned) if isinstance(returned, dict) else type(returned).__name__
+            return f"a dict with the keys {list(self.features.targets)}; got {keys}"
+        if not isinstance(returned[name], Hidden):
+            return f"Hidden(states) for {name!r}; got {type(returned[name]).__name__}"
+        shape = list(returned[name].states.shape)
+        expected = [len(target), *shape[1:]]
+        if self.features.targets[name].is_text and self.searches:
+            expected[1:-1] = [target.size(1)]
+        if not self.overrides("top"):
+            expected[-1] = self.target_width(self.hparams, self.features, name)
+        return "" if shape == expected else f"states of {expected} for {name!r}; got {shape}"
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
         """Returns the weight of a position of each example in the loss of a target, [B]; None is 1.

@@ -532,7 +532,7 @@ class Objective(nn.Module):
             mixed = mixed_up(batch, model.features, self._mixup_alpha)
             batch = mixed.batch
         read = self._with_samples(batch)
-        passes = [model.body(model.bottom(read)) for _ in range(self._passes)]
+        passes = [model.hidden_states(read) for _ in range(self._passes)]
         taught = self._taught(batch)
         losses = training_losses(model, passes, batch, taught)
         if mixed is not None:
@@ -558,7 +558,7 @@ class Objective(nn.Module):
         if not self._teacher:
             return None
         (teacher,) = self._teacher
-        hidden = teacher.body(teacher.bottom(batch))
+        hidden = teacher.hidden_states(batch)
         return {name: _taught(teacher, name, states) for name, states in hidden.items()}
 
     @torch.no_grad()
@@ -568,7 +568,7 @@ class Objective(nn.Module):
             return batch
         model, read = self.model, dict(batch)
         for number in range(self.scheduled_sampling.passes):
-            hidden = model.body(model.bottom(read))
+            hidden = model.hidden_states(read)
             for name in model.features.targets:
                 top = functools.partial(model.top, target=name) if model.overrides("top") else None
                 samples = model.modality(name).sample(hidden[name], top)
