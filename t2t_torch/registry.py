@@ -160,18 +160,6 @@ _TITLES = {
     "ranged_hparams": "hparams range",
     "schedule": "learning-rate schedule",
 }
-_BUILT_IN_FOLDERS = {
-    "problem": "problems",
-    "model": "models",
-    "hparams": "hparams",
-    "ranged_hparams": "hparams",
-    "optimizer": "optimizers",
-    "schedule": "schedules",
-    "metric": "metrics",
-    "loss": "losses",
-    "hook": "hooks",
-    "reader": "readers",
-}
 
 _H = TypeVar("_H", bound="HParams")
 _Declared = TypeVar("_Declared", bound=Callable[..., Any])
@@ -553,7 +541,7 @@ class _State:
 
     def __init__(self) -> None:
         # Sets and ranges of hyperparameters share a registry folder.
-        self.roots = [PACKAGE / root for root in dict.fromkeys(_BUILT_IN_FOLDERS.values())]
+        self.roots = [PACKAGE / root for root in dict.fromkeys(KINDS.values())]
         self.objects: dict[str, dict[str, tuple[Any, Entry]]] = {kind: {} for kind in KINDS}
         self.carried: dict[str, dict[str, Any]] = {}  # declarations of runs, by problem
         self.copies: dict[Path, Callable[[Path], None]] = {}  # of users' folders, in runs
@@ -700,7 +688,7 @@ def _missing(kind: str, name: str) -> str:
     snake = camelcase_to_snakecase(name)  # tensor2tensor 1.0 has `--optimizer=Adam`.
     near = [snake] if snake in names else near or [n for n in names if name and name in n][:3]
     other = [_plural(k) for k in KINDS if k != kind and name in list_names(k)]
-    own = PACKAGE / _BUILT_IN_FOLDERS[kind]
+    own = PACKAGE / KINDS[kind]
     roots = [s for s in _STATE.roots if s == own or not s.is_relative_to(PACKAGE)]
     looked = "\n".join(f"  {root}" for root in roots)
     return (

@@ -18,11 +18,12 @@ from typing import Any
 from t2t_torch.errors import RegistryError
 from t2t_torch.files import RepeatedKeyError, read_bytes, unique_keys
 
-KINDS = (
-    "problem", "model", "hparams", "ranged_hparams", "optimizer", "schedule", "metric", "loss",
-    "hook", "reader",
-)  # fmt: skip
-"""Every kind of thing that has names."""
+KINDS = {
+    "problem": "problems", "model": "models", "hparams": "hparams", "ranged_hparams": "hparams",
+    "optimizer": "optimizers", "schedule": "schedules", "metric": "metrics", "loss": "losses",
+    "hook": "hooks", "reader": "readers",
+}  # fmt: skip
+"""Every kind of thing that has names, and the folder of this package that declares them."""
 
 PACKAGE = Path(__file__).resolve().parent
 """This package's directory."""
