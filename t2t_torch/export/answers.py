@@ -16,7 +16,7 @@ from t2t_torch.export.strings import (
     count_of,
     is_first,
     joined,
-    numbered,
+    look_up,
     re2,
     tokens,
 )
@@ -214,7 +214,7 @@ def _upright(graph: Graph, values: str) -> str:
 def _is_space(graph: Graph, letters: str) -> str:
     """Returns a mask of spaces and padding.  [B, L] bool."""
     spaces = dict.fromkeys(["", *filter(str.isspace, characters())], 1)
-    return graph.add("Equal", numbered(graph, letters, spaces, 0), 1)
+    return graph.add("Equal", look_up(graph, letters, spaces, 0), 1)
 
 
 def _word_numbers(graph: Graph, letters: str) -> str:

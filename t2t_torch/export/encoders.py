@@ -24,10 +24,11 @@ from t2t_torch.export.strings import (
     counted,
     is_first,
     joined,
-    numbered,
+    look_up,
     of_flat,
     replaced,
     spaced,
+    substitute,
     texts_of,
     turned,
     utf8,
@@ -166,16 +167,7 @@ class SubwordGraph(EncoderGraph):
         """Returns texts escaped for sentencepiece.  [B] string."""
         graph = self._graph
         letters = characters_of(graph, texts)
-        escaped = graph.add(
-            "LabelEncoder",
-            letters,
-            domain="ai.onnx.ml",
-            keys_strings=list(ESCAPES),
-            values_strings=list(ESCAPES.values()),
-            default_string="",
-        )
-        as_it_is = graph.add("Equal", escaped, graph.constant(""))
-        return joined(graph, graph.add("Where", as_it_is, letters, escaped))
+        return joined(graph, substitute(graph, letters, ESCAPES))
 
 
 def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
@@ -332,15 +324,7 @@ def _kept(graph: Graph, ids: str) -> str:
 
 def _named(graph: Graph, names: Sequence[str], ids: str, other: str, mask: str) -> str:
     """Returns the token of each kept id, "" for the others.  [B, T] string."""
-    keys = np.arange(len(names), dtype=np.int64)
-    texts = graph.add(
-        "LabelEncoder",
-        ids,
-        domain="ai.onnx.ml",
-        keys_int64s=keys.tolist(),
-        values_strings=list(names),
-        default_string=other,
-    )
+    texts = look_up(graph, ids, dict(enumerate(names)), other)
     return graph.add("Where", mask, texts, [""])
 
 
@@ -378,7 +362,7 @@ class WordTable(EncoderGraph):
     def _looked_up(self, words: str) -> Rows:
         graph, lengths = self._graph, count_of(self._graph, words)
         unknown = next(iter(self._encoder.unknown_ids), -1)
-        ids = at_least_one(graph, numbered(graph, words, self._numbers, unknown), PAD)
+        ids = at_least_one(graph, look_up(graph, words, self._numbers, unknown), PAD)
         if unknown < 0:
             known = graph.add("GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), 0)
             ids = graph.require(known, f"{self._field}: a word is not in the vocabulary", ids)
@@ -404,7 +388,7 @@ class SymbolTable(EncoderGraph):
 
     def ids_of(self, letters: str) -> str:
         """Returns the id of each character, `PAD` for the empty string: string to int64."""
-        return numbered(self._graph, letters, self._numbers, self._unknown)
+        return look_up(self._graph, letters, self._numbers, self._unknown)
 
     def of_texts(self, field: FieldText) -> Rows:
         """Returns one id per character of each text."""
@@ -424,7 +408,7 @@ class SymbolTable(EncoderGraph):
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the characters of each text."""
         graph, letters = self._graph, field.letters
-        between = numbered(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
+        between = look_up(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
         between = graph.add("Equal", between, 1)
         return Spelling(self.ids_of(letters), between)
 

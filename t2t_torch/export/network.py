@@ -98,15 +98,8 @@ def _memory_at_ends(
 
 
 @lstm_layer.register_fake
-def _(
-    x: Tensor,
-    lengths: Tensor,
-    weight: Tensor,
-    recurrent_weight: Tensor,
-    bias: Tensor,
-    hidden: Tensor,
-    cell: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    _, _, recurrent_weight, _, hidden, cell = others
     directions, _, size = recurrent_weight.shape
     whole = x.new_empty(x.size(0), x.size(1), directions * size)
     return whole, torch.empty_like(hidden), torch.empty_like(cell)

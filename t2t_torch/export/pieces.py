@@ -19,8 +19,9 @@ from t2t_torch.export.strings import (
     characters_of,
     count_of,
     joined,
-    numbered,
+    look_up,
     of_flat,
+    substitute,
     tokens,
 )
 from t2t_torch.export.subtokens import PieceTrie
@@ -115,7 +116,7 @@ class PieceGraph(EncoderGraph):
             return self._word_pieces(field, pieces, unknown)
         if not isinstance(pieces, SentencePieces):
             parts = field.parts
-            ids = numbered(graph, parts, {**self._ids, "": PAD}, unknown)
+            ids = look_up(graph, parts, {**self._ids, "": PAD}, unknown)
             return Rows(at_least_one(graph, ids, PAD), count_of(graph, parts))
         theirs, lengths = sentence_pieces(graph, field.texts, pieces.model)
         table = np.full(len(pieces.numbers), unknown, np.int64)
@@ -156,7 +157,7 @@ class PieceGraph(EncoderGraph):
             text = token.removeprefix(prefix) if is_inside else f"\n{token}"
             if text.strip("\n"):
                 trie[tuple(numbers[one] for one in text)] = number
-        symbols = numbered(graph, letters, numbers, len(numbers))
+        symbols = look_up(graph, letters, numbers, len(numbers))
         starts = graph.add("Equal", symbols, 0)
         cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
         none = graph.add("Expand", 0, graph.add("Shape", words))
@@ -215,16 +216,7 @@ def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> st
         elif words != [f"a{''.join(block)}a"]:
             texts = {one: " ".join(pieces.words(f"a{one}a"))[1:-1] for one in block}
             changed |= {one: text for one, text in texts.items() if text != one}
-    letters = graph.add(
-        "LabelEncoder",
-        field.letters,
-        domain="ai.onnx.ml",
-        keys_strings=list(changed),
-        values_strings=list(changed.values()),
-        default_string="\n",  # in no word
-    )
-    as_it_is = graph.add("Equal", letters, graph.constant("\n"))
-    letters = graph.add("Where", as_it_is, field.letters, letters)
+    letters = substitute(graph, field.letters, changed, "\n")  # which is in no word
     return tokens(graph, joined(graph, letters), separators=[" +"])
 
 
@@ -293,11 +285,11 @@ class _Codes:
         letters, word = _nonempty(graph, characters_of(graph, words))
         if self._pieces.end_is_apart:
             names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
-            return numbered(graph, letters, names, self._unknown), word
+            return look_up(graph, letters, names, self._unknown), word
         beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
         end = graph.add("Where", beside, graph.constant(""), graph.constant(END_OF_WORD))
         letters = graph.add("StringConcat", letters, end)
-        return numbered(graph, letters, self._symbols, self._unknown), word
+        return look_up(graph, letters, self._symbols, self._unknown), word
 
     def _merge(self, graph: Graph, symbols: str, word: str, worst: str) -> tuple[str, str, str]:
         """Makes the best merge of each word, at all its places.
@@ -313,16 +305,10 @@ class _Codes:
         """
         ranks, numbers = self._pieces.ranks, self._symbols
         size, none = self._unknown + 1, len(ranks)
-        keys = [numbers[first] * size + numbers[second] for first, second in ranks]
+        keys = (numbers[first] * size + numbers[second] for first, second in ranks)
         key = graph.add("Add", graph.add("Mul", symbols, size), shifted(graph, symbols, 1, 0))
-        rank = graph.add(
-            "LabelEncoder",
-            key,
-            domain="ai.onnx.ml",
-            keys_int64s=[-1, *keys],  # never empty
-            values_int64s=[none, *ranks.values()],
-            default_int64=none,
-        )
+        by_key = dict(zip(keys, ranks.values(), strict=True))
+        rank = look_up(graph, key, {-1: none, **by_key}, none)  # never empty
         beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
         rank = graph.add("Where", beside, rank, none)
         best = graph.add("ScatterElements", worst, word, rank, reduction="min")
@@ -420,14 +406,7 @@ def decoded_pieces(graph: Graph, encoder: PieceEncoder, ids: str) -> str:
 
 def _looked_up(graph: Graph, texts: list[str], ids: str, mask: str) -> str:
     """Returns the text of each kept id, "" for the others.  [B, T] string."""
-    found = graph.add(
-        "LabelEncoder",
-        ids,
-        domain="ai.onnx.ml",
-        keys_int64s=list(range(len(texts))),
-        values_strings=texts,
-        default_string="",
-    )
+    found = look_up(graph, ids, dict(enumerate(texts)), "")
     return graph.add("Where", mask, found, [""])
 
 

@@ -53,16 +53,30 @@ def characters_of(graph: Graph, texts: str) -> str:
     return tokens(graph, texts, separators=[""])
 
 
-def numbered(graph: Graph, strings: str, numbers: Mapping[str, int], other: int) -> str:
-    """Returns int64 numbers of strings; `other` for strings that are not in the mapping."""
-    return graph.add(
-        "LabelEncoder",
-        strings,
-        domain="ai.onnx.ml",
-        keys_strings=list(numbers),
-        values_int64s=list(numbers.values()),
-        default_int64=other,
-    )
+def look_up(graph: Graph, keys: str, table: Mapping[Any, Any], other: Any) -> str:
+    """Returns the values of keys in a table, `other` for keys that are not in it.
+
+    Args:
+      graph: graph to which operators are added.
+      keys: strings or int64.
+      table: strings or integers by string, or by integer.
+      other: a string or an integer, as the values are.
+    """
+    of_keys = "int64" if any(isinstance(key, int) for key in table) else "string"
+    of_values = "string" if isinstance(other, str) else "int64"
+    attributes = {
+        f"keys_{of_keys}s": list(table),
+        f"values_{of_values}s": list(table.values()),
+        f"default_{of_values}": other,
+    }
+    return graph.add("LabelEncoder", keys, domain="ai.onnx.ml", **attributes)
+
+
+def substitute(graph: Graph, strings: str, table: Mapping[str, str], none: str = "") -> str:
+    """Returns strings, with those in a table replaced; `none` is a string that no value is."""
+    found = look_up(graph, strings, table, none)
+    as_it_is = graph.add("Equal", found, graph.constant(none))
+    return graph.add("Where", as_it_is, strings, found)
 
 
 def without_first(graph: Graph, rows: str) -> str:
@@ -389,17 +403,7 @@ def lower(graph: Graph, letters: str) -> str:
     Returns:
       [B, L] string.
     """
-    small = _small()
-    mapped = graph.add(
-        "LabelEncoder",
-        letters,
-        domain="ai.onnx.ml",
-        keys_strings=list(small),
-        values_strings=list(small.values()),
-        default_string="",
-    )
-    as_it_is = graph.add("Equal", mapped, graph.constant(""))
-    lowered = graph.add("Where", as_it_is, letters, mapped)
+    lowered = substitute(graph, letters, _small())
     return graph.add("Where", _is_final(graph, letters), graph.constant(_FINAL), lowered)
 
 
@@ -409,7 +413,7 @@ def _is_final(graph: Graph, letters: str) -> str:
     Such a sigma follows a cased character and is not followed by one, both ignoring case-ignorable
     characters.
     """
-    kinds = numbered(graph, letters, _kinds(), _OTHER)
+    kinds = look_up(graph, letters, _kinds(), _OTHER)
     # Uncased characters before and after each text.
     kinds = graph.add("Pad", kinds, [0, 1, 0, 1], _OTHER)
     shape = graph.add("Shape", kinds)
@@ -489,7 +493,7 @@ def utf8(graph: Graph, letters: str) -> str:
       [N, 4] int64, padded with `NONE`.
     """
     plain = {"": NONE, **{chr(number): number for number in range(0x80)}}
-    packed = numbered(graph, letters, plain, _WORD)
+    packed = look_up(graph, letters, plain, _WORD)
     others = graph.add("Equal", packed, _WORD)
     places = graph.add("Transpose", graph.add("NonZero", others))
     unhashed = _unhashed(graph, graph.add("Compress", letters, others, axis=0))
@@ -758,7 +762,7 @@ def token_offsets(graph: Graph, texts: str, split: str, words_given: str) -> str
 
 def _blank(graph: Graph, letters: str, spaces: Iterable[str]) -> str:
     """Returns a mask of spaces and padding.  [B, L] bool."""
-    return graph.add("Equal", numbered(graph, letters, dict.fromkeys(["", *spaces], 1), 0), 1)
+    return graph.add("Equal", look_up(graph, letters, dict.fromkeys(["", *spaces], 1), 0), 1)
 
 
 def _and_space(graph: Graph, letter: str, beside_it: str) -> str:

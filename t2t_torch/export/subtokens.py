@@ -19,7 +19,7 @@ from t2t_torch.export.strings import (
     code_points,
     count_of,
     joined,
-    numbered,
+    look_up,
     of_flat,
     ranges,
 )
@@ -99,14 +99,7 @@ class PieceTrie:
         lengths = body.input("lengths", "int64", [None])
         symbol = body.add("Gather", longer, body.add("Add", place, turn))
         edge = body.add("Add", body.add("Mul", node, body.constant(self._branches)), symbol)
-        node = body.add(
-            "LabelEncoder",
-            edge,
-            domain="ai.onnx.ml",
-            keys_int64s=list(self._edges),
-            values_int64s=list(self._edges.values()),
-            default_int64=_NO,
-        )
+        node = look_up(body, edge, self._edges, _NO)
         goes_on = body.add("Greater", node, _ROOT)
         node = body.add("Compress", node, goes_on, axis=0)
         place = body.add("Compress", place, goes_on, axis=0)
@@ -289,7 +282,7 @@ class SubtokenGraph(EncoderGraph):
         graph = self._graph
         numbers, none = self._numbers, graph.constant(_NONE)
         mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
-        number = numbered(graph, line.letters, numbers, _NONE)
+        number = look_up(graph, line.letters, numbers, _NONE)
         unknown = graph.add("Equal", number, none)
         is_low_line = graph.add("Equal", number, graph.constant(low_line))
         escaped = graph.add("Or", unknown, is_low_line)
@@ -356,7 +349,7 @@ def unescaped_texts(graph: Graph, escaped: str) -> str:
     letters = graph.add("Concat", letters, graph.add("Expand", graph.constant(""), pair), axis=1)
     shape = graph.add("Shape", letters)
     flat = graph.add("Reshape", letters, [-1])
-    kinds = numbered(graph, flat, _KINDS, _OTHER)
+    kinds = look_up(graph, flat, _KINDS, _OTHER)
     flat = _unescaped(graph, flat, kinds)
     width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
     row = graph.add("Div", places(graph, kinds), width)

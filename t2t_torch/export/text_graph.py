@@ -28,8 +28,8 @@ from t2t_torch.export.strings import (
     first,
     joined,
     longest,
+    look_up,
     lower,
-    numbered,
     ranges,
     re2,
     replaced,
@@ -119,7 +119,7 @@ def _glued(graph: Graph, letters: str) -> str:
     """Returns a mask of ASCII capitals between two lower-case letters.  [B, L] bool."""
     kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
     kinds.update(dict.fromkeys(string.ascii_uppercase, _CAPITAL))
-    case = numbered(graph, letters, kinds, 0)
+    case = look_up(graph, letters, kinds, 0)
     small = graph.constant(_SMALL)
     around = [graph.add("Equal", one, small) for one in beside(graph, case, 0)]
     capital = graph.add("Equal", case, _CAPITAL)
@@ -139,7 +139,7 @@ def labels_of(graph: Graph, texts: str, encoder: ClassLabelEncoder) -> Rows:
     """
     labels = tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(encoder.labels)}
-    return Rows(numbered(graph, labels, numbers, 0), count_of(graph, labels))
+    return Rows(look_up(graph, labels, numbers, 0), count_of(graph, labels))
 
 
 def shapes_of(graph: Graph, field: FieldText) -> Rows:
@@ -298,7 +298,7 @@ def entries_of(
         )
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
     more = graph.constant([0, 0, 0, 0, 0, width])  # there may be fewer than `width`
-    ids = graph.add("Pad", numbered(graph, labels, numbers, 0), more)
+    ids = graph.add("Pad", look_up(graph, labels, numbers, 0), more)
     known = graph.add("Greater", ids, 0)
     least = graph.constant(np.array(-np.inf))
     weights = graph.add("Where", known, graph.add("Pad", weights, more), least)

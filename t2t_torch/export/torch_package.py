@@ -75,15 +75,8 @@ def lstm_of_any_length(
 
 
 @lstm_of_any_length.register_fake
-def _(
-    x: Tensor,
-    start: Tensor,
-    weight: Tensor,
-    recurrent_weight: Tensor,
-    bias: Tensor,
-    recurrent_bias: Tensor,
-) -> Tensor:
-    return x.new_empty(x.size(0), x.size(1), recurrent_weight.size(1))
+def _(x: Tensor, start: Tensor, *weights: Tensor) -> Tensor:
+    return x.new_empty(x.size(0), x.size(1), start.size(2))
 
 
 class _AnyLength(nn.Module):
