@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,10 +27,12 @@ from t2t_torch.train.multi_model import (
     with_models,
 )
 from t2t_torch.train.problem_data import FIRST_MIXING, schedule_of
-from t2t_torch.train.problem_task import LearningTask, ProblemTask
+from t2t_torch.train.problem_task import DataArguments, LearningTask, ProblemTask
 from t2t_torch.train.task import Evaluator
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from t2t_torch.hparam import HParams
     from t2t_torch.mode import Split
     from t2t_torch.model import Output, T2TModel
@@ -46,10 +47,7 @@ class MultiTask(LearningTask):
       problem: the problems to train on.
       model: class of the models of problems that have none of their own.
       hparams: hyperparameters of the run and of these models.
-      data_dir: directory of the generated shards.
-      vocab_dir: directory of the vocabularies: the run directory, or `data_dir`.
-      loader_workers: threads that prepare batches; 0 prepares each batch on demand.
-      pin_memory: True to prepare batches in pinned memory for faster copies to a GPU.
+      data: see `ProblemTask`.
 
     Raises:
       HParamsError: hyperparameters are not supported for several problems.
@@ -64,12 +62,9 @@ class MultiTask(LearningTask):
         problem: MultiProblem,
         model: type[T2TModel],
         hparams: HParams,
-        *,
-        data_dir: Path,
-        vocab_dir: Path,
-        loader_workers: int = 1,
-        pin_memory: bool = False,
+        **data: Unpack[DataArguments],
     ) -> None:
+        vocab_dir = data["vocab_dir"]
         names = list(problem.problem_names)
         hparams = with_models(hparams, problem.models, names, None)
         chosen = model_choices(names, model, hparams)
@@ -79,17 +74,10 @@ class MultiTask(LearningTask):
             _check(chosen[part.full_name].hparams, part.full_name)
         super().__init__(problem, model, hparams, vocab_dir)
         self._selected = problem.selected
-        self._workers = loader_workers
-        self._pin_memory = pin_memory
+        self._workers = data.get("loader_workers", 1)
+        self._pin_memory = data.get("pin_memory", False)
         self.tasks = {
-            part.full_name: ProblemTask(
-                part,
-                *chosen[part.full_name],
-                data_dir=data_dir,
-                vocab_dir=vocab_dir,
-                loader_workers=loader_workers,
-                pin_memory=pin_memory,
-            )
+            part.full_name: ProblemTask(part, *chosen[part.full_name], **data)
             for part in problem.components
         }
         counted = {task.counted for task in self.tasks.values()}
@@ -168,11 +156,7 @@ def task_of(
     problem: Problem,
     model: type[T2TModel],
     hparams: HParams,
-    *,
-    data_dir: Path,
-    vocab_dir: Path,
-    loader_workers: int = 1,
-    pin_memory: bool = False,
+    **data: Unpack[DataArguments],
 ) -> LearningTask:
     """Returns the task of one or several problems, with the arguments of `ProblemTask`.
 
@@ -184,15 +168,7 @@ def task_of(
     kind: Callable[..., LearningTask] = (
         MultiTask if isinstance(problem, MultiProblem) else ProblemTask
     )
-    return kind(
-        problem,
-        model,
-        hparams,
-        data_dir=data_dir,
-        vocab_dir=vocab_dir,
-        loader_workers=loader_workers,
-        pin_memory=pin_memory,
-    )
+    return kind(problem, model, hparams, **data)
 
 
 def with_choices(problem: Problem, hparams: HParams, before: HParams | None = None) -> HParams:

@@ -9,7 +9,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
+    from typing_extensions import NotRequired
+
     from t2t_torch.ensemble import Ensemble
     from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
@@ -558,6 +560,15 @@ class LearningTask(Task):
         self, *, seed: int, start: int, rank: int, world_size: int
     ) -> TrainBatches | MixedBatches:
         """Returns training batches from global batch `start` on, for one process."""
+
+
+class DataArguments(TypedDict):
+    """Arguments of `ProblemTask` about its data."""
+
+    data_dir: Path
+    vocab_dir: Path
+    loader_workers: NotRequired[int]
+    pin_memory: NotRequired[bool]
 
 
 class ProblemTask(LearningTask):
