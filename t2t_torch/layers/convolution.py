@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -159,23 +160,15 @@ class ContextConvolution(nn.Module):
 
     Args:
       size: E of a word's vector.
-      context: words of past and future, both including the word itself.
-      around: words of the neighbourhood on each side.
-      kernels: filter widths, in words.
-      filters: number of filters of each width.
-      hidden_size: H of each of the three.
+      hparams: context_size (words of past and future, both including the word itself), around_size
+        (words of the neighbourhood on each side), kernel_sizes (in words), num_filters (of each
+        width), hidden_size (H of each of the three).
     """
 
-    def __init__(
-        self,
-        size: int,
-        context: int,
-        around: int,
-        kernels: Sequence[int],
-        filters: int,
-        hidden_size: int,
-    ) -> None:
+    def __init__(self, size: int, hparams: Any) -> None:
         super().__init__()
+        context, around, kernels = hparams.context_size, hparams.around_size, hparams.kernel_sizes
+        filters, hidden_size = hparams.num_filters, hparams.hidden_size
         reach = {"past": (context - 1, 0), "future": (0, context - 1), "around": (around, around)}
         self.sides = nn.ModuleDict(
             {

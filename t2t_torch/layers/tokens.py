@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -284,36 +284,27 @@ class TokenLSTM(nn.Module):
 
     Args:
       features: the problem's.
-      hparams: the widths of the tokens' parts, `hidden_size` of each direction, and the rate of
-        dropout, `layer_prepostprocess_dropout`.
-      text: the name of the input.
-      num_layers: one above the other.
-      locked: whether all positions of a sentence lose the same units (Gal and Ghahramani 2016,
+      hparams: the widths of the tokens' parts, `hidden_size` of each direction,
+        `num_hidden_layers`, the rate of dropout, `layer_prepostprocess_dropout`, and whether all
+        positions of a sentence lose the same units, `locked_dropout` (Gal and Ghahramani 2016,
         arXiv:1512.05287).
+      text: the name of the input.
 
     Attributes:
       size: 2 H, of what a token gets.
       dropout: the one before and behind.
     """
 
-    def __init__(
-        self,
-        features: Features,
-        hparams: TokenHParams,
-        text: str,
-        *,
-        num_layers: int,
-        locked: bool,
-    ) -> None:
+    def __init__(self, features: Features, hparams: Any, text: str) -> None:
         super().__init__()
         self._text = text
-        rate = hparams.layer_prepostprocess_dropout
+        rate, locked = hparams.layer_prepostprocess_dropout, hparams.locked_dropout
         self.tokens = Tokens(features, hparams, text)
         self.dropout = LockedDropout(rate) if locked else Dropout(rate)
         self.lstm = LSTM(
             self.tokens.size,
             hparams.hidden_size,
-            num_layers,
+            hparams.num_hidden_layers,
             bidirectional=True,
             dropout=rate,
             locked=locked,

@@ -27,7 +27,24 @@ def make_norm(hparams: TransformerLayerHParams) -> nn.Module:
     return kind(hparams.hidden_size, eps=hparams.norm_epsilon)
 
 
-class Preprocess(nn.Module):
+class _Operations(nn.Module):
+    """Norm and dropout of a sequence of letters.
+
+    Args:
+      hparams: hidden_size, norm_type, norm_epsilon, layer_prepostprocess_dropout.
+      field: name of the hyperparameter with the sequence.
+      letters: letters that it may hold.
+    """
+
+    def __init__(self, hparams: TransformerLayerHParams, field: str, letters: str) -> None:
+        super().__init__()
+        self.sequence = _parse(hparams, field, letters)
+        if "n" in self.sequence:
+            self.norm = make_norm(hparams)
+        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+
+
+class Preprocess(_Operations):
     """Operations of `layer_preprocess_sequence` in its order: n is a norm, d dropout.
 
     Pre-norm is "n" before and "da" after; post-norm is "none" before and "dan" after.
@@ -41,11 +58,7 @@ class Preprocess(nn.Module):
     """
 
     def __init__(self, hparams: TransformerLayerHParams) -> None:
-        super().__init__()
-        self.sequence = _parse(hparams, "layer_preprocess_sequence", "nd")
-        if "n" in self.sequence:
-            self.norm = make_norm(hparams)
-        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        super().__init__(hparams, "layer_preprocess_sequence", "nd")
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
@@ -54,7 +67,7 @@ class Preprocess(nn.Module):
         return x
 
 
-class Postprocess(nn.Module):
+class Postprocess(_Operations):
     """Operations of `layer_postprocess_sequence`: those of `Preprocess`, and a adds the input.
 
     Args:
@@ -66,11 +79,7 @@ class Postprocess(nn.Module):
     """
 
     def __init__(self, hparams: TransformerLayerHParams) -> None:
-        super().__init__()
-        self.sequence = _parse(hparams, "layer_postprocess_sequence", "dan")
-        if "n" in self.sequence:
-            self.norm = make_norm(hparams)
-        self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
+        super().__init__(hparams, "layer_postprocess_sequence", "dan")
 
     def forward(self, residual: Tensor, x: Tensor) -> Tensor:
         """Returns the sublayer's result `x` joined with its input `residual`.  [B, T, H] each."""

@@ -34,13 +34,7 @@ class BilstmSlotAttentionTagger(T2TModel):
     def __init__(self, hparams: BilstmSlotAttentionTaggerHParams, features: Features) -> None:
         super().__init__(hparams, features)
         (self._text,) = texts_of(features)
-        self.lstm = TokenLSTM(
-            features,
-            hparams,
-            self._text,
-            num_layers=hparams.num_hidden_layers,
-            locked=hparams.locked_dropout,
-        )
+        self.lstm = TokenLSTM(features, hparams, self._text)
         self.outputs = WordOutputs(features, self._text)
         self.attention = SlotAttention(
             self.lstm.size, hparams.slot_attention, hparams.attention_size

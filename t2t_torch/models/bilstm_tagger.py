@@ -30,13 +30,7 @@ class BilstmTagger(T2TModel):
     def __init__(self, hparams: BilstmTaggerHParams, features: Features) -> None:
         super().__init__(hparams, features)
         (text,) = texts_of(features)
-        self.lstm = TokenLSTM(
-            features,
-            hparams,
-            text,
-            num_layers=hparams.num_hidden_layers,
-            locked=hparams.locked_dropout,
-        )
+        self.lstm = TokenLSTM(features, hparams, text)
         self.outputs = WordOutputs(features, text)
         initialize(self, hparams)
 

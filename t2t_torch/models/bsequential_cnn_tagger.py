@@ -36,14 +36,7 @@ class BsequentialCnnTagger(T2TModel):
         self.tokens = Tokens(features, hparams, text)
         self.outputs = WordOutputs(features, text)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
-        self.convolution = ContextConvolution(
-            self.tokens.size,
-            hparams.context_size,
-            hparams.around_size,
-            hparams.kernel_sizes,
-            hparams.num_filters,
-            hparams.hidden_size,
-        )
+        self.convolution = ContextConvolution(self.tokens.size, hparams)
         initialize(self, hparams)
 
     @classmethod

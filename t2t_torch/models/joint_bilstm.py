@@ -78,13 +78,7 @@ class JointBilstm(T2TModel):
         _check_classes(hparams, features)
         self._of_words = [name for name, its in features.targets.items() if its.is_sequence]
         self._of_all = [name for name in features.targets if name not in self._of_words]
-        self.lstm = TokenLSTM(
-            features,
-            hparams,
-            self._text,
-            num_layers=hparams.num_hidden_layers,
-            locked=hparams.locked_dropout,
-        )
+        self.lstm = TokenLSTM(features, hparams, self._text)
         self.outputs = WordOutputs(features, self._text, self._of_words)
         size = self.lstm.size
         if self._of_all:

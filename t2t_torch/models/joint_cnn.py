@@ -50,14 +50,7 @@ class JointCnn(T2TModel):
             )
         self.outputs = WordOutputs(features, self._text, self._of_words)
         if self._of_words:
-            self.of_words = ContextConvolution(
-                self.tokens.size,
-                hparams.context_size,
-                hparams.around_size,
-                hparams.kernel_sizes,
-                hparams.num_filters,
-                hparams.hidden_size,
-            )
+            self.of_words = ContextConvolution(self.tokens.size, hparams)
         initialize(self, hparams)
 
     @classmethod

@@ -1,5 +1,7 @@
 """Convolutions round each word agree with torch's, run over each word's own window."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -43,7 +45,10 @@ def test_it_is_a_convolution_over_each_words_window(before, after):
 )
 def test_each_side_sees_its_own_words(side, reach):
     torch.manual_seed(0)
-    layer = ContextConvolution(E, 4, 1, (2, 3), 50, 5).sides[side]
+    hparams = SimpleNamespace(
+        context_size=4, around_size=1, kernel_sizes=(2, 3), num_filters=50, hidden_size=5
+    )
+    layer = ContextConvolution(E, hparams).sides[side]
     x = torch.randn(1, 11, E, requires_grad=True)
     layer(x)[0, 5].square().sum().backward()
     seen = x.grad[0].abs().sum(-1).nonzero().squeeze(1) - 5
