@@ -437,29 +437,12 @@ class PyTorchTrialContext:
 
     # Settings.
 
-    def get_hparam(self, name: str) -> Any:
-        """Returns the value of a hyperparameter."""
-        return pytorch_trial.get_hyperparameter(name)
-
-    def get_hparams(self) -> dict[str, Any]:
-        """Returns all hyperparameters."""
-        return pytorch_trial.get_hyperparameters()
-
-    def get_data_config(self) -> dict[str, Any]:
-        """Returns the section `data` of the configuration."""
-        return pytorch_trial.get_data_config()
-
-    def get_experiment_config(self) -> dict[str, Any]:
-        """Returns the configuration."""
-        return pytorch_trial.get_experiment_config()
-
-    def get_experiment_id(self) -> int:
-        """Returns the number of the experiment, which follows from the run directory."""
-        return pytorch_trial.get_experiment_id()
-
-    def get_trial_id(self) -> int:
-        """Returns the number of the trial, which follows from the run directory."""
-        return pytorch_trial.get_trial_id()
+    get_hparam = staticmethod(pytorch_trial.get_hyperparameter)
+    get_hparams = staticmethod(pytorch_trial.get_hyperparameters)
+    get_data_config = staticmethod(pytorch_trial.get_data_config)
+    get_experiment_config = staticmethod(pytorch_trial.get_experiment_config)
+    get_experiment_id = staticmethod(pytorch_trial.get_experiment_id)
+    get_trial_id = staticmethod(pytorch_trial.get_trial_id)
 
     def get_trial_seed(self) -> int:
         """Returns the seed of the experiment."""
