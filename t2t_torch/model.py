@@ -233,6 +233,7 @@ class T2TModel(nn.Module, abc.ABC):
         self.hparams = hparams
         self.features = features
         widths = {name: self.target_width(hparams, features, name) for name in features.targets}
+        self._widths = widths  # a subclass may replace `hparams`
         self.modalities = build_modalities(hparams, features, widths)
         self.counts_examples = False
         self.searches = True
@@ -388,7 +389,7 @@ class T2TModel(nn.Module, abc.ABC):
         if self.features.targets[name].is_text and self.searches:
             expected[1:-1] = [target.size(1)]
         if not self.overrides("top"):
-            expected[-1] = self.target_width(self.hparams, self.features, name)
+            expected[-1] = self._widths[name]
         return "" if shape == expected else f"states of {expected} for {name!r}; got {shape}"
 
     def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:

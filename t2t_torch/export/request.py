@@ -114,7 +114,7 @@ class Request:
         if before != problem:
             raise UsageError(
                 f"--export_dir={self.export_dir} is an artifact of {before}, and this one is of "
-                f"{problem}: whoever uses the folder would get other answers. Give another folder, "
+                f"{problem}: users of the folder would get other answers. Give another folder, "
                 "or replace it with --allow_other_problem."
             )
 
