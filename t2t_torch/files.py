@@ -385,6 +385,7 @@ _MAGIC_SIZE = 10
 _LONGEST_LINE = 1 << 26  # bytes of a line in a compressed file
 _LONGEST_PLAIN = 1 << 27  # the text of the data set text8 is one line of 10**8
 _MAX_RATIO = 500  # greatest compression ratio
+_MAX_WHOLE_RATIO = 100  # of a file that is kept in memory
 _ALWAYS_ALLOWED = 1 << 32  # bytes of text in a compressed file
 
 
@@ -392,8 +393,13 @@ DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 """Errors of damaged compressed files."""
 
 
-def read_raw_lines(path: Path) -> Iterator[bytes]:
+def read_raw_lines(path: Path, *, whole: bool = False) -> Iterator[bytes]:
     r"""Yields the lines of a plain or compressed file as bytes, each with its "\n".
+
+    Args:
+      path: the file.
+      whole: True if the caller keeps all lines: they may as well be one, and a compressed file may
+        unpack to 64 MB or 100 times its size, no more.
 
     Raises:
       DataError: the file cannot be read, or a compressed file is damaged.
@@ -402,8 +408,8 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
     try:
         with open_bytes(path) as file:
             packed = not isinstance(file, io.BufferedReader)
-            long = packed or path.stat().st_size > _LONGEST_PLAIN
-            lines = _limited(file, path, packed) if long else file
+            long = packed or (not whole and path.stat().st_size > _LONGEST_PLAIN)
+            lines = _limited(file, path, packed, whole) if long else file
             for number, line in enumerate(lines, 1):  # noqa: B007  the errors below name it
                 yield line
     except DAMAGED as error:
@@ -413,10 +419,12 @@ def read_raw_lines(path: Path) -> Iterator[bytes]:
         raise DataError(f"Cannot read {path}: {error.strerror or error}.") from None
 
 
-def _limited(file: io.BufferedIOBase, path: Path, packed: bool) -> Iterator[bytes]:
+def _limited(file: io.BufferedIOBase, path: Path, packed: bool, whole: bool) -> Iterator[bytes]:
     """Yields the lines of a file; DataError if one is too long, or it is a decompression bomb."""
     most = max(_ALWAYS_ALLOWED, (_MAX_RATIO if packed else 1) * path.stat().st_size)
     longest = _LONGEST_LINE if packed else _LONGEST_PLAIN
+    if whole:
+        most = longest = max(_LONGEST_LINE, _MAX_WHOLE_RATIO * path.stat().st_size)
     total = 0
     while line := file.readline(longest + 1):
         total += len(line)

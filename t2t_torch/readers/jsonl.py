@@ -143,7 +143,7 @@ def load_json(path: Path, encoding: str = "") -> Any:
       DataError: it cannot be read, is not UTF-8, or is not JSON.
     """
     try:
-        raw = b"".join(read_raw_lines(path)).removeprefix(codecs.BOM_UTF8)
+        raw = b"".join(read_raw_lines(path, whole=True)).removeprefix(codecs.BOM_UTF8)
         return json.loads(raw.decode(known_encoding(path, encoding) or "utf-8"))
     except UnicodeDecodeError as error:
         raise DataError(

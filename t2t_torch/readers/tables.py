@@ -304,7 +304,8 @@ class _Rows:
 
 _BATCH_ROWS = 64  # of a dictionary each may have a value of a megabyte
 _MAX_VALUES = 1 << 20, 100  # values of a column: of any file; for each of its bytes
-_MAX_UNPACKED = 1 << 24, 200  # bytes: of any file; for each of its bytes
+_MAX_UNPACKED = 1 << 28, 200  # bytes: of any file; for each of its bytes
+_MAX_GROUP = 1 << 26, 200  # bytes of a group of rows, which may be one value: as above
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -354,10 +355,11 @@ def _check_parquet(path: Path, metadata: Any, size: int) -> None:
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     counts = [[one.column(j).num_values for j in range(one.num_columns)] for one in groups]
     values = max(map(sum, zip(*counts, strict=True)), default=0)
-    unpacked = sum(one.total_byte_size for one in groups)
+    sizes = [one.total_byte_size for one in groups]
     for amount, unit, (always, ratio) in (
         (values, "values of a column", _MAX_VALUES),
-        (unpacked, "bytes", _MAX_UNPACKED),
+        (sum(sizes), "bytes", _MAX_UNPACKED),
+        (max(sizes, default=0), "bytes in a group of rows", _MAX_GROUP),
     ):
         if amount > max(always, ratio * size):
             raise DataError(

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gzip
 import json
+import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,4 +93,19 @@ def test_what_is_no_array_is_told(text, told, tmp_path) -> None:
     path = tmp_path / "x.json"
     path.write_text(text, "utf-8")
     with pytest.raises(DataError, match=told):
+        list(open_records(path, format="json"))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_json_file_may_be_one_line_of_any_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    monkeypatch.setattr("t2t_torch.files._LONGEST_PLAIN", 4000)
+    monkeypatch.setattr("t2t_torch.files._LONGEST_LINE", 4000)
+    text = json.dumps([{"text": random.Random(i).random()} for i in range(500)]).encode()
+    path = tmp_path / ("a.json.gz" if packed else "a.json")
+    path.write_bytes(gzip.compress(text) if packed else text)
+    assert len(list(open_records(path, format="json"))) == 500
+    path.write_bytes(gzip.compress(b"[" + b" " * 200_000 + b"]"))
+    with pytest.raises(DataError, match="bytes, as decompression bombs do"):
         list(open_records(path, format="json"))
