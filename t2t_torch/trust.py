@@ -7,13 +7,16 @@ import contextvars
 import importlib.util
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
 from t2t_torch.files import passes_kernel
 
+_PYTHON = os.path.realpath(sysconfig.get_path("stdlib"))
 _trusted: contextvars.ContextVar[bool] = contextvars.ContextVar("trust_code", default=False)
 
 
@@ -43,14 +46,21 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
     """
     path = Path(code)
     real = Path(os.path.realpath(path))
-    if _trusted.get() or str(real) in registry.usr_dirs():
+    if str(real) in registry.usr_dirs():
         return
     comes = "" if path.is_absolute() else "a relative path"
-    if passes_kernel(path):  # /proc/self/cwd is the current folder
+    if real.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & {*real.parts}:
+        comes = "a part of Python"  # may start other programs
+    elif passes_kernel(path):  # /proc/self/cwd is the current folder
         comes = "a path by way of /proc, which is relative in fact"
     elif any(is_inside(one, run) for one in (path, real)):  # a link inside may lead elsewhere
         comes = "inside it"
     if comes:
+        _refuse(run, code, comes, alternative)
+
+
+def _refuse(run: Path, code: str | Path, comes: str, alternative: str = "") -> None:
+    if not _trusted.get():
         raise UsageError(
             f"'{run}' would execute the Python code in '{code}', {comes}. The author of this "
             "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
@@ -64,21 +74,52 @@ def is_inside(path: Path, run: Path) -> bool:
     return any(written.is_relative_to(one) for one in (place, run.resolve()))
 
 
-def check_module(run: Path, name: str) -> None:
+def check_module(run: Path, name: str, known: str = "") -> None:
     """Checks that a module named by a run may be imported: one that the user has installed.
 
+    Args:
+      run: run directory.
+      name: dotted name of the module.
+      known: file that the module was when the run began; may be executed as `check_code` says.
+
     Raises:
-      UsageError: it is in the current folder or in the run, or a part of Python, which may start
-        other programs, and the run is not trusted.
+      UsageError: it is in the current folder or in the run, in a package without `__init__.py`,
+        or a part of Python, which may start other programs, and the run is not trusted.
     """
-    top = name.partition(".")[0]
-    spec = importlib.util.find_spec(top)
-    places = [*(spec.submodule_search_locations or [spec.origin or ""])] if spec else []
-    parents = [Path(place).resolve().parent for place in places] or [Path.cwd()]
-    if top in sys.stdlib_module_names or any(
-        parent == Path.cwd() or parent.is_relative_to(run.resolve()) for parent in parents
-    ):
-        check_code(run, top)
+    top, *parts = name.split(".")
+    file = Path(file_of(name))
+    depth = len(parts) + (file.name == "__init__.py")
+    roots = [one.resolve() for one in file.parents[depth : depth + 1]]  # in `sys.path`
+    if top in sys.stdlib_module_names or top == "__main__":
+        _refuse(run, name, "a part of Python")
+    elif known and known == str(file):
+        check_code(run, known)
+    elif not roots or Path.cwd() in roots or is_inside(file, run) or is_inside(roots[0], run):
+        _refuse(run, name, "a module that is not installed")
+
+
+def file_of(name: str, *, beside: bool = True) -> str:
+    """Returns the file of a module by its full dotted name; imports nothing.
+
+    Args:
+      name: dotted name.
+      beside: also looks in the current folder, after `sys.path`.
+
+    Returns:
+      An absolute path.  Empty if there is no such module, or if a package of it has no
+      `__init__.py`: any folder in `sys.path` adds modules to such a package.
+    """
+    top, *parts = name.split(".")
+    spec = None
+    with contextlib.suppress(ImportError, ValueError):  # "__main__" has no spec
+        spec = importlib.util.find_spec(top)
+    if spec is None and beside:
+        spec = PathFinder.find_spec(top, [str(Path.cwd())])
+    for part in parts:
+        if spec is None or not spec.has_location or spec.submodule_search_locations is None:
+            return ""
+        spec = PathFinder.find_spec(f"{spec.name}.{part}", spec.submodule_search_locations)
+    return str(spec.origin) if spec is not None and spec.has_location else ""
 
 
 def import_usr_dirs(run: Path, folders: tuple[str, ...]) -> list[str]:

@@ -23,7 +23,8 @@ from t2t_torch.bin import (
 )
 from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import UsageError, in_python
-from t2t_torch.trial.run_record import check_trial
+from t2t_torch.trial.run_record import check_functions, module_file_of, place_of_code
+from t2t_torch.trial.user_code import Source, load
 
 
 @pytest.fixture
@@ -130,13 +131,66 @@ def test_an_installed_module_is_trusted_and_a_part_of_python_is_not(folder: Path
         trust.check_module(folder / "run", "antigravity")  # starts a browser
 
 
+@pytest.mark.parametrize("name", ["", ".x", "a b", "__main__", "yaml.gone", "../evil"])
+def test_what_is_no_module_needs_trust(folder: Path, name: str) -> None:
+    with pytest.raises(UsageError):
+        trust.check_module(folder / "run", name)
+
+
+def test_a_module_that_the_current_folder_adds_to_an_installed_package_needs_trust(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("installed/spaced/good.py", "spaced/evil.py", "installed/whole/__init__.py"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        (folder / place).touch()
+    paths = [str(folder / "installed"), *(one for one in sys.path if one)]
+    monkeypatch.setattr(sys, "path", [*paths])
+    importlib.invalidate_caches()
+    for name in ("spaced.evil", "spaced.good", "spaced", "whole.evil"):
+        with pytest.raises(UsageError):
+            trust.check_module(folder / "run", name)
+    trust.check_module(folder / "run", "whole")
+    load(Source.of("whole"))
+    assert sys.path == paths  # nothing is imported from the current folder
+
+
+def test_a_module_of_the_current_folder_is_trusted_if_it_is_the_one_of_the_beginning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "mine_here").mkdir()
+    for name in ("__init__.py", "trial.py"):
+        (folder / "mine_here" / name).touch()
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", str(folder))])
+    spec, run = "mine_here.trial:Net", folder / "run"
+    file = module_file_of(spec)
+    assert file == str(folder / "mine_here" / "trial.py")
+    assert place_of_code(spec, run, file) == spec
+    for other in ("", "mine_here/trial.py", str(folder / "mine_here" / "other.py"), file + "c"):
+        with pytest.raises(UsageError):
+            place_of_code(spec, run, other)
+    with pytest.raises(UsageError):  # the record would name the file of any part of Python
+        place_of_code("antigravity", run, module_file_of("antigravity"))
+
+
 def test_a_function_of_a_configuration_is_in_the_folder_of_the_trial(folder: Path) -> None:
-    (folder / "elsewhere" / "data.py").touch()
+    for name in ("data.py", "part/__init__.py"):
+        (folder / "elsewhere" / name).parent.mkdir(exist_ok=True)
+        (folder / "elsewhere" / name).touch()
     (folder / "evil.py").touch()
     trial = f"{folder / 'elsewhere'}:Net"
-    check_trial(trial, folder / "run", {"make_data_loaders": "data:load"})
-    with pytest.raises(UsageError):
-        check_trial(trial, folder / "run", {"make_data_loaders": "evil:load"})
+    for place in ("data:load", "elsewhere.data:load", "part:load", "yaml.nodes:load"):
+        check_functions(trial, folder / "run", {"make_data_loaders": place})
+    for place in ("evil:load", "os:system", "gone:load", "/evil:load", f"{folder}/evil:load"):
+        for spec in (trial, "yaml.nodes", "yaml.nodes:Net"):
+            with pytest.raises(UsageError):
+                check_functions(spec, folder / "run", {"make_data_loaders": place})
+
+
+def test_python_itself_is_no_code_of_the_user(folder: Path) -> None:
+    place = os.path.dirname(os.__file__)  # noqa: PTH120
+    for code in (place, os.__file__, f"{place}/encodings"):
+        with pytest.raises(UsageError, match="part of Python"):
+            trust.check_code(folder / "run", code)
 
 
 def test_a_folder_that_was_given_on_the_command_line_is_trusted(
@@ -160,6 +214,17 @@ def test_every_command_that_opens_runs_has_the_flags_that_the_message_names(comm
 def test_code_that_a_search_recalls_needs_trust(folder: Path, known: dict[str, object]) -> None:
     search_flags.FLAGS.reset()
     (folder / "evil").mkdir()
+    (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
+    with pytest.raises(UsageError, match="--trust_code"):
+        search_flags.recall(folder)
+    search_flags.FLAGS.reset()
+
+
+def test_functions_that_a_search_recalls_need_trust(folder: Path) -> None:
+    search_flags.FLAGS.reset()
+    (folder / "evil.py").touch()
+    (folder / "exp.yaml").write_text("entrypoints: {data_loaders_function: 'evil:load'}\n")
+    known = {"trial": str(folder / "elsewhere"), "config": str(folder / "exp.yaml")}
     (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
     with pytest.raises(UsageError, match="--trust_code"):
         search_flags.recall(folder)

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 NAME = "tuner.json"
 """In the search's folder: the flags that it was started with."""
 
+_MODULE_FILE = "module_file"
+"""There: the file of a trial that is a module; see `RunRecord`."""
+
 _STEPS_OF = "steps_of"
 """There, beside the flags: what loaders have said of a length."""
 
@@ -180,13 +183,24 @@ def recall(output_dir: Path) -> dict[str, int]:
     for name, value in known.items():
         if name in FLAGS and not FLAGS[name].present:
             FLAGS[name].value = value
-            if name == "trial" and value:
-                from t2t_torch.trial.run_record import check_trial  # keeps --help fast
-
-                check_trial(value, output_dir)
             for folder in value if name == "t2t_usr_dir" else ():
                 check_code(output_dir, folder)
+    if flag("trial"):
+        _check_trial(output_dir, known.get(_MODULE_FILE, ""))
     return steps_of
+
+
+def _check_trial(output_dir: Path, module_file: str) -> None:
+    """Checks that the code that the search recalls may be executed; see `trust`."""
+    # Imported here to keep --help fast.
+    from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.trial.run_record import check_functions, check_trial
+
+    if not FLAGS["trial"].present:
+        check_trial(flag("trial"), output_dir, module_file)
+    if flag("config") and not (FLAGS["trial"].present and FLAGS["config"].present):
+        functions = ExperimentConfig.read(Path(flag("config"))).functions
+        check_functions(flag("trial"), output_dir, functions)
 
 
 def _check_study_name(output_dir: Path, known: str) -> None:
@@ -228,6 +242,10 @@ def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
     """
     # The folder may be moved, and have another name then.
     known = {**_to_remember(), "study_name": study_name(output_dir), _STEPS_OF: dict(steps_of)}
+    if flag("trial"):
+        from t2t_torch.trial.run_record import module_file_of  # keeps --help fast
+
+        known[_MODULE_FILE] = module_file_of(flag("trial"))
     file = output_dir / NAME
     with staged(file) as temporary:
         temporary.write_text(json.dumps(known, indent=2) + "\n", "utf-8")

@@ -25,9 +25,10 @@ from t2t_torch.trial.run_record import (
     NAME,
     RunRecord,
     by_name,
-    check_trial,
+    check_functions,
     chosen_values,
     copies_of,
+    module_file_of,
     parse_changes,
     place_of_code,
 )
@@ -325,16 +326,20 @@ def _named(directory: RunDirectory) -> tuple[RunRecord, ExperimentConfig]:
         changes = {**by_name(config.hyperparameters, before), **changes}
     values = chosen_values(config.hyperparameters, changes, before)
     spec = flag("trial") or (known.trial if known else "")
-    if not flag("trial"):
-        check_trial(spec, directory.path, config.functions)
     if flag("trial") and config.trial_class and ":" not in Path(spec).name:
         spec += f":{_class_of(config.trial_class, Path(spec))}"
     if known and not flag("trial"):
         open_code(directory.path, directory.task())
-        spec = place_of_code(spec, directory.path)
+        spec = place_of_code(spec, directory.path, known.module_file)
+    if known and not (flag("trial") and flag("config")):
+        check_functions(spec, directory.path, config.functions)
     spec = _absolute(spec)
     record = RunRecord(
-        trial=spec, config=config.written, hparams=values, version=t2t_torch.__version__
+        trial=spec,
+        config=config.written,
+        hparams=values,
+        version=t2t_torch.__version__,
+        module_file=module_file_of(spec),
     )
     if known:
         directory.changes = list(known.changes(record))

@@ -9,7 +9,6 @@ code, so the run's own is always used, unless the user names a folder that decla
 from __future__ import annotations
 
 import contextvars
-import functools
 import json
 import os
 import re
@@ -216,8 +215,8 @@ def check_links(run: Path) -> None:
     for path in [*folders, *(path for folder in folders for path in folder.rglob("*"))]:
         if path.is_symlink():
             raise CheckpointError(
-                f"{path} is a link, and a run has copies of files. Whoever sent the run may copy "
-                "what the links lead to:  cp -rL RUN COPY"
+                f"{path} is a link, and a run has copies of files. Copy the run where it was "
+                "trained with what its links lead to:  cp -rL RUN COPY"
             )
 
 
@@ -263,6 +262,7 @@ def open_code(run: Path, task: TaskRecord) -> None:
     if declared:  # a folder of declarations alone is not needed
         hints = [one for one in hints if not one.is_dir() or registry.has_python(one)]
     import_usr_dirs(run, tuple(str(one) for one in hints if not is_copy(one, run)))
+    trust = contextvars.copy_context()  # in this run, not in one that is opened later
     for folder in hints:
         copy = run.resolve() / CODE / folder.name
         if changed := changed_files(copy, folder):
@@ -273,8 +273,7 @@ def open_code(run: Path, task: TaskRecord) -> None:
                 copy,
             )
         if copy.is_dir() and str(folder.resolve()) not in registry.usr_dirs():
-            trust = contextvars.copy_context()  # in this run, not in one that is opened later
-            registry.carry(copy, functools.partial(trust.run, _check_copy, run))
+            registry.carry(copy, lambda one: trust.run(_check_copy, run, one))
     for name, content in declared.items():
         if (other := registry.declared_in(name)) and _differs(content, other):
             logging.warning(

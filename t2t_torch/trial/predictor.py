@@ -54,7 +54,7 @@ from t2t_torch.trial.run_record import (
     NAME,
     RunRecord,
     changed_code,
-    check_trial,
+    check_functions,
     place_of_code,
 )
 from t2t_torch.trial.task import TrialTask
@@ -421,8 +421,9 @@ def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
     open_code(run.path, run.task())
     config = ExperimentConfig.from_dict(record.config, source=str(run.path / NAME))
     pytorch_trial.name_run(run.path)
-    check_trial(record.trial, run.path, config.functions)
-    return record, config, place_of_code(record.trial, run.path)
+    spec = place_of_code(record.trial, run.path, record.module_file)
+    check_functions(spec, run.path, config.functions)
+    return record, config, spec
 
 
 # Model inputs, captured during an evaluation of the validation loader.

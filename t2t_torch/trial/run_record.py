@@ -19,8 +19,8 @@ from t2t_torch.train.run_code import LARGEST, changed_files, check_links, code_i
 from t2t_torch.train.run_directory import CODE, check_files, how_to_restore, read_checked
 from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.trial.config import ExperimentConfig, parse_value
-from t2t_torch.trial.user_code import imported_files, split_spec
-from t2t_torch.trust import check_code, check_module
+from t2t_torch.trial.user_code import file_beside, imported_files, split_spec
+from t2t_torch.trust import check_code, check_module, file_of
 
 if TYPE_CHECKING:
     from t2t_torch.trial.definition import Definition
@@ -49,12 +49,14 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
       config: configuration as written.
       hparams: chosen hyperparameters, nested.
       version: version of t2t_torch.
+      module_file: file of a trial that is a module, for which it is trusted; empty for a path.
     """
 
     trial: str
     config: dict[str, Any]
     hparams: dict[str, Any]
     version: str = ""
+    module_file: str = ""
 
     @classmethod
     def read(cls, directory: Path) -> RunRecord:
@@ -135,13 +137,13 @@ def is_path(spec: str) -> bool:
     return Path(split_spec(spec)[0]).exists()
 
 
-def check_trial(spec: str, run_dir: Path, functions: Mapping[str, str] = {}) -> None:
+def check_trial(spec: str, run_dir: Path, module_file: str = "") -> None:
     """Checks that the code of a trial that a run or a search names may be executed.
 
     Args:
       spec: location of the trial.
       run_dir: directory of the run or the search.
-      functions: locations of functions, by name; see `ExperimentConfig.functions`.
+      module_file: see `RunRecord`.
 
     Raises:
       UsageError: it comes with the run, which is not trusted; see `trust`.
@@ -150,16 +152,29 @@ def check_trial(spec: str, run_dir: Path, functions: Mapping[str, str] = {}) -> 
     if is_path(spec):
         check_code(run_dir, place)
     elif "/" not in place:
-        check_module(run_dir, place)
-    folder = Path(place) if Path(place).is_dir() else Path(place).parent
-    for name in functions.values():
-        top = re.split(r"[.:]", name)[0]
-        if (
-            folder.name != top
-            and not (folder / top).exists()
-            and not (folder / f"{top}.py").exists()
-        ):
-            check_module(run_dir, top)
+        check_module(run_dir, place, module_file)
+
+
+def check_functions(spec: str, run_dir: Path, functions: Mapping[str, str]) -> None:
+    """Checks that functions named by the configuration of a run or a search may be executed.
+
+    Args:
+      spec: location of the trial, checked or given by the user; functions in it are not checked.
+      run_dir: directory of the run or the search.
+      functions: locations of functions, by name; see `ExperimentConfig.functions`.
+
+    Raises:
+      UsageError: one comes with the run, which is not trusted; see `trust`.
+    """
+    for location in functions.values():
+        module = location.partition(":")[0]
+        if not is_path(spec) or file_beside(Path(split_spec(spec)[0]).resolve(), module) is None:
+            check_module(run_dir, module)
+
+
+def module_file_of(spec: str) -> str:
+    """Returns the file of a trial that is given as a module; empty for a path."""
+    return "" if is_path(spec) else file_of(split_spec(spec)[0])
 
 
 def copy_of(spec: str, run_dir: Path) -> str | None:
@@ -188,8 +203,10 @@ def changed_code(spec: str, run_dir: Path) -> list[str]:
     return changed_files(before, now)
 
 
-def place_of_code(spec: str, run_dir: Path) -> str:
+def place_of_code(spec: str, run_dir: Path, module_file: str = "") -> str:
     """Returns the spec from which to load a run's trial: its original location or the run's copy.
+
+    Takes the arguments of `check_trial`.
 
     Raises:
       CheckpointError: the copy was modified, or is a link.
@@ -197,7 +214,7 @@ def place_of_code(spec: str, run_dir: Path) -> str:
       UsageError: the code comes with the run, which is not trusted.
     """
     if is_path(spec) or "/" not in spec:  # a module
-        check_trial(spec, run_dir)
+        check_trial(spec, run_dir, module_file)
         return spec
     copied = copy_of(spec, run_dir)
     if copied is None:

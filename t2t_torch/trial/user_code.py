@@ -26,6 +26,7 @@ from absl import logging
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.files import read_bytes
 from t2t_torch.registry import PACKAGE
+from t2t_torch.trust import file_of
 
 # Static analysis of the trial's files; nothing is executed.
 
@@ -201,14 +202,9 @@ def module_of(source: Source, name: str) -> ModuleType:
     Raises:
       TrialError: it does not exist or cannot be imported.
     """
-    if source.path is not None:
-        folder = source.path if source.path.is_dir() else source.path.parent
-        parts = name.split(".")
-        if parts[0] == folder.name and len(parts) > 1:  # includes the name of the directory itself
-            parts = parts[1:]
-        file = folder.joinpath(*parts).with_suffix(".py")
-        if file.is_file():
-            return _load_file(file)
+    file = file_beside(source.path, name) if source.path is not None else None
+    if file is not None and file.name != "__init__.py":
+        return _load_file(file)
     try:
         exists = importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -216,6 +212,24 @@ def module_of(source: Source, name: str) -> ModuleType:
     if not exists:
         raise TrialError(f"entrypoints: there is no module {name} in {source.spec}.")
     return _import(lambda: importlib.import_module(name), Path(name))
+
+
+def file_beside(place: Path, name: str) -> Path | None:
+    """Returns the file of a module in a trial's directory; None if there is none.
+
+    Args:
+      place: the directory, or a file in it.
+      name: dotted name, which may begin with that of the directory.
+    """
+    folder = place if place.is_dir() else place.parent
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return None
+    if parts[0] == folder.name and len(parts) > 1:
+        parts = parts[1:]
+    module = folder.joinpath(*parts)
+    files = (module.with_suffix(".py"), module / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
 
 
 def imported_files() -> list[Path]:
@@ -340,7 +354,7 @@ def several(spec: str, listed: str, first: str) -> TrialError:
 
 def _load_module(source: Source) -> ModuleType:
     here = str(Path.cwd())
-    if here not in sys.path:
+    if here not in sys.path and not file_of(source.module, beside=False):
         sys.path.append(here)
         importlib.invalidate_caches()
     if importlib.util.find_spec(source.module.split(".")[0]) is None:
