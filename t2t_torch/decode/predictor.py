@@ -73,7 +73,7 @@ class RunInfo(NamedTuple):
 
 
 def do_nothing() -> None:
-    """Does nothing: what a predictor calls before a batch and a step, unless it is told."""
+    """Does nothing: the default of what a predictor calls before a batch and a step."""
 
 
 class Picklable:
