@@ -5,7 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ class SpeechPredictor(Predictor):
     sums the paths of a text; `alpha` and the length penalty rank texts of different lengths.
     """
 
+    why_unaligned: ClassVar[str] = "it reads sounds, which have no words"
+
     def _input_of(self, problem: Problem) -> Audio:
         sounds = list(self.features.inputs.values())
         if len(sounds) != 1 or not sounds[0].is_sound:
@@ -52,11 +54,6 @@ class SpeechPredictor(Predictor):
         feature: Any = self._input
         spec: InputSpec = feature.input_spec(self.field, self.features)
         return spec
-
-    @property
-    def why_unaligned(self) -> str:
-        """Sounds have no words to align with."""
-        return "it reads sounds, which have no words"
 
     def encode(self, texts: Sequence[Any], hparams: DecodeHParams | None = None) -> list[Any]:
         """Returns the frames of sounds, [frames, samples] int16 each.

@@ -406,6 +406,8 @@ class Audio(Feature):
 
     is_discrete: ClassVar[bool] = False
     is_sound: ClassVar[bool] = True
+    arrow_type: ClassVar[str] = "list<int16>"
+    padding: ClassVar[int] = NO_SAMPLE
 
     sample_rate: int = 16000
     resample: bool = False
@@ -417,11 +419,6 @@ class Audio(Feature):
             )
 
     @property
-    def arrow_type(self) -> str:
-        """A list of 16-bit integers."""
-        return "list<int16>"
-
-    @property
     def samples_per_frame(self) -> int:
         """Number of samples of 10 ms."""
         return self.sample_rate // FRAMES_PER_SECOND
@@ -430,11 +427,6 @@ class Audio(Feature):
     def shape(self) -> tuple[int | None, ...]:
         """Frames, samples."""
         return (None, self.samples_per_frame)
-
-    @property
-    def padding(self) -> int:
-        """`NO_SAMPLE`."""
-        return NO_SAMPLE
 
     def encode(self, value: Any) -> Any:
         """Returns the samples of whole frames, `NO_SAMPLE` after the end.
@@ -560,10 +552,7 @@ def _samples_of_list(value: Any) -> Samples:
 class Transcript(Text):
     """The text that is spoken in an `Audio`."""
 
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """Word and character error rates."""
-        return "word_error_rate", "character_error_rate"
+    text_scores: ClassVar[tuple[str, ...]] = ("word_error_rate", "character_error_rate")
 
 
 @dataclass(frozen=True)
@@ -576,17 +565,10 @@ class AugmentationSeed(Feature):
       of: name of the input.
     """
 
+    arrow_type: ClassVar[str] = "list<int64>"
+    shape: ClassVar[tuple[int | None, ...]] = ()
+
     of: str = "inputs"
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of one 64-bit integer."""
-        return "list<int64>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """A single number."""
-        return ()
 
     def encode(self, value: Any) -> Sequence[int]:
         """Returns the seed."""

@@ -36,6 +36,7 @@ class Image(Feature):
     """
 
     is_image: ClassVar[bool] = True
+    arrow_type: ClassVar[str] = "list<uint8>"
 
     height: int
     width: int
@@ -54,11 +55,6 @@ class Image(Feature):
     def fitted(self, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Returns the centre of a picture, scaled to the size of the feature."""
         return center_fit(value, (self.height, self.width)) if value.ndim == 3 else value
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of bytes."""
-        return "list<uint8>"
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -148,6 +144,8 @@ class PixelSequence(Text):
       channels: 1 for grey, 3 for red, green and blue.
     """
 
+    text_scores: ClassVar[tuple[str, ...]] = ("exact_match",)
+
     encoder: TextEncoder = field(default_factory=lambda: IntegerEncoder(_BRIGHTEST + 1))
     height: int = 1
     width: int = 1
@@ -184,11 +182,6 @@ class PixelSequence(Text):
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the size; reports show the image itself."""
         return f"picture of {self.height} x {self.width} pixels"
-
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """Equality only."""
-        return ("exact_match",)
 
 
 def pixels_of(

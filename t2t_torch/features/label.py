@@ -45,6 +45,7 @@ class _Classes(Feature):
 
     encoder: ClassLabelEncoder
     output_kind: ClassVar[OutputKind]
+    table_columns: ClassVar[tuple[str, ...]] = _LABEL_COLUMNS
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -59,29 +60,13 @@ class _Classes(Feature):
         """Returns the score of each label, highest first."""
         return ranked(self.labels, scores)
 
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The value, its probability, and those of all labels."""
-        return _LABEL_COLUMNS
-
 
 class _OneClass(_Classes):
     """Base class of features with one class for each example."""
 
-    @property
-    def arrow_type(self) -> str:
-        """A list of one 32-bit integer."""
-        return "list<int32>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """A single id."""
-        return ()
-
-    @property
-    def padding(self) -> int:
-        """`IGNORED`."""
-        return IGNORED
+    arrow_type: ClassVar[str] = "list<int32>"
+    shape: ClassVar[tuple[int | None, ...]] = ()
+    padding: ClassVar[int] = IGNORED
 
     def decode_graph(
         self, name: str, outputs: Mapping[str, str], graph: Graph
@@ -148,14 +133,10 @@ class MultiLabel(_Classes):
     is_multilabel: ClassVar[bool] = True
     output_kind: ClassVar[OutputKind] = "multilabel"
     label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
+    arrow_type: ClassVar[str] = "list<uint8>"
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of a byte for each class."""
-        return "list<uint8>"
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -199,14 +180,11 @@ class SoftLabel(_Classes):
 
     is_discrete: ClassVar[bool] = False
     output_kind: ClassVar[OutputKind] = "distribution"
+    arrow_type: ClassVar[str] = "list<float32>"
+    table_columns: ClassVar[tuple[str, ...]] = ("",)
     named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of a number for each class."""
-        return "list<float32>"
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -242,11 +220,6 @@ class SoftLabel(_Classes):
     ) -> tuple[str, str, Sequence[int | str | None]]:
         """Returns the distribution.  [B, C] float32."""
         return outputs[f"{name}.numbers"], "float32", (None,)
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The distribution only."""
-        return ("",)
 
     def describe_value(self, value: Any) -> str:
         """Returns the most probable labels with their probabilities."""
@@ -304,6 +277,9 @@ class Tags(_Classes):
 
     classifies: ClassVar[bool] = True
     is_listed_by_word: ClassVar[bool] = True
+    arrow_type: ClassVar[str] = "list<int32>"
+    padding: ClassVar[int] = IGNORED
+    table_columns: ClassVar[tuple[str, ...]] = (*_LABEL_COLUMNS, "_tagged")
     named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
@@ -311,19 +287,9 @@ class Tags(_Classes):
     allow_unknown: bool = False
 
     @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit integers."""
-        return "list<int32>"
-
-    @property
     def vocab_size(self) -> int:
         """The number of labels."""
         return self.encoder.vocab_size
-
-    @property
-    def padding(self) -> int:
-        """`IGNORED`."""
-        return IGNORED
 
     @property
     def lowest_id(self) -> int:
@@ -360,11 +326,6 @@ class Tags(_Classes):
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns the labels, and the field of the words."""
         return OutputSpec(name, "tags", self.labels, of=features.sources[self.of])
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """Tags, probabilities, and words with their tags."""
-        return (*_LABEL_COLUMNS, "_tagged")
 
     def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
         """Returns the cells of `table_columns`."""
@@ -418,18 +379,11 @@ class Span(Feature):
     """
 
     selects_words: ClassVar[bool] = True
+    arrow_type: ClassVar[str] = "list<int32>"
+    shape: ClassVar[tuple[int | None, ...]] = (2,)
+    text_scores: ClassVar[tuple[str, ...]] = ("squad_exact_match", "squad_f1")
 
     of: str = "context"
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of two 32-bit integers."""
-        return "list<int32>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """Two indices."""
-        return (2,)
 
     def encode(self, value: Any) -> list[int]:
         """Returns (first, last) unchanged, or `NO_SPAN` twice for None.
@@ -462,11 +416,6 @@ class Span(Feature):
         """Returns the value as it is, on one line."""
         return " ".join(str(value).splitlines())
 
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """Exact match and F1 as SQuAD defines them."""
-        return "squad_exact_match", "squad_f1"
-
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the words of the span, with their indices."""
         place = self.decode(row[name])
@@ -494,23 +443,12 @@ class Place(Feature):
       documents: maximum number of documents of a query.
     """
 
+    arrow_type: ClassVar[str] = "list<int32>"
+    shape: ClassVar[tuple[int | None, ...]] = (2,)
+    source: ClassVar[str] = "place"
+
     queries: int
     documents: int
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of two 32-bit integers."""
-        return "list<int32>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """Two numbers."""
-        return (2,)
-
-    @property
-    def source(self) -> str:
-        """The field "place"."""
-        return "place"
 
     def encode(self, value: Any) -> list[int]:
         """Returns both numbers.

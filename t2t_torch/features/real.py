@@ -31,15 +31,12 @@ class Real(Feature):
     """
 
     is_discrete: ClassVar[bool] = False
+    arrow_type: ClassVar[str] = "list<float32>"
+    table_columns: ClassVar[tuple[str, ...]] = ("",)
 
     size: int = 1
     mean: Sequence[float] = ()
     std: Sequence[float] = ()
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit floats."""
-        return "list<float32>"
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -103,11 +100,6 @@ class Real(Feature):
         """Returns a number, or a list of them."""
         return 0.5 if self.size == 1 else example_numbers(self.size)
 
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The numbers only."""
-        return ("",)
-
     def table_value(self, value: Any) -> Any:
         """Returns numbers with six digits; a single number without a list."""
         if not isinstance(value, list | tuple):
@@ -140,18 +132,11 @@ class RowWeight(Feature):
     """
 
     is_discrete: ClassVar[bool] = False
+    arrow_type: ClassVar[str] = "list<float32>"
+    shape: ClassVar[tuple[int | None, ...]] = ()
+    num_channels: ClassVar[int] = 1
 
     of: str | None = None
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of one 32-bit float."""
-        return "list<float32>"
-
-    @property
-    def shape(self) -> tuple[int | None, ...]:
-        """A single number."""
-        return ()
 
     def encode(self, value: Any) -> list[float]:
         """Returns the weight; DataError if it is negative or not finite."""
@@ -163,11 +148,6 @@ class RowWeight(Feature):
     def decode(self, ids: Iterable[float]) -> float:
         """Returns the weight."""
         return next(float(x) for x in ids)
-
-    @property
-    def num_channels(self) -> int:
-        """One number."""
-        return 1
 
 
 def numbers_of(value: Any) -> list[float]:

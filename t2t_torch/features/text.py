@@ -32,14 +32,12 @@ class Text(Feature):
     """
 
     is_text: ClassVar[bool] = True
+    arrow_type: ClassVar[str] = "list<int32>"
+    table_columns: ClassVar[tuple[str, ...]] = ("", "_score")
+    text_scores: ClassVar[tuple[str, ...]] = ("bleu", "chrf")
 
     encoder: TextEncoder
     add_eos: bool = True
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit integers."""
-        return "list<int32>"
 
     @property
     def vocab_size(self) -> int:
@@ -89,16 +87,6 @@ class Text(Feature):
     def example(self, *, as_list: bool) -> Any:
         """Returns a text, or a list of two."""
         return ["...", "..."] if as_list else "..."
-
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """The text, and its score."""
-        return "", "_score"
-
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """BLEU and chrF."""
-        return "bleu", "chrf"
 
     @property
     def empty_length(self) -> int:
@@ -166,6 +154,8 @@ class Turns(Text):
       max_turns: number of last turns to keep; 0 for all.
     """
 
+    empty_length: ClassVar[int] = 1
+
     max_turns: int = 0
 
     def encode_batch(self, values: Sequence[Any]) -> list[list[int]]:
@@ -201,11 +191,6 @@ class Turns(Text):
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of a list of texts, which graphs do not support."""
         return InputSpec(name, "value")
-
-    @property
-    def empty_length(self) -> int:
-        """1: each text ends with `EOS`."""
-        return 1
 
     def describe_value(self, value: Any) -> str:
         """Returns the numbered texts."""
@@ -285,6 +270,14 @@ class TreeFeature(Text):
       is_round: True for the Penn Treebank's round brackets, False for TOP's square ones.
     """
 
+    search_settings: ClassVar[tuple[str, ...]] = ("valid_trees", "max_open_constituents")
+    text_scores: ClassVar[tuple[str, ...]] = (
+        "bracket_f1",
+        "tree_f1",
+        "tree_frame_accuracy",
+        "malformed_trees",
+    )
+
     of: str = "inputs"
     tags: str = ""
     is_round: bool = False
@@ -347,16 +340,6 @@ class TreeFeature(Text):
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns a tree."""
         return OutputSpec(name, "tree", of=features.sources.get(self.of, self.of))
-
-    @property
-    def search_settings(self) -> tuple[str, ...]:
-        """Settings that restrict a search to valid trees."""
-        return "valid_trees", "max_open_constituents"
-
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """Scores of brackets and of whole trees."""
-        return "bracket_f1", "tree_f1", "tree_frame_accuracy", "malformed_trees"
 
     def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
         """Returns the tree over its words, if the number of words fits an input."""

@@ -33,12 +33,9 @@ class OfWords(Feature):
       of: name of the word feature.
     """
 
-    of: str
+    arrow_type: ClassVar[str] = "list<int32>"
 
-    @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit integers."""
-        return "list<int32>"
+    of: str
 
     @property
     def source(self) -> str | None:
@@ -398,21 +395,9 @@ class GazetteerWeights(Gazetteer):
     """Weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 at padding."""
 
     is_listed_by_word: ClassVar[bool] = False
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit floats."""
-        return "list<float32>"
-
-    @property
-    def vocab_size(self) -> int:
-        """0: the numbers are not ids."""
-        return 0
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Empty: the `Gazetteer` has them."""
-        return ()
+    arrow_type: ClassVar[str] = "list<float32>"
+    vocab_size: ClassVar[int] = 0
+    labels: ClassVar[tuple[str, ...]] = ()
 
     def encode(self, value: Any) -> Sequence[Any]:
         """Returns the weights of each word's labels, in the order of their ids."""
@@ -435,13 +420,10 @@ class WordReal(OfWords):
       field: field of a sample.
     """
 
+    arrow_type: ClassVar[str] = "list<float32>"
+
     size: int = 1
     field: str = "word_dense"
-
-    @property
-    def arrow_type(self) -> str:
-        """A list of 32-bit floats."""
-        return "list<float32>"
 
     @property
     def source(self) -> str:

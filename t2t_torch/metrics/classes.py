@@ -12,7 +12,7 @@ from torch import Tensor
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, Tags, Text
-from t2t_torch.metrics.metric import Metric, counted, quotient, sums_of
+from t2t_torch.metrics.metric import Metric, counted, f1, precision, quotient, recall, sums_of
 from t2t_torch.registry import register_metric
 
 if TYPE_CHECKING:
@@ -209,42 +209,36 @@ class _Micro(_ByClass):
     """
 
     kind = "F1Score"
+    score: ClassVar[staticmethod[[float, float, float], float]]
 
-    def _totals(self, sums: Tensor) -> tuple[float, float, float]:
-        """Returns the correct predictions, all predictions, and all examples."""
+    def result(self, sums: Tensor) -> float:
+        """Returns the score of the correct and all predictions, and of all examples."""
         states = dict(zip(self._states(), sums.view(4, -1), strict=True))
         right = float(states["tp"].sum())
-        return right, right + float(states["fp"].sum()), right + float(states["fn"].sum())
+        return self.score(
+            right, right + float(states["fp"].sum()), right + float(states["fn"].sum())
+        )
 
 
 @register_metric("precision_micro")
 class PrecisionMicro(_Micro):
     """Fraction of the predictions of all classes that are correct."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the fraction; 0 without predictions."""
-        right, guessed, _ = self._totals(sums)
-        return right / guessed if guessed else 0.0
+    score = staticmethod(precision)
 
 
 @register_metric("recall_micro")
 class RecallMicro(_Micro):
     """Fraction of the examples of all classes that are predicted correctly."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the fraction; 0 without examples."""
-        right, _, there = self._totals(sums)
-        return right / there if there else 0.0
+    score = staticmethod(recall)
 
 
 @register_metric("f1_micro")
 class F1Micro(_Micro):
     """F1 over the predictions of all classes."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
-        right, guessed, there = self._totals(sums)
-        return 2 * right / (guessed + there) if right else 0.0
+    score = staticmethod(f1)
 
 
 @register_metric("label_accuracy")

@@ -19,12 +19,15 @@ __all__ = [
     "Mean",
     "Metric",
     "counted",
+    "f1",
     "is_error",
     "is_metric_of",
     "is_of",
     "lower_is_better",
     "metric_of",
+    "precision",
     "quotient",
+    "recall",
     "sums_of",
 ]
 
@@ -105,6 +108,24 @@ class Metric(abc.ABC):
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns all reported values: the metric under its name, or several with a suffix."""
         return {name: self.result(sums)}
+
+
+# Scores of found items: how many are right, how many were predicted, how many there are.
+
+
+def precision(right: float, predicted: float, expected: float) -> float:
+    """Returns the fraction of the predicted items that are correct; 0 without predictions."""
+    return right / predicted if predicted else 0.0
+
+
+def recall(right: float, predicted: float, expected: float) -> float:
+    """Returns the fraction of the reference items that are predicted; 0 without references."""
+    return right / expected if expected else 0.0
+
+
+def f1(right: float, predicted: float, expected: float) -> float:
+    """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
+    return 2 * right / (predicted + expected) if right else 0.0
 
 
 class Mean(Metric):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import abc
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from t2t_torch.features import IGNORED, Span, Tags
-from t2t_torch.metrics.metric import Metric, quotient, sums_of
+from t2t_torch.metrics.metric import Metric, f1, precision, quotient, recall, sums_of
 from t2t_torch.modalities.label import best_spans
 from t2t_torch.registry import register_metric
 from t2t_torch.text.tags import UNKNOWN_TAG, scheme_of
@@ -45,99 +45,76 @@ class _Spans(Metric):
                     line[self._kinds[span.kind]] += 1
         return torch.tensor(counts, dtype=torch.float64).flatten()
 
-    def _counts(self, sums: Tensor) -> list[float]:
-        """Returns the total of correct, predicted and reference spans."""
-        counts: list[float] = sums.view(3, -1).sum(1).tolist()
-        return counts
+    score: ClassVar[staticmethod[[float, float, float], float]]
+
+    def result(self, sums: Tensor) -> float:
+        """Returns the score of the correct, predicted and reference spans of all kinds."""
+        return self.score(*sums.view(3, -1).sum(1).tolist())
 
 
 @register_metric("span_precision")
 class SpanPrecision(_Spans):
     """Fraction of the predicted spans that are correct."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the fraction; 0 without predicted spans."""
-        right, found, _ = self._counts(sums)
-        return right / found if found else 0.0
+    score = staticmethod(precision)
 
 
 @register_metric("span_recall")
 class SpanRecall(_Spans):
     """Fraction of the reference spans that are predicted."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the fraction; 0 without reference spans."""
-        right, _, there = self._counts(sums)
-        return right / there if there else 0.0
+    score = staticmethod(recall)
 
 
 @register_metric("span_f1")
 class SpanF1(_Spans):
     """F1 of the spans of all kinds."""
 
-    def result(self, sums: Tensor) -> float:
-        """Returns the harmonic mean of precision and recall; 0 if nothing is correct."""
-        return _f1(*self._counts(sums))
+    score = staticmethod(f1)
 
 
-class _PerKind(_Spans, abc.ABC):
+class _PerKind(_Spans):
     """Base class: one value per span kind."""
-
-    @abc.abstractmethod
-    def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the value of a kind from its correct, predicted and reference spans."""
 
     def result(self, sums: Tensor) -> float:
         """Returns the mean over kinds that occur or are predicted; 0 if there are none."""
         rows = sums.view(3, -1).T.tolist()
-        values = [self.of_kind(*row) for row in rows if any(row)]
+        values = [self.score(*row) for row in rows if any(row)]
         return sum(values) / len(values) if values else 0.0
 
     def results(self, name: str, sums: Tensor) -> dict[str, float]:
         """Returns `<name>/<kind>` for each kind among the labels."""
         rows = zip(self._kinds, sums.view(3, -1).T.tolist(), strict=True)
         unknown = {span.kind for span in self._spans([UNKNOWN_TAG])}
-        return {f"{name}/{kind}": self.of_kind(*row) for kind, row in rows if kind not in unknown}
+        return {f"{name}/{kind}": self.score(*row) for kind, row in rows if kind not in unknown}
 
 
 @register_metric("span_f1_per_label")
 class SpanF1PerLabel(_PerKind):
     """F1 per span kind; 0 for a kind that neither occurs nor is predicted."""
 
-    def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the harmonic mean of precision and recall."""
-        return _f1(right, found, there)
+    score = staticmethod(f1)
 
 
 @register_metric("span_precision_per_label")
 class SpanPrecisionPerLabel(_PerKind):
     """Precision per span kind."""
 
-    def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the fraction; 0 without predicted spans."""
-        return right / found if found else 0.0
+    score = staticmethod(precision)
 
 
 @register_metric("span_recall_per_label")
 class SpanRecallPerLabel(_PerKind):
     """Recall per span kind."""
 
-    def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the fraction; 0 without reference spans."""
-        return right / there if there else 0.0
+    score = staticmethod(recall)
 
 
 @register_metric("span_support_per_label")
 class SpanSupportPerLabel(_PerKind):
     """Number of reference spans per kind."""
 
-    def of_kind(self, right: float, found: float, there: float) -> float:
-        """Returns the number of reference spans."""
-        return there
-
-
-def _f1(right: float, found: float, there: float) -> float:
-    return 2 * right / (found + there) if right else 0.0
+    score = staticmethod(lambda right, predicted, expected: expected)
 
 
 @register_metric("answer_exact_match")

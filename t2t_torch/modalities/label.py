@@ -41,7 +41,7 @@ class TargetModality(Modality):
     @classmethod
     def size_of(cls, feature: Any) -> int:
         """Returns the number of logits per example."""
-        return int(feature.vocab_size)
+        return len(feature.labels)
 
     def mask(self, values: Tensor) -> Tensor:
         """Returns True for each example.  [B, ...] -> [B, 1] bool."""
@@ -68,7 +68,7 @@ class ClassLabelModality(TargetModality):
         return best_classes(logits)
 
 
-class ChoiceModality(TargetModality):
+class ChoiceModality(ClassLabelModality):
     """Modality of choices among inputs: hidden [B, K, H] -> scores of candidates [B, K]."""
 
     serves = Choice
@@ -76,14 +76,6 @@ class ChoiceModality(TargetModality):
     def __init__(self, hparams: HParams, size: int) -> None:
         super().__init__(hparams, size)
         self.top = Score(hparams.hidden_size)
-
-    def counted(self, targets: Tensor) -> Tensor:
-        """Returns 1 if there is a correct candidate, else 0.  [B] -> [B]."""
-        return (targets >= 0).float()
-
-    def predict(self, logits: Tensor) -> BatchPrediction:
-        """Returns the best candidate of each example."""
-        return best_classes(logits)
 
 
 class Score(nn.Linear):
@@ -106,11 +98,6 @@ class MultiLabelModality(TargetModality):
 
     serves = MultiLabel
     default_loss = "binary_cross_entropy"
-
-    @classmethod
-    def size_of(cls, feature: Any) -> int:
-        """Returns the number of classes."""
-        return int(feature.shape[0])
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
@@ -138,11 +125,6 @@ class SoftLabelModality(TargetModality):
     """Modality of distributions over classes: hidden [B, H] -> logits [B, C]."""
 
     serves = SoftLabel
-
-    @classmethod
-    def size_of(cls, feature: Any) -> int:
-        """Returns the number of classes."""
-        return int(feature.shape[0])
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor

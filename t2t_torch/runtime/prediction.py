@@ -389,7 +389,7 @@ class Question:
         rows = self.columns.samples(inputs)
         return [self._sample(number, value) for number, value in enumerate(rows)]
 
-    def sample_of(self, value: Input) -> Mapping[str, Any]:
+    def sample_of(self, value: Any) -> Mapping[str, Any]:
         """Returns an input as a mapping by field."""
         if isinstance(value, Mapping):
             return self.columns.sample(value)

@@ -15,7 +15,6 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     StrictBool,
     StrictFloat,
@@ -58,10 +57,9 @@ _RESERVED = "triton_"
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
-class RequestInput(BaseModel):
+class RequestInput(BaseModel, title="request_input"):
     """An input tensor; `data` may be nested or flat, in row-major order."""
 
-    model_config = ConfigDict(title="request_input")
     name: StrictStr
     shape: Annotated[
         list[Annotated[StrictInt, Field(ge=0, le=2**31 - 1)]], Field(max_length=MAX_AXES)
@@ -76,18 +74,16 @@ class RequestInput(BaseModel):
         return math.prod(self.shape)
 
 
-class RequestOutput(BaseModel):
+class RequestOutput(BaseModel, title="request_output"):
     """A requested output tensor."""
 
-    model_config = ConfigDict(title="request_output")
     name: StrictStr
     parameters: Parameters = {}
 
 
-class InferenceRequest(BaseModel):
+class InferenceRequest(BaseModel, title="inference_request"):
     """Request of `infer`."""
 
-    model_config = ConfigDict(title="inference_request")
     id: StrictStr | None = None
     parameters: Parameters = {}
     inputs: Annotated[list[RequestInput], Field(max_length=MAX_TENSORS)]
@@ -104,19 +100,17 @@ class InferenceRequest(BaseModel):
                 )
 
 
-class PredictRequest(BaseModel):
+class PredictRequest(BaseModel, extra="forbid", title="predict_request"):
     """Request of `predict`."""
 
-    model_config = ConfigDict(extra="forbid", title="predict_request")
     inputs: list[Any]
     best: Annotated[StrictInt, Field(ge=1, le=1000)] = BEST
     attention: StrictBool = False
 
 
-class ResponseOutput(BaseModel):
+class ResponseOutput(BaseModel, title="response_output"):
     """An output tensor, flat."""
 
-    model_config = ConfigDict(title="response_output")
     name: str
     shape: list[int]
     datatype: str
@@ -124,10 +118,9 @@ class ResponseOutput(BaseModel):
     data: list[Any]
 
 
-class InferenceResponse(BaseModel):
+class InferenceResponse(BaseModel, title="inference_response"):
     """Response of `infer`."""
 
-    model_config = ConfigDict(title="inference_response")
     model_name: str
     model_version: str
     id: str | None = None
@@ -135,28 +128,25 @@ class InferenceResponse(BaseModel):
     outputs: list[ResponseOutput]
 
 
-class PredictResponse(BaseModel):
+class PredictResponse(BaseModel, title="predict_response"):
     """Response of `predict`: the records of each input by target."""
 
-    model_config = ConfigDict(title="predict_response")
     model: str
     version: str
     outputs: list[dict[str, Any]]
 
 
-class TensorMetadata(BaseModel):
+class TensorMetadata(BaseModel, title="metadata_tensor"):
     """Metadata of a tensor; -1 is a dynamic size."""
 
-    model_config = ConfigDict(title="metadata_tensor")
     name: str
     datatype: str
     shape: list[int]
 
 
-class ModelMetadata(BaseModel):
+class ModelMetadata(BaseModel, title="metadata_model_response"):
     """Metadata of a model."""
 
-    model_config = ConfigDict(title="metadata_model_response")
     name: str
     versions: list[str]
     platform: str
@@ -164,19 +154,17 @@ class ModelMetadata(BaseModel):
     outputs: list[TensorMetadata]
 
 
-class ServerMetadata(BaseModel):
+class ServerMetadata(BaseModel, title="metadata_server_response"):
     """Metadata of the server."""
 
-    model_config = ConfigDict(title="metadata_server_response")
     name: str
     version: str
     extensions: list[str]
 
 
-class ErrorResponse(BaseModel):
+class ErrorResponse(BaseModel, title="error_response"):
     """Error response."""
 
-    model_config = ConfigDict(title="error_response")
     error: str
 
 

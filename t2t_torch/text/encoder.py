@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, staged
@@ -126,10 +127,7 @@ class ByteEncoder(TextEncoder):
     Source: tensor2tensor's `ByteTextEncoder`.
     """
 
-    @property
-    def vocab_size(self) -> int:
-        """258."""
-        return 256 + NUM_RESERVED
+    vocab_size: ClassVar[int] = 256 + NUM_RESERVED
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per UTF-8 byte."""
@@ -160,6 +158,8 @@ class CharacterEncoder(TextEncoder):
     Raises:
       DataError: an entry is a duplicate or not a single character.
     """
+
+    unknown_ids: ClassVar[frozenset[int]] = frozenset({_UNKNOWN})
 
     def __init__(self, characters: Sequence[str]) -> None:
         self._characters = tuple(characters)
@@ -195,11 +195,6 @@ class CharacterEncoder(TextEncoder):
     def characters(self) -> tuple[str, ...]:
         """The alphabet; its first character has the id 3."""
         return self._characters
-
-    @property
-    def unknown_ids(self) -> frozenset[int]:
-        """The id of every character outside the alphabet."""
-        return frozenset({_UNKNOWN})
 
     def encode(self, text: str) -> list[int]:
         """Returns one id per character."""

@@ -90,19 +90,15 @@ class SearchTarget(Protocol):
     @property
     def name(self) -> str:
         """Display name."""
-        ...
 
     def check_data(self) -> None:
         """Raises DataError if data is missing, before any trial starts."""
-        ...
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
         """Returns the trainer's flags for hyperparameters, without output directory and length."""
-        ...
 
     def identity(self) -> dict[str, Any]:
         """Returns the values that must be equal in tuners that share a search."""
-        ...
 
 
 @dataclass(frozen=True)

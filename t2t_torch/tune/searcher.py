@@ -59,7 +59,6 @@ class Suggester(Protocol):
           number: number of the trial.
           tried: the preceding trials, including the default.
         """
-        ...
 
 
 class Drawn:
