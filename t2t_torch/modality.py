@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from t2t_torch.objectives import TargetObjective
 
 
-__all__ = ["ExtraLossInputs", "Hidden", "Loss", "Modality", "modality_of"]
+__all__ = ["ExtraLossInputs", "Hidden", "InputModality", "Loss", "Modality", "modality_of"]
 
 
 class RowPrediction(NamedTuple):
@@ -291,6 +291,32 @@ class Modality(nn.Module, abc.ABC):
           targets: correct answers, as in a batch.
         """
         raise NotImplementedError(f"{type(self).__name__} has no answers")
+
+
+class InputModality(Modality):
+    """Base class of modalities of inputs, which cannot be targets.
+
+    Args:
+      bottom: embeds values of a batch.
+    """
+
+    bottom: nn.Module
+
+    def __init__(self, bottom: nn.Module) -> None:
+        super().__init__()
+        self.bottom = bottom
+
+    @classmethod
+    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
+        """Creates the modality of an input."""
+        if is_target:
+            raise HParamsError(f"{type(feature).__name__} can be an input, but no target.")
+        return cls(cls.bottom_of(feature, hparams))
+
+    @classmethod
+    @abc.abstractmethod
+    def bottom_of(cls, feature: Any, hparams: Any) -> nn.Module:
+        """Returns the layer that embeds the values."""
 
 
 def log_mean_exp(values: Sequence[Tensor]) -> Tensor:

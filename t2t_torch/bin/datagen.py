@@ -244,6 +244,8 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
             _generate(component.full_name, data_dir, tmp_dir)
         print(f"\nNext, all of them together:\n{_next(name, data_dir)}")
         return
+    from t2t_torch.data import generate
+
     logging.info("%s: generating in %s; raw files: %s", name, data_dir, tmp_dir)
     start = time.perf_counter()
     options: dict[str, Any] = {
@@ -255,25 +257,21 @@ def _generate(name: str, data_dir: Path, tmp_dir: Path) -> None:
     num_tasks, task_id = _flag("num_tasks"), _flag("task_id")
     manifest: Manifest | None
     if _flag("runner") == "ray":
-        from t2t_torch.data.generate import generate_on_ray
-
-        manifest = generate_on_ray(problem, data_dir, tmp_dir, num_tasks=num_tasks, **options)
+        manifest = generate.generate_on_ray(
+            problem, data_dir, tmp_dir, num_tasks=num_tasks, **options
+        )
     elif num_tasks is not None:
-        from t2t_torch.data.generate import run_task
-
         options |= {"num_processes": _flag("num_concurrent_processes")}
-        outcome = run_task(
+        outcome = generate.run_task(
             problem, data_dir, tmp_dir, task_id=task_id, num_tasks=num_tasks, **options
         )
         manifest = outcome.manifest
         missing = ", ".join(map(str, outcome.missing)) or "none"
         print(f"{problem.dataset_name}: task {task_id} of {num_tasks} done; missing: {missing}")
     else:
-        from t2t_torch.data.generate import generate_data
-
         options |= {"num_processes": _flag("num_concurrent_processes")}
         with shared.phase(f"generating {name}"):
-            manifest = generate_data(problem, data_dir, tmp_dir, **options)
+            manifest = generate.generate_data(problem, data_dir, tmp_dir, **options)
     if manifest is not None:
         _report(manifest, name, data_dir, start)
 

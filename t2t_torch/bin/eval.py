@@ -259,12 +259,12 @@ def _make_ready(task: LearningTask, decoding: DecodeHParams) -> None:
     Raises:
       HParamsError: `--decode_hparams` contains settings that the rows of `--output` do not use.
     """
-    from t2t_torch.decode.evaluation import check_rows, label_metrics
+    from t2t_torch.decode.evaluation import check_rows
     from t2t_torch.train.experiment import add_metrics
 
     if _flag("output"):
         check_rows(decoding, {name: one.features for name, one in task.tasks.items()})
-    add_metrics(task, _flag("eval_metrics"), label_metrics)
+    add_metrics(task, _flag("eval_metrics"), lambda feature: feature.label_metrics)
 
 
 def _write(

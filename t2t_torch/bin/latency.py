@@ -255,20 +255,20 @@ def _report(measured: Mapping[str, Latency], inputs: int, file: Path | None) -> 
     print(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items()))
     first = next(iter(measured.values()))
     print(f"{'ms':<18}{'p50':>9}{'p90':>9}{'p99':>9}{'mean':>9}{'longest':>9}{'a second':>10}")
-    for name, latency in measured.items():
-        times = "".join(f"{one:>9.2f}" for one in latency[:5])
-        ratios = ", ".join(f"{a / b:.2f}" for a, b in zip(latency[:3], first[:3], strict=True))
-        relative = "" if latency is first else f"   {ratios} of {next(iter(measured))}"
-        print(f"{name:<18}{times}{latency.per_second:>10.0f}{relative}")
+    parts = [slice(5)]
     if _flag("threads") == 1:  # of several, the others' are not known
-        print("of the processor's time")
+        parts.append(slice(-3, None))
+    for part in parts:
+        if part.stop is None:
+            print("of the processor's time")
         for name, latency in measured.items():
-            times = "".join(f"{one:>9.2f}" for one in latency[-3:])
-            ratios = ", ".join(
-                f"{a / b:.2f}" for a, b in zip(latency[-3:], first[-3:], strict=True)
-            )
+            figures, firsts = list(latency)[part], list(first)[part]
+            times = "".join(f"{one:>9.2f}" for one in figures)
+            pairs = zip(figures[:3], firsts[:3], strict=True)
+            ratios = ", ".join(f"{a / b:.2f}" for a, b in pairs)
             relative = "" if latency is first else f"   {ratios} of {next(iter(measured))}"
-            print(f"{name:<18}{times}{relative}")
+            rate = f"{latency.per_second:>10.0f}" if part.stop else ""
+            print(f"{name:<18}{times}{rate}{relative}")
     if file is not None:
         content = {
             "settings": settings,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from t2t_torch import registry
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
-from t2t_torch.files import read_json, staged
+from t2t_torch.files import read_json, write_text
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp
 from t2t_torch.trust import check_code
@@ -247,8 +247,7 @@ def remember(output_dir: Path, steps_of: Mapping[str, int]) -> None:
 
         known[_MODULE_FILE] = module_file_of(flag("trial"))
     file = output_dir / NAME
-    with staged(file) as temporary:
-        temporary.write_text(json.dumps(known, indent=2) + "\n", "utf-8")
+    write_text(file, json.dumps(known, indent=2) + "\n")
 
 
 def command(output_dir: Path) -> str:
@@ -427,7 +426,7 @@ def _of_trial(known_steps: Mapping[str, int]) -> RequestedSearch:
     subject = TrialSearchTarget(
         trial=absolute(flag("trial")),
         config=path,
-        class_name=_trial_name(flag("trial")),
+        name=_trial_name(flag("trial")),
         usr_dirs=tuple(registry.usr_dirs()),
         more=(*more, *_passed_on()),
     )

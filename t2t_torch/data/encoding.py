@@ -507,7 +507,7 @@ def encode_share(
     unfit: list[tuple[int, str]] = []
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
-    with seeded(request.seed, split.value), _bar(where, show=progress) as bar:
+    with seeded(request.seed, split.value), row_bar(where, show=progress) as bar:
         samples = samples_of(problem, request.raw_folder, split)
         unknown_labels = _UnknownLabels(features, unknown)
         watched = unknown_labels.watch(samples)
@@ -590,6 +590,6 @@ def _greater(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
     return {name: max(one[name], other[name]) for name in one}
 
 
-def _bar(where: str, *, show: bool) -> tqdm[Any]:
-    # disable=None: only on a terminal.
+def row_bar(where: str, *, show: bool) -> tqdm[Any]:
+    """Returns a progress bar of rows, which is shown on a terminal only."""
     return tqdm(desc=where, unit=" rows", unit_scale=True, disable=None if show else True)

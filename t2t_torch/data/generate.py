@@ -31,7 +31,7 @@ from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
 from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, staged, sync
+from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, sync, write_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 
@@ -118,8 +118,7 @@ def _read(kind: type[_Kind], path: Path) -> _Kind | None:
 
 
 def _write(path: Path, entry: _Entry) -> None:
-    with staged(path) as temporary:
-        temporary.write_text(entry.model_dump_json(by_alias=True), encoding="utf-8")
+    write_text(path, entry.model_dump_json(by_alias=True))
 
 
 class Parts:

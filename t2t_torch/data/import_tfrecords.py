@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 from absl import logging
-from tqdm import tqdm
 
 from t2t_torch import registry
 from t2t_torch.data import shards as ragged
+from t2t_torch.data.encoding import row_bar
 from t2t_torch.data.manifest import Manifest, RawFileEntry, SplitEntry, fault_of, sha256_of
 from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.shards import Ragged, Rows, ShardWriter, schema_of, shard_name, value_dtype
@@ -36,6 +36,8 @@ from t2t_torch.registry import parse_problem_name
 from t2t_torch.text.encoder import ByteEncoder
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from t2t_torch.features import Feature, Features
     from t2t_torch.problem import Problem
 
@@ -526,7 +528,7 @@ class _Import:
             rows = TfRows(features.all)
             publication = Publication(request, features, staging)
             for split, files in self._shards.items():
-                with _bar(request.where(split), show=progress) as bar:
+                with row_bar(request.where(split), show=progress) as bar:
                     publication.add(split, self._write(split, files, features, rows, bar))
             if rows.ignored:
                 ignored = ", ".join(sorted(rows.ignored))
@@ -600,8 +602,3 @@ class _Import:
 
 def _nonempty(pieces: Iterator[Rows]) -> Iterator[Rows]:
     return (piece for piece in pieces if ragged.num_rows(piece))
-
-
-def _bar(where: str, *, show: bool) -> tqdm[Any]:
-    # disable=None: only on a terminal.
-    return tqdm(desc=where, unit=" rows", unit_scale=True, disable=None if show else True)

@@ -15,7 +15,7 @@ import pydantic
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
-from t2t_torch.files import open_regular, read_bytes, read_json, staged
+from t2t_torch.files import open_regular, read_bytes, read_json, write_text
 from t2t_torch.mode import Split
 
 # Cache of verified shards, which avoids hashing unchanged files again.
@@ -42,8 +42,7 @@ def remember(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> None:
         path = _path(data_dir, name)
         earlier = _read(path)
         states = {file: earlier[file] for file in earlier if (data_dir / file).exists()} | states
-        with staged(path) as temporary:
-            temporary.write_text(json.dumps(states), encoding="utf-8")
+        write_text(path, json.dumps(states))
 
 
 def unchanged(data_dir: Path, name: str, shards: Iterable[ShardEntry]) -> set[str]:
@@ -225,8 +224,7 @@ class Manifest(_Entry):
             if not entry["unknown_labels"]:  # as in manifests of earlier versions
                 del entry["unknown_labels"]
         text = json.dumps({**content, _CHECKSUM: _checksum(content)}, indent=2)
-        with staged(self.path(data_dir, self.problem)) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
+        write_text(self.path(data_dir, self.problem), text + "\n")
 
     def split(self, split: Split, data_dir: Path) -> SplitEntry:
         """Returns the entry of a split; DataError if the data set does not have it."""

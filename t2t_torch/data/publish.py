@@ -25,7 +25,7 @@ from t2t_torch.data.manifest import (
 from t2t_torch.data.raw_file import exclusive, seeded
 from t2t_torch.data.shards import Rows, ShardWriter, schema_of, shard_name
 from t2t_torch.errors import DataError
-from t2t_torch.files import copy_regular, staged, sync
+from t2t_torch.files import copy_regular, sync, write_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import BadRecords, Policy
 
@@ -388,7 +388,7 @@ class Publication:
         shards = [shard for split in manifest.splits.values() for shard in split.shards]
         for shard in shards:
             (staging / shard.file).rename(folder / shard.file)
-        self._list_skipped(skipped_file(folder, name))
+        self._list_skipped(folder / f"{name}.skipped.txt")
         sync(folder)
         verified.remember(folder, name, shards)
         manifest.save(folder)
@@ -398,13 +398,7 @@ class Publication:
         if not self._skipped:
             path.unlink(missing_ok=True)
             return
-        with staged(path) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in self._skipped), encoding="utf-8")
-
-
-def skipped_file(data_dir: Path, name: str) -> Path:
-    """Returns the path of the list of skipped records and samples."""
-    return data_dir / f"{name}.skipped.txt"
+        write_text(path, "".join(f"{line}\n" for line in self._skipped))
 
 
 class _Pieces:

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.real import numbers_of
-from t2t_torch.files import read_json, staged
+from t2t_torch.files import read_json, write_text
 from t2t_torch.text.encoder import RESERVED_TOKENS, CharacterEncoder
 from t2t_torch.text.subword import SubwordEncoder
 
@@ -97,7 +97,20 @@ def learn(
         pass
 
 
-class SubwordVocabularyBuilder(VocabularyBuilder):
+class StringsBuilder(VocabularyBuilder):
+    """Base class of builders that learn from strings of the samples.
+
+    Args:
+      file: name of the file.
+      values: returns the strings of a sample.
+    """
+
+    def __init__(self, file: str, values: Values) -> None:
+        super().__init__(file)
+        self._values = values
+
+
+class SubwordVocabularyBuilder(StringsBuilder):
     """Builder of a subword vocabulary: a sentencepiece model.
 
     Args:
@@ -111,8 +124,7 @@ class SubwordVocabularyBuilder(VocabularyBuilder):
     def __init__(
         self, file: str, values: Values, vocab_size: int, max_samples: int | None, seed: int
     ) -> None:
-        super().__init__(file)
-        self._values = values
+        super().__init__(file, values)
         self._vocab_size = vocab_size
         self._max_samples = max_samples
         self._seed = seed
@@ -132,7 +144,7 @@ class SubwordVocabularyBuilder(VocabularyBuilder):
         SubwordEncoder.train(texts, vocab_size, path)
 
 
-class WordVocabularyBuilder(VocabularyBuilder):
+class WordVocabularyBuilder(StringsBuilder):
     r"""Builder of a word vocabulary: the most frequent words, ties in alphabetical order.
 
     Words that do not fit in a line of the file are omitted: with a line break, or "\r" at the end.
@@ -145,8 +157,7 @@ class WordVocabularyBuilder(VocabularyBuilder):
     """
 
     def __init__(self, file: str, values: Values, vocab_size: int, min_count: int = 1) -> None:
-        super().__init__(file)
-        self._values = values
+        super().__init__(file, values)
         self._vocab_size = vocab_size
         self._min_count = min_count
 
@@ -169,17 +180,8 @@ class WordVocabularyBuilder(VocabularyBuilder):
         _write_lines(path, lines)
 
 
-class CharacterVocabularyBuilder(VocabularyBuilder):
-    """Builder of a character vocabulary: all characters of the samples.
-
-    Args:
-      file: name of the file.
-      values: returns the texts of a sample.
-    """
-
-    def __init__(self, file: str, values: Values) -> None:
-        super().__init__(file)
-        self._values = values
+class CharacterVocabularyBuilder(StringsBuilder):
+    """Builder of a character vocabulary: all characters of the samples."""
 
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
         """Collects the characters."""
@@ -191,17 +193,8 @@ class CharacterVocabularyBuilder(VocabularyBuilder):
         CharacterEncoder.save(sorted(alphabet), path)
 
 
-class LabelVocabularyBuilder(VocabularyBuilder):
-    """Builder of a label vocabulary: all labels of the samples, in alphabetical order.
-
-    Args:
-      file: name of the file.
-      values: returns the labels of a sample.
-    """
-
-    def __init__(self, file: str, values: Values) -> None:
-        super().__init__(file)
-        self._values = values
+class LabelVocabularyBuilder(StringsBuilder):
+    """Builder of a label vocabulary: all labels of the samples, in alphabetical order."""
 
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
         """Collects the labels."""
@@ -253,8 +246,7 @@ class MomentsBuilder(VocabularyBuilder):
         if not count:
             raise DataError(f"No sample to learn {self.file} from. Are the raw files empty?")
         std = [math.sqrt(square / count) or 1.0 for square in squares]
-        with staged(path) as temporary:
-            temporary.write_text(json.dumps({"mean": mean, "std": std}) + "\n", encoding="utf-8")
+        write_text(path, json.dumps({"mean": mean, "std": std}) + "\n")
 
 
 def load_moments(path: Path) -> tuple[list[float], list[float]]:
@@ -280,5 +272,4 @@ def _fits_a_line(text: str) -> bool:
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with staged(path) as temporary:
-        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    write_text(path, "".join(f"{line}\n" for line in lines))

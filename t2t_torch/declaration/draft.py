@@ -104,9 +104,8 @@ def infer_problem(format_name: str, table: Table) -> Inferred:
         "conll": lambda: _conll(table),
         "idx": lambda: _pictures(table),
         "spans": lambda: _spans(table),
+        "class_folders": lambda: _class_folders(table),
     }
-    if format_name == "class_folders":
-        by_format = {**by_format, format_name: lambda: _class_folders(table)}
     if format_name in by_format:
         return by_format[format_name]()
     made = _of_columns(table)

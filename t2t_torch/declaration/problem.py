@@ -234,16 +234,14 @@ def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any
 
 
 def _vocabulary(declaration: Declaration) -> dict[str, Any]:
-    attributes: dict[str, Any] = {}
-    if declaration.vocab_type is not None:
-        attributes["vocab_type"] = VocabType(declaration.vocab_type)
-    if declaration.vocab_size is not None:
-        attributes["approx_vocab_size"] = declaration.vocab_size
-    if declaration.use_vocab_from_other_problem is not None:
-        attributes["use_vocab_from_other_problem"] = declaration.use_vocab_from_other_problem
-    if declaration.vocabularies:
-        attributes["vocabularies"] = dict(declaration.vocabularies)
-    return attributes
+    said = declaration.vocab_type
+    attributes = {
+        "vocab_type": None if said is None else VocabType(said),
+        "approx_vocab_size": declaration.vocab_size,
+        "use_vocab_from_other_problem": declaration.use_vocab_from_other_problem,
+        "vocabularies": dict(declaration.vocabularies) or None,
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _check_vocabularies(declaration: Declaration, path: Path, family: type[Problem]) -> None:
@@ -271,14 +269,11 @@ def _check_vocabularies(declaration: Declaration, path: Path, family: type[Probl
 
 def _beside(declaration: Declaration) -> dict[str, Any]:
     beside = declaration.features
-    attributes = {
-        "word_characters": beside.characters,
-        "word_bytes": beside.bytes,
-        "word_shape": beside.shape,
+    attributes = {attribute: getattr(beside, key) for key, attribute in _ATTRIBUTES.items()}
+    attributes |= {
         "gazetteer": beside.gazetteer is not None,
         "dense_size": beside.dense.size if beside.dense else 0,
         "row_weight": beside.weight is not None,
-        "soft_labels": beside.soft_labels,
     }
     return {name: value for name, value in attributes.items() if value}
 
@@ -329,13 +324,9 @@ def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: typ
         raise mistake(path, "labels", f"kind {name!r} has none that could be given.")
     if not declaration.labels and not hasattr(family, "class_labels"):
         raise mistake(path, "labels", f"is missing; kind {name!r} needs the labels' names.")
-    twice = [key for key in ("labels", "split_by") if _is_twice(getattr(declaration, key))]
-    if twice:
-        raise mistake(path, twice[0], "names one of them twice.")
-
-
-def _is_twice(names: Sequence[str]) -> bool:
-    return len(set(names)) < len(names)
+    for key in ("labels", "split_by"):
+        if len(names := getattr(declaration, key)) > len(set(names)):
+            raise mistake(path, key, "names one of them twice.")
 
 
 def _columns(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Column]:
@@ -583,9 +574,7 @@ def problem_class(path: Path) -> type[Problem]:
     Raises:
       RegistryError: the declaration is invalid; names the file, the line and the key.
     """
-    made = _class_of(json.dumps(content_of(path)), path)
-    check_names(made.declaration, path)
-    return made
+    return _checked_class(content_of(path), path)
 
 
 def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
@@ -598,9 +587,13 @@ def problem_of(content: Mapping[str, Any], path: Path) -> Problem:
     Raises:
       RegistryError: the declaration is invalid.
     """
+    return _checked_class(content, path)(reverse=False, copy=False)
+
+
+def _checked_class(content: Mapping[str, Any], path: Path) -> type[Problem]:
     made = _class_of(json.dumps(content), path)
     check_names(made.declaration, path)
-    return made(reverse=False, copy=False)
+    return made
 
 
 def write_declaration(
@@ -719,14 +712,13 @@ def _mixture(declaration: Declaration, path: Path, base: type[Problem]) -> dict[
         except DataError as error:
             raise mistake(path, "schedule", str(error)) from None
     flags_said = declaration.model or declaration.hparams_set  # otherwise the first problem's
+    optional = {
+        "mixing_schedule": declaration.schedule,
+        "models": declaration.models,
+        "max_input_length": declaration.max_input_length,
+    }
     return {
         "problem_names": declaration.problems,
-        **({"mixing_schedule": declaration.schedule} if declaration.schedule else {}),
-        **({"models": declaration.models} if declaration.models else {}),
-        **(
-            {"max_input_length": declaration.max_input_length}
-            if declaration.max_input_length
-            else {}
-        ),
+        **{name: value for name, value in optional.items() if value},
         **(suggested(declaration, base) if flags_said else {}),
     }

@@ -367,6 +367,9 @@ class Value(enum.Enum):
     GAZETTEER = "for each word, labels and their weights"
 
 
+_VOCABULARY = ("max_samples_for_vocab", "min_word_count", "oov_token")
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of problem.
@@ -381,8 +384,8 @@ class Kind:
 
     family: str
     fields: Mapping[str, Value]
-    group: tuple[str, ...]
-    settings: tuple[str, ...] = ()
+    group: tuple[str, ...] = ("inputs",)
+    settings: tuple[str, ...] = _VOCABULARY
     optional: tuple[str, ...] = ()
 
     def family_class(self) -> type[Problem]:
@@ -391,8 +394,6 @@ class Kind:
         return cast("type[Problem]", getattr(importlib.import_module(module), name))
 
 
-_VOCABULARY = ("max_samples_for_vocab", "min_word_count", "oov_token")
-_INPUTS = ("inputs",)
 _WORD = (*_VOCABULARY, "gazetteer_width")
 _TEXT_TO_LABEL = {"inputs": Value.TEXT, "targets": Value.LABEL}
 _PAIR = {"first": Value.TEXT, "second": Value.TEXT}
@@ -402,8 +403,6 @@ KINDS: Mapping[str, Kind] = {
     "text2text": Kind(
         "t2t_torch.text_problem:Text2TextProblem",
         {"inputs": Value.TEXT, "targets": Value.TEXT},
-        _INPUTS,
-        _VOCABULARY,
     ),
     "text2self": Kind(
         "t2t_torch.text_problem:Text2SelfProblem",
@@ -414,20 +413,15 @@ KINDS: Mapping[str, Kind] = {
     "text2class": Kind(
         "t2t_torch.problem_types.classification:Text2ClassProblem",
         _TEXT_TO_LABEL,
-        _INPUTS,
-        _VOCABULARY,
     ),
     "text2multilabel": Kind(
         "t2t_torch.problem_types.classification:Text2MultiLabelProblem",
         {"inputs": Value.TEXT, "targets": Value.LABELS},
-        _INPUTS,
-        _VOCABULARY,
     ),
     "textpair2class": Kind(
         "t2t_torch.problem_types.classification:TextPair2ClassProblem",
         {**_PAIR, "targets": Value.LABEL},
         ("first", "second"),
-        _VOCABULARY,
     ),
     "textpair2real": Kind(
         "t2t_torch.problem_types.classification:TextPair2RealProblem",
@@ -438,26 +432,22 @@ KINDS: Mapping[str, Kind] = {
     "text2real": Kind(
         "t2t_torch.problem_types.classification:Text2RealProblem",
         {"inputs": Value.TEXT, "targets": Value.NUMBERS},
-        _INPUTS,
-        (*_VOCABULARY, "target_size", "raw_targets"),
+        settings=(*_VOCABULARY, "target_size", "raw_targets"),
     ),
     "text2tags": Kind(
         "t2t_torch.problem_types.words:Text2TagsProblem",
         {"inputs": Value.WORDS, "targets": Value.TAGS},
-        _INPUTS,
-        (*_WORD, "tokenizer"),
+        settings=(*_WORD, "tokenizer"),
     ),
     "intentslot": Kind(
         "t2t_torch.problem_types.words:IntentSlotProblem",
         {"inputs": Value.WORDS, "intent": Value.LABEL, "slots": Value.TAGS},
-        _INPUTS,
-        (*_WORD, "tokenizer"),
+        settings=(*_WORD, "tokenizer"),
     ),
     "pairranking": Kind(
         "t2t_torch.problem_types.classification:PairRankingProblem",
         {"query": Value.TEXT, "positive": Value.TEXT, "negative": Value.TEXT},
         ("query",),
-        _VOCABULARY,
     ),
     "queryrelevance": Kind(
         "t2t_torch.problem_types.classification:QueryRelevanceProblem",
@@ -474,33 +464,28 @@ KINDS: Mapping[str, Kind] = {
     "text2tree": Kind(
         "t2t_torch.problem_types.words:Text2TreeProblem",
         {"inputs": Value.WORDS, "targets": Value.TREE},
-        _INPUTS,
-        _WORD,
+        settings=_WORD,
         optional=("inputs",),
     ),
     "multiturn2class": Kind(
         "t2t_torch.problem_types.classification:MultiTurn2ClassProblem",
         {"inputs": Value.TEXTS, "targets": Value.LABEL},
-        _INPUTS,
-        (*_VOCABULARY, "max_turns"),
+        settings=(*_VOCABULARY, "max_turns"),
     ),
     "image2class": Kind(
         "t2t_torch.problem_types.images:Image2ClassProblem",
         {"inputs": Value.IMAGE, "targets": Value.LABEL},
-        _INPUTS,
-        ("height", "width", "channels", "augmentation"),
+        settings=("height", "width", "channels", "augmentation"),
     ),
     "speech2text": Kind(
         "t2t_torch.problem_types.speech:Speech2TextProblem",
         {"inputs": Value.SOUND, "targets": Value.TEXT},
-        _INPUTS,
-        (*_VOCABULARY, "sample_rate", "resample", "speeds"),
+        settings=(*_VOCABULARY, "sample_rate", "resample", "speeds"),
     ),
     "questioncontext2text": Kind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
         {"inputs": Value.TEXT, "context": Value.TEXT, "targets": Value.TEXT},
         ("context",),
-        _VOCABULARY,
     ),
 }
 """Kinds by their name in a declaration."""

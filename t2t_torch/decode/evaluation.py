@@ -30,7 +30,7 @@ from t2t_torch.decode.tree_predictor import Sentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.features import Feature, Features
-from t2t_torch.files import check_target, open_target, read_lines, staged
+from t2t_torch.files import check_target, open_target, read_lines, write_text
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
@@ -514,13 +514,6 @@ class Files(NamedTuple):
         return self.rows.with_suffix(f".{problem}.tsv")
 
 
-def label_metrics(feature: Feature) -> tuple[str, ...]:
-    """Returns the metrics behind a target's table of labels: span metrics for tags that mark
-    spans; none for a target without labels.
-    """
-    return feature.label_metrics
-
-
 def label_tables(
     metrics: Mapping[str, float],
 ) -> tuple[dict[str, LabelTable], dict[str, float]]:
@@ -571,8 +564,7 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[st
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
     """Writes results as JSON, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with staged(path) as file:
-        file.write_text(json.dumps(results, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(results, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_rows(path: Path, rows: EvaluatedRows) -> int:

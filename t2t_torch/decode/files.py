@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
@@ -45,7 +45,6 @@ from t2t_torch.decode.outputs import (
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.features import Feature
 from t2t_torch.files import (
     check_target,
     goes_to_stdout,
@@ -373,19 +372,6 @@ def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: Decod
         logging.info("output: %s", one_line(prediction, hparams))
 
 
-# Examples of inputs for help messages.
-
-
-def example_of(kinds: Mapping[str, Feature], lists: Collection[str]) -> dict[str, Any]:
-    """Returns an example input; lists contain two words.
-
-    Args:
-      kinds: for each field, a feature created from it.
-      lists: names of the fields that are lists.
-    """
-    return {field: kind.example(as_list=field in lists) for field, kind in kinds.items()}
-
-
 # Tables of inputs: rows that are read by their columns, and written back with the answers added.
 
 
@@ -670,11 +656,10 @@ def label_file(
                 return
         _write(file, predictor, inputs[rows], predictions, how)
 
-    common, digest_of = (
-        functools.partial(made_of, predictor, how),
-        lambda rows: digest(inputs[rows]),
-    )
-    answers = Decoding(len(inputs), how, name_of, common, digest_of, find, write).run()
+    common = functools.partial(made_of, predictor, how)
+    answers = Decoding(
+        len(inputs), how, name_of, common, lambda rows: digest(inputs[rows]), find, write
+    ).run()
     _report(len(answers), time.perf_counter() - start, path)
     written = form_of(predictor)
     return [written(answer.value) for answer in answers]
@@ -716,7 +701,7 @@ def _with_files(
     predictor: LabelPredictor, input_: Input, source: Path, place: str
 ) -> dict[str, Any]:
     """Returns an input with the paths of the files that its texts name; see `Feature.from_line`."""
-    sample = predictor.sample_of(input_)
+    sample = predictor.columns.sample_of(input_)
     try:
         paths = {
             field: kind.from_line(sample[field], source.parent)
@@ -797,7 +782,7 @@ def record_of(
       answer: prediction for the input.
       best: number of labels to report with their probabilities.
     """
-    sample = predictor.sample_of(input_)
+    sample = predictor.columns.sample_of(input_)
     output = answer_record(predictor.features, sample, answer, best)
     return {"input": dict(sample), "output": output}
 
@@ -868,7 +853,10 @@ def how_to_write(predictor: LabelPredictor) -> str:
 def example_line(predictor: LabelPredictor) -> str:
     """Returns an example input as JSON, and the meanings of fields with unclear names."""
     fields = predictor.problem.request_inputs
-    example = example_of(predictor.kinds, predictor.lists)
+    example = {
+        field: kind.example(as_list=field in predictor.lists)  # a list has two words
+        for field, kind in predictor.kinds.items()
+    }
     known = {field: spec for field, spec in fields.items() if field in example}
     example |= {field: spec.example for field, spec in known.items()}
     meanings = "".join(f", where {field} is {spec.meaning}" for field, spec in known.items())

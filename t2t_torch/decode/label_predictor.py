@@ -28,7 +28,7 @@ from t2t_torch.pipeline.collate import padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import LengthLimits, RowReader, numbers_per_position
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.prediction import Input, InputError, Prediction, Question
+from t2t_torch.runtime.prediction import Input, InputError, Prediction
 from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
@@ -139,7 +139,6 @@ class LabelPredictor(Picklable):
                     self.specs[field] = dataclasses.replace(spec, kind="text")
         self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
         self.columns = problem.input_columns({f: spec.kind for f, spec in self.specs.items()})
-        self._question = Question(self.columns)
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value for each input, in input order; see `Prediction.value`."""
@@ -159,7 +158,7 @@ class LabelPredictor(Picklable):
 
     def encode(self, inputs: Sequence[Input]) -> list[EncodedInput]:
         """Returns inputs in the form read by `predict_encoded`; raises the errors of `predict`."""
-        samples = self._question.samples(inputs)
+        samples = self.columns.whole_samples(inputs)
         return [
             EncodedInput(sample, self._parts(number, sample))
             for number, sample in enumerate(samples)
@@ -217,10 +216,6 @@ class LabelPredictor(Picklable):
             self.problem.answer_of(name, [part.of(name) for part in parts], sample)
             for name in self.features.targets
         )
-
-    def sample_of(self, value: Input) -> Mapping[str, Any]:
-        """Returns an input as a mapping by field."""
-        return self._question.sample_of(value)
 
     def batch_of(self, inputs: Sequence[Input]) -> dict[str, Tensor]:
         """Returns the batch of inputs for the model; raises the errors of `predict`."""

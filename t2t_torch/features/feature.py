@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Role: TypeAlias = Literal["inputs", "targets", "notes", "kept"]
 """What a feature is to a model: given, produced, only known of the example, or only stored."""
 
+GraphOutput: TypeAlias = tuple[str, str, Sequence[int | str | None]]
+"""Name of a tensor of a graph, its dtype, and its axes after the batch axis."""
+
 UNKNOWN = -1
 """The id of a label that training does not know: never right, and without a loss."""
 
@@ -154,6 +157,9 @@ class Feature(ABC):
       is_listed_by_word: True if reports print its entries below the words of `aligned_to`.
       produced_like: type of target with the same hidden states, for models that list the types
         that they produce; None is the class itself.
+      table_columns: suffixes of a target's columns in a table, named after parts of its record.
+      search_settings: decoding settings that only the search for this target reads.
+      text_scores: names of the default scores that compare outputs with references.
     """
 
     is_text: ClassVar[bool] = False
@@ -166,6 +172,9 @@ class Feature(ABC):
     starts_words: ClassVar[bool] = False
     is_listed_by_word: ClassVar[bool] = False
     produced_like: ClassVar[type[Feature] | None] = None
+    table_columns: ClassVar[tuple[str, ...]] = ("", "_probability")
+    search_settings: ClassVar[tuple[str, ...]] = ()
+    text_scores: ClassVar[tuple[str, ...]] = ("exact_match",)
 
     # Numbers.
 
@@ -312,9 +321,7 @@ class Feature(ABC):
         """
         raise inputs.unsupported(name, type(self).__name__)
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Adds the decoding of a prediction to a graph.
 
         Args:
@@ -366,11 +373,6 @@ class Feature(ABC):
         """Returns the scores of a prediction for users: by label, highest first."""
         return scores
 
-    @property
-    def table_columns(self) -> tuple[str, ...]:
-        """Suffixes of a target's columns in a table, named after parts of its record."""
-        return "", "_probability"
-
     def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
         """Returns the cells of `table_columns`.
 
@@ -407,19 +409,9 @@ class Feature(ABC):
         return [f"{record['probability']:8.4f}  {value}" if "probability" in record else value]
 
     @property
-    def search_settings(self) -> tuple[str, ...]:
-        """Decoding settings that only the search for this target reads."""
-        return ()
-
-    @property
     def label_metrics(self) -> tuple[str, ...]:
         """Registered metrics of the table of precision, recall, F1 and support by label."""
         return ()
-
-    @property
-    def text_scores(self) -> tuple[str, ...]:
-        """Names of the default scores that compare outputs with references."""
-        return ("exact_match",)
 
     # Statistics of stored numbers, for `t2t-datagen` and the data report.
 

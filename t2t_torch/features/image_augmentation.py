@@ -190,18 +190,6 @@ def _affine(picture: Picture, matrix: tuple[float, ...]) -> Picture:
     )
 
 
-def _rotate(picture: Picture, level: float, sign: float) -> Picture:
-    return _by_pillow(picture, lambda one: one.rotate(30.0 * level * sign))
-
-
-def _shear_x(picture: Picture, level: float, sign: float) -> Picture:
-    return _affine(picture, (1, 0.3 * level * sign, 0, 0, 1, 0))
-
-
-def _shear_y(picture: Picture, level: float, sign: float) -> Picture:
-    return _affine(picture, (1, 0, 0, 0.3 * level * sign, 1, 0))
-
-
 def _translate_x(picture: Picture, level: float, sign: float) -> Picture:
     right = min(round(0.3 * level * picture.shape[1]), picture.shape[1])
     return _moved(picture, 0, int(sign) * right, 0)
@@ -222,23 +210,19 @@ def _posterize(picture: Picture, level: float, sign: float) -> Picture:
     return (picture >> dropped << dropped).astype(np.uint8)
 
 
-def _identity(picture: Picture, level: float, sign: float) -> Picture:
-    return picture
-
-
 _OPERATIONS: Sequence[Callable[[Picture, float, float], Picture]] = (
-    _identity,
+    lambda picture, level, sign: picture,
     _operation("autocontrast"),
     _operation("equalize"),
-    _rotate,
+    lambda picture, level, sign: _by_pillow(picture, lambda one: one.rotate(30.0 * level * sign)),
     _solarize,
     _enhanced("Color"),
     _posterize,
     _enhanced("Contrast"),
     _enhanced("Brightness"),
     _enhanced("Sharpness"),
-    _shear_x,
-    _shear_y,
+    lambda picture, level, sign: _affine(picture, (1, 0.3 * level * sign, 0, 0, 1, 0)),
+    lambda picture, level, sign: _affine(picture, (1, 0, 0, 0.3 * level * sign, 1, 0)),
     _translate_x,
     _translate_y,
 )

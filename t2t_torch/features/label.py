@@ -13,6 +13,7 @@ from t2t_torch.features.feature import (
     UNKNOWN,
     Feature,
     Features,
+    GraphOutput,
     OutputKind,
     OutputSpec,
     Row,
@@ -68,9 +69,7 @@ class _OneClass(_Classes):
     shape: ClassVar[tuple[int | None, ...]] = ()
     padding: ClassVar[int] = IGNORED
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Returns the name of the class.  [B] string."""
         only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
         return _named_in_graph(graph, self.labels, only), "string", ()
@@ -80,8 +79,26 @@ class _OneClass(_Classes):
         return " ".join(str(value).splitlines())
 
 
+class _OneLabel(_Classes):
+    """Base class of features of which each item is one label, `UNKNOWN` if that may be."""
+
+    classifies: ClassVar[bool] = True
+
+    allow_unknown: bool
+
+    @property
+    def vocab_size(self) -> int:
+        """The number of labels."""
+        return self.encoder.vocab_size
+
+    @property
+    def lowest_id(self) -> int:
+        """`UNKNOWN`, if it may be."""
+        return UNKNOWN if self.allow_unknown else 0
+
+
 @dataclass(frozen=True)
-class ClassLabel(_OneClass):
+class ClassLabel(_OneLabel, _OneClass):
     """A class label; `[B]` in a batch.
 
     Attributes:
@@ -90,22 +107,11 @@ class ClassLabel(_OneClass):
         `UNKNOWN`; False: they are an error.
     """
 
-    classifies: ClassVar[bool] = True
     output_kind: ClassVar[OutputKind] = "class"
     label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of classes."""
-        return self.encoder.vocab_size
-
-    @property
-    def lowest_id(self) -> int:
-        """`UNKNOWN`, if it may be."""
-        return UNKNOWN if self.allow_unknown else 0
 
     def encode(self, value: Any) -> list[int]:
         """Returns the id of a label."""
@@ -158,9 +164,7 @@ class MultiLabel(_Classes):
         """Returns the labels, in the order of the classes."""
         return [label for label, there in zip(self.encoder.labels, ids, strict=True) if there]
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Returns the mask of predicted classes.  [B, C] bool."""
         there = graph.add("Greater", outputs[f"{name}.numbers"], [0])
         return there, "bool", (None,)
@@ -215,9 +219,7 @@ class SoftLabel(_Classes):
         """Returns the probability of each label."""
         return dict(zip(self.encoder.labels, map(float, ids), strict=True))
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Returns the distribution.  [B, C] float32."""
         return outputs[f"{name}.numbers"], "float32", (None,)
 
@@ -265,7 +267,7 @@ class Choice(_OneClass):
 
 
 @dataclass(frozen=True)
-class Tags(_Classes):
+class Tags(_OneLabel):
     """A label for each word of a text; `[B, W]` in a batch, padded with `IGNORED`.
 
     Attributes:
@@ -275,7 +277,6 @@ class Tags(_Classes):
         `UNKNOWN`; False: they are an error.
     """
 
-    classifies: ClassVar[bool] = True
     is_listed_by_word: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<int32>"
     padding: ClassVar[int] = IGNORED
@@ -285,16 +286,6 @@ class Tags(_Classes):
     encoder: ClassLabelEncoder
     of: str = "inputs"
     allow_unknown: bool = False
-
-    @property
-    def vocab_size(self) -> int:
-        """The number of labels."""
-        return self.encoder.vocab_size
-
-    @property
-    def lowest_id(self) -> int:
-        """`UNKNOWN`, if it may be."""
-        return UNKNOWN if self.allow_unknown else 0
 
     @property
     def aligned_to(self) -> str:
@@ -314,9 +305,7 @@ class Tags(_Classes):
         known = (int(i) for i in ids)
         return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Returns the tags, "" at padding.  [B, W] string."""
         tags = _named_in_graph(graph, self.labels, outputs[f"{name}.numbers"])
         if mask := outputs.get(f"{name}.mask"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec
+from t2t_torch.features.feature import Feature, Features, GraphOutput, InputSpec, OutputSpec
 
 _MANY = 8  # longest list in examples of documentation
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ class Real(Feature):
         numbers = graph.add("Div", numbers, graph.constant(std))
         return graph.add("Cast", numbers, to=_FLOAT)
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[int | str | None]]:
+    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
         """Returns the numbers as they were before they were standardized.  [B, size] float32."""
         numbers = outputs[f"{name}.numbers"]
         if self.mean:

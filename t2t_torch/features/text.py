@@ -154,6 +154,7 @@ class Turns(Text):
       max_turns: number of last turns to keep; 0 for all.
     """
 
+    encode_graph = Feature.encode_graph  # no graph encodes it
     empty_length: ClassVar[int] = 1
 
     max_turns: int = 0
@@ -183,10 +184,6 @@ class Turns(Text):
             elif identity != PAD:
                 turns[-1].append(identity)
         return [self.encoder.decode(turn) for turn in turns[:-1]]
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Raises ExportError: no graph encodes it."""
-        raise inputs.unsupported(name, type(self).__name__)
 
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of a list of texts, which graphs do not support."""
@@ -270,6 +267,7 @@ class TreeFeature(Text):
       is_round: True for the Penn Treebank's round brackets, False for TOP's square ones.
     """
 
+    encode_graph = Feature.encode_graph  # no graph encodes it
     search_settings: ClassVar[tuple[str, ...]] = ("valid_trees", "max_open_constituents")
     text_scores: ClassVar[tuple[str, ...]] = (
         "bracket_f1",
@@ -332,10 +330,6 @@ class TreeFeature(Text):
     def refers_to(self) -> str:
         """The feature of words."""
         return self.of
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Raises ExportError: no graph encodes it."""
-        raise inputs.unsupported(name, type(self).__name__)
 
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns a tree."""

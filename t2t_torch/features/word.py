@@ -168,11 +168,8 @@ class WordShape(OfWords):
     """Shape of each word: lower, upper or mixed case, digits; `[B, W]`."""
 
     is_listed_by_word: ClassVar[bool] = True
-
-    @property
-    def vocab_size(self) -> int:
-        """The shapes, and padding."""
-        return NUM_RESERVED + len(Shape)
+    vocab_size: ClassVar[int] = NUM_RESERVED + len(Shape)
+    labels: ClassVar[tuple[str, ...]] = tuple(shape.name.lower() for shape in Shape)
 
     def encode_graph(self, name: str, inputs: InputGraph) -> str:
         """Returns the shapes.  [B, W] int64."""
@@ -185,11 +182,6 @@ class WordShape(OfWords):
     def decode(self, ids: Iterable[int]) -> list[str]:
         """Returns the names of the shapes."""
         return [Shape(int(i)).name for i in ids if i]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the shapes."""
-        return tuple(shape.name.lower() for shape in Shape)
 
 
 def shape_of(word: str) -> Shape:

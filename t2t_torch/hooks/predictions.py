@@ -286,12 +286,9 @@ def _predictions(model: T2TModel, name: str, logits: Tensor) -> list[RowPredicti
 
 
 def _shown(value: Any) -> str:
-    text = " ".join(value) if isinstance(value, list) and _are_texts(value) else cell(value)
+    are_texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    text = " ".join(value) if are_texts else cell(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _spread(values: Sequence[Any], most: int) -> list[Any]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import Feature, Tags, Text
-from t2t_torch.metrics.metric import Metric, counted, is_error, is_of, quotient
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_error, is_of, quotient
 from t2t_torch.registry import register_metric
 
 
@@ -66,7 +66,7 @@ def word_errors(outputs: list[list[str]], references: list[list[str]]) -> tuple[
 @register_metric("edit_distance")
 @is_error
 @is_of(Text, Tags)
-def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def edit_distance(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the edits between the most likely and the correct ids, and the number of correct ids.
 
     Teacher forced.

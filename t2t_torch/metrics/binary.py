@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel
-from t2t_torch.metrics.metric import Function, Mean, is_error, is_of
+from t2t_torch.metrics.metric import Function, Mean, Sums, is_error, is_of
 from t2t_torch.metrics.sequence import accuracy, neg_log_perplexity
 from t2t_torch.registry import register_metric
 
@@ -20,7 +20,7 @@ from t2t_torch.registry import register_metric
 @register_metric("sigmoid_accuracy_one_hot")
 @register_metric("sigmoid_accuracy")
 @is_of(ClassLabel)
-def sigmoid_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def sigmoid_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the examples whose class has the greatest sigmoid, and all examples.
 
     That is the class with the greatest logit.  With one predicted and one correct class per
@@ -32,9 +32,7 @@ def sigmoid_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[
 @register_metric("softmax_cross_entropy_one_hot")
 @is_error
 @is_of(ClassLabel)
-def softmax_cross_entropy_one_hot(
-    logits: Tensor, targets: Tensor, counted: Tensor
-) -> tuple[Tensor, Tensor]:
+def softmax_cross_entropy_one_hot(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the cross entropy in nats and the examples; unknown classes are ignored."""
     value, weight = neg_log_perplexity(logits, targets, counted)
     return -value, weight
@@ -43,9 +41,7 @@ def softmax_cross_entropy_one_hot(
 @register_metric("sigmoid_cross_entropy_one_hot")
 @is_error
 @is_of(ClassLabel, MultiLabel)
-def sigmoid_cross_entropy_one_hot(
-    logits: Tensor, targets: Tensor, counted: Tensor
-) -> tuple[Tensor, Tensor]:
+def sigmoid_cross_entropy_one_hot(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the binary cross entropies of all classes, in nats, and their number.
 
     For an unknown class all classes are negative.

@@ -13,24 +13,6 @@ from t2t_torch.errors import UsageError, did_you_mean
 from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Tags, Text
 from t2t_torch.registry import entries, metric
 
-__all__ = [
-    "WITH_IDS",
-    "Function",
-    "Mean",
-    "Metric",
-    "counted",
-    "f1",
-    "is_error",
-    "is_metric_of",
-    "is_of",
-    "lower_is_better",
-    "metric_of",
-    "precision",
-    "quotient",
-    "recall",
-    "sums_of",
-]
-
 _Metric = TypeVar("_Metric")
 
 WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
@@ -40,8 +22,11 @@ WITH_IDS = (Text, Tags, ClassLabel, SoftLabel, Choice)
 DECODE_ERRORS = ("ter", "word_error_rate", "character_error_rate", "malformed_trees")
 """Scores of decodes, `metrics/text_scores.py`, for which lower is better."""
 
-Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-"""(logits, targets, where targets count) -> (sum of values, sum of weights)."""
+Sums: TypeAlias = tuple[Tensor, Tensor]
+"""The sum of values, and the sum of their weights."""
+
+Function: TypeAlias = Callable[[Tensor, Tensor, Tensor], Sums]
+"""(logits, targets, where targets count) -> sums."""
 
 
 class Metric(abc.ABC):

@@ -15,7 +15,7 @@ from torch import Tensor
 from t2t_torch.features import Text
 from t2t_torch.metrics.alignment import common_lengths
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
-from t2t_torch.metrics.metric import Metric, counted, is_of
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_of
 from t2t_torch.registry import register_metric
 
 _TINY = 1e-8  # tensor2tensor's, added to the denominator of a harmonic mean
@@ -46,9 +46,7 @@ class TeacherForcedBleu(Metric):
 @register_metric("teacher_forced_rouge_2")
 @register_metric("rouge_2_fscore")
 @is_of(Text)
-def teacher_forced_rouge_2(
-    logits: Tensor, targets: Tensor, counted: Tensor
-) -> tuple[Tensor, Tensor]:
+def teacher_forced_rouge_2(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the summed F1 of distinct bigrams per text, and the texts.  Not comparable to ROUGE.
 
     A text of fewer than two ids has 0.
@@ -65,9 +63,7 @@ def teacher_forced_rouge_2(
 @register_metric("teacher_forced_rouge_l")
 @register_metric("rouge_L_fscore")
 @is_of(Text)
-def teacher_forced_rouge_l(
-    logits: Tensor, targets: Tensor, counted: Tensor
-) -> tuple[Tensor, Tensor]:
+def teacher_forced_rouge_l(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the summed F of longest common subsequences per text, and the texts.
 
     Not comparable to ROUGE.

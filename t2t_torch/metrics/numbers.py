@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from t2t_torch.features import Real
-from t2t_torch.metrics.metric import Metric, is_error, is_of, quotient, sums_of
+from t2t_torch.metrics.metric import Metric, Sums, is_error, is_of, quotient, sums_of
 from t2t_torch.registry import register_metric
 
 _LARGEST = 1e6  # the upper end of the last rank bin
@@ -21,7 +21,7 @@ _ROUNDING = 1e-12  # relative to sums of squares: a smaller variance is rounding
 @register_metric("unpadded_mse")
 @is_error
 @is_of(Real)
-def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the squared errors and their number."""
     errors = (logits.double() - targets.double()).square()
     return errors.sum(), errors.new_tensor(errors.numel())
@@ -30,7 +30,7 @@ def unpadded_mse(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tens
 @register_metric("mean_absolute_error")
 @is_error
 @is_of(Real)
-def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the absolute errors and their number."""
     errors = (logits.double() - targets.double()).abs()
     return errors.sum(), errors.new_tensor(errors.numel())
@@ -39,7 +39,7 @@ def mean_absolute_error(logits: Tensor, targets: Tensor, counted: Tensor) -> tup
 @register_metric("log_poisson")
 @is_error
 @is_of(Real)
-def log_poisson(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def log_poisson(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the Poisson losses of predicted log rates, and their number.
 
     Uses Stirling's approximation of the factorial for targets above 1.

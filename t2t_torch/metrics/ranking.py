@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 from t2t_torch.features import Choice, ClassLabel, Feature
-from t2t_torch.metrics.metric import Metric, counted, is_of
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_of
 from t2t_torch.registry import register_metric
 
 
 @register_metric("pairwise_accuracy")
 @is_of(Choice)
-def pairwise_accuracy(logits: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+def pairwise_accuracy(logits: Tensor, targets: Tensor, counts: Tensor) -> Sums:
     """Returns the examples whose correct candidate has the best score, and all.  [B, K], [B].
 
     If k candidates share the best score, the example counts 1/k: ties are broken at random.

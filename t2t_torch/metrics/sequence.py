@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from t2t_torch.features import Choice, ClassLabel, Tags, Text
 from t2t_torch.layers.cross_entropy import cross_entropy
-from t2t_torch.metrics.metric import Metric, counted, is_of, quotient, sums_of
+from t2t_torch.metrics.metric import Metric, Sums, counted, is_of, quotient, sums_of
 from t2t_torch.registry import register_metric
 
 
 @register_metric("accuracy")
-def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the correctly predicted ids, and all.
 
     An unknown label always counts as wrong.  For a distribution, [B, C], the target is its most
@@ -30,21 +30,21 @@ def accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, 
 
 @register_metric("accuracy_top3")
 @is_of(Text, Tags, ClassLabel, Choice)
-def accuracy_top3(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def accuracy_top3(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the ids among the three most likely ones, and all."""
     return (_among(logits, targets, 3) & counted).sum(), counted.sum()
 
 
 @register_metric("accuracy_top5")
 @is_of(Text, Tags, ClassLabel, Choice)
-def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def accuracy_top5(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the ids among the five most likely ones, and all."""
     return (_among(logits, targets, 5) & counted).sum(), counted.sum()
 
 
 @register_metric("mean_reciprocal_rank")
 @is_of(ClassLabel, Choice)
-def mean_reciprocal_rank(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def mean_reciprocal_rank(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the sum of reciprocal ranks of the correct ids, and all.
 
     An unknown label adds 0.
@@ -55,9 +55,7 @@ def mean_reciprocal_rank(logits: Tensor, targets: Tensor, counted: Tensor) -> tu
 
 @register_metric("accuracy_per_sequence")
 @is_of(Text, Tags)
-def accuracy_per_sequence(
-    logits: Tensor, targets: Tensor, counted: Tensor
-) -> tuple[Tensor, Tensor]:
+def accuracy_per_sequence(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the sequences whose ids are all predicted correctly, and all sequences."""
     right = (logits.argmax(-1) == targets) | ~counted
     return right.all(-1).sum(), targets.new_tensor(len(targets))
@@ -65,7 +63,7 @@ def accuracy_per_sequence(
 
 @register_metric("prefix_accuracy")
 @is_of(Text, Tags)
-def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the summed fractions of each sequence before its first wrong id, and the sequences.
 
     Empty sequences are ignored.
@@ -77,7 +75,7 @@ def prefix_accuracy(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[T
 
 
 @register_metric("neg_log_perplexity")
-def neg_log_perplexity(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+def neg_log_perplexity(logits: Tensor, targets: Tensor, counted: Tensor) -> Sums:
     """Returns the log-likelihood in nats, without label smoothing, and the number of ids.
 
     Unknown labels are ignored.

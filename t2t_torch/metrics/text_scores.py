@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Features
-from t2t_torch.files import read_text, staged
+from t2t_torch.files import read_text, write_text
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
 
@@ -176,14 +176,6 @@ def t2t_tokens(line: str) -> list[str]:
     return [word.replace(_BACKSLASH, "\\") for word in cut.split()]
 
 
-def _bleu(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
-    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=False)
-
-
-def _bleu_uncased(outputs: Sequence[str], references: Sequence[str], tokenize: str) -> Score:
-    return _sacrebleu_bleu(outputs, references, tokenize, lowercase=True)
-
-
 def _sacrebleu_bleu(
     outputs: Sequence[str], references: Sequence[str], tokenize: str, *, lowercase: bool
 ) -> Score:
@@ -212,15 +204,9 @@ def _sacrebleu(metric: Any, outputs: Sequence[str], references: Sequence[str]) -
     return Score(float(found.score), f"{found.name}|{metric.get_signature()}", str(found))
 
 
-def _t2t_bleu(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    return _tensor2tensor(outputs, references, lowercase=False)
-
-
-def _t2t_bleu_uncased(outputs: Sequence[str], references: Sequence[str], _: str) -> Score:
-    return _tensor2tensor(outputs, references, lowercase=True)
-
-
-def _tensor2tensor(outputs: Sequence[str], references: Sequence[str], *, lowercase: bool) -> Score:
+def _tensor2tensor(
+    outputs: Sequence[str], references: Sequence[str], _: str, *, lowercase: bool
+) -> Score:
     sums = [0] * SIZE
     for pair in zip(outputs, references, strict=True):
         output, reference = (t2t_tokens(line.lower() if lowercase else line) for line in pair)
@@ -344,10 +330,10 @@ def _rouge(value: float, which: str) -> Score:
 
 
 SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
-    "bleu": _bleu,
-    "bleu_uncased": _bleu_uncased,
-    "t2t_bleu": _t2t_bleu,
-    "t2t_bleu_uncased": _t2t_bleu_uncased,
+    "bleu": functools.partial(_sacrebleu_bleu, lowercase=False),
+    "bleu_uncased": functools.partial(_sacrebleu_bleu, lowercase=True),
+    "t2t_bleu": functools.partial(_tensor2tensor, lowercase=False),
+    "t2t_bleu_uncased": functools.partial(_tensor2tensor, lowercase=True),
     "chrf": _chrf,
     "ter": _ter,
     "rouge_1": _rouge_n(1),
@@ -485,8 +471,7 @@ class ScoreEvents:
 
     def note(self, step: int) -> None:
         """Records that a step was scored."""
-        with staged(self._last) as file:
-            file.write_text(f"{step}\n", encoding="utf-8")
+        write_text(self._last, f"{step}\n")
 
     def close(self) -> None:
         """Closes the event file."""

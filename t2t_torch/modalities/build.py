@@ -16,8 +16,6 @@ from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel,
 from t2t_torch.modality import modality_of
 from t2t_torch.objectives import TargetObjective, objective_of
 
-__all__ = ["build_modalities", "objectives"]
-
 MODALITIES = (image, label, speech, tags, words)
 """What is imported so that its modalities are known."""
 

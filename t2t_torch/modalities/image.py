@@ -13,7 +13,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.image_hparam import ImageHParams
 from t2t_torch.layers.image import standardize
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality
-from t2t_torch.modality import Modality
+from t2t_torch.modality import InputModality, Modality
 from t2t_torch.text.encoder import NUM_RESERVED
 
 _SIDES = (7, 8, 4, 5, 6)  # sizes of a patch in pixels, by preference, if they divide the image
@@ -58,31 +58,16 @@ class Patches(nn.Module):
         return self.projection(flat) + self.place
 
 
-class ImageModality(Modality):
-    """Modality of images, as a sequence of patches: [B, P, H].  Inputs only.
-
-    Args:
-      bottom: patch embedding.
-    """
+class ImageModality(InputModality):
+    """Modality of images, as a sequence of patches: [B, P, H].  Inputs only."""
 
     serves = Image
-
-    def __init__(self, bottom: nn.Module) -> None:
-        super().__init__()
-        self.bottom = bottom
 
     @classmethod
     def chosen(cls, hparams: HParams) -> type[Modality]:
         """Returns `PixelModality` for models that read pixels."""
         reads_pixels = isinstance(hparams, ImageHParams) and not hasattr(hparams, "patch_size")
         return PixelModality if reads_pixels else cls
-
-    @classmethod
-    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Creates the modality of an input."""
-        if is_target:
-            raise HParamsError("an Image can be an input, but no target.")
-        return cls(cls.bottom_of(feature, hparams))
 
     @classmethod
     def bottom_of(cls, feature: Image, hparams: Any) -> nn.Module:

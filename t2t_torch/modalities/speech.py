@@ -8,14 +8,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio
 from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
 from t2t_torch.layers.ctc import BLANK, collapsed, ctc_losses, target_ids
 from t2t_torch.layers.pooling import padding_mask
-from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, Modality
+from t2t_torch.modality import (
+    BatchPrediction,
+    ExtraLossInputs,
+    Hidden,
+    InputModality,
+    Loss,
+    Modality,
+)
 from t2t_torch.text.encoder import EOS, PAD
 
 _NORM_EPSILON = 1e-6
@@ -115,26 +121,16 @@ class SpeechBottom(nn.Module):
         return embedded
 
 
-class SpeechModality(Modality):
-    """Modality of sounds: [B, frames, samples] int16 -> [B, S, H].  Inputs only.
-
-    Args:
-      bottom: embedding of waveforms.
-    """
+class SpeechModality(InputModality):
+    """Modality of sounds: [B, frames, samples] int16 -> [B, S, H].  Inputs only."""
 
     serves = Audio
     bottom: SpeechBottom
 
-    def __init__(self, bottom: SpeechBottom) -> None:
-        super().__init__()
-        self.bottom = bottom
-
     @classmethod
-    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Creates the modality of an input."""
-        if is_target:
-            raise HParamsError("an Audio can be an input, but no target.")
-        return cls(SpeechBottom(feature, hparams))
+    def bottom_of(cls, feature: Any, hparams: Any) -> nn.Module:
+        """Returns the log mel filterbank and the convolutions."""
+        return SpeechBottom(feature, hparams)
 
     def embed(self, name: str, batch: dict[str, Tensor]) -> Tensor:
         """Returns the embedding of a sound, augmented in training by its seed.  [B, S, H]."""

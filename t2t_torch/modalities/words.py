@@ -22,27 +22,12 @@ from t2t_torch.features import (
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.convolution import CharacterCNN
 from t2t_torch.modalities.text import Embedding
-from t2t_torch.modality import Modality
+from t2t_torch.modality import InputModality
 from t2t_torch.text.encoder import EOS, PAD
 
 
-class WordModality(Modality):
-    """Base class of modalities of word features: embeddings [B, W, H].  Inputs only.
-
-    Args:
-      bottom: embedding module.
-    """
-
-    def __init__(self, bottom: nn.Module) -> None:
-        super().__init__()
-        self.bottom = bottom
-
-    @classmethod
-    def build(cls, feature: Any, hparams: HParams, *, is_target: bool) -> Modality:
-        """Creates the modality of an input."""
-        if is_target:
-            raise HParamsError(f"a {type(feature).__name__} can be an input, but no target.")
-        return cls(cls.bottom_of(feature, hparams))
+class WordModality(InputModality):
+    """Base class of modalities of word features: embeddings [B, W, H].  Inputs only."""
 
     @classmethod
     def bottom_of(cls, feature: Any, hparams: HParams) -> nn.Module:
@@ -111,7 +96,7 @@ class GazetteerModality(WordModality):
         As PyText's DictEmbedding has it: sum(weight * vector) / entries.  [B, W, H].
         """
         ids = batch[name]
-        entries = self.bottom(ids)  # type: ignore[misc]  # [B, W, width, H]
+        entries = self.bottom(ids)  # [B, W, width, H]
         total = (entries * batch[f"{name}_weights"][..., None]).sum(2)
         return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)
 

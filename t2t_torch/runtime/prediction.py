@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -306,6 +306,42 @@ class InputColumns:
             raise DecodeError(self.expected(row))
         return {**row, **found} if found else row
 
+    def whole_samples(self, inputs: Sequence[Input]) -> list[Mapping[str, Any]]:
+        """Returns the inputs, or the rows of a table, as mappings with all fields.
+
+        Raises:
+          DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single input
+            instead of a list.
+          InputError: a text of an input cannot be encoded as UTF-8; names the input.
+        """
+        if isinstance(inputs, str):
+            raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
+        return [self._whole(number, value) for number, value in enumerate(self.samples(inputs))]
+
+    def sample_of(self, value: Any) -> Mapping[str, Any]:
+        """Returns an input as a mapping by field."""
+        if isinstance(value, Mapping):
+            return self.sample(value)
+        is_value = len(self.kinds) == 1 or isinstance(value, str | bytes | Path)
+        return {next(iter(self.kinds)): value} if is_value else value
+
+    def _whole(self, number: int, value: Input) -> Mapping[str, Any]:
+        sample = self.sample_of(value)
+        if not isinstance(sample, Mapping):
+            raise DecodeError(
+                f"input {number} is {value!r}, where a text or a mapping with the fields "
+                f"{', '.join(self.kinds)} was expected."
+            )
+        missing = [field for field in self.kinds if field not in sample]
+        if missing:
+            raise DecodeError(
+                f"input {number} has no {', '.join(missing)}; {self.problem!r} takes "
+                f"the fields {self}. Give a mapping (in a file a JSON object, one a line)."
+            )
+        for name in self.kinds:
+            _check_sound(number, sample[name])
+        return sample
+
     def _found(self, name: str, row: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Returns the columns of a row that hold a field."""
         ways = (self.columns(name), (self.names.get(name, name),), (name,))
@@ -359,59 +395,6 @@ class InputColumns:
         if len(held) == 1:
             return "" if is_empty(cells[0]) and kind in ("words", "labels") else held[0]
         return [one for part in held for one in (part if isinstance(part, list) else [part])]
-
-
-@dataclass(frozen=True)
-class Question:
-    """Expected fields of the inputs, or the columns in place of them.
-
-    Attributes:
-      columns: columns of the fields.
-    """
-
-    columns: InputColumns
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields of an input."""
-        return tuple(self.columns.kinds)
-
-    def samples(self, inputs: Sequence[Input]) -> list[Mapping[str, Any]]:
-        """Returns the inputs, or the rows of a table, as mappings by field.
-
-        Raises:
-          DecodeError: an input lacks a field or is not a mapping, or `inputs` is a single input
-            instead of a list.
-          InputError: a text of an input cannot be encoded as UTF-8; names the input.
-        """
-        if isinstance(inputs, str):
-            raise DecodeError("inputs should be a list of strings, not a string: predict([text])")
-        rows = self.columns.samples(inputs)
-        return [self._sample(number, value) for number, value in enumerate(rows)]
-
-    def sample_of(self, value: Any) -> Mapping[str, Any]:
-        """Returns an input as a mapping by field."""
-        if isinstance(value, Mapping):
-            return self.columns.sample(value)
-        is_value = len(self.fields) == 1 or isinstance(value, str | bytes | Path)
-        return {self.fields[0]: value} if is_value else cast("Mapping[str, Any]", value)
-
-    def _sample(self, number: int, value: Input) -> Mapping[str, Any]:
-        sample = self.sample_of(value)
-        if not isinstance(sample, Mapping):
-            raise DecodeError(
-                f"input {number} is {value!r}, where a text or a mapping with the fields "
-                f"{', '.join(self.fields)} was expected."
-            )
-        missing = [field for field in self.fields if field not in sample]
-        if missing:
-            raise DecodeError(
-                f"input {number} has no {', '.join(missing)}; {self.columns.problem!r} takes "
-                f"the fields {self.columns}. Give a mapping (in a file a JSON object, one a line)."
-            )
-        for name in self.fields:
-            _check_sound(number, sample[name])
-        return sample
 
 
 def _check_sound(number: int, value: Any) -> None:

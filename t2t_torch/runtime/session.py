@@ -36,7 +36,7 @@ from t2t_torch.runtime.feeds import (
     wanted_name,
 )
 from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
-from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, Question
+from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
 
 # Examples of an artifact: inputs with the predictions computed at export.
@@ -382,7 +382,7 @@ class Artifact:
         self.fields = tuple(field.name for field in self.signature.fields)
         signature, kinds = self.signature, {f.name: f.kind for f in self.signature.fields}
         names, forms = signature.column_names, signature.column_forms
-        self._question = Question(InputColumns(signature.problem, kinds, names, forms))
+        self._columns = InputColumns(signature.problem, kinds, names, forms)
         self._feeds = Feeds(self.signature.fields)
         self._session = open_session(self.path / MODEL, self.signature, threads)
         self._outputs = [output.name for output in self._session.get_outputs()]
@@ -480,7 +480,7 @@ class Artifact:
     def _predict(
         self, inputs: Sequence[Input], stop: CancellationToken | None, wanted: _Wanted
     ) -> list[Any]:
-        samples = self._question.samples(inputs)
+        samples = self._columns.whole_samples(inputs)
         rows = [self._feeds.row(number, sample) for number, sample in enumerate(samples)]
         predictions: dict[int, Any] = {}
         # Activations multiplied with int8 weights share one scale per batch: in a larger batch the

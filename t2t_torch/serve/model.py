@@ -208,16 +208,16 @@ def open_files(
       InputError: a file is damaged or over the limits.
       Stopped: the token was set.
     """
-    left = {"image": limits.pixels, "audio": limits.samples}
+    most = {"image": limits.pixels, "audio": limits.samples}
+    left = dict(most)
 
     def spend(kind: str, amount: int) -> None:
         left[kind] -= amount
         if left[kind] < 0:
             parts = "pixels" if kind == "image" else "samples"
-            most = limits.pixels if kind == "image" else limits.samples
             raise DataError(
-                f"the {FILES[kind]}s of this request have more than {most:,} {parts} together. "
-                "Put them into several requests."
+                f"the {FILES[kind]}s of this request have more than {most[kind]:,} {parts} "
+                "together. Put them into several requests."
             )
 
     pictures = PictureLimits(MAX_PIXELS, spend=functools.partial(spend, "image"))

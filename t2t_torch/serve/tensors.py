@@ -253,11 +253,6 @@ def check_written(model: ServedModel, inputs: Sequence[Any]) -> None:
         )
 
 
-def check_tensors(tensors: Sequence[RequestInput], limits: ServerLimits) -> None:
-    """Raises HTTPError if tensors, possibly without data yet, have too many inputs."""
-    check_size(max((tensor.shape[0] for tensor in tensors if tensor.shape), default=0), limits)
-
-
 def check_lengths(texts: Sequence[str], limits: ServerLimits) -> None:
     """Raises HTTPError if a text, one per input, is too long by itself."""
     for number, text in enumerate(texts):
@@ -662,7 +657,9 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
     request = parsed(InferenceRequest, body)
     request.check_extensions()
     _check_booleans(request)
-    check_tensors(request.inputs, limits)
+    check_size(
+        max((tensor.shape[0] for tensor in request.inputs if tensor.shape), default=0), limits
+    )
     at = 0
     for number, (tensor, is_bare) in enumerate(zip(request.inputs, bare, strict=True)):
         size = _size_of(tensor)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, staged
+from t2t_torch.files import MAX_VOCABULARY, read_entries, read_json, write_text
 
 # Reserved ids of tensor2tensor, data_generators/text_encoder.py.
 PAD = 0
@@ -183,8 +183,7 @@ class CharacterEncoder(TextEncoder):
     @staticmethod
     def save(characters: Iterable[str], path: Path) -> None:
         """Writes an alphabet atomically."""
-        with staged(path) as temporary:
-            temporary.write_text(json.dumps(list(characters)) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(list(characters)) + "\n")
 
     @property
     def vocab_size(self) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import DataError
-from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, staged
+from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, write_text
 from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode
 
 # Tokenization and escaping as in tensor2tensor.
@@ -326,8 +326,7 @@ class SubtokenEncoder(TextEncoder):
     def save(self, path: Path) -> None:
         """Writes the vocabulary atomically in tensor2tensor's format."""
         text = "".join(f"'{piece}'\n" for piece in self._subtokens)
-        with staged(path) as temporary:
-            temporary.write_bytes(text.encode())
+        write_text(path, text)
 
     @property
     def vocab_size(self) -> int:

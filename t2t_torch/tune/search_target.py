@@ -139,24 +139,19 @@ class ProblemSearchTarget:
             manifest.split(Split.EVAL, self.data_dir)
 
     def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
-        """Returns the flags; each value has its own flag, which overrides `hparams`."""
+        """Returns the flags; each value that is read has its own, which overrides `hparams`."""
+        own = registry.hparams(self.hparams_set, self.model).parse(self.hparams)
         return [
             f"--problem={self.problem}",
             f"--model={self.model}",
             f"--hparams_set={self.hparams_set}",
             *([f"--hparams={self.hparams}"] if self.hparams else []),
-            *(f"--hp={name}={written(value)}" for name, value in self._read(hparams).items()),
+            *(f"--hp={name}={written(value)}" for name, value in read_ones(own, hparams).items()),
             f"--data_dir={self.data_dir}",
             *(f"--t2t_usr_dir={folder}" for folder in self.usr_dirs),
             *_KEPT,
             *self.more,
         ]
-
-    def _read(self, hparams: Mapping[str, AnyValue]) -> dict[str, AnyValue]:
-        """Returns the values that this trial reads, as the trainer rejects others."""
-        return read_ones(
-            registry.hparams(self.hparams_set, self.model).parse(self.hparams), hparams
-        )
 
     def identity(self) -> dict[str, Any]:
         """Returns all values except locations."""
@@ -177,21 +172,16 @@ class TrialSearchTarget:
     Attributes:
       trial: location of the trial, as `--trial` takes it.
       config: experiment configuration file.
-      class_name: display name of the trial.
+      name: display name: that of the trial's class.
       usr_dirs: user directories to import.
       more: additional flags of the trainer, the same for all trials.
     """
 
     trial: str
     config: Path
-    class_name: str
+    name: str
     usr_dirs: tuple[str, ...]
     more: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The trial class."""
-        return self.class_name
 
     def check_data(self) -> None:
         """Does nothing: a trial's code reads its own data."""

@@ -57,11 +57,6 @@ class SharedSearch:
             raise DataError(NO_SEARCH)
         return self._searcher
 
-    @property
-    def is_started(self) -> bool:
-        """True if the search has been started."""
-        return self._searcher is not None
-
     def begin(self, plan: SearchPlan, space: Space, target: Mapping[str, Any]) -> None:
         """Starts the search, or joins it if it is the same.
 
@@ -78,7 +73,7 @@ class SharedSearch:
             json.dumps({"plan": plan.to_dict(), "space": space.to_list(), "subject": dict(target)})
         )
         begin = {"do": "begin", "id": uuid.uuid4().hex[:12], **requested}
-        if not self.is_started:  # if two tuners start at once, the second joins the first
+        if self._searcher is None:  # if two tuners start at once, the second joins the first
             self._add(begin)
         changes = self._differences(requested)
         if changes and self.searcher.is_blank:  # no results to lose

@@ -133,10 +133,10 @@ def test_notes_that_cannot_be_read_are_made_anew(data, hashed, content):
 
 
 def test_a_folder_that_cannot_be_written_to_is_opened_all_the_same(data, hashed, monkeypatch):
-    def refuse(path):
+    def refuse(path, text):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(manifest, "staged", refuse)  # root may write anywhere
+    monkeypatch.setattr(manifest, "write_text", refuse)  # root may write anywhere
     (data / ".counting.verified.json").unlink()
     data.chmod(stat.S_IRUSR | stat.S_IXUSR)
     try:

@@ -12,7 +12,6 @@ from t2t_torch.decode.evaluation import (
     aligned,
     confusion,
     format_tables,
-    label_metrics,
     label_tables,
 )
 from t2t_torch.errors import UsageError
@@ -64,10 +63,10 @@ def test_of_many_labels_those_with_most_examples_are_told() -> None:
 
 def test_spans_are_counted_where_tags_mark_some() -> None:
     labels = ClassLabelEncoder(["O", "B-a"])
-    assert label_metrics(Tags(labels))[0] == "span_precision_per_label"
-    assert label_metrics(Tags(ClassLabelEncoder(["NN"])))[0] == "precision_per_label"
-    assert label_metrics(ClassLabel(labels))[-1] == "support_per_label"
-    assert label_metrics(Real(1)) == ()
+    assert Tags(labels).label_metrics[0] == "span_precision_per_label"
+    assert Tags(ClassLabelEncoder(["NN"])).label_metrics[0] == "precision_per_label"
+    assert ClassLabel(labels).label_metrics[-1] == "support_per_label"
+    assert Real(1).label_metrics == ()
 
 
 def test_columns_are_aligned() -> None:

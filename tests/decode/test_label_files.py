@@ -252,7 +252,9 @@ def test_an_example_tells_only_of_fields_that_are_read() -> None:
 def test_a_line_for_a_picture_is_a_path_beside_the_list(tmp_path: Path) -> None:
     predictor: Any = SimpleNamespace(
         kinds={"inputs": Image(2, 2, 1), "note": Text(ByteEncoder())},
-        sample_of=lambda one: {"inputs": one, "note": "a"} if isinstance(one, str) else one,
+        columns=SimpleNamespace(
+            sample_of=lambda one: {"inputs": one, "note": "a"} if isinstance(one, str) else one
+        ),
     )
     source, path = tmp_path / "list.txt", tmp_path / "a.png"
     path.write_bytes(b"")

@@ -18,7 +18,7 @@ from t2t_torch.bin import decoder
 from t2t_torch.decode.files import InputTable
 from t2t_torch.errors import DecodeError
 from t2t_torch.readers.formats import open_records
-from t2t_torch.runtime.prediction import InputColumns, Question
+from t2t_torch.runtime.prediction import InputColumns
 from t2t_torch.runtime.signature import Signature
 
 READS = InputColumns("reviews", {"inputs": "text"}, {"inputs": "title + body"})
@@ -44,12 +44,12 @@ def test_the_declared_columns_are_the_input_whatever_holds_them(table: Any) -> N
 
 @pytest.mark.parametrize("value", [[0.5, -0.5], np.zeros(4, np.int16), Path("a.wav"), b"RIFF"])
 def test_the_value_of_the_only_field_may_be_of_any_kind_as_over_http(value: Any) -> None:
-    reads = Question(InputColumns("speech", {"inputs": "audio"}, {}))
-    (sample,) = reads.samples([value])
+    reads = InputColumns("speech", {"inputs": "audio"}, {})
+    (sample,) = reads.whole_samples([value])
     assert sample["inputs"] is value
-    two = Question(InputColumns("two", {"inputs": "audio", "more": "text"}, {}))
+    two = InputColumns("two", {"inputs": "audio", "more": "text"}, {})
     with pytest.raises(DecodeError, match=r"where a text or a mapping with the fields|has no more"):
-        two.samples([value])
+        two.whole_samples([value])
 
 
 def test_a_cell_without_a_value_is_an_empty_text_in_its_place() -> None:

@@ -77,7 +77,9 @@ def records(predictor: Any, texts: list[Any]) -> list[dict[str, Any]]:
     found = []
     for one in texts:
         (answer,) = predictor.predict([one])
-        found.append(answer_record(predictor.features, predictor.sample_of(one), answer)["targets"])
+        found.append(
+            answer_record(predictor.features, predictor.columns.sample_of(one), answer)["targets"]
+        )
     return found
 
 
