@@ -353,11 +353,14 @@ _FEW_INPUTS = 50  # of a dev split, which tell little about others
 
 def _dev_line(name: str, data_dir: Path) -> str:
     """Returns the number of distinct inputs of the dev split, and how precise an accuracy is."""
+    from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
     from t2t_torch.reports.column_statistics import Column, combined, distinct, row_hashes
 
     problem = registry.problem(name)
-    if problem.mixing_schedule is not None or Split.EVAL not in problem.shards:
+    if problem.mixing_schedule is not None:
+        return ""
+    if Split.EVAL.value not in Manifest.load(data_dir, problem.dataset_name).splits:
         return ""
     features = problem.features(data_dir)
     shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)

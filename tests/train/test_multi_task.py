@@ -320,7 +320,7 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
         assert evaluate_command.main([*which, *requested]) == 2
         assert "does not read beam_size. It reads num_labels" in capsys.readouterr().err
     assert not evaluate_command.main([*twice, "--problem=tiny_kind", f"--output={rows}"])
-    assert "tiny_kind, dev, checkpoints: newest" in capsys.readouterr().out
+    assert "tiny_kind, dev, checkpoints: best or newest" in capsys.readouterr().out
     assert len(rows.read_text(encoding="utf-8").splitlines()) == 1 + 6
     with pytest.raises(UsageError, match="none of the problems"):
         t2t_torch.load(run, problem="other_kind")
