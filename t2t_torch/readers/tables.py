@@ -302,7 +302,8 @@ class _Rows:
 # Apache Parquet.
 
 
-_BATCH_ROWS = 64  # of a dictionary each may have a value of a megabyte
+_BATCH_ROWS = 64  # at most
+_USUAL_RATIO = 20  # of a column's size to that in the file; a dictionary of one value has far more
 _MAX_VALUES = 1 << 20, 100  # values of a column: of any file; for each of its bytes
 _MAX_UNPACKED = 1 << 28, 200  # bytes: of any file; for each of its bytes
 _MAX_GROUP = 1 << 26, 200  # bytes of a group of rows, which may be one value: as above
@@ -333,13 +334,13 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
         with ExitStack() as stack:
             file = _seekable(path, stack)
             opened = parquet.ParquetFile(file)
-            _check_parquet(path, opened.metadata, file.seek(0, io.SEEK_END))
+            rows = _check_parquet(path, opened.metadata, file.seek(0, io.SEEK_END))
             names = opened.schema_arrow.names
             twice = [name for name, count in Counter(names).items() if count > 1]
             if twice:
                 raise DataError(f"{path} has two columns {twice[0]!r}. Rename one of them.")
             start, kinds = 1, _described(opened.schema_arrow.metadata)
-            for batch in opened.iter_batches(_BATCH_ROWS):
+            for batch in opened.iter_batches(rows):
                 yield from _rows(path, batch, start, bad, kinds)
                 start += batch.num_rows
     except (pyarrow.ArrowException, EOFError, zlib.error, OSError) as error:
@@ -350,11 +351,15 @@ def read_parquet(path: Path, bad: BadRecords) -> Iterator[Record]:
         raise DataError(f"{path} is no parquet file, or is damaged: {reason}") from None
 
 
-def _check_parquet(path: Path, metadata: Any, size: int) -> None:
-    """Raises DataError if a file of `size` bytes is a decompression bomb by its metadata."""
+def _check_parquet(path: Path, metadata: Any, size: int) -> int:
+    """Returns how many rows to read at once: fewer where each may be a large value of a dictionary.
+
+    Raises:
+      DataError: a file of `size` bytes is a decompression bomb by its metadata.
+    """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    counts = [[one.column(j).num_values for j in range(one.num_columns)] for one in groups]
-    values = max(map(sum, zip(*counts, strict=True)), default=0)
+    columns = [[one.column(j) for j in range(one.num_columns)] for one in groups]
+    values = max((sum(c.num_values for c in one) for one in zip(*columns, strict=True)), default=0)
     sizes = [one.total_byte_size for one in groups]
     for amount, unit, (always, ratio) in (
         (values, "values of a column", _MAX_VALUES),
@@ -366,6 +371,9 @@ def _check_parquet(path: Path, metadata: Any, size: int) -> None:
                 f"{path} has {size:,} bytes and unpacks to {amount:,} {unit}, as decompression "
                 "bombs do. If it is to be trusted, write it again without compression."
             )
+    parts = ((c.total_uncompressed_size, c.total_compressed_size) for one in columns for c in one)
+    largest = max((part for part, packed in parts if part > _USUAL_RATIO * packed), default=1)
+    return max(1, min(_BATCH_ROWS, _MAX_GROUP[0] // largest))
 
 
 def _described(metadata: Mapping[bytes, bytes] | None) -> Mapping[str, Any]:

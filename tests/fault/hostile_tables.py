@@ -239,6 +239,7 @@ add(
     "table",
     "zstd.parquet",
     lambda path: written(pyarrow.table({"a": ["x" * 50_000_000] * 4}), compression="zstd"),
+    is_read=True,
 )
 add("table", "empty.parquet", b"")
 add("table", "magic.parquet", b"PAR1" + bytes(100) + b"PAR1")
