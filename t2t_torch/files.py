@@ -588,9 +588,15 @@ class ReportStream:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
+    @property
+    def is_silent(self) -> bool:
+        """True if the text of the current thread is dropped."""
+        own = threading.get_ident() == self._silenced
+        return own or bool(getattr(self._stream, "is_silent", False))
+
     def write(self, text: str) -> int:
         """Writes or drops a text; returns its length."""
-        if threading.get_ident() != self._silenced:
+        if not self.is_silent:
             with self._dropping():
                 self._stream.write(text)
         return len(text)

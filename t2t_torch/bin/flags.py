@@ -401,6 +401,9 @@ def phase(what: str) -> Iterator[None]:
       what: name of the phase.
     """
     stream, over, start = sys.stderr, threading.Event(), time.monotonic()
+    if getattr(stream, "is_silent", False):
+        yield
+        return
 
     def report() -> None:
         wait = _SILENCE

@@ -12,10 +12,11 @@ import contextlib
 import math
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from t2t_torch.errors import UsageError, did_you_mean
 
@@ -352,7 +353,8 @@ def ending_on_signals() -> Iterator[None]:
 
     Also within `t2t-trainer`, whose own handlers would let the computation finish.  Code that
     catches every exception, as in the import and the export of a graph, may swallow one: it is
-    raised again after each second of computation, and at the end.
+    raised again after each second of computation, and at the end.  While one is handled, as by the
+    code that removes incomplete outputs, none is raised for the time.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -360,11 +362,16 @@ def ending_on_signals() -> Iterator[None]:
 
     received: list[int] = []
 
-    def end(signum: int, frame: object) -> NoReturn:
+    def end(signum: int, frame: object) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 1.0)
         if signum != signal.SIGVTALRM:
             received.append(signum)
-        signal.setitimer(signal.ITIMER_VIRTUAL, 1.0)
-        raise reason()
+            raise reason()
+        handled = sys.exc_info()[1]
+        while handled and not isinstance(handled, KeyboardInterrupt | SystemExit):
+            handled = handled.__context__
+        if not handled:
+            raise reason()
 
     def reason() -> BaseException:
         is_interrupt = received[0] == signal.SIGINT

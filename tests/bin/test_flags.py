@@ -23,6 +23,7 @@ from t2t_torch import registry
 from t2t_torch.bin import decoder, trainer
 from t2t_torch.bin import flags as shared
 from t2t_torch.errors import DataError, UsageError
+from t2t_torch.files import report_streams
 from t2t_torch.settings import Settings, hp
 from t2t_torch.train.stopping import ending_on_signals
 
@@ -95,10 +96,32 @@ def test_a_phase_without_output_reports_that_it_lasts(capsys, monkeypatch):
     assert seen.startswith("waiting: 0 s so far\n")
 
 
+def test_a_phase_of_a_quiet_call_reports_nothing(capsys, monkeypatch):
+    monkeypatch.setattr(shared, "_SILENCE", 0.001)
+    with report_streams(silenced=threading.get_ident()), report_streams(), shared.phase("waiting"):
+        assert "phase" not in [thread.name for thread in threading.enumerate()]
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_short_phase_says_nothing(capsys):
     with shared.phase("waiting"):
         pass
     assert capsys.readouterr() == ("", "")
+
+
+def test_cleaning_up_after_a_signal_is_not_interrupted_for_the_time():
+    cleaned = []
+    with pytest.raises(SystemExit), ending_on_signals():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        finally:
+            os.kill(os.getpid(), signal.SIGVTALRM)  # as of the timer
+            try:
+                raise FileNotFoundError
+            except OSError:
+                os.kill(os.getpid(), signal.SIGVTALRM)
+            cleaned.append(True)
+    assert cleaned
 
 
 def test_an_error_of_code_that_a_signal_has_interrupted_is_the_signal():
