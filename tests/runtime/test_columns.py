@@ -241,9 +241,9 @@ def test_texts_are_no_formulas_of_a_workbook(run: Path, tmp_path: Path) -> None:
 def test_an_answer_is_no_formula_of_a_workbook(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     pandas.DataFrame({"text": ["a"]}).to_excel(tmp_path / "new.xlsx", index=False)
-    problem = SimpleNamespace(column_names={})
+    problem: Any = SimpleNamespace(column_names={})
     columns = InputColumns("a problem", {"inputs": "text"}, {"inputs": "text"}, {})
-    table = InputTable(tmp_path / "new.xlsx", problem, columns, ["targets"])  # type: ignore[arg-type]
+    table = InputTable(tmp_path / "new.xlsx", problem, columns, ["targets"])
     for file in (tmp_path / "to.xlsx", tmp_path / "new.xlsx"):
         assert table.write(file, file, slice(0, 1), [{"targets": '=HYPERLINK("x")'}])
         cell = openpyxl.load_workbook(file).active["B2"]
