@@ -665,15 +665,11 @@ def draft(path: Path) -> Draft:
     doubts = [*found.doubts, *detected.doubts, *made.doubts]
     notes = [*unpacking, *unfit, *made.notes, *_of_rows(table)]
     if "eval" not in fitting.files:
-        part = content["files"]["eval"]
-        if isinstance(part, float):
-            chosen = (
-                f"{part:.0%} of the training rows are held out, chosen by a hash of their content"
-            )
-        else:
-            chosen = f"{part['rows']:,} of the {table.rows:,} training rows are held out, "
-            chosen += "as many of each label as in training"
-        notes.append(f"no evaluation file was found: {chosen}; equal texts stay together.")
+        try:
+            chosen = _of_held_out(content, beside, found.folder, table.rows, notes)
+            notes.append(f"no evaluation file was found: {chosen}; equal texts stay together.")
+        except DataError as error:
+            doubts.append(f"no evaluation file was found: {error}")
     problem, samples = _samples(content, beside, found.folder)
     first = list(itertools.islice(samples, _SAMPLES))
     for _ in itertools.islice(samples, _FEW_ROWS):
@@ -694,6 +690,25 @@ def _samples(
     problem.bad_records = BadRecords("skip")
     problem.prepare(folder)
     return problem, problem.generate_samples(folder, Split.TRAIN)
+
+
+def _of_held_out(
+    content: Mapping[str, Any], path: Path, folder: Path, rows: int, notes: list[str]
+) -> str:
+    """Returns which of the training rows are held out; adds notes about their labels.
+
+    Raises:
+      DataError: none can be held out.
+    """
+    part = content["files"]["eval"]
+    if isinstance(part, float):
+        return f"{part:.0%} of the training rows are held out, chosen by a hash of their content"
+    problem, _ = _samples(content, path, folder)
+    problem.sample_maker.say = notes.append
+    count = sum(1 for _ in problem.generate_samples(folder, Split.EVAL))
+    chosen = f"{count:,} of the {rows:,} training rows are held out"
+    shares = ", with the same shares of the labels" if problem.sample_maker.labelled else ""
+    return chosen + shares
 
 
 def _words_of(content: Mapping[str, Any], path: Path, folder: Path) -> list[Sequence[str]]:

@@ -8,12 +8,13 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from absl import logging
 
 from t2t_torch.declaration.schema import Column, Declaration, Kind, Rows, Value, mistake, nearest
 from t2t_torch.errors import DataError, UsageError
@@ -525,6 +526,10 @@ class SampleMaker:
       kind: its kind.
       columns: by field of a sample, its column.
       sizes: by numeric field, the required number of values.
+
+    Attributes:
+      labelled: fields of labels and tags.
+      say: receives messages about rows that are held out.
     """
 
     def __init__(
@@ -541,7 +546,6 @@ class SampleMaker:
         files = declaration.files
         self._parts = [(split, files.of(split).part) for split in files.splits]
         self._wanted = {s: files.of(s).rows for s in files.splits if files.of(s).rows}
-        self._label = next((f for f, one in kind.fields.items() if one is Value.LABEL), "")
         self._split_by = declaration.split_by
         beside = declaration.features
         fields = {field: kind.fields[field] for field in columns}
@@ -561,8 +565,10 @@ class SampleMaker:
             if value is Value.TEXT and len(column.column) == 1
         ]
         texts = [field for field, *_ in self._texts]
+        self.labelled = [field for field, value, _ in self._fields if value in _LABELS]
         self._others = [one for one in self._fields if one[0] not in texts]
         aligned = (Value.TREE, Value.TAGS, Value.GAZETTEER)
+        self.say: Callable[[str], None] = logging.warning
         self._sounds = [field for field, value, _ in self._fields if value is Value.SOUND]
         self._is_aligned = any(value in aligned for _, value, _ in self._fields)
 
@@ -686,40 +692,64 @@ class SampleMaker:
     def hold_out(self, rows: Callable[[], Iterator[Record]], asked: Split) -> dict[int, Split]:
         """Returns the groups that are held out where a number of rows is declared.
 
-        Groups are sorted by their most frequent label, then by hash, and taken at equal distances:
-        labels have the same shares in all splits.  A label of at least three groups is in each of
-        them, one of a single group in training only.
+        Groups are sorted by their label (the rarest of several labels or tags), then by hash, and
+        taken at equal distances: labels have the same shares in all splits.  A label of at least
+        three groups is in each of them, one of a single group in training only, as far as the
+        number allows: at most half more than it is held out, and at most half of all groups.
 
         Args:
           rows: returns all training rows.
-          asked: split that is read.
+          asked: split that is read; labels that are absent from it or from training are reported.
 
         Raises:
-          DataError: the rows have too few groups for the split, or too many.
+          DataError: the rows have too few groups for the split, or too many; or more than half of
+            them are declared as held out.
         """
-        groups: dict[int, Counter[str]] = {}
+        sizes: Counter[int] = Counter()
+        labels: dict[int, set[str]] = {}
         for record in rows() if self._wanted else ():
-            if len(groups) > _MOST_GROUPS:
+            if len(labels) > _MOST_GROUPS:
                 raise DataError(
                     f"more than {_MOST_GROUPS:,} inputs are too many to hold out a number of rows. "
                     'Hold out a share of them: "eval": 0.05.'
                 )
             with contextlib.suppress(UnfitError):  # reported when samples are made
                 sample = self.sample(record.values)
-                label = str(sample[self._label]) if self._label else ""
-                groups.setdefault(self._group(record.values, sample), Counter())[label] += 1
+                group = self._group(record.values, sample)
+                sizes[group] += 1
+                labels.setdefault(group, set()).update(self._labels_of(sample))
+        if (wanted := sum(self._wanted.values())) * 2 > sizes.total() > 0:
+            raise DataError(
+                f"{wanted:,} of {sizes.total():,} training rows cannot be held out: at least half "
+                f'must remain for training. Declare at most {{"rows": {sizes.total() // 2}}}.'
+            )
         held: dict[int, Split] = {}
         for split, wanted in self._wanted.items():
-            left = {group: labels for group, labels in groups.items() if group not in held}
-            drawn = _drawn(left, wanted)
+            drawn = _drawn(labels, sizes, held, wanted)
             if not drawn and split is asked:
                 raise DataError(
                     f"none of the training rows can be held out for {split.name.lower()!r}: equal "
-                    f"inputs stay together, and only {len(left):,} are distinct. Give a file of "
+                    f"inputs stay together, and only {len(labels):,} are distinct. Give a file of "
                     f'other inputs: "files": {{"{split.name.lower()}": ...}}.'
                 )
             held |= dict.fromkeys(drawn, split)
+        kept, there = (
+            set().union(*(labels[one] for one in labels if held.get(one, Split.TRAIN) is split))
+            for split in (Split.TRAIN, asked)
+        )
+        for place, absent in (("training", there - kept), (asked.name.lower(), kept - there)):
+            if absent and asked in self._wanted:
+                names = ", ".join(sorted(absent)[:5]) + (", ..." if len(absent) > 5 else "")
+                self.say(f"{len(absent):,} labels are absent from {place!r}: {names}.")
         return held
+
+    def _labels_of(self, sample: Mapping[str, Any]) -> Iterator[str]:
+        """Yields the labels and tags of a sample, of probabilities the most probable label."""
+        for field in self.labelled:
+            held = sample[field]
+            if isinstance(held, Mapping):
+                held = max(held, key=held.__getitem__)
+            yield from map(str, held if isinstance(held, list | tuple) else [held])
 
     def _group(self, row: Mapping[str, Any], sample: Mapping[str, Any]) -> int:
         """Returns a hash of the row's input (for questions about a text, the text; for documents of
@@ -739,31 +769,58 @@ class SampleMaker:
 
 
 _MOST_GROUPS = 500_000  # in memory
-_FEW_GROUPS = 20
+_MOST_BEYOND = 1.5  # times the number of rows that is declared
+_LABELS = (Value.LABEL, Value.LABELS, Value.TAGS, Value.PROBABILITIES)
 
 
-def _drawn(groups: Mapping[int, Counter[str]], wanted: int) -> list[int]:
-    """Returns groups of about `wanted` rows together; see `SampleMaker.hold_out`."""
+def _drawn(
+    labels: Mapping[int, set[str]], sizes: Counter[int], held: Collection[int], wanted: int
+) -> list[int]:
+    """Returns groups of about `wanted` rows together; see `SampleMaker.hold_out`.
+
+    Args:
+      labels: labels of each group.
+      sizes: number of rows of each group.
+      held: groups of another split.
+      wanted: number of rows.
+    """
+    frequency = Counter(label for several in labels.values() for label in several)
     by_label: dict[str, list[int]] = {}
-    sizes = {group: labels.total() for group, labels in groups.items()}
-    for group in sorted(groups):
-        by_label.setdefault(groups[group].most_common(1)[0][0], []).append(group)
-    several = [one for _, one in sorted(by_label.items()) if len(one) > 1]
-    left = {group: one for one in several for group in one}
+    for group in sorted(labels.keys() - held):
+        rarest = min(labels[group], key=lambda label: (frequency[label], label), default="")
+        by_label.setdefault(rarest, []).append(group)
+    label_of = {group: label for label in sorted(by_label) for group in by_label[label]}
+    room = sizes.total() / 2 - sum(sizes[group] for group in held)
+    most = limit = min(_MOST_BEYOND * wanted, room)
     # A text that is in many rows would be much of the split, too.
-    most = wanted // 4
-    if sum(sizes[group] <= most for group in left) < _FEW_GROUPS:
-        most = max(2, wanted)
-    order = [group for group in left if sizes[group] <= most]
-    distance = max(2.0, sum(sizes.values()) / wanted)
+    if sum(size for group, size in sizes.items() if size <= wanted // 4) >= 2 * wanted:
+        most = wanted // 4
+    small = [group for group in label_of if sizes[group] <= most]
+    order = [group for group in small if len(by_label[label_of[group]]) > 1]
+    distance = max(2.0, sizes.total() / wanted)
     places = (int((number + 0.5) * distance) for number in range(len(order)))
-    chosen = {order[place] for place in places if place < len(order)}
-    for one in several if len(several) <= wanted else ():
-        if len(one) > 2 and not chosen & {*one}:
-            chosen |= {*[group for group in one if sizes[group] <= most][:1]}
-    count = sum(sizes[group] for group in chosen)
-    for group in sorted(set(order) - chosen, key=lambda group: group % 2**32):
-        if count < wanted and len({*left[group]} - chosen) > 1:
-            chosen.add(group)
-            count += sizes[group]
-    return sorted(chosen)
+    evenly = [order[place] for place in places if place < len(order)]
+    left = Counter(label_of.values())
+    each = (
+        min(several, key=sizes.__getitem__)
+        for label, several in by_label.items()
+        if left[label] == len(several) > 2
+    )
+    by_hash = sorted(small, key=lambda group: group % 2**32)
+    chosen: set[int] = set()
+    count = 0
+    # Each with the number of rows that is enough, and the number of groups that a label keeps.
+    steps = [(evenly, limit, 1), (each, limit, 1), (by_hash, wanted, 1), (by_hash, wanted, 0)]
+    for groups, enough, kept in steps:
+        if not kept and 2 * count >= wanted:
+            break
+        for group in groups:
+            size, label = sizes[group], label_of[group]
+            fits = count < enough and count + size <= limit and left[label] > kept
+            if fits and group not in chosen and 2 * (len(held) + len(chosen)) < len(labels):
+                chosen.add(group)
+                left[label] -= 1
+                count += size
+    # Where each is in more rows than are wanted, one is held out.
+    smallest = sorted(label_of, key=sizes.__getitem__)[:1]
+    return sorted(chosen or [group for group in smallest if sizes[group] < room])

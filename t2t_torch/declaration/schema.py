@@ -73,7 +73,7 @@ class Rows(_Part):
 
     JSON form: a path, a list of paths, {field: path, ...} for parallel files read line by line, or
     a number, the fraction of the training rows to hold out by a hash of each; or {"rows": 200}, the
-    number of rows to hold out, with as many of each label as in training.
+    number of rows to hold out, with the same shares of the labels and tags as in training.
 
     Attributes:
       paths: files, folders or patterns such as "part-*.csv".

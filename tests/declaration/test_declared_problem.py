@@ -470,16 +470,73 @@ def test_a_number_of_rows_is_held_out_with_the_shares_of_the_labels(declare, sam
     assert samples(problem, Split.EVAL) == held
 
 
-def test_few_distinct_texts_are_split_or_refused(declare, samples):
-    def of(texts):
-        lines = "".join(f"text {n % texts},{n % texts % 2}\n" for n in range(2500))
-        files = {"train": "train.csv", "eval": {"rows": 250}}
-        return declare({"train.csv": f"inputs,targets\n{lines}"}, files=files)
+@pytest.mark.parametrize(
+    ("rows", "texts", "labels", "wanted", "least", "most"),
+    [
+        (2500, 15, 2, 250, 125, 375),
+        (2500, 15, 15, 250, 125, 375),  # each text has its own label
+        (2500, 15, 5, 250, 125, 375),
+        (3000, 60, 20, 300, 300, 450),
+        (50, 50, 50, 10, 10, 10),
+        (1000, 3, 1, 200, 333, 334),  # one text is in more rows than are wanted
+        (2, 2, 2, 1, 1, 1),
+    ],
+)
+def test_about_as_many_rows_of_few_distinct_texts_are_held_out_as_declared(
+    declare, samples, rows, texts, labels, wanted, least, most
+):
+    lines = "".join(f"text {n % texts},label {n % texts % labels}\n" for n in range(rows))
+    problem = declare(
+        {"train.csv": f"inputs,targets\n{lines}"},
+        files={"train": "train.csv", "eval": {"rows": wanted}},
+    )
+    said: list[str] = []
+    problem.sample_maker.say = said.append
+    train, held = samples(problem, Split.TRAIN), samples(problem, Split.EVAL)
+    assert len(train) + len(held) == rows and least <= len(held) <= most
+    assert not {one["inputs"] for one in train} & {one["inputs"] for one in held}
+    there, known = ({one["targets"] for one in side} for side in (held, train))
+    absent = {"training": there - known, "eval": known - there}
+    expected = [f"{len(some)} labels are absent from '{p}': " for p, some in absent.items() if some]
+    assert len(said) == len(expected) and all(map(str.startswith, said, expected))
 
-    held = samples(of(15), Split.EVAL)
-    assert 100 < len(held) < 800 and 1 < len({one["inputs"] for one in held}) < 5
-    with pytest.raises(DataError, match=r"can be held out for 'eval': .* only 2 are distinct"):
-        samples(of(2), Split.EVAL)
+
+def test_half_of_the_distinct_texts_stay_in_training(declare, samples):
+    texts = ["much"] * 500 + ["more"] * 500 + [f"text {n}" for n in range(10)]
+    lines = "".join(f"{text},{n % 2}\n" for n, text in enumerate(texts))
+    problem = declare(
+        {"train.csv": f"inputs,targets\n{lines}"},
+        files={"train": "train.csv", "eval": {"rows": 200}},
+    )
+    assert len(samples(problem, Split.EVAL)) == 6
+
+
+@pytest.mark.parametrize(
+    ("texts", "held_out", "message"),
+    [
+        (2, {"eval": {"rows": 100}}, "can be held out for 'eval': .* only 2 are distinct"),
+        (400, {"eval": {"rows": 5000}}, r'5,000 of 400 .* at most {"rows": 200}'),
+        (400, {"eval": {"rows": 150}, "test": {"rows": 100}}, "250 of 400 training rows"),
+    ],
+)
+def test_no_more_than_half_of_the_rows_is_held_out(declare, samples, texts, held_out, message):
+    lines = "".join(f"text {n % texts},{n % texts % 2}\n" for n in range(400))
+    problem = declare(
+        {"train.csv": f"inputs,targets\n{lines}"}, files={"train": "train.csv", **held_out}
+    )
+    with pytest.raises(DataError, match=message):
+        samples(problem, Split.EVAL)
+
+
+def test_rows_of_several_labels_are_held_out_by_their_rarest(declare, samples):
+    lines = "".join(f'text {n},"usual{",rare" * (n % 10 == 0)}"\n' for n in range(100))
+    problem = declare(
+        {"train.csv": f"inputs,targets\n{lines}"},
+        kind="text2multilabel",
+        files={"train": "train.csv", "eval": {"rows": 20}},
+        fields={"inputs": "inputs", "targets": {"column": "targets", "split": ","}},
+    )
+    assert sum("rare" in one["targets"] for one in samples(problem, Split.EVAL)) == 2
 
 
 def test_questions_about_one_text_stay_together(declare, samples):

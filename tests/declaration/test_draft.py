@@ -211,9 +211,15 @@ def test_the_kind_of_a_file_is_guessed_and_its_declaration_generates(
     assert (content["kind"], content.get("fields", {})) == (kind, fields)
     rows = content["files"]["eval"]["rows"]
     assert content["files"] == {"train": name, "eval": {"rows": rows}} and rows > 0
-    assert f"{rows:,} of the " in said and "as many of each label as in training" in said
     manifest = check_it_generates(content, folder, tmp_path)
     assert manifest.splits["train"].rows > 100
+    said = " ".join(said.split())
+    (held,) = {one.rows for split, one in manifest.splits.items() if split != "train"}
+    assert f"{held:,} of the " in said
+    assert ("with the same shares of the labels" in said) >= (kind in ("text2class", "text2tags"))
+    assert ("with the same shares of the labels" in said) <= (
+        kind not in ("text2text", "text2real")
+    )
 
 
 REAL = [
