@@ -30,6 +30,7 @@ _API = {
     CONTEXT: "API with a context",
 }
 _CONTEXT_NAMES = ("context", "trial_context")
+_HPARAMS_NAMES = ("hyperparameters", "hyperparams", "hps", "config")
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
 LOADERS = ("build_training_data_loader", "build_validation_data_loader")
 """Methods of Determined's trials that return the loaders."""
@@ -251,9 +252,11 @@ def _check(definition: Definition) -> None:
 def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any) -> Any:
     """Returns an instance of the trial class.
 
-    An argument `hparams` of its constructor gets all hyperparameters as a dictionary, an argument
-    with the name of a hyperparameter its value; others keep their default.  The first argument of a
-    class that takes a context gets it, whatever its name; `*args` get the context or `hparams`.
+    An argument `hparams` of its constructor gets all hyperparameters as a dictionary, as does a
+    required one with another usual name for them; an argument with the name of a hyperparameter
+    gets its value; others keep their default.  The first argument of a class that takes a context
+    gets it, whatever its name, unless another has the name of a context.  The only required
+    argument of a class without a context gets the dictionary; `*args` get what the first would.
 
     Raises:
       TrialError: an argument without a default has another name.
@@ -264,20 +267,28 @@ def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any)
     first: list[Any] = []
     if definition.takes_context:
         values |= dict.fromkeys(_CONTEXT_NAMES, context)
-        if parameters and parameters[0].name not in values:
-            first, parameters = [context], parameters[1:]
-    elif parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
+        if not any(parameter.name in _CONTEXT_NAMES for parameter in parameters):
+            first = [context]
+    elif (
+        required(parameters) == parameters[:1] or parameters[0].kind is parameters[0].VAR_POSITIONAL
+    ):
         first = [hparams]
+    known = {**dict.fromkeys(_HPARAMS_NAMES, hparams), **values}
+    if parameters and parameters[0].name not in known:
+        parameters = parameters[len(first) :]
+    else:
+        first = []
     arguments: dict[str, Any] = {}
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         value = values.get(parameter.name, parameter.default)
+        value = known.get(parameter.name, value) if value is parameter.empty else value
         if value is parameter.empty:
             raise TrialError(
                 f"{definition.trial_class.__name__}.__init__ takes {parameter.name}, which is no "
                 f"hyperparameter: there are {', '.join(hparams) or 'none'}. Declare it, give it a "
-                "default, or name it hparams: that is the dictionary of all. "
+                "default, or rename it to hparams: that is the dictionary of all. "
                 f"--trial={definition.spec}"
             )
         if parameter.kind is parameter.POSITIONAL_ONLY:

@@ -309,11 +309,15 @@ def add_removed_names() -> None:
 
 
 def _without_verbose(make: Callable[..., None]) -> Callable[..., None]:
-    """Returns the `__init__` of a scheduler that leaves `verbose` out: the trainer prints rates."""
+    """Returns the `__init__` of a scheduler that leaves `verbose` out: the trainer prints rates.
+
+    By position it was the last argument, one more than there are now.
+    """
+    most = len(inspect.signature(make).parameters) - 1
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, verbose: Any = None, **kwargs: Any) -> None:
-        make(self, *args, **kwargs)
+        make(self, *args[: most if len(args) == most + 1 else None], **kwargs)
 
     return init
 

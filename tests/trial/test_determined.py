@@ -288,6 +288,9 @@ def test_the_context_of_one_process():
     assert context.distributed.allgather(3) == [3] and context.distributed.broadcast(4) == 4
 
 
+ALL = {"lr": 0.5, "size": 3}
+
+
 def constructed(tmp_path, arguments, hparams):
     """The arguments that a constructor with this signature gets."""
     file = tmp_path / "mine.py"
@@ -310,13 +313,38 @@ def constructed(tmp_path, arguments, hparams):
         ("context, size, /", {"context": "the context", "size": 3}),
         ("lr, trial_context", {"trial_context": "the context", "lr": 0.5}),
         ("*args, **kwargs", {"args": ("the context",), "kwargs": {}}),
+        ("context, hyperparameters", {"context": "the context", "hyperparameters": ALL}),
+        ("context, config", {"context": "the context", "config": ALL}),
+        ("context, config=None", {"context": "the context", "config": None}),
+        ("hps, context", {"context": "the context", "hps": ALL}),
     ],
 )
 def test_a_constructor_gets_hyperparameters_by_name(tmp_path, arguments, given):
     assert constructed(tmp_path, arguments, {"lr": 0.5, "size": 3}) == given
 
 
-@pytest.mark.parametrize("arguments", ["context, data_dir", "context, lr, *, data_dir"])
+@pytest.mark.parametrize("arguments", ["hp", "config", "hyperparameters", "hp, size=1", "*hp"])
+def test_a_constructor_without_a_context_gets_the_dictionary(tmp_path, arguments):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import pedl.frameworks.pytorch as pedl\n"
+        "def make_data_loaders(experiment_config, hparams): pass\n"
+        "class Mine(pedl.PyTorchTrial):\n"
+        f"    def __init__(self, {arguments}):\n        self.given = dict(locals())\n"
+        + "".join(
+            f"    def {name}(self, *_): pass\n"
+            for name in ("build_model", "optimizer", "losses", "validation_metrics", "batch_size")
+        )
+    )
+    given = instance_of(load_definition(str(file)), ALL, None).given
+    name = arguments.strip("*").partition(",")[0]
+    assert given[name] == ((ALL,) if "*" in arguments else ALL)
+    assert given.get("size", 3) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", ["context, data_dir", "context, lr, *, data_dir", "data_dir, context"]
+)
 def test_an_argument_that_is_no_hyperparameter_is_refused_by_name(tmp_path, arguments):
     expected = r"__init__ takes data_dir, which is no hyperparameter: there are lr, size\."
     with pytest.raises(TrialError, match=expected):

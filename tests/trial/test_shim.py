@@ -210,6 +210,19 @@ def test_schedulers_of_trials_take_verbose_as_older_versions_of_torch_did():
         plateau = kinds.ReduceLROnPlateau(optimizer, patience=3, verbose=True)
         assert (plateau.patience, plateau.factor) == (3, 0.1)
         assert kinds.StepLR(optimizer, 2, verbose=False).step_size == 2
+        by_position = kinds.StepLR(optimizer, 2, 0.5, -1, True)
+        assert (by_position.gamma, by_position.last_epoch) == (0.5, 0)
+        with pytest.raises(TypeError, match="positional"):
+            kinds.StepLR(optimizer, 2, 0.5, -1, True, 7)
+
+        class Constant(kinds.LRScheduler):
+            def __init__(self, optimizer, last_epoch=-1, verbose=False):
+                super().__init__(optimizer, last_epoch, verbose)
+
+            def get_lr(self):
+                return self.base_lrs
+
+        assert Constant(optimizer, verbose=True).last_epoch == 0
     finally:
         remove_removed_names()
     if "verbose" not in inspect.signature(kinds.ReduceLROnPlateau.__init__).parameters:
