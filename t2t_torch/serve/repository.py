@@ -369,13 +369,13 @@ class Source(NamedTuple):
     is_run: bool = False
 
     def places(self) -> dict[str, Path]:
-        """Returns the folders by version; a single artifact has the version ""."""
+        """Returns the folders by version, newest first; a single artifact has the version ""."""
         if self.is_run or (self.path / FILE).exists() or (self.path / MODEL).exists():
             return {"": self.path}
         if not self.path.is_dir():
             return {}
         folders = [one for one in self.path.iterdir() if one.name.isdecimal() and one.is_dir()]
-        return {one.name: one for one in sorted(folders, key=lambda one: int(one.name))}
+        return {one.name: one for one in sorted(folders, key=lambda one: -int(one.name))}
 
 
 class Served(NamedTuple):

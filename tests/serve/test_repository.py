@@ -140,6 +140,15 @@ def test_an_artifact_of_another_problem_takes_a_name_over_only_if_that_is_allowe
     )
 
 
+def test_at_the_start_the_newest_version_has_the_problem_that_is_served(
+    tmp_path: Path, serve: Callable[..., Served]
+) -> None:
+    folder = tmp_path / "made"
+    write_artifact(folder / "9", problem="another")
+    newest = write_artifact(folder / "10")
+    assert version_of(serve(artifact_source(folder))) == newest.name
+
+
 def test_versions_come_and_go(tmp_path: Path, serve: Callable[..., Served]) -> None:
     folder = tmp_path / "many"
     write_artifact(folder / "1")
