@@ -102,7 +102,7 @@ def candidates_of(
         limits = beam.limits.unsqueeze(1).expand(-1, beam_size).flatten()
         return best_of(policy.log_probs(logits, length, limits), beam, length, policy)
     count = policy.per_place * beam_size
-    limits = beam.limits.repeat_interleave(len(logits) // len(beam.limits))
+    limits = beam.limits.repeat_interleave(len(logits) // len(beam.limits), 0)
     # On CPU log_softmax and topk together take less time than logsumexp alone (8k vocabulary).
     size = _CACHED_ROWS if logits.device.type == "cpu" else len(logits)
     candidates = []

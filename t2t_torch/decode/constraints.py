@@ -494,7 +494,7 @@ class Diversity:
 
     def all_done(self, done: Tensor) -> Tensor:
         """Returns True for each group if all groups of its input are done.  [R * G] bool."""
-        return done.view(-1, self.groups).all(1).repeat_interleave(self.groups)
+        return done.view(-1, self.groups).all(1).repeat_interleave(self.groups, 0)
 
     def united(self, beam: Beam) -> Beam:
         """Returns the groups of each input as one beam, best first; undoes `divided`."""

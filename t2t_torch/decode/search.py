@@ -144,7 +144,7 @@ class SearchConstraints:
         if not self.tells_places_apart:
             places = len(logits) // len(beam.rows)
             ids = beam.alive_ids[:, :places, 1:].flatten(0, 1)
-            rows = beam.rows.repeat_interleave(places)
+            rows = beam.rows.repeat_interleave(places, 0)
 
             def forbid(scores: Tensor, part: slice) -> None:
                 self.forbid(scores, Written(ids[part], rows[part]))
@@ -154,7 +154,7 @@ class SearchConstraints:
             return _without_dead(grown), parents
         beam_size, diversity = beam.alive_ids.size(1), self._diversity
         at = _At(length, policy)
-        limits = beam.limits.repeat_interleave(beam_size * self.groups)
+        limits = beam.limits.repeat_interleave(beam_size * self.groups, 0)
         log_probs = policy.log_probs(logits, length, limits)
         log_probs = log_probs.unflatten(0, (-1, self.groups, beam_size))
         if diversity is None:
@@ -196,7 +196,7 @@ class SearchConstraints:
     ) -> Candidates:
         """Returns the continuations of a group, which may be the whole beam."""
         ids, beam_size = beam.alive_ids[:, :, 1:].flatten(0, 1), beam.alive_ids.size(1)
-        rows = beam.rows.repeat_interleave(beam_size)
+        rows = beam.rows.repeat_interleave(beam_size, 0)
         progress = None
         if self._constraints is None:
             self.forbid(log_probs, Written(ids, rows))
@@ -204,7 +204,7 @@ class SearchConstraints:
             progress, original = self._constraints.progress(ids, rows), log_probs.clone()
             for ban in self._bans:
                 ban.forbid(log_probs, Written(ids, rows, progress.wanted))
-            room = (beam.limits - at.length - 1).repeat_interleave(beam_size)
+            room = (beam.limits - at.length - 1).repeat_interleave(beam_size, 0)
             self._constraints.restrict(log_probs, progress, room, original)
             _let_end(log_probs, original[:, EOS])
         best = self._chosen(log_probs, beam, progress, at, less)

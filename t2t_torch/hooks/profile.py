@@ -45,6 +45,7 @@ class Profile(Hook):
             activities=activities,
             schedule=schedule(wait=_SKIPPED, warmup=_WARM_UP, active=_RECORDED, repeat=1),
             record_shapes=True,
+            acc_events=True,  # of one cycle; else torch 2.11 warns that another would discard them
         )
         self._profiler.start()
 

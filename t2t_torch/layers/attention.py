@@ -292,7 +292,7 @@ class KeyValueCache:
     def expand(self, hypotheses: int) -> KeyValueCache:
         """Returns a cache with each row repeated `hypotheses` times, consecutively."""
         rows = torch.arange(self.rows, device=self.keys.device)
-        return self.reorder(rows.repeat_interleave(hypotheses))
+        return self.reorder(rows.repeat_interleave(hypotheses, 0))
 
     def fixed(self, capacity: int) -> FixedCache:
         """Returns a cache of the same positions, with a total capacity of `capacity`."""
@@ -735,7 +735,7 @@ class SelfAttention(nn.Module):
         if self.rotates:
             positions = cache.next_position()  # [1]
             if prefix is not None:  # a row's first step follows its own prefix
-                lengths = prefix.mask.sum(1).repeat_interleave(x.size(0) // prefix.mask.size(0))
+                lengths = prefix.mask.sum(1).repeat_interleave(x.size(0) // prefix.mask.size(0), 0)
                 positions = (lengths[:, None] + positions)[:, None]  # [R, 1, 1]
         q, k, v = self._project(x, positions)
         keys, values = (self._repeated(one, 2) for one in cache.append(k, v))  # [t, R, N, D]

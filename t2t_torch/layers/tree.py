@@ -227,7 +227,7 @@ class Progress:
     def expand(self, hypotheses: int) -> Progress:
         """Returns the state with each row repeated `hypotheses` times, consecutively."""
         rows = torch.arange(len(self.left), device=self.left.device)
-        return self.reorder(rows.repeat_interleave(hypotheses))
+        return self.reorder(rows.repeat_interleave(hypotheses, 0))
 
     def reorder(self, index: Tensor) -> Progress:
         """Returns the state with row `index[i]` in row i."""

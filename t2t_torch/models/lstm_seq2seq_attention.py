@@ -124,7 +124,7 @@ class AttendingState:
     def expand(self, hypotheses: int) -> AttendingState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         rows = torch.arange(self.attention.size(0), device=self.attention.device)
-        return self._rows(rows.repeat_interleave(hypotheses), self.memory)
+        return self._rows(rows.repeat_interleave(hypotheses, 0), self.memory)
 
     def reorder(self, index: Tensor) -> AttendingState:
         """Returns a state whose row i is row `index[i]` of this state.  The memory is not copied,

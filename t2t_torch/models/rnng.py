@@ -140,7 +140,7 @@ class RNNGState:
     def expand(self, hypotheses: int) -> RNNGState:
         """Returns a state in which each row is repeated `hypotheses` times, adjacently."""
         rows = torch.arange(len(self.front), device=self.front.device)
-        return self.reorder(rows.repeat_interleave(hypotheses))
+        return self.reorder(rows.repeat_interleave(hypotheses, 0))
 
     def reorder(self, index: Tensor) -> RNNGState:
         """Returns a state whose row i is row `index[i]` of this state."""

@@ -551,7 +551,7 @@ class Transformer(T2TModel):
         """Runs a decoding step; see `T2TModel.step`."""
         positions = state.position
         if state.prefixes:  # a row's own inputs end where they end
-            lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses)  # [R]
+            lengths = state.prefixes[0].mask.sum(1).repeat_interleave(state.hypotheses, 0)  # [R]
             positions = lengths[:, None] + positions
         x = self._embedded(ids[:, None])  # [R, 1, H]
         if (start := self._start) is not None:
