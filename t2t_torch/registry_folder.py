@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch.errors import RegistryError
-from t2t_torch.files import RepeatedKeyError, read_bytes, unique_keys
+from t2t_torch.files import RepeatedKeyError, read_bytes, read_json, unique_keys
 
 KINDS = {
     "problem": "problems", "model": "models", "hparams": "hparams", "ranged_hparams": "hparams",
@@ -28,7 +28,8 @@ KINDS = {
 PACKAGE = Path(__file__).resolve().parent
 """This package's directory."""
 
-_UNPARSABLE = (SyntaxError, ValueError)  # ValueError: null bytes, before Python 3.12.
+UNPARSABLE = (SyntaxError, ValueError, MemoryError, RecursionError)
+"""What `ast.parse` raises: also for null bytes, and for expressions that are too deep."""
 
 _DECLARATION_BYTES = 1 << 20  # A longer JSON file is data.
 _BESIDE_PROBLEM = ("kind", "files")  # A file with "problem" and one of these is a declaration.
@@ -107,7 +108,10 @@ def _imported_files(root: Path) -> set[Path]:
         found[path] = read_bytes(path).decode(errors="replace")
         named = set(re.findall(r"\w+", " ".join(_IMPORTS.findall(found[path]))))
         waiting += [one for one, name in known.items() if name in named and one not in found]
-    computes = re.search(r"importlib|__import__|glob|listdir", found[root / "__init__.py"])
+    computes = re.search(
+        r"\b(importlib|__import__|i?glob|listdir|scandir|iter_modules)\b",
+        found[root / "__init__.py"],
+    )
     is_old = any("tensor2tensor" in text for text in found.values())
     return set(found) if is_old and len(found) > 1 and not computes else set()
 
@@ -126,7 +130,7 @@ def declarations(source: Path) -> Iterator[Entry]:
         return
     try:
         body = ast.parse(text, filename=str(source)).body
-    except _UNPARSABLE as error:
+    except UNPARSABLE as error:
         place, fault = _fault(source, error)
         raise RegistryError(f"{place} is not valid Python: {fault}. Fix or move it.") from error
     for node in _top_level(body):
@@ -152,7 +156,7 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
         return None
     content: dict[str, Any]
     try:
-        content = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=unique_keys)
+        content = read_json(source, max_bytes=_DECLARATION_BYTES, object_pairs_hook=unique_keys)
     except RepeatedKeyError as error:
         raise RegistryError(f"{source} says {error.args[0]!r} twice; say it once.") from None
     except UnicodeDecodeError as error:
@@ -166,6 +170,8 @@ def json_declaration(source: Path) -> dict[str, Any] | None:
             f"{source}:{error.lineno}:{error.colno} is not valid JSON: {error.msg} "
             f"(line {error.lineno}, column {error.colno}). Fix or move it."
         ) from None
+    except ValueError as error:
+        raise RegistryError(f"{source} is no declaration: {error}. Fix or move it.") from None
     declares = (
         isinstance(content, dict)
         and "problem" in content
@@ -211,13 +217,14 @@ def not_readable(source: Path) -> str | None:
         return None
     try:
         ast.parse(read_bytes(source), filename=str(source))
-    except _UNPARSABLE as error:
+    except UNPARSABLE as error:
         return ": ".join(_fault(source, error))
     return None
 
 
 def _fault(source: Path, error: Exception) -> tuple[str, str]:
-    return f"{source}:{getattr(error, 'lineno', None) or 1}", str(error)
+    fault = str(error) or "an expression is nested too deeply"  # MemoryError says nothing
+    return f"{source}:{getattr(error, 'lineno', None) or 1}", fault
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:

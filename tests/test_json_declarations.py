@@ -45,6 +45,14 @@ def test_a_declaration_is_listed(shelf: Path, capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == "support_tickets\n"
 
 
+@pytest.mark.parametrize("nested", ["[" * 100_000, "[" * 100_000 + "]" * 100_000, "9" * 5_000])
+def test_a_declaration_that_json_cannot_hold_is_named(shelf: Path, nested: str) -> None:
+    (shelf / "deep.json").write_text(f'{{"problem": "deep", "kind": {nested}}}')
+    with pytest.raises(RegistryError, match=r"deep\.json is no declaration: "):
+        registry.import_usr_dir(shelf)
+    assert "deep.json" in str(registry.not_readable(shelf / "deep.json"))
+
+
 def test_a_miss_tells_the_nearest_declared_name(shelf: Path) -> None:
     registry.import_usr_dir(shelf)
     with pytest.raises(RegistryError, match=r"Did you mean 'support_tickets'\?"):

@@ -17,6 +17,7 @@ from t2t_torch.bin import datagen, trainer
 from t2t_torch.errors import RegistryError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import get_problem_name, parse_problem_name
+from t2t_torch.trial.user_code import trials_in
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "names.json").read_text("utf-8"))
 
@@ -251,6 +252,15 @@ def test_a_users_file_that_is_not_python_is_named(usr_dir: UserDir) -> None:
     folder = usr_dir(broken="register_model = 1\ndef f(:\n")
     with pytest.raises(RegistryError, match=r"broken\.py:2 is not valid Python"):
         registry.import_usr_dir(folder)
+
+
+@pytest.mark.parametrize("expression", ["(" * 100_000, "-" * 90_000 + "1", "\0"])
+def test_a_users_file_that_python_cannot_parse_is_named(usr_dir: UserDir, expression: str) -> None:
+    folder = usr_dir(deep=f"register_model = {expression}\n")
+    with pytest.raises(RegistryError, match=r"deep\.py:1 is not valid Python: \w"):
+        registry.import_usr_dir(folder)
+    assert "deep.py:1" in str(registry.not_readable(folder / "deep.py"))
+    assert not trials_in(folder)
 
 
 def test_a_directory_whose_name_is_taken_is_refused(usr_dir: UserDir) -> None:

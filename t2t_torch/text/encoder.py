@@ -364,8 +364,8 @@ class TokenEncoder(TextEncoder):
         tokens = read_entries(path)
         if tuple(tokens[: len(RESERVED_TOKENS)]) != RESERVED_TOKENS:
             raise DataError(
-                f"{path} starts with {tokens[:2]}; a token vocabulary starts with the lines "
-                f"{' and '.join(RESERVED_TOKENS)}. Put them there."
+                f"{path}: lines 1 and 2 are not {' and '.join(RESERVED_TOKENS)}, with which a "
+                "token vocabulary starts. Put them there."
             )
         try:
             return cls(

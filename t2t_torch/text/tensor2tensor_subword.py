@@ -268,8 +268,8 @@ class SubtokenEncoder(TextEncoder):
         # The published vocabularies were made by versions that did not add the end marker.
         if [name.removesuffix(END) for name in first] != list(RESERVED_TOKENS):
             raise DataError(
-                f"A subtoken vocabulary starts with {' and '.join(RESERVED_TOKENS)}, each perhaps "
-                f"with {END!r} at its end; this one starts with {first}."
+                f"A subtoken vocabulary starts with the lines {' and '.join(RESERVED_TOKENS)}, "
+                f"each perhaps with {END!r} at its end, and this one does not."
             )
         self._ids = {piece: i for i, piece in enumerate(self._subtokens) if piece}
         self._longest = longest_by_start(self._ids)

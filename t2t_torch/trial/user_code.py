@@ -26,6 +26,7 @@ from absl import logging
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.files import read_bytes
 from t2t_torch.registry import PACKAGE
+from t2t_torch.registry_folder import UNPARSABLE
 from t2t_torch.trust import file_of
 
 # Static analysis of the trial's files; nothing is executed.
@@ -84,7 +85,7 @@ def tree_of(path: Path) -> ast.Module:
     """Returns the syntax tree of a file; empty if its syntax is invalid."""
     try:
         return ast.parse(read_bytes(path), str(path))
-    except (SyntaxError, ValueError):
+    except UNPARSABLE:
         return ast.Module([], [])
 
 

@@ -919,6 +919,8 @@ class Marked(translate.TranslateProblem):
 def test_files_that_the_folder_does_not_import_are_not_read(folder, generate, head):
     copy = head + DEALT  # of the same problem
     usr = folder(DEALT, old_copy=copy, broken="print 'of another version'\n")
+    with (usr / "__init__.py").open("a") as init:
+        init.write("\ndef setup():\n  global _is_set_up\n  _is_set_up = True\n")
     generate("lines_of_poems", usr, poems__txt=LINES)
     (usr / "__init__.py").write_text("from . import own, old_copy\n")
     registry._STATE.forget_index()
@@ -927,7 +929,12 @@ def test_files_that_the_folder_does_not_import_are_not_read(folder, generate, he
 
 
 @pytest.mark.parametrize(
-    "init", ["", "import importlib, glob\nfor f in glob.glob('*'):\n  importlib.import_module(f)\n"]
+    "init",
+    [
+        "",
+        "import importlib, glob\nfor f in glob.glob('*'):\n  importlib.import_module(f)\n",
+        "from glob import iglob\nfor f in iglob('*'):\n  exec('from . import ' + f)\n",
+    ],
 )
 def test_all_files_are_read_if_the_folder_does_not_say_which(folder, init):
     usr = folder(DEALT)
