@@ -53,7 +53,7 @@ class SoundLimits:
         raises `DataError` if several sounds together have too many.
     """
 
-    frames: int = 16_000_000
+    frames: int = 100_000_000
     seconds: float = math.inf
     channels: int = 64
     spend: Callable[[int], None] = lambda samples: None
@@ -124,15 +124,15 @@ class Sound:
         return int16_of(resample(np.frombuffer(data, np.float32), self.rate, to))
 
 
-_MAGIC = (b"RIFF", b"RF64", b"fLaC", b"OggS", b"ID3", b"FORM", b".snd")
+_MAGIC = b"RIFF RF64 riff fLaC OggS ID3 FORM .snd caff NIST_1A".split()
 """First bytes of the formats that soundfile may read; mp3 without ID3 begins with 11 ones."""
 
 
 def open_sound(source: Path | bytes) -> Sound:
     """Opens a sound file; nothing is decoded yet.
 
-    Wav files of PCM or floats need no library; others, flac, mp3, ogg, aiff and au are read by
-    soundfile.
+    Wav files of PCM or floats need no library; others, flac, mp3, ogg, aiff, au, caf, w64 and
+    NIST SPHERE are read by soundfile.
 
     Args:
       source: path or content of the file.
@@ -155,7 +155,7 @@ def open_sound(source: Path | bytes) -> Sound:
         ) from None
     is_mp3 = content[:1] == b"\xff" and content[1:2] >= b"\xe0"
     try:
-        if not is_mp3 and not content.startswith(_MAGIC):
+        if not is_mp3 and not content.startswith(tuple(_MAGIC)):
             raise ValueError("unknown format")
         # In memory soundfile prints tracebacks, and without the ending it reads no mp3.
         with tempfile.NamedTemporaryFile(suffix=".mp3" if is_mp3 else "") as copy:

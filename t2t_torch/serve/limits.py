@@ -32,6 +32,9 @@ MAX_SECONDS = 60
 """Maximum duration of a sound that is a list of samples; also of a file, unless bodies are larger
 than its samples."""
 
+MAX_FRAMES = 16_000_000
+"""Maximum samples of a channel of a sound file."""
+
 MAX_PIXELS = 25_000_000
 """Maximum pixels of a picture file, half of it for WebP: files of cameras of 24 and 12 megapixels
 have slightly more than their names say."""

@@ -29,7 +29,7 @@ from t2t_torch.runtime.prediction import (
     words_record,
 )
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.serve.limits import MAX_PIXELS, BadRequest, ServerLimits
+from t2t_torch.serve.limits import MAX_FRAMES, MAX_PIXELS, BadRequest, ServerLimits
 
 Sample: TypeAlias = Mapping[str, Any]
 """An input, by field."""
@@ -221,7 +221,7 @@ def open_files(
             )
 
     pictures = PictureLimits(MAX_PIXELS, spend=functools.partial(spend, "image"))
-    sounds = SoundLimits(spend=functools.partial(spend, "audio"))
+    sounds = SoundLimits(MAX_FRAMES, spend=functools.partial(spend, "audio"))
     opened: list[Mapping[str, Any]] = []
     for number, sample in enumerate(samples):
         values = dict(sample)

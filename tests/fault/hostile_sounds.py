@@ -16,10 +16,12 @@ from hostile import add, reader
 
 @reader("sound")
 def read_sound(path: Path) -> Any:
-    """Encodes a sound file, as datagen, Python and the server do."""
+    """Opens a sound file within the limits of the server."""
     from t2t_torch.features import Audio
+    from t2t_torch.features.audio import SoundLimits
+    from t2t_torch.serve.limits import MAX_FRAMES
 
-    return Audio(16000, resample=True).encode(path)
+    return Audio(16000, resample=True).samples_of(path, SoundLimits(MAX_FRAMES))
 
 
 def wav(

@@ -222,9 +222,9 @@ def flac(frames: int, rate: int = 16000, total: int | None = None) -> bytes:
         (wav(1, 16, bytes(2000), rate=1), "a rate of 1 Hz, .*expected 1,000 to 384,000 Hz"),
         (wav(1, 16, bytes(2000), rate=2**31 - 1), "a rate of 2,147,483,647 Hz"),
         (wav(1, 16, bytes(65000), channels=65), "channels: 65; expected .* 1 to 64 channels"),
-        (wav(1, 16, bytes(40_000_000)), r"20,000,000 samples at 16,000 Hz; at most 16,000,000"),
+        (lambda: flac(8000, total=100_000_001), "100,000,001 samples .*; at most 100,000,000 are"),
         (lambda: flac(8000, rate=1), "a rate of 1 Hz"),
-        (lambda: flac(8000, total=200_000_000), r"200,000,000 samples .*1000 s\. Cut"),
+        (lambda: flac(8000, total=200_000_000), r"200,000,000 samples .*6250 s\. Cut"),
         (lambda: flac(8000, total=8001), "cut off .*header says 8,001 samples, and 8,000 can"),
     ],
 )
@@ -268,7 +268,7 @@ def test_half_an_mp3_is_refused_and_one_without_tags_is_read() -> None:
 def test_only_formats_of_sounds_are_read(capfd: pytest.CaptureFixture[str]) -> None:
     """And nothing but errors is said of damaged ones."""
     soundfile = pytest.importorskip("soundfile")
-    for kind in ("FLAC", "OGG", "MP3", "AIFF", "AU", "RF64"):
+    for kind in ("FLAC", "OGG", "MP3", "AIFF", "AU", "RF64", "CAF", "W64", "NIST"):
         file = io.BytesIO()
         soundfile.write(file, TONE, 16000, format=kind)
         assert len(Audio().samples_of(file.getvalue())) >= 1600
@@ -278,7 +278,7 @@ def test_only_formats_of_sounds_are_read(capfd: pytest.CaptureFixture[str]) -> N
             Audio(resample=True).samples_of(bytes(damaged))
         except DataError:
             continue
-    for kind in ("MAT4", "PAF", "SD2", "NIST", "VOC"):
+    for kind in ("MAT4", "PAF", "SD2", "VOC"):
         file = io.BytesIO()
         try:
             soundfile.write(file, TONE, 16000, format=kind)
