@@ -222,8 +222,10 @@ def list_of(value: Any) -> list[Any] | None:
 
 
 def is_empty(value: Any) -> bool:
-    """Returns whether a cell has no value: None, or NaN and NaT of data frames."""
-    return value is None or (not hasattr(value, "__len__") and bool(value != value))
+    """Returns whether a cell has no value: None, or NaN, NaT and NA of data frames."""
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # of pandas
+        return True
+    return not hasattr(value, "__len__") and bool(value != value)
 
 
 def rows_of(inputs: Any) -> list[dict[str, Any]] | None:
@@ -284,6 +286,9 @@ class InputColumns:
     ) -> Mapping[str, Any]:
         """Returns a row with the values of its columns under the names of their fields.
 
+        A mapping with all fields by name is taken as it is, except that columns to be joined, one
+        of which has the name of the field, are joined, and then left out.
+
         Args:
           row: values by column, or by field.
           number: number of the row, or its place, for error messages.
@@ -293,10 +298,16 @@ class InputColumns:
           DecodeError: a value is not of its field's kind, or a table lacks a column.
         """
         found: dict[str, Any] = {}
+        joined: set[str] = set()
+        by_field = not is_row and self.kinds.keys() <= row.keys()
         for name, kind in self.kinds.items():
             columns = self._found(name, row)
             if columns is None or (columns == (name,) and not is_row):
                 continue  # missing, or as the caller wrote it
+            if name in columns:
+                joined |= {*columns} - self.kinds.keys()
+            elif by_field:
+                continue
             try:
                 found[name] = self._value(name, kind, [row[column] for column in columns])
             except (ValueError, TypeError) as error:
@@ -304,7 +315,7 @@ class InputColumns:
                 raise DecodeError(f"{place}, column {columns[0]!r}: {error}.") from None
         if is_row and self.lacks(row):
             raise DecodeError(self.expected(row))
-        return {**row, **found} if found else row
+        return {**{k: row[k] for k in row if k not in joined}, **found} if found else row
 
     def whole_samples(self, inputs: Sequence[Input]) -> list[Mapping[str, Any]]:
         """Returns the inputs, or the rows of a table, as mappings with all fields.

@@ -57,6 +57,33 @@ def test_a_cell_without_a_value_is_an_empty_text_in_its_place() -> None:
     assert [row["inputs"] for row in READS.samples(frame)] == ["", "", "x 5"]
 
 
+@pytest.mark.parametrize("kind", ["string", "Int64", "datetime64[ns]", "object"])
+def test_a_cell_without_a_value_of_any_kind_of_column_is_an_empty_text(kind: Any) -> None:
+    frame = pandas.DataFrame({"title": pandas.array([None], kind), "body": ["x"]})
+    assert [row["inputs"] for row in READS.samples(frame)] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("names", "given"),
+    [
+        ({"inputs": "question", "context": "inputs"}, {"inputs": "q", "context": "c"}),
+        ({"inputs": "text"}, {"inputs": "q", "context": "c", "text": "metadata"}),
+        ({"inputs": "question", "context": "inputs"}, {"question": "q", "inputs": "c"}),
+        ({"inputs": "inputs + more"}, {"inputs": "q", "more": "r", "context": "c"}),
+    ],
+)
+def test_a_mapping_with_all_fields_is_by_field_and_read_once(
+    names: dict[str, str], given: dict[str, str]
+) -> None:
+    columns = InputColumns("pair", {"inputs": "text", "context": "text"}, names)
+    once = columns.sample(given)
+    assert columns.sample(once) == once
+    (sample,) = Question(columns).samples([given])
+    assert (sample["inputs"], sample["context"]) == ("q r" if "more" in given else "q", "c")
+    if "text" in given:  # a row of a table has columns
+        assert columns.sample(given, is_row=True)["inputs"] == "metadata"
+
+
 def test_other_columns_are_refused_with_those_expected_and_got() -> None:
     frame = pandas.DataFrame({"Title": ["a"], "text": ["b"]})
     with pytest.raises(DecodeError, match="'Title', 'text'; 'reviews' takes 'title', 'body'"):
