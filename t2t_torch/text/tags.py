@@ -45,6 +45,7 @@ ends it, S is a span of one word.  IO, IOB1, IOB2 (BIO), IOE, IOBES (BIOES), BME
 _MARKS = ("B-", "I-", "E-", "S-")
 _FORMS = (("-", False), ("-", True), ("_", False), ("_", True), ("", False))
 _ALONE = "_"  # the kind of spans whose tags are letters alone, as in seqeval
+_ALONE_SETS = ("BI", "BIE", "BIES", "BMES", "BMEW", "BILU")  # S, M and B alone may be sizes
 _OUTSIDE = re.compile(r"O|(BB|MM|EE|WW)[-_]O([-_].*)?")  # and those of LingPipe's BMEWO+
 
 
@@ -141,8 +142,11 @@ class TagScheme(NamedTuple):
 def scheme_of(labels: Sequence[str]) -> TagScheme:
     """Returns the scheme of all labels of a data set.
 
-    A scheme explains every label: each is O, or a letter with a kind, and a kind has a B and a tag
-    that continues it.  Beside labels of IOB and IOBES, others may stand.
+    A scheme explains more labels than it leaves over: each is O, or a letter with a kind.  Some
+    kind has a B and a tag that continues it; or all labels are explained, one is O and a letter is
+    B or I.  A letter as a suffix may mean anything else, and needs O or another kind beside that;
+    letters without a kind are a whole set, such as BIO or BMES.  If no scheme is found, or several,
+    a label such as B-x is that of IOBES, whatever stands beside it.
     """
     return _scheme_of(tuple(labels))
 
@@ -156,25 +160,37 @@ def _scheme_of(labels: tuple[str, ...]) -> TagScheme:
     ]
     if len(found) == 1 or (found and found[0][1:3] == ("-", False)):
         return found[0]
-    if any(label.startswith(_MARKS) for label in labels):
-        letters = {"B", "I", "E", "S"}
+    if used := {label[0] for label in labels if label.startswith(_MARKS)}:
         begun = {label[2:] for label in labels if label.startswith("B-")}
-        letters |= {one[0] for one in labels if one[1:2] == "-" and one[2:] in begun}
-        return TagScheme("".join(one for one in ROLES if one in letters))
+        used |= {one[0] for one in labels if one[1:2] == "-" and one[2:] in begun}
+        return TagScheme("".join(one for one in ROLES if one in used))
     note = " or ".join(map(str, found))
     return TagScheme("", note=note and f"they could be {note}")
 
 
 def _read(labels: Sequence[str], separator: str, *, is_suffix: bool) -> TagScheme | None:
-    """Returns the scheme of this form, in capital or small letters, if it explains all labels."""
+    """Returns the scheme of this form, in capital or small letters, if the labels are of it."""
     for every in ("".join(ROLES), "".join(ROLES).lower()):
         scheme = TagScheme(every, separator, is_suffix)
-        tags = {label: scheme.tag(label) for label in labels}
-        roles = {(tag.kind, tag.role) for tag in tags.values()}
-        if all(tag.role for tag in tags.values()) and any(
-            (kind, "B") in roles and {(kind, "I"), (kind, "E")} & roles for kind, _ in roles
+        tags = {label: scheme.tag(label) for label in labels if label != UNKNOWN_TAG}
+        roles = {(tag.kind, tag.role) for tag in tags.values() if tag.role}
+        spans = {label: tag.kind for label, tag in tags.items() if tag.role not in ("", "O")}
+        begun = {kind for kind, role in roles if role == "B"}
+        others = [label for label, tag in tags.items() if not tag.role]
+        used = {
+            label[-1 if is_suffix else 0]
+            for label, kind in spans.items()
+            if kind in begun or not others
+        }
+        letters = "".join(one for one in every if one in used)
+        is_paired = any({(kind, "I"), (kind, "E")} & roles for kind in begun)
+        has_outside = ("", "O") in roles
+        is_bare = not others and has_outside and bool({"B", "I"} & {*letters.upper()})
+        support = is_paired + has_outside + (len({*spans.values()}) > 1)
+        if (
+            letters.upper() in _ALONE_SETS and not others
+            if not separator
+            else (is_paired or is_bare) and support > is_suffix and len(spans) > len(others)
         ):
-            place = -1 if is_suffix else 0
-            used = {label[place] for label, tag in tags.items() if tag.role != "O"}
-            return scheme._replace(letters="".join(one for one in every if one in used))
+            return scheme._replace(letters=letters)
     return None

@@ -113,7 +113,16 @@ def test_the_tags_outside_of_bmewo_plus_are_no_spans():
         ["N_S", "N_P", "V_S"],
         ["M", "F", "S"],
         ["U-x", "O"],
-        ["PER_B", "PER_I", "x"],  # x is explained by no scheme
+        ["PER_B", "PER_I", "x"],  # no O and no other kind
+        ["B", "M", "S"],  # sizes
+        ["B", "E", "S"],
+        ["W", "B", "E"],
+        ["B", "L"],
+        ["b", "e", "s", "l"],
+        ["noun-S", "noun-M", "noun-B"],
+        ["shirt_S", "shirt_M", "shirt_B"],
+        ["N_M", "V_M", "O"],
+        ["N_B", "N_I", "V_x", "V_y", "O", "DET"],  # most are left over
         ["B_B", "B_I", "I_B", "I_I"],  # by the first letter, or by the last
     ],
 )
@@ -122,6 +131,28 @@ def test_other_labels_are_plain_tags_and_nothing_is_forbidden(labels):
     assert not scheme.letters and len(allowed(labels)) == len(labels) ** 2 + 2 * len(labels)
     assert [span.kind for span in scheme.spans(labels)] == [one for one in labels if one != "O"]
     assert ("could be" in str(scheme)) == (labels[0] == "B_B")
+
+
+@pytest.mark.parametrize("form", ["B-{} I-{}", "B_{} I_{}", "{}-B {}-I", "{}_B {}_I"])
+def test_each_form_bears_a_label_of_no_span_and_kinds_without_a_second_word(form):
+    begin, inside = form.split()
+    labels = [begin.format("PER"), inside.format("PER"), begin.format("LOC"), "O", "X"]
+    for known in (labels, [labels[0], labels[2], "O"]):
+        found = scheme_of(known).spans([labels[0], labels[0], "O", labels[2]])
+        assert [span.kind for span in found] == ["PER", "PER", "LOC"]
+    assert [span.kind for span in scheme_of(labels).spans(["X", labels[0], labels[1]])] == [
+        "X", "PER",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("letters", ["BI", "BIO", "BIEO", "BIES", "BMES", "BMEWO", "bilou"])
+def test_whole_sets_of_letters_are_spans(letters):
+    assert {*scheme_of(list(letters)).letters} == {*letters} - {"O", "o"}
+
+
+def test_only_letters_that_are_there_are_named():
+    assert str(scheme_of(["B-PER", "I-ORG", "O"])) == "spans by B-, I-"
+    assert str(scheme_of(["B-PER", "I-ORG", "NOUN"])) == "spans by B-, I-"
 
 
 def test_span_f1_counts_an_entity_of_bmes_once():
