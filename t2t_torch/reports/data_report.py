@@ -435,10 +435,11 @@ def label_findings(name: str, labels: LabelCounts, *, is_class: bool) -> Iterato
         what = counted(len(rare), "label")
         yield f"{what} of {name} {verb} fewer than {_RARE} times in training: {_listed(rare)}."
     least = _least(labels)
-    if is_class and least is not None and is_imbalanced(labels):
+    if is_class and is_imbalanced(labels):
+        other = f", {label_text(least[0])} in {number(least[1])}" if least is not None else ""
         yield (
-            f"The labels of {name} are imbalanced: {label} is in {number(count)} rows, "
-            f"{label_text(least[0])} in {number(least[1])}. Accuracy hides the rare ones: look at "
+            f"The labels of {name} are imbalanced: {label} is in {number(count)} rows{other}"
+            f" of {number(labels.total)}. Accuracy hides the rare ones: look at "
             "f1_macro, which the recommended training watches."
         )
     same: dict[str, list[str]] = {}
@@ -453,14 +454,15 @@ def is_imbalanced(labels: LabelCounts) -> bool:
     least frequent label that is not rare, have the most frequent label.
     """
     count, least = labels.most_frequent(1)[0][1], _least(labels)
-    return least is not None and (
-        count > _IMBALANCE * least[1] or _MAJORITY * labels.total <= count < labels.total
+    return count >= _RARE and (
+        (least is not None and count > _IMBALANCE * least[1])
+        or _MAJORITY * labels.total <= count < labels.total
     )
 
 
 def _least(labels: LabelCounts) -> tuple[str, float] | None:
-    """Returns the least frequent label that is not rare, and its count."""
-    known = [one for one in labels.most_frequent() if one[1] >= _RARE]
+    """Returns the least frequent label that is not rare, and its count; not the most frequent."""
+    known = [one for one in labels.most_frequent()[1:] if one[1] >= _RARE]
     return known[-1] if known else None
 
 
