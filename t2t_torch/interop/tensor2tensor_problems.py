@@ -1,8 +1,7 @@
 """Text encoders and base classes of problems for files that were written for tensor2tensor.
 
 The base classes have the methods and defaults of tensor2tensor 1.15.7.  `MEMBERS` says what is done
-with a
-user's own definition of each.  `tensor2tensor_registry.py` converts a user's class.
+with a user's own definition of each.  `tensor2tensor_registry.py` converts a user's class.
 """
 
 from __future__ import annotations
@@ -321,11 +320,9 @@ def encoder_of(user: Any, owner: str) -> OurTextEncoder:
     """
     if isinstance(user, OurTextEncoder):
         return user
-    own = next((c for c in type(user).__mro__ if c.__module__ == __name__), None)
-    changed = own is not None and any(
-        type(user).__dict__.get(name) for name in ("encode", "decode", "vocab_size")
-    )
-    if isinstance(user, _Wrapped) and (type(user) is own or not changed):
+    theirs = itertools.takewhile(lambda c: c.__module__ != __name__, type(user).__mro__)
+    changed = any({"encode", "decode", "vocab_size"} & vars(one).keys() for one in theirs)
+    if isinstance(user, _Wrapped) and not changed:
         encoder: OurTextEncoder = user.ours
         return encoder
     raise RegistryError(

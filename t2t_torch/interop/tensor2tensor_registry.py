@@ -103,10 +103,9 @@ class HParams:
 
     def parse(self, text: str) -> HParams:
         """Sets the values of "name=value,name=value"."""
-        changed = self.ours().parse(text)
-        for item in filter(None, text.split(",")):
-            name = item.partition("=")[0].strip()
-            self._values[name] = getattr(changed, name)
+        changed = self.ours().parse(text, "parse")
+        read = {name for name, source in changed.provenance.items() if source == "parse"}
+        self._values.update((name, getattr(changed, name)) for name in read)
         return self
 
     def ours(self) -> OurHParams:

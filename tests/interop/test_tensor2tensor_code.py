@@ -25,6 +25,7 @@ from t2t_torch.bin import trainer
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import MEMBERS
+from t2t_torch.interop.tensor2tensor_registry import HParams
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import Dataset
 
@@ -234,6 +235,14 @@ class WordsToWords(text_problems.Text2textTmpdirTokens):
              for split in ("train", "eval")}  # fmt: skip
     assert generate("words_to_words", usr, **pairs) == data
     assert texts("words_to_words", data, Split.TRAIN)[0]["inputs"] == "a b UNK"
+
+
+def test_lists_are_parsed_whole_and_what_changes_nothing_is_left_out():
+    hparams = HParams(registry.model("text_cnn").HParams())
+    parsed = hparams.parse("kernel_sizes=[3,5],num_filters=10, daisy_chain_variables=True")
+    assert parsed.kernel_sizes == (3, 5) and parsed.num_filters == 10
+    assert parsed.changed == {"kernel_sizes", "num_filters"}
+    assert parsed.ours().kernel_sizes == (3, 5)
 
 
 SETS = """

@@ -9,6 +9,8 @@ import pytest
 
 from t2t_torch import registry
 from t2t_torch.bin import datagen
+from t2t_torch.errors import RegistryError
+from t2t_torch.interop.tensor2tensor_problems import ByteTextEncoder, encoder_of
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens
 
 VOCABULARY = (
@@ -176,3 +178,17 @@ class Letters(text_encoder.TextEncoder):
     flags = ["--problem=word_pairs", f"--data_dir={tmp_path}", f"--tmp_dir={tmp_path}"]
     assert datagen.main([*flags, f"--t2t_usr_dir={usr}"]) == 2
     assert "returns a Letters" in capsys.readouterr().err
+
+
+class Reversed(ByteTextEncoder):
+    def encode(self, s):
+        return super().encode(s)[::-1]
+
+
+def test_a_method_of_an_encoder_is_the_users_wherever_it_is_inherited_from():
+    mixed = type("Mixed", (type("Turns", (), {"decode": len}), ByteTextEncoder), {})
+    for kind in (Reversed, type("Child", (Reversed,), {}), mixed):
+        with pytest.raises(RegistryError, match=f"returns a {kind.__name__}"):
+            encoder_of(kind(), "zoo")
+    named = type("Named", (ByteTextEncoder,), {"name": "bytes"})
+    assert encoder_of(type("Child", (named,), {})(), "zoo").vocab_size == 258
