@@ -185,12 +185,9 @@ def _read(labels: Sequence[str], separator: str, *, is_suffix: bool) -> TagSchem
         letters = "".join(one for one in every if one in used)
         is_paired = any({(kind, "I"), (kind, "E")} & roles for kind in begun)
         has_outside = ("", "O") in roles
-        is_bare = not others and has_outside and bool({"B", "I"} & {*letters.upper()})
+        is_bare = not others and has_outside and {"B", "I"} & {*letters.upper()}
         support = is_paired + has_outside + (len({*spans.values()}) > 1)
-        if (
-            letters.upper() in _ALONE_SETS and not others
-            if not separator
-            else (is_paired or is_bare) and support > is_suffix and len(spans) > len(others)
-        ):
+        is_form = (is_paired or is_bare) and support > is_suffix and len(spans) > len(others)
+        if is_form if separator else not others and letters.upper() in _ALONE_SETS:
             return scheme._replace(letters=letters)
     return None

@@ -78,7 +78,7 @@ def test_a_mapping_with_all_fields_is_by_field_and_read_once(
     columns = InputColumns("pair", {"inputs": "text", "context": "text"}, names)
     once = columns.sample(given)
     assert columns.sample(once) == once
-    (sample,) = Question(columns).samples([given])
+    (sample,) = columns.whole_samples([given])
     assert (sample["inputs"], sample["context"]) == ("q r" if "more" in given else "q", "c")
     if "text" in given:  # a row of a table has columns
         assert columns.sample(given, is_row=True)["inputs"] == "metadata"
