@@ -398,11 +398,20 @@ class BaselineCheck(Hook):
     def after_evaluation(
         self, estimator: Estimator, split: Split, metrics: Mapping[str, float]
     ) -> None:
-        """Keeps the metrics of each step."""
+        """Keeps the metrics of this step and of the best one so far."""
         if split is Split.EVAL and estimator.world.leads:
+            kept = {self._best(estimator)} if self._metrics else set()
+            self._metrics = {step: one for step, one in self._metrics.items() if step in kept}
             self._metrics[estimator.state.step] = {
                 name: value for name, value in metrics.items() if isinstance(value, float)
             }
+
+    def _best(self, estimator: Estimator) -> int:
+        """Returns the best step of those with metrics, or the newest where none is rated."""
+        ranked = []
+        with contextlib.suppress(CheckpointError):  # a damaged file, which the next rating renews
+            ranked = Ratings(estimator.directory.path).ranked()
+        return next((step for step in ranked if step in self._metrics), max(self._metrics))
 
     def state(self) -> dict[str, Any]:
         """Returns the metrics so far."""
@@ -416,10 +425,7 @@ class BaselineCheck(Hook):
         """Prints a warning for each baseline that was not exceeded."""
         if not (estimator.has_ended and self._metrics):
             return
-        ranked = [
-            step for step in Ratings(estimator.directory.path).ranked() if step in self._metrics
-        ]
-        metrics = self._metrics[ranked[0] if ranked else max(self._metrics)]
+        metrics = self._metrics[self._best(estimator)]
         for warning in warnings_of(self._problem, self._data_dir, metrics):
             estimator.say(f"{warning}: train longer, or try --model=auto --hparams_set=auto")
 

@@ -928,8 +928,6 @@ class Marked(translate.TranslateProblem):
 def test_files_that_the_folder_does_not_import_are_not_read(folder, generate, head):
     copy = head + DEALT  # of the same problem
     usr = folder(DEALT, old_copy=copy, broken="print 'of another version'\n")
-    with (usr / "__init__.py").open("a") as init:
-        init.write("\ndef setup():\n  global _is_set_up\n  _is_set_up = True\n")
     generate("lines_of_poems", usr, poems__txt=LINES)
     (usr / "__init__.py").write_text("from . import own, old_copy\n")
     registry._STATE.forget_index()
@@ -958,6 +956,8 @@ def test_all_files_are_read_if_the_folder_does_not_say_which(folder, init):
     (usr / "__init__.py").write_text("from .own import LinesOfPoems\nfrom .more import x\n")
     names = {str(path.relative_to(usr)) for path in registry.sources(usr)}
     assert names == {"__init__.py", "own.py", "more/__init__.py", "more/two.py", "three.py"}
+    (usr / "__init__.py").write_text("from . import own\ndef f():\n  global done\n")
+    assert {path.name for path in registry.sources(usr)} == {"__init__.py", "own.py"}
 
 
 def test_packages_beside_the_folder_and_star_imports_see_the_modules(

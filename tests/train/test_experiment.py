@@ -6,15 +6,16 @@ import json
 import math
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from t2t_torch.checkpoint.directory import SaveError
+from t2t_torch.checkpoint.directory import Ratings, SaveError
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.experiment import Experiment
+from t2t_torch.train.experiment import BaselineCheck, Experiment
 from t2t_torch.train.run_config import SCHEDULES
 from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.train.stopping import StopRequest
@@ -542,3 +543,25 @@ def test_a_rate_that_falls_to_an_end_that_nobody_chose_is_warned_of(make_estimat
     assert text in capsys.readouterr().err
     make_estimator(hparams=schedule, name="other", train_steps=20, train_seconds=60).begin()
     assert text not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rated_first", [True, False])
+def test_a_check_of_baselines_keeps_the_best_and_the_newest_step(tmp_path, rated_first):
+    check = BaselineCheck(None, tmp_path)
+    ratings, directory = Ratings(tmp_path), SimpleNamespace(path=tmp_path)
+    for step, value in enumerate([0.5, 0.9, 0.1, 0.7, 0.2], 1):
+        estimator = SimpleNamespace(
+            world=SimpleNamespace(leads=True), state=SimpleNamespace(step=step), directory=directory
+        )
+        actions = [
+            lambda: ratings.add(step, value, lower_is_better=False, others=()),  # noqa: B023
+            lambda: check.after_evaluation(estimator, Split.EVAL, {"accuracy": value}),  # noqa: B023
+        ]
+        for act in actions if rated_first else reversed(actions):
+            act()
+    assert check.state() == {"metrics": [[2, {"accuracy": 0.9}], [5, {"accuracy": 0.2}]]}
+    again = BaselineCheck(None, tmp_path)
+    again.restore(check.state())
+    assert again._best(estimator) == 2
+    (tmp_path / ratings._file.name).write_text("{")
+    assert again._best(estimator) == 5
