@@ -77,7 +77,7 @@ def passes_kernel(path: Path, links: int = 40) -> bool:
       links: how many links are followed; the kernel follows as many.
     """
     for part in (*reversed(path.parents), path):
-        if is_of_kernel(part):
+        if is_of_kernel(part) and part != Path("/dev"):  # /dev/shm is below
             return True
         if part.is_symlink():
             rest = path.relative_to(part)
@@ -130,7 +130,7 @@ def path_inside(folder: Path, name: str) -> Path:
     Raises:
       UnreadableFileError: it is elsewhere.
     """
-    if os.path.isabs(name) or os.path.normpath(name).startswith(".."):  # noqa: PTH117
+    if os.path.isabs(name) or f"{os.path.normpath(name)}/".startswith("../"):  # noqa: PTH117
         fault = f"it is outside of {folder}, where the file that names it is"
         raise UnreadableFileError(errno.EINVAL, fault, name)
     return folder / name

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import DataError
+from t2t_torch.files import passes_kernel, path_inside
 from t2t_torch.readers.formats import FORMATS, open_records
 from t2t_torch.readers.text_file import BadRecords
 
@@ -61,6 +62,19 @@ def _read(path: Path, kind: Kind) -> tuple[list[str], list[int], BadRecords]:
     options = kind.options or {}
     records = list(open_records(path, format=kind.format, bad=bad, options=options))
     return [kind.found(r.values) for r in records], [r.place.line for r in records], bad
+
+
+def test_a_name_that_begins_with_dots_is_inside_of_its_folder(tmp_path: Path) -> None:
+    assert path_inside(tmp_path, "..hidden.arrow") == tmp_path / "..hidden.arrow"
+    for name in ("..", "../a", "a/../../b", "/a"):
+        with pytest.raises(DataError, match="is outside of"):
+            path_inside(tmp_path, name)
+
+
+def test_shared_memory_is_no_file_of_the_kernel() -> None:
+    assert not passes_kernel(Path("/dev/shm/code/mine"))
+    for path in ("/dev/fd/3/mine", "/proc/self/cwd/mine", "/dev/null", "/sys/x"):
+        assert passes_kernel(Path(path))
 
 
 @pytest.mark.sample(4)
