@@ -201,13 +201,17 @@ def _report_unread(resolved: HParams, named: TaskRecord) -> None:
 
 def _like_source(resolved: HParams, source: Path) -> HParams:
     """Returns hyperparameters with the values that a warm start's weights were trained with, where
-    equal weights would compute something else and no set or flag has chosen a value."""
+    equal weights would compute something else and no set or flag has chosen a value.
+
+    If patterns select some of the weights, nothing is taken: `warm_start` warns of the values.
+    """
     from t2t_torch.hparam import recorded_beside
     from t2t_torch.params import value_text
 
     departing, chosen_by = resolved.departing(recorded_beside(source)), resolved.provenance
     taken = {name: value for name, value in departing.items() if chosen_by[name] == "default"}
-    if not taken:
+    selects = any("->" not in one and one[:1] != "!" for one in flag("warm_start_patterns"))
+    if selects or not taken:
         return resolved
     if os.environ.get("RANK", "0") == "0":
         values = ", ".join(f"{name}={value_text(value)}" for name, value in taken.items())
@@ -317,11 +321,13 @@ def training(
 ) -> Iterator[tuple[World, StopRequest]]:
     """Joins the processes and takes over signals; unlocks the run directory at the end."""
     from t2t_torch.distributed.process_group import chosen_threads, join_world
+    from t2t_torch.train.run_page import starts_of
 
+    recorded = next((start.get("threads", 0) for start in starts_of(directory.path)[-1:]), 0)
     shared.keep_freed_memory()
     with (
         join_world(use_gpu=flag("worker_gpu") > 0) as world,
-        chosen_threads(flag("threads"), functools.partial(print, file=sys.stderr)),
+        chosen_threads(flag("threads"), functools.partial(print, file=sys.stderr), recorded),
         early.gives_way_to(StopRequest()) if early else StopRequest() as stop,
     ):
         try:

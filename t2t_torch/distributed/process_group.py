@@ -281,13 +281,15 @@ _TURNS = 5
 
 
 @contextlib.contextmanager
-def chosen_threads(requested: str, say: Callable[[str], None]) -> Iterator[None]:
+def chosen_threads(requested: str, say: Callable[[str], None], recorded: int = 0) -> Iterator[None]:
     """Sets the number of torch's threads while the block runs.
 
     Args:
       requested: a number, or "auto": as many as the environment sets, or one per core, or the
         number with which products are fastest, if other programs hold cores.
       say: receives a message about a choice.
+      recorded: number of an earlier start that "auto" keeps, because sums of other numbers differ
+        in their last bits; 0: none.
 
     Raises:
       UsageError: it is neither.
@@ -299,7 +301,7 @@ def chosen_threads(requested: str, say: Callable[[str], None]) -> Iterator[None]
         if requested != "auto":
             torch.set_num_threads(int(requested))
         elif before > 1 and "OMP_NUM_THREADS" not in os.environ:
-            choose_threads(say)
+            choose_threads(say) if not 0 < recorded <= before else torch.set_num_threads(recorded)
         yield
     finally:
         torch.set_num_threads(before)
@@ -321,7 +323,7 @@ def choose_threads(say: Callable[[str], None]) -> None:
     torch.set_num_threads(best)
     if best != most:
         say(
-            f"threads: other programs compute on this machine; products take "
+            f"threads: fewer are faster here; products take "
             f"{1e3 * medians[best]:.0f} ms with {best} of {most} threads, "
             f"{1e3 * medians[most]:.0f} ms with all: {best}. --threads={most} takes all"
         )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -200,8 +199,8 @@ def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]
     return weights
 
 
-def _warn_of_tags(model: T2TModel, data: ProblemData) -> None:
-    """Warns of training sentences whose tags the constraints of the hparams forbid."""
+def _faults_of_tags(model: T2TModel, data: ProblemData) -> Iterator[str]:
+    """Yields warnings of training sentences whose tags the constraints of the hparams forbid."""
     hparams: Any = model.hparams
     constraints = hparams.tag_constraints
     if constraints == "none":
@@ -210,11 +209,10 @@ def _warn_of_tags(model: T2TModel, data: ProblemData) -> None:
         columns = data.training_columns(name) if isinstance(feature, Tags) else ()
         for faults in (tag_faults(feature.labels, one) for one in columns):
             if faults.are_usual or (faults.broken and constraints == "train"):
-                print(
+                yield (
                     f"warning: tag_constraints={constraints} forbids the tags of {faults}. They "
                     "are never predicted, and with tag_constraints=train have no loss. Set "
-                    "--hparams=tag_constraints=none, or correct them.",
-                    file=sys.stderr,
+                    "--hparams=tag_constraints=none, or correct them."
                 )
 
 
@@ -630,8 +628,9 @@ class ProblemTask(LearningTask):
         return self._model(self.hparams, self.features)
 
     def initialize(self, model: nn.Module) -> list[str]:
-        """Loads the word vectors and the language model set in hparams."""
-        lines = load_pretrained(model, self._data)
+        """Loads the word vectors and the language model set in hparams; checks the tags."""
+        trained: Any = model
+        lines = [*load_pretrained(model, self._data), *_faults_of_tags(trained, self._data)]
         return lines + load_contextual(model, self.problem, self._vocab_dir)
 
     def objective(self, model: nn.Module) -> nn.Module:
@@ -645,7 +644,6 @@ class ProblemTask(LearningTask):
         """Sets the class weights and the rare words that hparams require."""
         set_class_weights(model, self._data)
         set_singletons(model, self._data)
-        _warn_of_tags(model, self._data)
 
     def train_batches(
         self, *, seed: int, start: int, rank: int, world_size: int

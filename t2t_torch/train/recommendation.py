@@ -104,10 +104,11 @@ class Recommendation:
             return f"  {shlex.join(words)}"
         least = "at most " if self.patience else ""
         low, high = _duration(self.seconds / _UNSURE), _duration(self.seconds * _UNSURE)
+        span = f"{low} to {high}" if self.seconds * _UNSURE >= 60 else "less than a minute"
         return (
             f"  {shlex.join(words)}\n"
-            f"({least}{self.train_steps:,} steps, {self.epochs:,.0f} times the data: {low} to "
-            f"{high} on the CPUs of this machine. The trainer measures the time left.)"
+            f"({least}{self.train_steps:,} steps, {self.epochs:,.0f} times the data: {span} "
+            f"on the CPUs of this machine. The trainer measures the time left.)"
         )
 
 

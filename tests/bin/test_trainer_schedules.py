@@ -314,6 +314,12 @@ def test_a_warm_start_keeps_the_meaning_of_the_weights(arguments, tmp_path, caps
     recorded = json.loads((tmp_path / "run" / "hparams.json").read_text())
     assert (recorded["decoder_start_id"], recorded["position_offset"]) == (3, 2)
     assert recorded["provenance"]["decoder_start_id"] == "--warm_start_from"
+    # Of a part of the weights, no values are taken over.
+    part = {**warm, "warm_start_patterns": "feed_forward", "output_dir": tmp_path / "part"}
+    assert trainer.main(arguments(train_steps=1, **part)) == 0
+    assert "as in --warm_start_from" not in capsys.readouterr().err
+    recorded = json.loads((tmp_path / "part" / "hparams.json").read_text())
+    assert (recorded["decoder_start_id"], recorded["position_offset"]) != (3, 2)
     flag = "batch_size=256,decoder_start_id=-1"
     own = {"hparams": flag, "output_dir": tmp_path / "own"}
     assert trainer.main(arguments(train_steps=1, **warm, **own)) == 0

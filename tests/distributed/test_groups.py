@@ -113,6 +113,10 @@ def test_a_number_of_threads_that_is_set_is_not_measured(four_threads, monkeypat
     monkeypatch.setattr(process_group, "_seconds_of_products", None)
     with process_group.chosen_threads("3", print):
         assert four_threads == [3]
+    with process_group.chosen_threads("auto", print, recorded=2):
+        assert four_threads == [2]  # a resumed run computes the same bits
+    with process_group.chosen_threads("3", print, recorded=2):
+        assert four_threads == [3]
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with process_group.chosen_threads("auto", print):
         assert four_threads == [4]
