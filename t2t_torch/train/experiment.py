@@ -402,7 +402,8 @@ class BaselineCheck(Hook):
         if split is Split.EVAL and estimator.world.leads:
             kept = {self._best(estimator)} if self._metrics else set()
             self._metrics = {step: one for step, one in self._metrics.items() if step in kept}
-            self._metrics[estimator.state.step] = {
+            step = estimator.state.step
+            self._metrics[step] = {
                 name: value for name, value in metrics.items() if isinstance(value, float)
             }
 
