@@ -508,8 +508,10 @@ class RunDirectory:
         folders = sorted({f"{name.split('/')[0]}/" for name in copies})
         with renewed(self.path, contents, folders=folders):
             for name, content in contents.items():
-                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                _write(self.path / name, content)
+                file = self.path / name
+                if not file.is_file() or file.is_symlink() or read_bytes(file) != content:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    _write(file, content)  # takes milliseconds, as it is synced
             self._end_file.unlink(missing_ok=True)
         for folder in folders:  # of code that is no longer there
             for file in [one for one in (self.path / folder).rglob("*") if one.is_file()]:

@@ -140,7 +140,7 @@ def test_a_commit_that_is_cut_short_anywhere_leaves_files_that_are_accepted(tmp_
     begun(tmp_path).unlock()
     CheckpointDirectory(tmp_path).save(saving.snapshot(3))
     replace = Path.replace
-    for number in range(6):
+    for number in range(5):
         left = [number]
 
         def cut(self, target, left=left):

@@ -141,6 +141,19 @@ def test_it_is_written_whenever_training_begins_and_a_change_is_told(tmp_path: P
     assert _keep(load_definition(spec), run) == []
 
 
+def test_only_files_that_changed_are_written_again(tmp_path: Path) -> None:
+    trial = _written(tmp_path / "mine", {"model_def.py": code(), "same.txt": "1", "new.txt": "1"})
+    copies = tmp_path / "run" / "code" / "mine"
+    before = []
+    for text in ("1", "2"):
+        (trial / "new.txt").write_text(text)
+        _keep(load_definition(str(trial)), tmp_path / "run")
+        before.append([(copies / name).stat().st_ino for name in ("same.txt", "new.txt")])
+    assert before[0][0] == before[1][0]
+    assert (copies / "new.txt").read_text() == "2"
+    run_directory.check_files(tmp_path / "run", ["code/"])
+
+
 def test_of_code_that_is_gone_nothing_is_left(tmp_path: Path) -> None:
     trial = _written(tmp_path / "mine", {"model_def.py": code(), "old.py": ""})
     assert _copied_files(load_definition(str(trial)), tmp_path / "run")[1:] == ["mine/old.py"]
