@@ -22,8 +22,10 @@ defect of this library and keeps its traceback.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 from collections.abc import Collection, Iterable, Iterator
+from typing import Any
 
 EXIT_CODE = 2
 
@@ -168,3 +170,21 @@ class TrialError(T2TError):
 
 class ConfigError(T2TError):
     """The configuration of an experiment cannot be read or is invalid."""
+
+
+def require(module: str, extra: str, purpose: str, kind: type[T2TError] = UsageError) -> Any:
+    """Returns a module of an optional dependency.
+
+    Args:
+      module: name of the module.
+      extra: group of dependencies that has it.
+      purpose: beginning of the error message: what needs which package.
+      kind: class of the error.
+
+    Raises:
+      T2TError: the module cannot be imported.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise kind(f"{purpose} ({error}):  {install_extra(extra)}") from None

@@ -30,7 +30,7 @@ from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, fau
 from t2t_torch.data.publish import Publication, Request
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
-from t2t_torch.errors import DataError, T2TError, UsageError, install_extra
+from t2t_torch.errors import DataError, T2TError, UsageError, require
 from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, sync, write_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
@@ -718,7 +718,7 @@ def generate_on_ray(
       UsageError: Ray is not installed.
       DataError: as `run_task`, or the worker of a task died repeatedly.
     """
-    ray = _imported()
+    ray = require("ray", "ray", "--runner=ray needs Ray")
     folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
     options: dict[str, Any] = {
         "seed": seed,
@@ -808,11 +808,3 @@ def _cluster(ray: Any) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-def _imported() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise UsageError(f"--runner=ray needs Ray:  {install_extra('ray')}") from None
-    return ray

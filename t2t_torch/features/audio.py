@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError, install_extra
+from t2t_torch.errors import DataError, require
 from t2t_torch.features.feature import Feature, Features, InputSpec, Row
 from t2t_torch.features.text import Text
 from t2t_torch.files import file_content, path_of_line
@@ -147,12 +147,8 @@ def open_sound(source: Path | bytes) -> Sound:
         if not isinstance(opened, str):
             return opened
         kind = f"a wav file of {opened}"
-    try:
-        import soundfile
-    except ModuleNotFoundError:
-        raise DataError(
-            f"{name} is {kind}. Other formats need soundfile:  {install_extra('speech')}"
-        ) from None
+    needs = f"{name} is {kind}. Other formats need soundfile"
+    soundfile = require("soundfile", "speech", needs, DataError)
     is_mp3 = content[:1] == b"\xff" and content[1:2] >= b"\xe0"
     try:
         if not is_mp3 and not content.startswith(tuple(_MAGIC)):

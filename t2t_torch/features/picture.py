@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import DataError, install_extra
+from t2t_torch.errors import DataError, require
 
 _FIT = 0.875  # part of the shorter side that the centre keeps: 224 of 256
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF")
@@ -25,11 +25,7 @@ def pillow() -> Any:
     Raises:
       DataError: Pillow is not installed.
     """
-    try:
-        from PIL import Image
-    except ImportError:
-        raise DataError(f"Pictures are read with Pillow:  {install_extra('images')}") from None
-    return Image
+    return require("PIL.Image", "images", "pictures are read with Pillow", DataError)
 
 
 # Decoding.  All limits are checked with the header of a file, before a pixel is decoded.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.errors import UsageError, require
 from t2t_torch.registry import register_hook
 from t2t_torch.train.stopping import short_name
 from t2t_torch.train.task import Hook, reported_hparams
@@ -36,13 +36,7 @@ class MlflowHook(Hook):
     """
 
     def __init__(self) -> None:
-        try:
-            import mlflow
-        except ImportError as error:
-            raise UsageError(
-                f"--hooks=mlflow needs mlflow: {error}. {install_extra('mlflow')}"
-            ) from None
-        self._mlflow: Any = mlflow
+        self._mlflow = require("mlflow", "mlflow", "--hooks=mlflow needs mlflow")
         self._client: Any = None
         self._id = ""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import UsageError, install_extra
+from t2t_torch.errors import UsageError, require
 from t2t_torch.registry import register_hook
 from t2t_torch.train.stopping import short_name
 from t2t_torch.train.task import Hook, reported_hparams
@@ -27,13 +27,7 @@ class WandbHook(Hook):
     """
 
     def __init__(self) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise UsageError(
-                f"--hooks=wandb needs wandb: {error}. {install_extra('wandb')}"
-            ) from None
-        self._wandb: Any = wandb
+        self._wandb = require("wandb", "wandb", "--hooks=wandb needs wandb")
         self._run: Any = None
         self._id = ""
 

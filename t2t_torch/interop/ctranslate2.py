@@ -25,7 +25,7 @@ from t2t_torch.data.shards import Shards
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
-from t2t_torch.errors import DataError, ExportError, UsageError, install_extra
+from t2t_torch.errors import DataError, ExportError, UsageError, require
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.request import FEWEST_ROWS, Request, copy_explanations
 from t2t_torch.export.verification import TOLERANCE, stored
@@ -80,7 +80,7 @@ def convert(loaded: Loaded, folder: Path, quantization: str | None = None) -> No
             f"CTranslate2 has no quantization {quantization!r}; expected one of "
             f"{', '.join(QUANTIZATIONS)}."
         )
-    require()
+    ctranslate2_module()
     check_convertible(loaded)
     spec = _spec(loaded)
     spec.validate()
@@ -88,13 +88,9 @@ def convert(loaded: Loaded, folder: Path, quantization: str | None = None) -> No
     spec.save(str(folder))
 
 
-def require() -> Any:
+def ctranslate2_module() -> Any:
     """Returns the module ctranslate2; raises ExportError if it is not installed."""
-    try:
-        import ctranslate2
-    except ImportError:
-        raise ExportError(f"CTranslate2 is not installed:  {install_extra('ct2')}") from None
-    return ctranslate2
+    return require("ctranslate2", "ct2", "--format=ctranslate2 needs CTranslate2", ExportError)
 
 
 def check_convertible(loaded: Loaded) -> None:
@@ -389,7 +385,7 @@ class CTranslate2Exporter(RunExporter):
     @classmethod
     def check(cls, request: Request) -> None:
         """See `Exporter.check`; raises ExportError without CTranslate2."""
-        require()
+        ctranslate2_module()
         super().check(request)
         searches = "a model for CTranslate2, which takes the search settings with each request,"
         request.decode_hparams.check_read((), searches)
@@ -610,7 +606,7 @@ class _Engine:
     """A converted model with ids as inputs."""
 
     def __init__(self, loaded: Loaded, folder: Path) -> None:
-        package: Any = require()
+        package: Any = ctranslate2_module()
         (source,), (target,) = loaded.features.inputs.values(), loaded.features.targets.values()
         self._read, self._written = tokens_of(source, target)
         self._ids = {token: number for number, token in enumerate(self._written)}

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from t2t_torch.errors import DataError, UsageError, install_extra
+from t2t_torch.errors import DataError, UsageError, require
 from t2t_torch.files import (
     check_regular,
     file_content,
@@ -478,14 +478,11 @@ def sheet_of(path: Path, sheet: str = "") -> tuple[str, list[tuple[int, tuple[An
     Raises:
       DataError: as of `read_excel`.
     """
-    try:
-        import defusedxml
-        import openpyxl
-    except ImportError:
-        raise DataError(
-            f"{path} is read with openpyxl and defusedxml:  {install_extra('excel')}"
-        ) from None
-    del defusedxml  # openpyxl itself uses it, where it is installed
+    needs = f"{path} is read with openpyxl and defusedxml"
+    require(
+        "defusedxml", "excel", needs, DataError
+    )  # openpyxl itself uses it, where it is installed
+    openpyxl = require("openpyxl", "excel", needs, DataError)
     try:
         content = read_bytes(path)
         _check_members(path, content)
@@ -589,12 +586,7 @@ def read_huggingface(
         raise UsageError("The option config is for the option hub, which is not given.")
     if not hub:
         return _from_disk(path, bad, split)
-    try:
-        import datasets
-    except ImportError:
-        raise DataError(
-            f"{hub} is downloaded with the library datasets:  {install_extra('hf')}"
-        ) from None
+    datasets = require("datasets", "hf", f"{hub} is downloaded with datasets", DataError)
     return _huggingface_rows(Path(hub), _from_hub(datasets, hub, config, split), bad)
 
 

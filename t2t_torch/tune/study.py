@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import functools
-import importlib
 import json
 import os
 import re
@@ -21,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from t2t_torch.errors import DataError, UsageError, install_extra
+from t2t_torch.errors import DataError, UsageError, require
 from t2t_torch.files import file_lock, is_locked, read_text, write_text
 
 if TYPE_CHECKING:
@@ -38,12 +37,7 @@ def optuna_module() -> Any:
     Raises:
       UsageError: optuna is not installed.
     """
-    try:
-        optuna = importlib.import_module("optuna")
-    except ImportError as error:
-        raise UsageError(
-            f"a search needs optuna, which cannot be imported ({error}):  {install_extra('tune')}"
-        ) from error
+    optuna = require("optuna", "tune", "a search needs optuna")
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
