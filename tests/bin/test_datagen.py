@@ -474,7 +474,8 @@ def test_the_next_command_has_the_model_the_steps_and_an_estimate(
     (steps,) = re.findall(r" --train_steps=(\d+) ", following)
     assert " --eval_patience=3 " in following
     assert re.search(
-        rf"\(at most {int(steps):,} steps, {int(steps):,} times the data: \d+ \w+ to \d+ \w+ on",
+        rf"\(at most {int(steps):,} steps, {int(steps):,} times the data: "
+        r"(\d+ \w+ to \d+ \w+|less than a minute) on",
         following,
     ), "the 50 rows are a batch, which is all of the data at each step"
 

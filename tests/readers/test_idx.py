@@ -81,8 +81,8 @@ def test_hostile_pictures_are_bad_records(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for number in range(3):
             (tmp_path / name / f"{number}.png").write_bytes(encoded(np.zeros((4, 4, 3), np.uint8)))
-    screen = b"GIF89a" + struct.pack("<HHBBB", 7000, 7000, 0x80, 0, 0) + bytes(6)
-    frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, 7000, 7000, 0) + b"\x02\x02\x4c\x01\x00\x3b"
+    screen = b"GIF89a" + struct.pack("<HHBBB", 9000, 9000, 0x80, 0, 0) + bytes(6)
+    frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, 9000, 9000, 0) + b"\x02\x02\x4c\x01\x00\x3b"
     (tmp_path / "a" / "large.gif").write_bytes(screen + frame)
     program = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n"
     (tmp_path / "b" / "program.png").write_bytes(program)

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import signal
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -555,7 +556,7 @@ def test_a_check_of_baselines_keeps_the_best_and_the_newest_step(tmp_path, rated
         )
         actions = [
             lambda: ratings.add(step, value, lower_is_better=False, others=()),  # noqa: B023
-            lambda: check.after_evaluation(estimator, Split.EVAL, {"accuracy": value}),  # noqa: B023
+            partial(check.after_evaluation, estimator, Split.EVAL, {"accuracy": value}),
         ]
         for act in actions if rated_first else reversed(actions):
             act()
