@@ -83,7 +83,7 @@ def starts_of(directory: Path) -> list[dict[str, Any]]:
     """Returns the recorded starts in order; incomplete lines are skipped."""
     try:
         lines = read_text(directory / STARTS_NAME, errors="replace").encode().splitlines()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [start for line in lines if (start := report_of(line)) is not None]
 
