@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import gc
 import os
@@ -129,11 +130,26 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Takes what users' folders and tests have declared off the registry afterwards."""
-    state, roots = registry._STATE, registry._STATE.roots[:]
     monkeypatch.setattr(sys, "path", sys.path[:])
+    with _declarations_are_removed():
+        yield
+
+
+@pytest.fixture(scope="module")
+def module_registry() -> Iterator[None]:
+    """Does what `own_registry` does, for all tests of a file."""
+    with _declarations_are_removed():
+        yield
+
+
+@contextlib.contextmanager
+def _declarations_are_removed() -> Iterator[None]:
+    state, roots, copies = registry._STATE, registry._STATE.roots[:], dict(registry._STATE.copies)
     yield
-    users = [Path(folder).name for folder in registry.usr_dirs()]
+    users = [folder.name for folder in registry.users()]
     state.roots[:] = roots
+    state.copies.clear()
+    state.copies.update(copies)
     state.forget_index()
     for things in state.objects.values():
         for name, (_, place) in list(things.items()):

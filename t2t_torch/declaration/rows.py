@@ -718,7 +718,8 @@ class SampleMaker:
                 group = self._group(record.values, sample)
                 sizes[group] += 1
                 labels.setdefault(group, set()).update(self._labels_of(sample))
-        if (wanted := sum(self._wanted.values())) * 2 > sizes.total() > 0:
+        wanted = sum(self._wanted.values())
+        if wanted * 2 > sizes.total() > 0 and asked is not Split.TRAIN:
             raise DataError(
                 f"{wanted:,} of {sizes.total():,} training rows cannot be held out: at least half "
                 f'must remain for training. Declare at most {{"rows": {sizes.total() // 2}}}.'

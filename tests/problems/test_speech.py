@@ -217,6 +217,7 @@ def test_digits_are_spoken_with_unseen_voices_in_evaluation(
     assert len(first[0]["inputs"]) > 4000
 
 
+@pytest.mark.usefixtures("own_registry")
 def test_every_row_of_a_model_of_frames_is_evaluated(tmp_path: Path) -> None:
     declare(tmp_path)
     lines = [f"wavs/{number}.wav\t{number}" for number in range(8)]  # fit into 0.2 s

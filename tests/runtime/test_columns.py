@@ -123,7 +123,7 @@ TRAINING = pandas.DataFrame(
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory, module_registry: None) -> Path:
     folder = tmp_path_factory.mktemp("stars")
     declared = {
         "problem": "stars",
