@@ -49,8 +49,9 @@ class SoundLimits:
       frames: maximum number of samples of a channel, also after resampling.
       seconds: maximum duration.
       channels: maximum number of channels.
-      spend: function called with the number of samples of all channels before they are decoded;
-        raises `DataError` if several sounds together have too many.
+      spend: function called with the number of samples of all channels before they are decoded, or
+        of those after resampling if they are more; raises `DataError` if several sounds together
+        have too many.
     """
 
     frames: int = 100_000_000
@@ -112,7 +113,8 @@ class Sound:
           DataError: it is damaged, cut off or over the limits, or has samples that are not finite.
         """
         limits.check(self.name, self.rate, self.channels, self.frames or 0, to)
-        limits.spend((self.frames or 0) * self.channels)
+        samples = max(self.channels, to / self.rate)  # of one: decoded, or after resampling
+        limits.spend(int((self.frames or 0) * samples))
         # Single precision holds samples of 24 bits, and is half as large.
         data = bytearray()
         for block in self.blocks:
@@ -120,7 +122,7 @@ class Sound:
                 raise DataError("a sound with samples that are not finite.")
             data += block.mean(1).astype(np.float32).tobytes()
             limits.check(self.name, self.rate, self.channels, len(data) // 4, to)
-            limits.spend(block.size if self.frames is None else 0)
+            limits.spend(int(len(block) * samples) if self.frames is None else 0)
         return int16_of(resample(np.frombuffer(data, np.float32), self.rate, to))
 
 

@@ -239,6 +239,10 @@ def test_the_samples_of_several_sounds_are_counted_before_they_are_decoded() -> 
     with pytest.raises(DataError, match="can be read"):
         Audio(resample=True).samples_of(content, SoundLimits(spend=counted.append))
     assert counted[0] == 8001
+    Audio(resample=True).samples_of(
+        wav(1, 16, bytes(2000), rate=1000), SoundLimits(spend=counted.append)
+    )
+    assert max(counted) == 16_000, "the samples after resampling, which are more"
     limits = SoundLimits(seconds=0.1)
     with pytest.raises(DataError, match=r"16,000 samples .* at most 1,600 are read"):
         Audio().samples_of(wav(1, 16, bytes(32000)), limits)
