@@ -148,7 +148,7 @@ def runner(monkeypatch, tmp_path):
     from t2t_torch.data import generate
 
     def run(fake, problem, **options):
-        monkeypatch.setattr(generate, "_imported", lambda: fake)
+        monkeypatch.setattr(generate, "require", lambda *_: fake)
         monkeypatch.setattr(registry, "problem", lambda name: problem)
         monkeypatch.delenv("RAY_ADDRESS", raising=False)
         return generate.generate_on_ray(
