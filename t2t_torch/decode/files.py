@@ -58,6 +58,7 @@ from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.tables import sheet_of
+from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
 
 
@@ -410,7 +411,8 @@ class InputTable:
         ):
             options |= problem.declaration.options
         self._options = options
-        records = list(open_records(path, format=name, options=options))
+        bad = BadRecords(mend="Fix it.")
+        records = list(open_records(path, format=name, bad=bad, options=options))
         self.rows = [record.values for record in records]
         self._lines = [record.place.line for record in records]
         heads = self.rows or [dict.fromkeys(_header_of(path, name, options))]

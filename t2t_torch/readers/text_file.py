@@ -62,6 +62,10 @@ class Record(NamedTuple):
 class BadRecords:
     """Policy for records that cannot be read or used.
 
+    Args:
+      policy: see the attribute.
+      mend: what the error of "fail" advises; only `t2t-datagen` has a flag of the policy.
+
     Attributes:
       policy: "fail" raises an error at the first; "skip" skips them.
       count: number of skipped records.
@@ -71,13 +75,18 @@ class BadRecords:
       UsageError: the policy is unknown.
     """
 
-    def __init__(self, policy: Policy = "fail") -> None:
+    def __init__(
+        self,
+        policy: Policy = "fail",
+        mend: str = "Fix it, or skip bad records:  --on_bad_record=skip",
+    ) -> None:
         if policy not in get_args(Policy):
             raise UsageError(
                 f"{policy!r} is nothing that can be done with bad records; choose one of "
                 f"{', '.join(get_args(Policy))}."
             )
         self.policy: Policy = policy
+        self._mend = mend
         self.count = 0
         self.listed: list[str] = []
 
@@ -85,9 +94,7 @@ class BadRecords:
         """Skips a record; under "fail", raises DataError with the place."""
         message = f"{place}: {why}"
         if self.policy == "fail":
-            raise DataError(
-                f"{message.rstrip('.')}. Fix it, or skip bad records:  --on_bad_record=skip"
-            )
+            raise DataError(f"{message.rstrip('.')}. {self._mend}")
         self.count += 1
         if len(self.listed) < MAX_LISTED:
             self.listed.append(message)

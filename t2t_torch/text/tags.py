@@ -161,8 +161,8 @@ def _scheme_of(labels: tuple[str, ...]) -> TagScheme:
     if len(found) == 1 or (found and found[0][1:3] == ("-", False)):
         return found[0]
     if used := {label[0] for label in labels if label.startswith(_MARKS)}:
-        begun = {label[2:] for label in labels if label.startswith("B-")}
-        used |= {one[0] for one in labels if one[1:2] == "-" and one[2:] in begun}
+        b_kinds = {label[2:] for label in labels if label.startswith("B-")}
+        used |= {one[0] for one in labels if one[1:2] == "-" and one[2:] in b_kinds}
         return TagScheme("".join(one for one in ROLES if one in used))
     note = " or ".join(map(str, found))
     return TagScheme("", note=note and f"they could be {note}")
@@ -175,15 +175,15 @@ def _read(labels: Sequence[str], separator: str, *, is_suffix: bool) -> TagSchem
         tags = {label: scheme.tag(label) for label in labels if label != UNKNOWN_TAG}
         roles = {(tag.kind, tag.role) for tag in tags.values() if tag.role}
         spans = {label: tag.kind for label, tag in tags.items() if tag.role not in ("", "O")}
-        begun = {kind for kind, role in roles if role == "B"}
+        b_kinds = {kind for kind, role in roles if role == "B"}
         others = [label for label, tag in tags.items() if not tag.role]
         used = {
             label[-1 if is_suffix else 0]
             for label, kind in spans.items()
-            if kind in begun or not others
+            if kind in b_kinds or not others
         }
         letters = "".join(one for one in every if one in used)
-        is_paired = any({(kind, "I"), (kind, "E")} & roles for kind in begun)
+        is_paired = any({(kind, "I"), (kind, "E")} & roles for kind in b_kinds)
         has_outside = ("", "O") in roles
         is_bare = not others and has_outside and {"B", "I"} & {*letters.upper()}
         support = is_paired + has_outside + (len({*spans.values()}) > 1)

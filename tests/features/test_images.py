@@ -256,7 +256,10 @@ def test_a_picture_of_too_many_pixels_is_refused() -> None:
 def test_pictures_of_common_cameras_are_within_the_limits(
     size: tuple[int, int], most: int, format_: str
 ) -> None:
-    PictureLimits(most).check(SimpleNamespace(size=size, format=format_), b"")
+    counted: list[int] = []
+    limits = PictureLimits(most, spend=counted.append)
+    limits.check(SimpleNamespace(size=size, format=format_), b"")
+    assert counted == [size[0] * size[1]]
 
 
 def test_each_byte_of_a_png_is_read_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
