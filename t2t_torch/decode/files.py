@@ -411,7 +411,7 @@ class InputTable:
         ):
             options |= problem.declaration.options
         self._options = options
-        bad = BadRecords(mend="Fix it.")
+        bad = BadRecords(advice="Fix it.")
         records = list(open_records(path, format=name, bad=bad, options=options))
         self.rows = [record.values for record in records]
         self._lines = [record.place.line for record in records]

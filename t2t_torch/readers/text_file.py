@@ -64,7 +64,7 @@ class BadRecords:
 
     Args:
       policy: see the attribute.
-      mend: what the error of "fail" advises; only `t2t-datagen` has a flag of the policy.
+      advice: what the error of "fail" advises; only `t2t-datagen` has a flag of the policy.
 
     Attributes:
       policy: "fail" raises an error at the first; "skip" skips them.
@@ -78,7 +78,7 @@ class BadRecords:
     def __init__(
         self,
         policy: Policy = "fail",
-        mend: str = "Fix it, or skip bad records:  --on_bad_record=skip",
+        advice: str = "Fix it, or skip bad records:  --on_bad_record=skip",
     ) -> None:
         if policy not in get_args(Policy):
             raise UsageError(
@@ -86,7 +86,7 @@ class BadRecords:
                 f"{', '.join(get_args(Policy))}."
             )
         self.policy: Policy = policy
-        self._mend = mend
+        self._advice = advice
         self.count = 0
         self.listed: list[str] = []
 
@@ -94,7 +94,7 @@ class BadRecords:
         """Skips a record; under "fail", raises DataError with the place."""
         message = f"{place}: {why}"
         if self.policy == "fail":
-            raise DataError(f"{message.rstrip('.')}. {self._mend}")
+            raise DataError(f"{message.rstrip('.')}. {self._advice}")
         self.count += 1
         if len(self.listed) < MAX_LISTED:
             self.listed.append(message)
