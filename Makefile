@@ -1,6 +1,6 @@
 # One word per habit; `make` lists them.
 #
-# PYTHON=python3.12 make quickstart   with another Python than python3, of 3.10 to 3.13
+# PYTHON=python3.12 make quickstart   with another Python than python3, of 3.11 to 3.13
 # TORCH=torch==2.12.1 make venv       with another torch
 #
 # Without an NVIDIA GPU torch is its build for CPUs, if pip reaches the index of those builds: 183 MB

@@ -1,6 +1,6 @@
 """Tests of the package as users install it, from the wheel, on each Python: `nox -l` lists them.
 
-nox -s torch_free quickstart       on every Python of 3.10 to 3.13 that is there
+nox -s torch_free quickstart       on every Python of 3.11 to 3.13 that is there
 nox -s tests-3.13                  the whole suite on one Python
 nox -s oldest newest               the whole suite on the oldest, the newest allowed dependencies
 nox -s release                     what `make release` runs
@@ -15,7 +15,7 @@ from pathlib import Path
 import nox
 
 ROOT = Path(__file__).parent
-PYTHONS = ["3.10", "3.11", "3.12", "3.13"]
+PYTHONS = ["3.11", "3.12", "3.13"]
 TORCH = "torch==2.13.0"  # installed first: PIP_EXTRA_INDEX_URL may name the index of CPU builds
 NEEDS_TORCH = ("onnxscript", "tensorboard", "torch", "torchdata", "torchmetrics")
 COMMANDS = re.findall(r"^(t2t-\S+) =", (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
@@ -38,10 +38,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=["3.11", "3.13"])
 def tests(session: nox.Session) -> None:
-    """Runs the suite of `make test`.
-
-    Python 3.10 has onnxruntime 1.23 at most, which ends the process in a test of an empty input.
-    """
+    """Runs the suite of `make test`."""
     session.install(TORCH)
     session.install("--editable", ".[dev]")
     workers = ("-n", "2", "--dist=worksteal")
@@ -49,7 +46,7 @@ def tests(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *workers, "-q", *chosen, env={"OMP_NUM_THREADS": "1"})
 
 
-@nox.session(python="3.10")
+@nox.session(python="3.11")
 def oldest(session: nox.Session) -> None:
     """Runs the suite on the lowest versions that pyproject.toml allows, all together."""
     _suite(session, "--resolution=lowest-direct")

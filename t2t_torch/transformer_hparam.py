@@ -8,7 +8,7 @@ from t2t_torch.hparam import HParams
 from t2t_torch.params import hp
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class TransformerLayerHParams(HParams):

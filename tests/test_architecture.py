@@ -75,7 +75,7 @@ class _Trees(Mapping[str, ast.Module]):
         if module not in self._trees:
             path = self._paths[module]
             text = path.read_text("utf-8")
-            self._trees[module] = ast.parse(text, str(path), feature_version=(3, 10))
+            self._trees[module] = ast.parse(text, str(path), feature_version=(3, 11))
         return self._trees[module]
 
 

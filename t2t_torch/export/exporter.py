@@ -205,7 +205,7 @@ class Exporter(ABC):
             members=origin.members,
             column_names=dict(origin.column_names),
             column_forms=dict(origin.column_forms),
-            created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+            created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
             made_with={name: _version(name) for name in names},
             form=self.form,
             **parts,

@@ -12,7 +12,7 @@ from t2t_torch.search_space import RangedHParams
 from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class TransformerHParams(TransformerLayerHParams):

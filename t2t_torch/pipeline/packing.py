@@ -135,7 +135,7 @@ class _OpenBins:
         for column in columns:
             size = np.minimum(column.astype(np.int64), self._capacity + 1)
             packed = (packed << self._width) | size.astype(self._dtype)
-        return packed.tolist()  # type: ignore[no-any-return]
+        return packed.tolist()
 
     def place(self, sizes: list[int], too_long: list[bool], alone: list[bool]) -> list[int]:
         """Returns the bin index of each example, in the order in which bins are opened."""

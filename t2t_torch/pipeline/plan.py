@@ -88,7 +88,7 @@ class _Keys:
         if self._keys is None:
             self._keys = length.astype(dtype)
         else:
-            self._keys = self._keys.astype(dtype, copy=False) * dtype(span)
+            self._keys = np.multiply(self._keys, span, dtype=dtype)
             self._keys += length
         self._size *= span
         self._spans.append(span)

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from http import HTTPStatus
 from types import FrameType
 from typing import Any, Literal, TextIO, TypeAlias
@@ -50,7 +50,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Returns the JSON line of a record."""
-        when = datetime.fromtimestamp(record.created, timezone.utc)
+        when = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
             "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),

@@ -31,7 +31,7 @@ from t2t_torch.train.problem_task import DataArguments, LearningTask, ProblemTas
 from t2t_torch.train.task import Evaluator
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing import Unpack
 
     from t2t_torch.hparam import HParams
     from t2t_torch.mode import Split

@@ -45,7 +45,7 @@ from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
-    from typing_extensions import NotRequired
+    from typing import NotRequired
 
     from t2t_torch.ensemble import Ensemble
     from t2t_torch.features import Features

@@ -15,14 +15,13 @@ import copy
 import hashlib
 import random
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import data
 from torch.utils.data.distributed import DistributedSampler
-from typing_extensions import Self
 
 from t2t_torch.errors import TrialError
 
