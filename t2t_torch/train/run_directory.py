@@ -60,7 +60,9 @@ CODE = "code"
 """Folder of the copies of a run's code."""
 
 _LINE = re.compile(r"([0-9a-f]{64})  (.+)")
-_OF_THE_PLACE = frozenset("version processes hparams data_dir t2t_usr_dir train_steps".split())
+_OF_THE_PLACE = frozenset(
+    "version processes hparams data_dir data_dir_from_run t2t_usr_dir train_steps".split()
+)
 _TRIES = 3  # a trainer may write the file and its line between two reads
 
 Sums = dict[str, list[str]]

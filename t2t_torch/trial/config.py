@@ -747,7 +747,7 @@ def _defaults(section: type[Section]) -> dict[str, Any]:
     defaults: dict[str, Any] = {}
     for key, field in section.model_fields.items():
         nested = section.section(key)
-        default = field.get_default(call_default_factory=True)
+        default = field.get_default(call_default_factory=True, validated_data={})
         if nested is not None:
             defaults[key] = _defaults(nested)
         elif default is not None:
