@@ -286,7 +286,7 @@ def entries_of(
       width: number of entries to keep.
 
     Returns:
-      [B, W, width] int64, and [B, W, width] float32; padded with 0.
+      [B, W + 1, width] int64, and [B, W + 1, width] float32; padded with 0.
 
     Raises:
       ExportError: the empty string is a label.
@@ -297,7 +297,8 @@ def entries_of(
             "that there is none. Give it a name, or serve this run with PyTorch."
         )
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
-    more = graph.constant([0, 0, 0, 0, 0, width])  # there may be fewer than `width`
+    # There may be fewer than `width`, and no word: onnxruntime before 1.32 dies of TopK of nothing.
+    more = graph.constant([0, 0, 0, 0, 1, width])
     ids = graph.add("Pad", look_up(graph, labels, numbers, 0), more)
     known = graph.add("Greater", ids, 0)
     least = graph.constant(np.array(-np.inf))

@@ -22,7 +22,7 @@ from absl import logging
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, RegistryError
 from t2t_torch.files import read_bytes, read_text
-from t2t_torch.train.run_directory import CODE, check_files, read_checked
+from t2t_torch.train.run_directory import CODE, check_files, read_checked, sums_of
 from t2t_torch.trust import check_code, import_usr_dirs
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ IGNORED = ".pedlignore"
 """File in a folder of code with `.gitignore` patterns of files that are not copied."""
 
 LARGEST = 1_000_000  # maximum size in bytes of a code file
-MOST = 20_000_000  # maximum total size in bytes of a folder
+MOST, MOST_FILES = 20_000_000, 2_000  # maximum total size in bytes of a folder, and of files
 
 # Files that mark a folder as a run, a search, an artifact or a virtual environment.
 _NO_CODE_WITH = ("task.json", "search.journal", "signature.json", "pyvenv.cfg")
@@ -79,22 +79,19 @@ def _present(folder: Path, run: Path) -> Path | None:
 def contents_of(root: Path, files: Iterable[Path]) -> dict[str, bytes]:
     """Returns the contents of a folder's files by their path below the folder that `root` is in.
 
-    Python files come first, then the smaller ones: `MOST` bytes are taken, the rest is reported.
+    Python files come first, then the smaller ones: `MOST` bytes or `MOST_FILES` are taken, the rest
+    is reported.
     """
     ordered = sorted(files, key=lambda file: (file.suffix != ".py", file.stat().st_size, file))
     contents: dict[str, bytes] = {}
     size = 0
     for number, file in enumerate(ordered):
         size += file.stat().st_size
-        if size > MOST:
+        if size > MOST or number == MOST_FILES:
             logging.warning(
-                "The run keeps no copy of %d of the %d files of %s: more than %d bytes in all. "
-                "Name what is no code in %s.",
-                len(ordered) - number,
-                len(ordered),
-                root,
-                MOST,
-                root / IGNORED,
+                f"The run keeps no copy of {len(ordered) - number} of the {len(ordered)} files of "
+                f"{root}: a copy has {MOST} bytes and {MOST_FILES} files at most. Name what is no "
+                f"code in {root / IGNORED}."
             )
             break
         contents[file.relative_to(root.parent).as_posix()] = read_bytes(file)
@@ -229,8 +226,8 @@ def copies_in(run: Path) -> dict[str, bytes]:
     check_links(run)
     paths = [path for name in (CODE, registry.DECLARATIONS) for path in (run / name).rglob("*")]
     files = [path for path in sorted(paths) if path.is_file() and path.parent.name not in _NO_CODE]
-    names = [file.relative_to(run).as_posix() for file in files]
-    return {name: read_checked(run, name) for name in names}
+    names, known = [file.relative_to(run).as_posix() for file in files], sums_of(run)
+    return {name: read_checked(run, name, known) for name in names}
 
 
 def copy_code(run: Path, target: Path) -> None:

@@ -69,8 +69,13 @@ Sums = dict[str, list[str]]
 """The accepted sha256 of each file, by its path below the run directory."""
 
 
-def read_checked(run: Path, name: str) -> bytes:
+def read_checked(run: Path, name: str, known: Sums | None = None) -> bytes:
     """Reads a file of a run and compares it with its sha256.
+
+    Args:
+      run: the run directory.
+      name: of the file.
+      known: what `sums_of` returned, if it was read before.
 
     Raises:
       CheckpointError: the file was changed.
@@ -78,9 +83,10 @@ def read_checked(run: Path, name: str) -> bytes:
     """
     for _ in range(_TRIES):
         content = read_bytes(run / name)
-        expected = _sums_of(run).get(name, ())
+        expected = (known or sums_of(run)).get(name, ())
         if not expected or hashlib.sha256(content).hexdigest() in expected:
             return content
+        known = None
     raise CheckpointError(
         f"{run / name} was altered since t2t-trainer wrote it: its sha256 is "
         f"{_source_of_sums(run)}. {how_to_restore(run, name, expected)}\nIf you changed the "
@@ -94,11 +100,11 @@ def check_files(run: Path, names: Iterable[str]) -> None:
     Raises:
       CheckpointError: a file was changed, or a listed file of a folder is missing.
     """
-    known = _sums_of(run)
+    known = sums_of(run)
     for name in names:
         for one in [one for one in known if one.startswith(name)] if name[-1] == "/" else [name]:
             try:
-                read_checked(run, one)
+                read_checked(run, one, known)
             except OSError as error:
                 raise CheckpointError(
                     f"{run / one} cannot be read: {error.strerror}. {how_to_restore(run, one)}"
@@ -135,7 +141,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
     before = _read(run)
     if before is None:
-        before = {name: sums for name, sums in _sums_of(run).items() if name in new}
+        before = {name: sums for name, sums in sums_of(run).items() if name in new}
     for name in new:  # a file without a line is accepted as it is until it is replaced
         if name not in before and (run / name).is_file():
             before[name] = [hashlib.sha256(read_bytes(run / name)).hexdigest()]
@@ -147,7 +153,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     _write_checksums(run, {**kept, **new})
 
 
-def _sums_of(run: Path) -> Sums:
+def sums_of(run: Path) -> Sums:
     """Returns the checksums of a run, or those of its newest checkpoint if it has none."""
     sums = _read(run)
     if sums is not None:

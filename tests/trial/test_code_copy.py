@@ -126,6 +126,9 @@ def test_code_comes_before_tables_when_there_is_too_much(
     trial = _written(tmp_path / "mine", files)
     result = _copied_files(load_definition(str(trial)), tmp_path / "run")
     assert result == ["mine/model_def.py", "mine/z.txt"]
+    monkeypatch.setattr(run_code, "MOST_FILES", 1)
+    result = _copied_files(load_definition(str(trial)), tmp_path / "again")
+    assert result == ["mine/model_def.py"]
 
 
 def test_it_is_written_whenever_training_begins_and_a_change_is_told(tmp_path: Path) -> None:
