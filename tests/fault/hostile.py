@@ -26,7 +26,7 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 MOST_MEGABYTES, MOST_SECONDS = 300.0, 5.0  # that the reading of a file may take
-MOST_ADDRESSES = 4 << 30  # bytes: protects this machine
+MOST_ADDRESSES = 3 << 30  # bytes above those of the libraries: protects this machine
 DEADLINE = 120.0  # seconds until a reader that hangs is killed
 STARTS = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "pty.spawn")
 CONNECTS = ("socket.connect", "socket.bind", "socket.getaddrinfo")
@@ -215,8 +215,9 @@ def _outcome(read: Callable[[Path], Any], path: Path) -> Outcome:
 
     sys.addaudithook(audit)
     warnings.simplefilter("ignore")
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_ADDRESSES, MOST_ADDRESSES))
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    addresses, pages, *_ = map(int, Path("/proc/self/statm").read_text().split())
+    most = addresses * resource.getpagesize() + MOST_ADDRESSES
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     before = pages * resource.getpagesize() / 2**20
     ended, said = "read", ""
     try:
