@@ -552,19 +552,25 @@ class _State:
         if self._index is None:
             declared: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
             for root in self.roots:
-                for source in sources(root):
-                    for entry in declarations(source):
-                        if other := declared[entry.kind].get(entry.name):
-                            if not _replaces(entry, other):
-                                raise _taken(other, entry)
-                            _LOG.info("problem %r is that of %s.", entry.name, entry.path)
-                        declared[entry.kind][entry.name] = entry
+                for entry in _of_package(root) if root.is_relative_to(PACKAGE) else _declared(root):
+                    if other := declared[entry.kind].get(entry.name):
+                        if not _replaces(entry, other):
+                            raise _taken(other, entry)
+                        _LOG.info("problem %r is that of %s.", entry.name, entry.path)
+                    declared[entry.kind][entry.name] = entry
             self._index = declared
         return self._index
 
     def forget_index(self) -> None:
         """Invalidates the index; the next look-up reads the registry folders again."""
         self._index = None
+
+
+def _declared(root: Path) -> list[Entry]:
+    return [entry for source in sources(root) for entry in declarations(source)]
+
+
+_of_package = functools.cache(_declared)  # its files do not change while it runs
 
 
 def _replaces(entry: Entry, other: Entry) -> bool:

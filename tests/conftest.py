@@ -153,7 +153,7 @@ def _declarations_are_removed() -> Iterator[None]:
     state.forget_index()
     for things in state.objects.values():
         for name, (_, place) in list(things.items()):
-            if not Path(place.path).is_relative_to(PACKAGE):
+            if not place.path.startswith(f"{PACKAGE}/"):  # Path takes 10 ms for all names
                 del things[name]
     for name in list(sys.modules):
         if name.split(".")[0] in users:

@@ -66,8 +66,8 @@ def _endings() -> dict[str, str]:
       RegistryError: two readers declare the same ending.
     """
     formats: dict[str, str] = {}
-    for name, format in FORMATS.items():
-        for ending in format.endings:
+    for name in FORMATS:
+        for ending in Format(registry.reader(name)).endings:
             other = formats.setdefault(ending.lower(), name)
             if other != name:
                 raise RegistryError(

@@ -110,6 +110,7 @@ def test_the_data_that_was_moved_with_a_run_is_found(tmp_path, capsys):
         take_data_dir_of_run(evaluation.FLAGS)
 
 
+@pytest.mark.slow
 def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):
     content = {
         "problem": "moods",

@@ -655,6 +655,7 @@ GENERATED = (
 ).split()
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("name", GENERATED)
 def test_a_draft_generates_data(name: str, tmp_path: Path, capsys) -> None:
     path = written(name, tmp_path)

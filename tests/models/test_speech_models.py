@@ -169,6 +169,7 @@ def test_a_line_of_a_list_is_a_path(tmp_path: Path) -> None:
         predictor.value_of({"inputs": 5}, tmp_path)
 
 
+@pytest.mark.slow
 def test_words_of_a_graph_are_those_of_the_model() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     words = TokenEncoder(["one", "two", "three"])

@@ -217,6 +217,7 @@ def test_one_auto_alone_is_refused(command):
     assert "go together" in command("--model=auto", "--hparams_set=fasttext_tiny", code=2)
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_evaluations_without_improvement(command, tmp_path):
     named = ["--model=fasttext", "--hparams_set=fasttext_base", "--train_steps=2000"]
     rules = ["--eval_patience=2", "--eval_early_stopping_metric=accuracy"]
