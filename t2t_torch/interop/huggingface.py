@@ -129,7 +129,7 @@ def tokenizer_file(source: Path) -> bytes:
         from tokenizers import BertWordPieceTokenizer, ByteLevelBPETokenizer
 
         if words.exists():
-            made: Any = BertWordPieceTokenizer(
+            made: Any = BertWordPieceTokenizer.from_file(
                 str(words),
                 lowercase=bool(named.get("do_lower_case", True)),
                 strip_accents=named.get("strip_accents"),
@@ -137,7 +137,7 @@ def tokenizer_file(source: Path) -> bytes:
             )
         elif pieces.exists() and merges.exists():
             space = bool(named.get("add_prefix_space", False))
-            made = ByteLevelBPETokenizer(str(pieces), str(merges), add_prefix_space=space)
+            made = ByteLevelBPETokenizer.from_file(str(pieces), str(merges), add_prefix_space=space)
         else:
             raise DataError(
                 f"{source} has no tokenizer: neither tokenizer.json, nor vocab.txt, nor vocab.json "

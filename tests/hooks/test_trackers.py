@@ -50,16 +50,16 @@ def test_mlflow_has_the_parameters_and_every_report_of_a_resumed_run(
 
 
 def test_wandb_writes_an_offline_run_and_resumes_it(make_run, tmp_path, monkeypatch):
-    wandb = pytest.importorskip("wandb")
+    wandb_run = pytest.importorskip("wandb.sdk.wandb_run")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_PROJECT", "tried")
-    logged, log = {}, wandb.Run.log
+    logged, log = {}, wandb_run.Run.log
 
     def record(self, values, *, step):
         logged.update({(name, step): value for name, value in values.items()})
         log(self, values, step=step)
 
-    monkeypatch.setattr(wandb.Run, "log", record)
+    monkeypatch.setattr(wandb_run.Run, "log", record)
     path = train(make_run, "wandb")
     first = sorted((path / "wandb").glob("offline-run-*"))
     assert len(first) == 1 and list(first[0].glob("*.wandb"))
