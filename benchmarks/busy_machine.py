@@ -3,7 +3,7 @@
 Each setting is two sides of a process each, alone and beside a program that computes without a
 pause; all take turns.  OpenMP's threads wait for each other at the end of each operation: by
 default actively, so that a thread without a core makes the others burn theirs.  `passive` is what
-`t2t-trainer` sets (`OMP_WAIT_POLICY`), `auto` also has the number of threads that it chooses.
+`t2t-trainer` sets (`OMP_WAIT_POLICY`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ _SETTINGS = {
     "active": {"OMP_WAIT_POLICY": "active"},
     "default": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
-    "auto": {"OMP_WAIT_POLICY": "passive"},
 }
 _WARM_UP = 2  # steps
 
@@ -36,7 +35,6 @@ class Settings:
     """What a side is told: see the flags.
 
     Attributes:
-      is_auto: whether the number of threads is chosen before each turn.
       is_beside: whether another program computes during a turn.
     """
 
@@ -44,7 +42,6 @@ class Settings:
     batch_size: int
     steps: int
     seed: int
-    is_auto: bool
     is_beside: bool
 
 
@@ -61,7 +58,7 @@ def another_program() -> Iterator[None]:
 
 def train(settings: Settings) -> Turn:
     """Prepares a side."""
-    from t2t_torch.distributed.process_group import ONE_PROCESS, choose_threads
+    from t2t_torch.distributed.process_group import ONE_PROCESS
 
     chosen = hparams(batch_size=settings.batch_size, activation_dtype="float32")
     made = task(settings.data_dir, chosen)
@@ -69,12 +66,8 @@ def train(settings: Settings) -> Turn:
 
     def turn(number: int) -> Work:
         del number
-        import torch
-
         other = another_program() if settings.is_beside else contextlib.nullcontext()
         with other:
-            if settings.is_auto:
-                choose_threads(print)
             for batch in training.batches[:_WARM_UP]:
                 training.step(batch)
             watch = Stopwatch()
@@ -82,7 +75,7 @@ def train(settings: Settings) -> Turn:
                 training.step(batch)
             taken = watch.read()
         tokens = sum(int((batch["targets"] != 0).sum()) for _, batch in training.batches)
-        return Work(tokens, *taken, {"threads": torch.get_num_threads()})
+        return Work(tokens, *taken)
 
     return turn
 
@@ -106,7 +99,7 @@ def main() -> None:
         Side(
             f"{name}, {'beside' if is_beside else 'alone'}",
             train,
-            Settings(is_auto=name == "auto", is_beside=is_beside, **numbers),
+            Settings(is_beside=is_beside, **numbers),
             environment=_SETTINGS[name],
         )
         for name in arguments.settings
@@ -122,11 +115,10 @@ def main() -> None:
             f"{statistics.median(done.speed for done in all_done):,.0f}",
             f"{min(done.speed for done in all_done):,.0f}",
             f"{statistics.median(done.speed for done in all_done) / undisturbed:.2f}",
-            f"{all_done[-1].notes['threads']:.0f}",
         ]
         for name, all_done in work.items()
     ]
-    print_table(["side", "target tokens/s, median", "min", "share of alone", "threads"], rows)
+    print_table(["side", "target tokens/s, median", "min", "share of alone"], rows)
 
 
 if __name__ == "__main__":

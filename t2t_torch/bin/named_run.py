@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -327,7 +326,7 @@ def training(
     shared.keep_freed_memory()
     with (
         join_world(use_gpu=flag("worker_gpu") > 0) as world,
-        chosen_threads(flag("threads"), functools.partial(print, file=sys.stderr), recorded),
+        chosen_threads(flag("threads"), recorded),
         early.gives_way_to(StopRequest()) if early else StopRequest() as stop,
     ):
         try:

@@ -40,8 +40,7 @@ class TrainerOptions(Settings):
     )
     threads: str = hp(
         "auto",
-        "Threads of a CPU; auto: one per core, or fewer if that is faster while others compute; "
-        "OMP_NUM_THREADS comes first.",
+        "Threads of a CPU; auto: those of OMP_NUM_THREADS, of the run's last start, or all.",
     )
     signal_exit_code: int = hp(
         0,

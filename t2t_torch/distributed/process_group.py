@@ -15,11 +15,10 @@ import datetime
 import gc
 import json
 import os
-import statistics
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -270,24 +269,15 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
         dist.destroy_process_group()
 
 
-# Threads of operations on a CPU, beside other programs.
-#
-# An operation that is divided among threads takes as long as the slowest of them.  If another
-# program holds one of two cores, the threads on it wait for each other.
-
-
-_FASTER = 1.2  # less is not more than measurements vary
-_TURNS = 5
+# Threads of operations on a CPU.
 
 
 @contextlib.contextmanager
-def chosen_threads(requested: str, say: Callable[[str], None], recorded: int = 0) -> Iterator[None]:
+def chosen_threads(requested: str, recorded: int = 0) -> Iterator[None]:
     """Sets the number of torch's threads while the block runs.
 
     Args:
-      requested: a number, or "auto": as many as the environment sets, or one per core, or the
-        number with which products are fastest, if other programs hold cores.
-      say: receives a message about a choice.
+      requested: a number, or "auto": as many as the environment sets, or one per core.
       recorded: number of an earlier start that "auto" keeps, because sums of other numbers differ
         in their last bits; 0: none.
 
@@ -297,44 +287,14 @@ def chosen_threads(requested: str, say: Callable[[str], None], recorded: int = 0
     if requested != "auto" and not (requested.isdecimal() and int(requested)):
         raise UsageError(f"--threads={requested}: expected auto, or a number from 1 on.")
     before = torch.get_num_threads()
+    keeps = 0 < recorded <= before and "OMP_NUM_THREADS" not in os.environ
     try:
-        if requested != "auto":
-            torch.set_num_threads(int(requested))
-        elif before > 1 and "OMP_NUM_THREADS" not in os.environ:
-            choose_threads(say) if not 0 < recorded <= before else torch.set_num_threads(recorded)
+        torch.set_num_threads(
+            int(requested) if requested != "auto" else recorded if keeps else before
+        )
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def choose_threads(say: Callable[[str], None]) -> None:
-    """Sets the number of threads with which products are fastest now; keeps equally fast ones."""
-    most = torch.get_num_threads()
-    counts = sorted({most, most - 1, most // 2, 1} - {0}, reverse=True)
-    times: dict[int, list[float]] = {count: [] for count in counts}
-    for _ in range(_TURNS):
-        for count in counts:
-            torch.set_num_threads(count)
-            times[count].append(_seconds_of_products())
-    medians = {count: statistics.median(times[count][1:]) for count in counts}
-    best = min(counts, key=lambda count: medians[count])
-    if medians[best] * _FASTER > medians[most]:
-        best = most
-    torch.set_num_threads(best)
-    if best != most:
-        say(
-            f"threads: fewer are faster here; products take "
-            f"{1e3 * medians[best]:.0f} ms with {best} of {most} threads, "
-            f"{1e3 * medians[most]:.0f} ms with all: {best}. --threads={most} takes all"
-        )
-
-
-def _seconds_of_products() -> float:
-    start = time.perf_counter()
-    x, weights = torch.ones(1024, 256), torch.ones(256, 1024)
-    for _ in range(3):
-        x = ((x @ weights).relu() @ weights.T).clamp(max=1.0)
-    return time.perf_counter() - start
 
 
 # Messages between processes from a background thread, concurrent with training.

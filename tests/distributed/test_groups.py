@@ -90,37 +90,21 @@ def four_threads(monkeypatch):
     return count
 
 
-@pytest.mark.parametrize(
-    ("seconds", "chosen"),
-    [
-        ({4: 1.0, 3: 1.1, 2: 1.8, 1: 3.5}, 4),
-        ({4: 6.0, 3: 1.1, 2: 1.8, 1: 3.5}, 3),
-        ({4: 1.1, 3: 1.0, 2: 1.8, 1: 3.5}, 4),
-        ({4: 6.0, 3: 5.0, 2: 4.0, 1: 3.5}, 1),
-    ],
-)
-def test_fewer_threads_are_chosen_where_they_are_faster(four_threads, monkeypatch, seconds, chosen):
-    monkeypatch.setattr(process_group, "_seconds_of_products", lambda: seconds[four_threads[0]])
-    said = []
-    with process_group.chosen_threads("auto", said.append):
-        assert four_threads == [chosen]
-    assert four_threads == [4]
-    assert len(said) == (chosen != 4)
-    assert all(f"with {chosen} of 4 threads" in line for line in said)
-
-
-def test_a_number_of_threads_that_is_set_is_not_measured(four_threads, monkeypatch):
-    monkeypatch.setattr(process_group, "_seconds_of_products", None)
-    with process_group.chosen_threads("3", print):
-        assert four_threads == [3]
-    with process_group.chosen_threads("auto", print, recorded=2):
-        assert four_threads == [2]  # a resumed run computes the same bits
-    with process_group.chosen_threads("3", print, recorded=2):
-        assert four_threads == [3]
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    with process_group.chosen_threads("auto", print):
+def test_threads_are_those_of_the_flag_or_of_the_last_start(four_threads, monkeypatch):
+    for requested, recorded, expected in [
+        ("auto", 0, 4),
+        ("3", 0, 3),
+        ("auto", 2, 2),  # a resumed run computes the same bits
+        ("auto", 8, 4),
+        ("3", 2, 3),
+    ]:
+        with process_group.chosen_threads(requested, recorded):
+            assert four_threads == [expected]
+        assert four_threads == [4]
+    monkeypatch.setenv("OMP_NUM_THREADS", "4")
+    with process_group.chosen_threads("auto", 2):
         assert four_threads == [4]
     for wrong in ("0", "-1", "many", ""):
         expected = pytest.raises(UsageError, match="expected auto, or a number")
-        with expected, process_group.chosen_threads(wrong, print):
+        with expected, process_group.chosen_threads(wrong):
             pass
