@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import hashlib
 import html
@@ -11,7 +12,7 @@ import inspect
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -80,6 +81,7 @@ from t2t_torch.serve.tensors import NAME as BINARY
 
 _T = TypeVar("_T")
 _DECODERS = 2  # threads: a picture of 24 megapixels takes 0.2 GB
+_MOST_BYTES = 512 << 20  # of decoded files that wait
 _TRIES = 3  # a model may be replaced during a request, but hardly three times
 
 
@@ -143,15 +145,14 @@ async def predict_inputs(
         samples = samples_of(served.model)
         if not samples:
             return Predicted(served.model, samples, [])
-        if has_files(served.model, samples):
-            samples = await files.decode(request, served.model, samples)
-        try:
-            job = served.batcher.submit(samples, served.model.attend if attention else None)
-        except Retired:
-            continue
-        predictions = await _wait(request, job.answers, job.drop, limits)
+        async with files.opened(request, served.model, samples) as opened:
+            try:
+                job = served.batcher.submit(opened, served.model.attend if attention else None)
+            except Retired:
+                continue
+            predictions = await _wait(request, job.answers, job.drop, limits)
         check_attention(predictions)
-        return Predicted(served.model, samples, predictions)
+        return Predicted(served.model, opened, predictions)
     raise unavailable("the model is replaced again and again. Try again later.")
 
 
@@ -180,6 +181,8 @@ async def _wait(
 class FilePool:
     """Threads that decode the pictures and sounds of requests, within their time limit.
 
+    The decoded files of all requests that wait for their answers have a limit in bytes.
+
     Args:
       limits: limits of requests, and of their number.
     """
@@ -187,32 +190,41 @@ class FilePool:
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
         self._threads = ThreadPoolExecutor(_DECODERS, thread_name_prefix="files")
-        self._waiting = 0
+        self._waiting = self._bytes = 0
 
-    async def decode(
+    @contextlib.asynccontextmanager
+    async def opened(
         self, request: Request, model: ServedModel, samples: Sequence[Sample]
-    ) -> Sequence[Sample]:
-        """Returns inputs with arrays in place of files; see `open_files`.
+    ) -> AsyncIterator[Sequence[Sample]]:
+        """Yields inputs with arrays in place of files, which count until the block ends.
+
+        See `open_files`.
 
         Raises:
           ClientDisconnect: the client has disconnected.
           HTTPError: a file cannot be decoded, too many requests wait, or the request timed out.
         """
-        if self._waiting >= self._limits.queue:
-            raise unavailable(f"{self._waiting} requests wait for their files. Try again later.")
+        if not has_files(model, samples):
+            yield samples
+            return
+        if self._waiting >= self._limits.queue or self._bytes >= _MOST_BYTES:
+            raise unavailable(f"{self._waiting} requests with files wait. Try again later.")
         token = CancellationToken()
         work = functools.partial(open_files, model, samples, self._limits, token)
-        opened = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        decoding = asyncio.get_running_loop().run_in_executor(self._threads, work)
 
         def drop() -> None:
             token.set()
-            opened.cancel()
+            decoding.cancel()
 
-        self._waiting += 1
+        size, self._waiting = 0, self._waiting + 1
         try:
-            return await _wait(request, opened, drop, self._limits)
+            opened = await _wait(request, decoding, drop, self._limits)
+            size = sum(getattr(value, "nbytes", 0) for one in opened for value in one.values())
+            self._bytes += size
+            yield opened
         finally:
-            self._waiting -= 1
+            self._waiting, self._bytes = self._waiting - 1, self._bytes - size
 
 
 def _answers(answers: asyncio.Future[_T]) -> _T:

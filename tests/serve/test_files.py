@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import functools
 import io
 import os
 import re
@@ -37,12 +38,12 @@ def seen(samples: Sequence[Any], token: CancellationToken) -> list[Prediction]:
     return [Prediction({"label": shape}, {"label": 0.5}) for shape in shapes]
 
 
-def media_model(name: str = "media", *_: Any) -> ServedModel:
+def media_model(name: str = "media", *_: Any, ask: Callable[..., Any] = seen) -> ServedModel:
     fields = [
         InputSpec("photo", "image", "uint8", shape=(8, 8, 3)),
         InputSpec("sound", "audio", "int16", size=16000, shape=(-1,)),
     ]
-    return StubModel(name, "1", "p", "m", "none", fields, [OutputSpec("label", "label")], seen)
+    return StubModel(name, "1", "p", "m", "none", fields, [OutputSpec("label", "label")], ask)
 
 
 MEDIA = Source("media", Path(), media_model, is_run=True)
@@ -186,7 +187,33 @@ def test_too_many_requests_with_files_are_sent_away(
 
     first, second = asyncio.run(run())
     assert (first.status_code, second.status_code) == (200, 503)
-    assert "1 requests wait for their files" in second.text
+    assert "1 requests with files wait" in second.text
+
+
+def test_decoded_files_that_wait_for_their_answers_have_a_limit_together(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("t2t_torch.serve.application._MOST_BYTES", 1)
+    begun, may = threading.Event(), threading.Event()
+
+    def predict(samples: Sequence[Any], token: CancellationToken) -> list[Prediction]:
+        begun.set()
+        assert may.wait(10)
+        return seen(samples, token)
+
+    slow = functools.partial(media_model, ask=predict)
+    server = serve(Source("media", Path(), slow, is_run=True))
+
+    async def run() -> list[int]:
+        first = asyncio.create_task(server.send("POST", "/predict", json={"inputs": [GOOD]}))
+        await asyncio.to_thread(begun.wait, 10)
+        second = await server.send("POST", "/predict", json={"inputs": [GOOD]})
+        may.set()
+        return [one.status_code for one in (await first, second)]
+
+    assert asyncio.run(run()) == [200, 503]
+    may.set()
+    assert asyncio.run(server.send("POST", "/predict", json={"inputs": [GOOD]})).status_code == 200
 
 
 def test_files_count_as_words_by_their_size() -> None:
