@@ -6,7 +6,7 @@ FROM python:3.12-slim
 
 # What artifacts and the server need, and no more: torch alone would be a hundred times as large.
 RUN pip install --no-cache-dir \
-    "absl-py>=2.1" "numpy>=2" "onnxruntime>=1.20" "onnxruntime-extensions>=0.14" \
+    "absl-py>=2.1" "numpy>=2" "onnxruntime>=1.26" "onnxruntime-extensions>=0.14" \
     "pydantic>=2.10" "httptools>=0.6" "prometheus-client>=0.20" "starlette>=0.37" "uvicorn>=0.31" \
     "uvloop>=0.19"
 COPY pyproject.toml setup.py README.md LICENSE /source/

@@ -468,8 +468,7 @@ def declared_in(problem: str) -> Path | None:
 
 def _declared_in_folder(folder: Path) -> Iterator[tuple[str, str]]:
     """Yields the kinds and names that a folder declares."""
-    for source in sources(folder):
-        yield from ((entry.kind, entry.name) for entry in declarations(source))
+    yield from ((entry.kind, entry.name) for entry in _list_folder(folder))
 
 
 def _knows(kind: str, name: str) -> bool:
@@ -552,7 +551,9 @@ class _State:
         if self._index is None:
             declared: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
             for root in self.roots:
-                for entry in _of_package(root) if root.is_relative_to(PACKAGE) else _declared(root):
+                for entry in (
+                    _list_own(root) if root.is_relative_to(PACKAGE) else _list_folder(root)
+                ):
                     if other := declared[entry.kind].get(entry.name):
                         if not _replaces(entry, other):
                             raise _taken(other, entry)
@@ -566,11 +567,11 @@ class _State:
         self._index = None
 
 
-def _declared(root: Path) -> list[Entry]:
+def _list_folder(root: Path) -> list[Entry]:
     return [entry for source in sources(root) for entry in declarations(source)]
 
 
-_of_package = functools.cache(_declared)  # its files do not change while it runs
+_list_own = functools.cache(_list_folder)
 
 
 def _replaces(entry: Entry, other: Entry) -> bool:
@@ -659,6 +660,7 @@ def _find(kind: str, name: str) -> Any:
     """Returns the object of a name; imports its file if necessary."""
     if name not in _STATE.index()[kind] and name not in _STATE.objects[kind]:
         _STATE.forget_index()  # A file may have been added since the last look-up.
+        _list_own.cache_clear()
     declared = _STATE.index()[kind].get(name)
     if declared is not None and declared.path.endswith(".json"):
         if name in _STATE.objects[kind]:

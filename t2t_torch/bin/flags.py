@@ -796,7 +796,7 @@ def wait_passively() -> None:
     """Makes OpenMP's threads wait for each other without computing; before torch is imported.
 
     Where another program holds a core, threads that wait actively hold the others, and training
-    falls to a sixth (benchmarks/busy_machine.py).  A setting of the user is kept.
+    falls to a third or less (benchmarks/busy_machine.py).  A setting of the user is kept.
     """
     if "torch" not in sys.modules and "GOMP_SPINCOUNT" not in os.environ:
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")

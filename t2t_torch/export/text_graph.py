@@ -297,7 +297,8 @@ def entries_of(
             "that there is none. Give it a name, or serve this run with PyTorch."
         )
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
-    # There may be fewer than `width`, and no word: onnxruntime before 1.32 dies of TopK of nothing.
+    # There may be fewer than `width`, and no word: onnxruntime before 1.32 crashes in TopK of an
+    # empty tensor.
     more = graph.constant([0, 0, 0, 0, 1, width])
     ids = graph.add("Pad", look_up(graph, labels, numbers, 0), more)
     known = graph.add("Greater", ids, 0)

@@ -53,9 +53,8 @@ class LogMel(nn.Module):
         self.size = 1 << (length - 1).bit_length()
         edges = hparams.audio_lower_edge_hertz, hparams.audio_upper_edge_hertz
         matrix = mel_matrix(hparams.audio_num_mel_bins, self.size // 2 + 1, sample_rate, *edges)
-        turns = torch.outer(torch.arange(length).double(), torch.arange(self.size // 2 + 1))
-        angles = turns.remainder(self.size) * (2 * math.pi / self.size)
-        waves = torch.stack([angles.cos(), angles.sin()]).float()
+        angles = torch.arange(self.size).double() * (2 * math.pi / self.size)
+        waves = torch.stack([angles.cos(), angles.sin()])  # float64: int8 exports leave it as it is
         self.register_buffer("waves", waves, persistent=False)
         self.register_buffer("window", torch.hann_window(length), persistent=False)
         self.register_buffer("mel", torch.from_numpy(matrix).float(), persistent=False)
@@ -113,7 +112,9 @@ class LogMel(nn.Module):
         if not torch.compiler.is_exporting():
             return torch.fft.rfft(frames, self.size).abs()
         # ONNX has no operator for it in all runtimes: products with cosines and sines.
-        return ((frames @ self.waves[0]).square() + (frames @ self.waves[1]).square()).sqrt()
+        places = torch.outer(torch.arange(length), torch.arange(self.size // 2 + 1))
+        parts = [frames @ wave[places.remainder(self.size)].float() for wave in self.waves]
+        return (parts[0].square() + parts[1].square()).sqrt()
 
     def with_deltas(self, levels: Tensor) -> Tensor:
         """Returns channels of values and their first and second differences.

@@ -33,6 +33,7 @@ from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.limits import (
     MAX_ATTENTION_WEIGHTS,
+    MAX_FILE_BYTES,
     NO_INPUT,
     UNAVAILABLE,
     HTTPError,
@@ -81,7 +82,6 @@ from t2t_torch.serve.tensors import NAME as BINARY
 
 _T = TypeVar("_T")
 _DECODERS = 2  # threads: a picture of 24 megapixels takes 0.2 GB
-_MOST_BYTES = 512 << 20  # of decoded files that wait
 _TRIES = 3  # a model may be replaced during a request, but hardly three times
 
 
@@ -145,7 +145,7 @@ async def predict_inputs(
         samples = samples_of(served.model)
         if not samples:
             return Predicted(served.model, samples, [])
-        async with files.opened(request, served.model, samples) as opened:
+        async with files.decode(request, served.model, samples) as opened:
             try:
                 job = served.batcher.submit(opened, served.model.attend if attention else None)
             except Retired:
@@ -181,7 +181,7 @@ async def _wait(
 class FilePool:
     """Threads that decode the pictures and sounds of requests, within their time limit.
 
-    The decoded files of all requests that wait for their answers have a limit in bytes.
+    The decoded files of the requests that wait for their answers have `MAX_FILE_BYTES` together.
 
     Args:
       limits: limits of requests, and of their number.
@@ -193,7 +193,7 @@ class FilePool:
         self._waiting = self._bytes = 0
 
     @contextlib.asynccontextmanager
-    async def opened(
+    async def decode(
         self, request: Request, model: ServedModel, samples: Sequence[Sample]
     ) -> AsyncIterator[Sequence[Sample]]:
         """Yields inputs with arrays in place of files, which count until the block ends.
@@ -207,8 +207,8 @@ class FilePool:
         if not has_files(model, samples):
             yield samples
             return
-        if self._waiting >= self._limits.queue or self._bytes >= _MOST_BYTES:
-            raise unavailable(f"{self._waiting} requests with files wait. Try again later.")
+        if self._waiting >= self._limits.queue:
+            raise unavailable(f"{self._waiting} requests wait for their files. Try again later.")
         token = CancellationToken()
         work = functools.partial(open_files, model, samples, self._limits, token)
         decoding = asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -217,14 +217,19 @@ class FilePool:
             token.set()
             decoding.cancel()
 
-        size, self._waiting = 0, self._waiting + 1
+        self._waiting += 1
         try:
             opened = await _wait(request, decoding, drop, self._limits)
-            size = sum(getattr(value, "nbytes", 0) for one in opened for value in one.values())
-            self._bytes += size
+        finally:
+            self._waiting -= 1
+        size = sum(getattr(value, "nbytes", 0) for one in opened for value in one.values())
+        if self._bytes and self._bytes + size > MAX_FILE_BYTES:
+            raise unavailable("too many pictures and sounds wait for answers. Try again later.")
+        self._bytes += size
+        try:
             yield opened
         finally:
-            self._waiting, self._bytes = self._waiting - 1, self._bytes - size
+            self._bytes -= size
 
 
 def _answers(answers: asyncio.Future[_T]) -> _T:

@@ -32,6 +32,10 @@ MAX_SECONDS = 60
 """Maximum duration of a sound that is a list of samples; also of a file, unless bodies are larger
 than its samples."""
 
+MAX_FILE_BYTES = 512 << 20
+"""Maximum bytes of the decoded files of all requests that wait for answers; a single request may
+have more."""
+
 MAX_FRAMES = 16_000_000
 """Maximum samples of a channel of a sound file."""
 

@@ -22,7 +22,7 @@ from absl import logging
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, RegistryError
 from t2t_torch.files import read_bytes, read_text
-from t2t_torch.train.run_directory import CODE, check_files, read_checked, sums_of
+from t2t_torch.train.run_directory import CODE, check_files, checksums_of, read_checked
 from t2t_torch.trust import check_code, import_usr_dirs
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ IGNORED = ".pedlignore"
 """File in a folder of code with `.gitignore` patterns of files that are not copied."""
 
 LARGEST = 1_000_000  # maximum size in bytes of a code file
-MOST, MOST_FILES = 20_000_000, 2_000  # maximum total size in bytes of a folder, and of files
+MOST = 20_000_000  # maximum total size in bytes of a folder
+MOST_FILES = 2_000  # maximum number of files of a folder
 
 # Files that mark a folder as a run, a search, an artifact or a virtual environment.
 _NO_CODE_WITH = ("task.json", "search.journal", "signature.json", "pyvenv.cfg")
@@ -226,7 +227,7 @@ def copies_in(run: Path) -> dict[str, bytes]:
     check_links(run)
     paths = [path for name in (CODE, registry.DECLARATIONS) for path in (run / name).rglob("*")]
     files = [path for path in sorted(paths) if path.is_file() and path.parent.name not in _NO_CODE]
-    names, known = [file.relative_to(run).as_posix() for file in files], sums_of(run)
+    names, known = [file.relative_to(run).as_posix() for file in files], checksums_of(run)
     return {name: read_checked(run, name, known) for name in names}
 
 

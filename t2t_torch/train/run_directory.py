@@ -75,7 +75,7 @@ def read_checked(run: Path, name: str, known: Sums | None = None) -> bytes:
     Args:
       run: the run directory.
       name: of the file.
-      known: what `sums_of` returned, if it was read before.
+      known: what `checksums_of` returned, if it was read before.
 
     Raises:
       CheckpointError: the file was changed.
@@ -83,7 +83,7 @@ def read_checked(run: Path, name: str, known: Sums | None = None) -> bytes:
     """
     for _ in range(_TRIES):
         content = read_bytes(run / name)
-        expected = (known or sums_of(run)).get(name, ())
+        expected = (checksums_of(run) if known is None else known).get(name, ())
         if not expected or hashlib.sha256(content).hexdigest() in expected:
             return content
         known = None
@@ -100,7 +100,7 @@ def check_files(run: Path, names: Iterable[str]) -> None:
     Raises:
       CheckpointError: a file was changed, or a listed file of a folder is missing.
     """
-    known = sums_of(run)
+    known = checksums_of(run)
     for name in names:
         for one in [one for one in known if one.startswith(name)] if name[-1] == "/" else [name]:
             try:
@@ -141,7 +141,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     new = {name: [hashlib.sha256(text).hexdigest()] for name, text in texts.items()}
     before = _read(run)
     if before is None:
-        before = {name: sums for name, sums in sums_of(run).items() if name in new}
+        before = {name: sums for name, sums in checksums_of(run).items() if name in new}
     for name in new:  # a file without a line is accepted as it is until it is replaced
         if name not in before and (run / name).is_file():
             before[name] = [hashlib.sha256(read_bytes(run / name)).hexdigest()]
@@ -153,7 +153,7 @@ def renewed(run: Path, texts: Mapping[str, bytes], folders: Iterable[str] = ()) 
     _write_checksums(run, {**kept, **new})
 
 
-def sums_of(run: Path) -> Sums:
+def checksums_of(run: Path) -> Sums:
     """Returns the checksums of a run, or those of its newest checkpoint if it has none."""
     sums = _read(run)
     if sums is not None:

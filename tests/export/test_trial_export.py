@@ -241,7 +241,7 @@ def test_an_artifact_that_answers_otherwise_is_not_written(
 
     monkeypatch.setattr(exporter, "graph_of", wrong)
     told = _refused(tmp_path)
-    assert "asked in a batch of 8: row 0 of the validation loader" in told
+    assert "run in a batch of 8: row 0 of the validation loader" in told
     assert "model:    output = [" in told and "artifact: output = [" in told
 
 

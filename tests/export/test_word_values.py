@@ -13,7 +13,7 @@ from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.targets import signature_fields
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_graph import encode, entries_of
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -142,6 +142,18 @@ def sample_of(words):
 @example(texts=[[("go", dict.fromkeys(reversed(LISTS.labels), 1), [0, 0, 1])] * 7, []])
 def test_what_words_have_is_encoded_as_in_python(asked, texts):
     asked.check([sample_of(words) for words in texts])
+
+
+def test_no_empty_tensor_is_sorted():
+    graph = Graph()
+    labels = graph.input("labels", "string", ["batch", "words", "entries"])
+    weights = graph.input("weights", "float64", ["batch", "words", "entries"])
+    parts = entries_of(graph, labels, weights, "gazetteer", LISTS.labels, WIDTH)
+    for name, part, dtype in zip(("ids", "found"), parts, ("int64", "float32"), strict=True):
+        graph.output(name, part, dtype, ["batch", "more", WIDTH])
+    session = onnxruntime.InferenceSession(graph.model().SerializeToString())
+    nothing = {"labels": np.empty((1, 0, 0), object), "weights": np.empty((1, 0, 0))}
+    assert [one.shape for one in session.run(None, nothing)] == [(1, 1, WIDTH)] * 2
 
 
 @pytest.mark.parametrize(

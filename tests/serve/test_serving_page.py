@@ -75,3 +75,6 @@ def test_the_container_has_what_the_extra_has() -> None:
     needed = re.findall(r'"[^"]+"', extra)
     assert len(needed) > 2
     assert not [one for one in needed if one not in container]
+    asked = re.findall(r'"[a-z-]+>=[^"]+"', container)
+    assert len(asked) > len(needed)
+    assert not [one for one in asked if one not in project]
