@@ -156,7 +156,7 @@ class MixtureOfExperts(PenalizedLayer):
 
         Each expert has a table of rows.  First choices have precedence, then earlier positions.
         """
-        count, rows = len(self.inner), len(x)
+        count, rows = len(self.inner), x.size(0)
         experts = routing.experts.t().flatten()  # [k P], all first choices first
         chosen = F.one_hot(experts, count)  # [k P, E]
         if there is not None:

@@ -396,7 +396,7 @@ class JoinInputs(nn.Module):
             places[name] = (end, end + x.size(1))
             end += x.size(1)
         rank = max(own.dim() for own in positions)
-        positions = [own if own.dim() == rank else own.expand(len(x), -1) for own in positions]
+        positions = [own if own.dim() == rank else own.expand(x.size(0), -1) for own in positions]
         return Joined(torch.cat(parts, 1), torch.cat(masks, 1), places, torch.cat(positions, -1))
 
     def segments(self, features: ModelInputs) -> Tensor | None:

@@ -200,7 +200,7 @@ class Imagetransformer(T2TModel):
         x = self.dropout(x + self._positions(places) + self._given(features, x))
         for layer in self.decoder:
             x = layer(x)
-        mask = self._allowed(places).expand(len(x), -1, -1)
+        mask = self._allowed(places).expand(x.size(0), -1, -1)
         return {target: Hidden(self.decoder_output(x), mask)}
 
     def encode(self, batch: dict[str, Tensor]) -> ImageState:

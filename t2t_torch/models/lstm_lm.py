@@ -64,7 +64,7 @@ class LstmLayer(nn.Module):
             x, *after = call(x, before, weights, True, 1, 0.0, True, False, True)
         else:
             x, after = self.lstm(x, before)
-        return x, torch.cat([part[0] for part in after], -1)
+        return x, torch.cat([part.reshape(-1, self.size) for part in after], -1)
 
 
 class WordDropout(nn.Module):
@@ -158,7 +158,7 @@ class LstmLm(T2TModel):
         x = torch.cat([self._embedded(before[:, None]), read[:, :-1]], 1)  # shifted right
         streams, blocks = targets.streams, targets.blocks
         if streams is None or blocks is None:
-            x, _ = self._read(x, self._nothing(len(x)))
+            x, _ = self._read(x, self._nothing(x.size(0)))
         else:
             x, memory = self._read(x, self.carried.read(streams, blocks))
             self.carried.write(streams, blocks, memory)

@@ -80,7 +80,7 @@ class TransformerMemory(TransformerLm):
         first = self.embed("targets", before[:, None])
         x = self.dropout(self.positions(torch.cat([first, targets.embedded[:, :-1]], 1)))
         mask, after = self._mask(targets, blocks), []
-        rows, count, size = len(x), self.hparams.memory_items, self.hparams.hidden_size
+        rows, count, size = x.size(0), self.hparams.memory_items, self.hparams.hidden_size
         for layer, memory in zip(self.decoder, self.carried.read(streams, blocks), strict=True):
             remembered = memory.view(rows, count, size).to(x.dtype)
             x, own = layer(x, mask, None, None, remembered).chunk(2, -1)
