@@ -1,8 +1,8 @@
 """Tests of the package as users install it, from the wheel, on each Python: `nox -l` lists them.
 
 nox -s torch_free quickstart       on every Python of 3.11 to 3.13 that is there
-nox -s tests-3.13                  the whole suite on one Python
-nox -s oldest newest               the whole suite on the oldest, the newest allowed dependencies
+nox -s tests-3.13                  the suite of `make test` on one Python
+nox -s oldest newest               the suite of `make test` on the oldest, the newest allowed dependencies
 nox -s release                     what `make release` runs
 """
 

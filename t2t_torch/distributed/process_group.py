@@ -286,12 +286,13 @@ def chosen_threads(requested: str, recorded: int = 0) -> Iterator[None]:
     """
     if requested != "auto" and not (requested.isdecimal() and int(requested)):
         raise UsageError(f"--threads={requested}: expected auto, or a number from 1 on.")
-    before = torch.get_num_threads()
-    keeps = 0 < recorded <= before and "OMP_NUM_THREADS" not in os.environ
+    before = number = torch.get_num_threads()
+    if requested != "auto":
+        number = int(requested)
+    elif 0 < recorded <= before and "OMP_NUM_THREADS" not in os.environ:
+        number = recorded
     try:
-        torch.set_num_threads(
-            int(requested) if requested != "auto" else recorded if keeps else before
-        )
+        torch.set_num_threads(number)
         yield
     finally:
         torch.set_num_threads(before)

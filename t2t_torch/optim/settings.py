@@ -229,27 +229,27 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
     Raises:
       HParamsError: settings are not read; the message names their readers.
     """
-    nobodys = {"default", "code", "hparams.json", FITTED, *registry.list_names("hparams")}
+    default_sources = {"default", "code", "hparams.json", FITTED, *registry.list_names("hparams")}
     faults = [
         _fault(hparams, name)
         for name in {**OptimizationHParams.model_fields, **_NEEDS}
-        if hparams.provenance[name] not in nobodys
+        if hparams.provenance[name] not in default_sources
         and (before is None or getattr(before, name) != getattr(hparams, name))
         and not is_read(hparams, name)
     ]
-    faults += _still(hparams, nobodys, before)
+    faults += _still(hparams, default_sources, before)
     if faults:
         raise HParamsError("\n".join(faults))
 
 
-def _still(hparams: HParams, nobodys: set[str], before: HParams | None) -> Iterator[str]:
+def _still(hparams: HParams, default_sources: set[str], before: HParams | None) -> Iterator[str]:
     """Yields an error if a user has chosen an exponential decay with a rate of 1.
 
     Without any such setting by the user, the defaults are those of tensor2tensor.
     """
     names = ["learning_rate_schedule", *sorted(_declared("schedule", "exp_decay") or ())]
     chosen = any(
-        hparams.provenance[name] not in nobodys
+        hparams.provenance[name] not in default_sources
         and (before is None or getattr(before, name) != getattr(hparams, name))
         for name in names
         if name != "learning_rate_warmup_steps"

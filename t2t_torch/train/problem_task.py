@@ -99,11 +99,11 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
     if not hparams.scheduled_sampling_prob:
         others = set(ScheduledSamplingHParams.model_fields) - {"scheduled_sampling_prob"}
         unread |= dict.fromkeys(sorted(others), "scheduled_sampling_prob")
-    nobodys = {"default", "code", "hparams.json", *registry.list_names("hparams")}
+    default_sources = {"default", "code", "hparams.json", *registry.list_names("hparams")}
     faults = [
         f"{name}={getattr(hparams, name)} is read by nothing: it needs {needed}. Leave it out."
         for name, needed in unread.items()
-        if hparams.provenance[name] not in nobodys
+        if hparams.provenance[name] not in default_sources
         and getattr(hparams, name) not in (type(hparams).model_fields[name].default, _OFF.get(name))
     ]
     if faults:
