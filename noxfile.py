@@ -2,7 +2,7 @@
 
 nox -s torch_free quickstart       on every Python of 3.11 to 3.13 that is there
 nox -s tests-3.13                  the suite of `make test` on one Python
-nox -s oldest newest               the suite of `make test` on the oldest, the newest allowed dependencies
+nox -s oldest newest               the same on the oldest, on the newest allowed dependencies
 nox -s release                     what `make release` runs
 """
 
