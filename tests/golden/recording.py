@@ -12,6 +12,7 @@ Sections:
              losses of five more steps; `check` decodes and resumes with the recorded ones
   inventory  registered names, flags, hparams with their defaults, error classes, exit codes,
              HTTP routes
+  commands   what every command prints and writes: see recorded_commands.py
 
 Everything goes through the commands, whose names are stable.  Losses depend on the processor's
 instructions: `check` compares them bit for bit on the machine of the recording alone.
@@ -41,6 +42,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import recorded_commands
 
 BEFORE = Path(__file__).parent / "before"
 STEPS = 20
@@ -208,13 +211,13 @@ class Workspace:
       data: the generated data.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Writes and generates every problem of `PROBLEMS`."""
+    def __init__(self, folder: Path, *, generates: bool = True) -> None:
+        """Writes every problem of `PROBLEMS`, and generates its data if `generates`."""
         self.folder = folder
         self.raw, self.data = folder / "raw", folder / "data"
         self.raw.mkdir(parents=True)
         write_problems(self.raw)
-        for name in PROBLEMS:
+        for name in PROBLEMS if generates else ():
             self.generate(name)
 
     def generate(self, problem: str) -> None:
@@ -450,7 +453,9 @@ def inventory(_: Workspace | None = None) -> dict[str, Any]:
     }
 
 
-SECTIONS = ("inventory", "shards", "losses", "runs")
+SECTIONS = ("inventory", "commands", "shards", "losses", "runs")
+WITHOUT_DATA = ("inventory", "commands")
+"""Sections that do not read the data of a `Workspace`."""
 
 
 def read(section: str) -> Any:
@@ -486,6 +491,8 @@ def compute(section: str, workspace: Workspace, folder: Path) -> Any:
     """Computes a section; `folder` holds the kept runs and artifacts."""
     if section == "inventory":
         return json.loads(json.dumps(inventory()))
+    if section == "commands":
+        return recorded_commands.record(workspace.folder / "commands", workspace.raw)
     if section == "runs":
         return answers_of(workspace, folder)
     computed = losses(workspace) if section == "losses" else shards(workspace)
@@ -518,7 +525,8 @@ def main() -> int:
     asked = parser.parse_args()
     found = []
     with tempfile.TemporaryDirectory() as folder:
-        workspace = Workspace(Path(folder) / "workspace")
+        reads_data = not {*asked.sections} <= {*WITHOUT_DATA}
+        workspace = Workspace(Path(folder) / "workspace", generates=reads_data)
         for section in asked.sections:
             if asked.action == "record" and section == "runs":
                 keep_runs(workspace, BEFORE)
@@ -530,7 +538,8 @@ def main() -> int:
             recorded = read(section)
             if section == "inventory":
                 recorded = renamed(recorded)
-            found += [f"{section}{line}" for line in differences(recorded, computed)]
+            of_section = recorded_commands.differences if section == "commands" else differences
+            found += [f"{section}{line}" for line in of_section(recorded, computed)]
     print("\n".join(found) or f"{asked.action}: {', '.join(asked.sections)}")
     return bool(found)
 
