@@ -53,8 +53,8 @@ def main() -> None:
     arguments = parser.parse_args()
     import torch
 
-    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.train.memory import keep_freed_memory
 
     keep_freed_memory()
     torch.set_num_threads(arguments.threads)

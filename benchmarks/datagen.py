@@ -17,7 +17,7 @@ from t2t_torch.data.manifest import Manifest
 def _generate(tmp_dir: Path, processes: int | None) -> tuple[float, int]:
     """Returns the seconds of a generation into a new directory, and the pairs it wrote."""
     with tempfile.TemporaryDirectory() as data_dir:
-        command = [sys.executable, "-m", "t2t_torch.bin.datagen", f"--problem={PROBLEM}"]
+        command = [sys.executable, "-m", "t2t_torch.bin", "datagen", f"--problem={PROBLEM}"]
         command += [f"--data_dir={data_dir}", f"--tmp_dir={tmp_dir}"]
         if processes is not None:
             command.append(f"--num_concurrent_processes={processes}")

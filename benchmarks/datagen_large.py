@@ -25,7 +25,7 @@ def command(data_dir: Path, *options: str) -> list[str]:
     """The command that generates the pairs."""
     return [
         sys.executable,
-        *("-m", "t2t_torch.bin.datagen", f"--problem={PROBLEM}", f"--t2t_usr_dir={FOLDER}"),
+        *("-m", "t2t_torch.bin", "datagen", f"--problem={PROBLEM}", f"--t2t_usr_dir={FOLDER}"),
         *(f"--data_dir={data_dir}", f"--tmp_dir={data_dir}", *options),
     ]
 

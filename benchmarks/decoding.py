@@ -69,8 +69,8 @@ _WARM_UP = 32  # sentences
 def ours(settings: Settings) -> Turn:
     """Prepares our side."""
     import t2t_torch
-    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.train.memory import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -151,8 +151,8 @@ def theirs(settings: Settings) -> Turn:
     from marian import check_same_function, marian, take_weights
 
     import t2t_torch
-    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.text.encoder import EOS, PAD
+    from t2t_torch.train.memory import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -218,7 +218,7 @@ def _work(
 
 def _train(arguments: argparse.Namespace) -> None:
     """Trains the weights, if they are not there."""
-    from t2t_torch.bin import trainer
+    from t2t_torch.bin.commands import trainer
 
     schedule = {"learning_rate_constant": 0.001, "learning_rate_warmup_steps": 300}
     changes = ",".join(f"{name}={value}" for name, value in (ARCHITECTURE | schedule).items())

@@ -53,7 +53,7 @@ def argument_parser(text: str) -> argparse.ArgumentParser:
 
 def make_data(data_dir: Path, tmp_dir: Path) -> None:
     """Generates the data, if it is not there."""
-    from t2t_torch.bin import datagen
+    from t2t_torch.bin.commands import datagen
 
     with contextlib.redirect_stdout(io.StringIO()):
         code = datagen.main(

@@ -32,13 +32,13 @@ class OurTraining:
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
         from t2t_torch.checkpoint.checkpoint import TrainerState
         from t2t_torch.distributed.process_group import World
-        from t2t_torch.train.crash import INITIALIZATION, seed_batch
         from t2t_torch.train.estimator import TrainState, train_step, warm_up
+        from t2t_torch.train.random_state import INITIALIZATION, seeded
 
         world = World(0, 1, device)
         self.state = TrainerState(seed=seed)
-        seed_batch(seed, INITIALIZATION, device)
-        model = task.model().to(device).train()
+        with seeded(seed, INITIALIZATION, device):
+            model = task.model().to(device).train()
         source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
         self.run: TrainState = TrainState.create(
             task, model, source, self.state, world, train_steps=6000

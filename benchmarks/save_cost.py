@@ -27,10 +27,10 @@ def main() -> None:
     make_data(arguments.data_dir, arguments.tmp_dir)
     print_header(arguments.seed)
 
-    from t2t_torch.bin.flags import keep_freed_memory
     from t2t_torch.distributed.precision import resolve
     from t2t_torch.distributed.process_group import ONE_PROCESS
     from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.memory import keep_freed_memory
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--server", default="", help="more flags of t2t-server")
     arguments = parser.parse_args()
     texts = _texts(arguments)
-    server = [sys.executable, "-m", "t2t_torch.bin.server", f"--artifact={arguments.artifact}"]
+    server = [sys.executable, "-m", "t2t_torch.bin", "server", f"--artifact={arguments.artifact}"]
     with subprocess.Popen(
         [*server, "--port=0", *arguments.server.split()], stderr=subprocess.PIPE, text=True
     ) as process:

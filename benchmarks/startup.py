@@ -15,7 +15,7 @@ COMMANDS = ("datagen", "trainer", "decoder")
 def _seconds(command: str, flag: str) -> float:
     start = time.perf_counter()
     subprocess.run(
-        [sys.executable, "-m", f"t2t_torch.bin.{command}", flag],
+        [sys.executable, "-m", "t2t_torch.bin", command, flag],
         stdout=subprocess.DEVNULL,
         check=True,
     )

@@ -76,7 +76,7 @@ def _training(settings: Settings, count: int) -> OurTraining:
 
 def ours(settings: Settings) -> Turn:
     """Prepares our side."""
-    from t2t_torch.bin.flags import keep_freed_memory
+    from t2t_torch.train.memory import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -99,7 +99,7 @@ def theirs(settings: Settings) -> Turn:
     from marian import check_same_function, marian, take_weights
     from torch.nn import functional as F
 
-    from t2t_torch.bin.flags import keep_freed_memory
+    from t2t_torch.train.memory import keep_freed_memory
 
     if settings.kept:
         keep_freed_memory()
@@ -248,7 +248,7 @@ def main() -> None:
     make_data(arguments.data_dir, arguments.tmp_dir)
     print_header(arguments.seed)
     if arguments.loss_curve:
-        from t2t_torch.bin.flags import keep_freed_memory
+        from t2t_torch.train.memory import keep_freed_memory
 
         keep_freed_memory()
         _compare_losses(arguments)

@@ -19,18 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import errors, registry
+from t2t_torch.bin.commands import COMMANDS
 from t2t_torch.hparam import HParams
 from t2t_torch.params import Params, _bounds, type_name, value_text
 from t2t_torch.settings import Setting
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-COMMANDS = re.findall(
-    r'^t2t-[\w-]+ = "t2t_torch\.bin\.(\w+):main"',
-    (ROOT / "pyproject.toml").read_text("utf-8"),
-    re.M,
-)
-"""Modules of the commands."""
 PROJECT = ("ARCHITECTURE", "CHANGELOG", "CONTRIBUTING")
 """Pages of the repository's root that are pages of the site, in `project/`."""
 NAMES = {str: "text", bool: "true, false", int: "integer", float: "number"}
@@ -197,7 +192,7 @@ def _fields(kind: type[Params]) -> list[tuple[type, list[tuple[str, str, str, st
 
 def hparams() -> str:
     """The page of all hyperparameters, by the class that declares them."""
-    import t2t_torch.token_hparam  # noqa: F401  (its classes are bases of those of models)
+    import t2t_torch.hparam_groups  # noqa: F401  (its classes are bases of those of models)
 
     parts = [
         "# Hyperparameters\n",
@@ -252,13 +247,12 @@ def flags() -> str:
             `decode_hparams` may be objects. `t2t-trainer --config_schema` prints the JSON schema of
             the file, for editors and other programs; so does every other command."""),
     ]
-    for name in COMMANDS:
-        declared = importlib.import_module(f"t2t_torch.bin.{name}").FLAGS
-        parts.append(f"\n## {declared.command}\n")
+    for name, command in COMMANDS.items():
+        parts.append(f"\n## {name}\n")
         rows = []
-        for flag, field in declared.fields.items():
-            default = declared[flag].default
-            shown = "" if default in (None, "", []) else f"`{value_text(default)}`"
+        for flag, field in command.declared.items():
+            default = field.default
+            shown = "" if default in (None, "", ()) else f"`{value_text(default)}`"
             meaning = "<br>".join(map(cell, field.meaning.split("\n")))
             rows.append([f"`--{flag}`", _values(field), shown, meaning])
         parts.append(table(("Flag", "Value", "Default", "Meaning"), rows))

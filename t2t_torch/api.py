@@ -13,16 +13,17 @@
     with t2t.serve("artifact") as server:
         print(server.url)
 
-`generate`, `train`, `evaluate`, `export` and `serve` take every flag of their command as a keyword,
-and the command calls the same functions.  They raise `T2TError`s, and print progress and metrics as
-the command does; with `verbosity=-1` they print nothing.  Nothing here imports torch before it is
-needed.
+`generate`, `train`, `evaluate`, `export`, `serve` and `import_run` take every setting of their
+command as a keyword, and the command calls the same workflow.  They raise `T2TError`s, and report
+as the command does; with `verbosity=-1` they report nothing.  Nothing here imports torch before it
+is needed.
 """
 
 from __future__ import annotations
 
 import atexit
 import collections
+import contextlib
 import io
 import json
 import signal
@@ -32,15 +33,17 @@ import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias
+from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from t2t_torch import registry
-from t2t_torch.errors import DataError, HParamsError, UsageError
-from t2t_torch.files import read_json, replace_if_other
+from t2t_torch.errors import DataError, HParamsError, UsageError, in_python
+from t2t_torch.files import replace_if_other
 from t2t_torch.loading import form_of, load
 from t2t_torch.problem import Problem
+from t2t_torch.settings import Settings
+from t2t_torch.signals import SignalStop, StopRequest
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from t2t_torch.runtime.session import Artifact, TensorArtifact
     from t2t_torch.train.task import Hook
     from t2t_torch.trial.predictor import TrialPredictor
+
+_S = TypeVar("_S", bound=Settings)
 
 Declaration: TypeAlias = Mapping[str, Any]
 """A declaration as a dict, with the keys of docs/tutorials/own_data.md.  A file may be a table: a
@@ -139,8 +144,8 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
     else:
         if not name:
             raise UsageError('a table has no name of its own: declare(table, name="reviews").')
-        with tempfile.TemporaryDirectory() as folder:
-            file = _write_table(source, Path(folder) / f"{name}.parquet")
+        with tempfile.TemporaryDirectory() as temporary:
+            file = _write_table(source, Path(temporary) / f"{name}.parquet")
             content = dict(draft(file).content)
         content["files"] = {**content["files"], "train": source}
     if name:
@@ -162,7 +167,7 @@ def generate(
         is trained on it.
       data_dir: directory of the generated data.
       tmp_dir: directory of raw files; missing files are downloaded.
-      **settings: any flag of `t2t-datagen`.
+      **settings: any flag of `t2t-datagen`, but `declare`, which is a function.
 
     Returns:
       The problem.
@@ -172,12 +177,13 @@ def generate(
       RegistryError: there is no such problem.
       UsageError: a setting is unknown or does not fit.
     """
-    from t2t_torch.bin import datagen
-    from t2t_torch.bin.flags import call
+    from t2t_torch.workflows.generate import GenerateSettings
+    from t2t_torch.workflows.generate import generate as workflow
 
     name = _name_of(problem, data_dir, overwrite=bool(settings.get("overwrite")))
     chosen = {"problem": name, "data_dir": data_dir, "tmp_dir": tmp_dir, **settings}
-    call(datagen.FLAGS, datagen.run, chosen)
+    with _settings_of(GenerateSettings, "t2t-datagen", chosen) as made:
+        workflow(made)
     return registry.problem(name)
 
 
@@ -191,6 +197,7 @@ def train(
     train_steps: int | None = None,
     hparams: Mapping[str, Any] | HParams | str | None = None,
     callbacks: Sequence[Hook] = (),
+    stop: StopRequest | None = None,
     **settings: Any,
 ) -> Predictor | LabelPredictor | TrialPredictor:
     """Trains a model, as `t2t-trainer`; resumes the run of `output_dir` exactly.
@@ -205,41 +212,41 @@ def train(
       train_steps: optimizer steps at which the run ends, from its beginning.
       hparams: changes to the set, by name; or hyperparameters, in place of a set.
       callbacks: hooks to call in addition to those of `hooks`, a list of names.
+      stop: request to save and return; None: signals end the run, in the main thread.
       **settings: any flag of `t2t-trainer`, for example `local_eval_frequency=500`.
 
     Returns:
       The trained model, as `load(output_dir)` returns it.
 
     Raises:
-      KeyboardInterrupt: SIGINT (Ctrl-C) ended the run; it has been saved and can be resumed.
-      SystemExit: SIGTERM or SIGUSR1 ended the run; it has been saved and can be resumed.
+      KeyboardInterrupt: Ctrl-C ended the run; it has been saved and can be resumed.
+      SystemExit: another signal did.
       T2TError: as `t2t-trainer`.
     """
-    from t2t_torch.bin import trainer
-    from t2t_torch.bin.flags import call
+    from t2t_torch.workflows.train import train as workflow
+    from t2t_torch.workflows.train_settings import TrainSettings
 
-    _check_types(model, hparams_set, hparams, callbacks)
-    if not (hparams is None or isinstance(hparams, str | Mapping)):  # HParams, as a set
-        hparams_set, hparams = hparams, None
+    _check_types(model, hparams_set, hparams, callbacks, settings)
     if isinstance(problem, Mapping):
         if data_dir is None:
             raise UsageError("data_dir is needed: the directory for the data of the declaration.")
-        problem = generate(problem, data_dir, settings.get("tmp_dir"))
-    named, changes = _set_and_changes(hparams_set)
-    changed = hparams if isinstance(hparams, str) else {**changes, **(hparams or {})} or None
+        more = {name: settings.get(name) for name in ("tmp_dir", "verbosity", "t2t_usr_dir")}
+        problem = generate(problem, data_dir, **more)
+    named, changed = _set_and_changes(hparams_set, hparams)
     chosen = {
         "problem": None if problem is None else _name_of(problem, data_dir),
         "model": model if model is None or isinstance(model, str) else _registered(model),
         "hparams_set": named,
         "hparams": changed,
-        "data_dir": data_dir or _data_dir_of(output_dir),
+        "data_dir": data_dir,
         "output_dir": output_dir,
         "train_steps": train_steps,
     }
-    code = call(trainer.FLAGS, lambda: trainer.run(lambda: None, callbacks), {**chosen, **settings})
-    if code:
-        raise KeyboardInterrupt if code == 128 + signal.SIGINT else SystemExit(code)
-    return load(output_dir)  # type: ignore[return-value]  # a run, not an artifact
+    with _settings_of(TrainSettings, "t2t-trainer", {**chosen, **settings}) as made:
+        number = workflow(made, callbacks=callbacks, stop=SignalStop() if stop is None else stop)
+    if stop is None:
+        _raise_if_stopped(number)
+    return load(output_dir, trust_code=made.trust_code)  # type: ignore[return-value]  # a run
 
 
 def evaluate(
@@ -258,12 +265,15 @@ def evaluate(
     Raises:
       T2TError: as `t2t-eval`.
     """
-    from t2t_torch.bin import eval as evaluation
-    from t2t_torch.bin.flags import call
     from t2t_torch.train.stopping import short_names
+    from t2t_torch.workflows.evaluate import EvaluateSettings
+    from t2t_torch.workflows.evaluate import evaluate as workflow
 
     chosen = {"output_dir": output_dir, "data_dir": data_dir, **settings}
-    results = call(evaluation.FLAGS, evaluation.evaluate, chosen)
+    stop = SignalStop()
+    with _settings_of(EvaluateSettings, "t2t-eval", chosen) as made:
+        results = workflow(made, stop=stop)
+    _raise_if_stopped(stop.signal)
     metrics: dict[str, float | None] = results["metrics"] if results else {}
     names = short_names(metrics)
     return {names[name]: float("nan") if v is None else v for name, v in metrics.items()}
@@ -289,13 +299,13 @@ def export(
     Raises:
       T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
     """
-    from t2t_torch.bin import exporter
-    from t2t_torch.bin.flags import call
+    from t2t_torch.export.settings import ExportSettings
     from t2t_torch.runtime.signature import CTRANSLATE2, SAFETENSORS
+    from t2t_torch.workflows.export import export as workflow
 
     chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
-    call(exporter.FLAGS, lambda: print(exporter.export()), chosen)
-    export_dir = Path(export_dir).expanduser()
+    with _settings_of(ExportSettings, "t2t-exporter", chosen) as made:
+        export_dir = workflow(made)
     if form_of(export_dir) in (SAFETENSORS, CTRANSLATE2):
         return export_dir
     return load(export_dir)  # type: ignore[return-value]  # an artifact, not a run
@@ -375,11 +385,12 @@ def import_run(source: str | Path, output_dir: str | Path, **settings: Any) -> I
     Raises:
       T2TError: as `t2t-import`; nothing is written.
     """
-    from t2t_torch.bin import import_run as command
-    from t2t_torch.bin.flags import call
+    from t2t_torch.interop.importer import import_run as workflow
+    from t2t_torch.interop.settings import ImportSettings
 
     chosen = {"source": source, "output_dir": output_dir, **settings}
-    return call(command.FLAGS, command.run, chosen)
+    with _settings_of(ImportSettings, "t2t-import", chosen) as made:
+        return workflow(made)
 
 
 def serve(
@@ -396,13 +407,13 @@ def serve(
     Raises:
       T2TError: a setting does not fit, or the server cannot start; the message is the server's.
     """
-    from t2t_torch.bin import server
-    from t2t_torch.bin.flags import arguments_of
+    from t2t_torch.workflows.serve import ServeSettings
 
     path = Path(path).expanduser()
     place = "output_dir" if form_of(path) is None else "artifact"
     chosen = {place: path, "host": host, "port": port, **settings}
-    command = [sys.executable, "-m", "t2t_torch.bin.server", *arguments_of(server.FLAGS, chosen)]
+    with _settings_of(ServeSettings, "t2t-server", chosen) as made:
+        command = [sys.executable, "-m", "t2t_torch.bin", "server", *made.arguments()]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     lines: list[str] = []
@@ -515,8 +526,46 @@ def _write_table(table: Any, path: Path) -> Path:
     return path
 
 
-def _check_types(model: Any, hparams_set: Any, changes: Any, callbacks: Any) -> None:
-    """Raises UsageError if an argument that is no flag has the wrong type."""
+@contextlib.contextmanager
+def _settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> Iterator[_S]:
+    """Context of a workflow that is called with values of Python; yields its settings.
+
+    Args:
+      kind: class of the settings.
+      command: command with these settings.
+      values: values by name, and `verbosity`; those of the file `config` are added.
+
+    Raises:
+      T2TError: of the workflow, with settings as keyword arguments; or a value does not fit.
+    """
+    from t2t_torch.reporter import SILENT, current, reporting
+    from t2t_torch.workflows.config_file import with_file
+    from t2t_torch.workflows.context import settings_of
+
+    given = {name: value for name, value in values.items() if value is not None}
+    verbosity = given.pop("verbosity", 0)
+    if not isinstance(verbosity, int):
+        raise UsageError(f"verbosity={verbosity!r}: expected an integer; -1 reports nothing.")
+    booleans = [name for name, field in kind.declared().items() if field.kind is bool]
+    with in_python(booleans), reporting(SILENT if verbosity < 0 else current()):
+        given, declaration = with_file(given, kind, command)
+        if "config" not in kind.declared():
+            given.pop("config", None)
+        if declaration:
+            _name_of(declaration, given.get("data_dir"), overwrite=bool(given.get("overwrite")))
+        yield settings_of(kind, command, given)
+
+
+def _raise_if_stopped(number: int) -> None:
+    """Raises KeyboardInterrupt after SIGINT, and SystemExit after another signal."""
+    if number:
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+
+def _check_types(
+    model: Any, hparams_set: Any, changes: Any, callbacks: Any, settings: Mapping[str, Any]
+) -> None:
+    """Raises UsageError if an argument has the wrong type, or nothing would be trained."""
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.train.task import Hook
@@ -535,19 +584,26 @@ def _check_types(model: Any, hparams_set: Any, changes: Any, callbacks: Any) -> 
         raise UsageError(f"hparams={changes!r}: expected a dict of changes.")
     if not isinstance(callbacks, list | tuple):
         raise UsageError(f"callbacks={callbacks!r}: expected a list of hooks.")
+    for name in ("print_config", "help_hparams", "dry_run", "test_mode"):
+        if settings.get(name):
+            raise UsageError(f"{name} trains no model. Use t2t-trainer, or t2t_torch.workflows.")
     for hook in callbacks:
         if not isinstance(hook, Hook):
             raise UsageError(f"callbacks: {hook!r} is no t2t.Hook. Pass instances of a subclass.")
 
 
-def _set_and_changes(chosen: str | HParams | None) -> tuple[str | None, dict[str, Any]]:
-    """Returns the name of a set, and the fields in which hyperparameters differ from it.
+def _set_and_changes(
+    chosen: str | HParams | None, changes: Mapping[str, Any] | HParams | str | None
+) -> tuple[str | None, str | dict[str, Any] | None]:
+    """Returns the name of a set, and the changes to it, with those of hyperparameters in its place.
 
     Raises:
       HParamsError: no set has hyperparameters of this class.
     """
+    if not (changes is None or isinstance(changes, str | Mapping)):  # HParams, as a set
+        chosen, changes = changes, None
     if chosen is None or isinstance(chosen, str):
-        return chosen, {}
+        return chosen, changes if isinstance(changes, str) else dict(changes or {}) or None
     sources = collections.Counter(chosen.provenance.values())
     names = [*(name for name, _ in sources.most_common()), *registry.list_names("hparams")]
     known = set(registry.list_names("hparams"))
@@ -556,21 +612,12 @@ def _set_and_changes(chosen: str | HParams | None) -> tuple[str | None, dict[str
         if type(base) is type(chosen):
             fields = type(chosen).model_fields
             values = {field: getattr(chosen, field) for field in fields}
-            return name, {f: v for f, v in values.items() if v != getattr(base, f)}
+            differing = {f: v for f, v in values.items() if v != getattr(base, f)}
+            return name, {**differing, **dict(changes or {})} or None  # type: ignore[arg-type]
     raise HParamsError(
         f"no registered set is of {type(chosen).__name__}: a run records the name of its set. "
         "Register one with @t2t.registry.register_hparams."
     )
-
-
-def _data_dir_of(output_dir: str | Path) -> str | None:
-    """Returns the data directory that a run records, if it still exists."""
-    try:
-        content = read_json(Path(output_dir).expanduser() / "config.json")
-        folder = content.get("data_dir")
-    except (OSError, ValueError, AttributeError):
-        return None  # the trainer reports what is wrong
-    return folder if folder and Path(folder).is_dir() else None
 
 
 def _within(files: Any, folder: Path) -> Any:

@@ -79,7 +79,7 @@ class Ensemble(nn.Module):
             parts = list(hidden.parts)
         else:
             widths = [_width(model.modality(target)) for model in self._members]
-            parts = [Hidden(one, hidden.mask) for one in hidden.states.split(widths, -1)]
+            parts = [Hidden(one, hidden.mask) for one in torch.split(hidden.states, widths, -1)]
         pairs = zip(self._members, parts, strict=True)
         logits: list[Tensor] = [model.top(part, target) for model, part in pairs]
         return logits[0] if len(logits) == 1 else self.modalities[target].mean(logits)
@@ -164,11 +164,12 @@ class States(NamedTuple):
         known = [attended for attended in of_each if attended is not None]
         if not known:
             return None
-        return known[0]._replace(weights=sum(each.weights.float() for each in known) / len(known))
+        weights: Any = sum(each.weights.float() for each in known) / len(known)
+        return Attended(weights, known[0].mask)
 
     def watched(self) -> States | None:
         """Returns states that record attention weights; None if a member has no attention."""
-        states = [s.watched() if isinstance(s, Attending) else None for s in self.states]
+        states: list[Any] = [s.watched() if isinstance(s, Attending) else None for s in self.states]
         return None if None in states else States(tuple(states))
 
     def expand(self, hypotheses: int) -> States:

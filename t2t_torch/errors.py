@@ -78,9 +78,11 @@ class T2TError(Exception):
 
     Attributes:
       exit_code: exit status of a command that fails with this error.
+      label: what a command prints before the message.
     """
 
     exit_code = EXIT_CODE
+    label = "error"
 
     def __str__(self) -> str:
         return "\n".join(map(shortened, super().__str__().split("\n")))

@@ -22,7 +22,6 @@ import reprlib
 import shutil
 import stat
 import sys
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -121,7 +120,7 @@ def open_regular(path: Path | str, *, max_bytes: int | None = None) -> io.Buffer
             raise
         return descriptor
 
-    return cast("io.BufferedReader", open(path, "rb", opener=opener))
+    return open(path, "rb", opener=opener)
 
 
 def path_inside(folder: Path, name: str) -> Path:
@@ -575,30 +574,22 @@ def _check_place(target: Path, flag: str) -> None:
 class ReportStream:
     """A standard stream for reports, which never end a command.
 
-    Text is dropped from the first write on that finds no reader, and that of a silenced thread.
+    Text is dropped from the first write on that finds no reader.
 
     Args:
       stream: the stream to write to.
-      silenced: identifier of the thread whose text is dropped; None: of no thread.
     """
 
-    def __init__(self, stream: TextIO, silenced: int | None = None) -> None:
-        self._stream, self._silenced = stream, silenced
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    @property
-    def is_silent(self) -> bool:
-        """True if the text of the current thread is dropped."""
-        own = threading.get_ident() == self._silenced
-        return own or bool(getattr(self._stream, "is_silent", False))
-
     def write(self, text: str) -> int:
         """Writes or drops a text; returns its length."""
-        if not self.is_silent:
-            with self._dropping():
-                self._stream.write(text)
+        with self._dropping():
+            self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
@@ -615,7 +606,7 @@ class ReportStream:
 
 
 @contextlib.contextmanager
-def report_streams(silenced: int | None = None) -> Iterator[None]:
+def report_streams() -> Iterator[None]:
     """Makes standard output and error of this process `ReportStream`s.
 
     A standard stream that was closed when the process started is the null device from then on: the
@@ -628,7 +619,7 @@ def report_streams(silenced: int | None = None) -> Iterator[None]:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", closefd=False))
-    stdout, stderr = ReportStream(sys.stdout, silenced), ReportStream(sys.stderr, silenced)
+    stdout, stderr = ReportStream(sys.stdout), ReportStream(sys.stderr)
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         yield
 

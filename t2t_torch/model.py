@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple, Protocol, final
 
@@ -25,6 +24,7 @@ from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Modality
 from t2t_torch.objectives import target_loss, training_losses
 from t2t_torch.overrides import MODEL, refuse_overrides
+from t2t_torch.reporter import message
 from t2t_torch.text.encoder import EOS
 
 # Compatibility of models and problems: the types of inputs and targets.
@@ -222,7 +222,7 @@ class T2TModel(nn.Module, abc.ABC):
         super().__init_subclass__(**kwargs)
         refuse_overrides(cls, T2TModel, MODEL)
 
-    def __init__(self, hparams: HParams, features: Features) -> None:
+    def __init__(self, hparams: Any, features: Features) -> None:
         super().__init__()
         if not isinstance(hparams, self.HParams):
             raise HParamsError(
@@ -310,7 +310,7 @@ class T2TModel(nn.Module, abc.ABC):
         weights = self.example_weights(target, batch)
         return self.modality(target).loss(logits, batch[target], weights)
 
-    @final
+    @final  # type: ignore[misc]
     def forward(
         self,
         batch: dict[str, Tensor],
@@ -419,10 +419,9 @@ class T2TModel(nn.Module, abc.ABC):
         """
         if type(self) not in _SLOW:
             _SLOW.add(type(self))
-            print(
+            message(
                 f"{type(self).__name__} has no encode and step: decoding is slow, because each "
-                "step runs its body over all ids before it (docs/how_to/add_a_model.md)",
-                file=sys.stderr,
+                "step runs its body over all ids before it (docs/how_to/add_a_model.md)"
             )
         inputs = {
             name: tensor for name, tensor in batch.items() if name not in self.features.targets
@@ -431,7 +430,7 @@ class T2TModel(nn.Module, abc.ABC):
         ids = torch.zeros(first.size(0), 0, dtype=torch.int64, device=first.device)
         return PrefixState(ids, tuple(inputs), list(inputs.values()))
 
-    def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, ids: Tensor, state: Any) -> tuple[Tensor, State]:
         """Runs a decoding step: reads the next id of each row.
 
         Args:

@@ -311,7 +311,7 @@ def warm_up(schedule: str, step: int, steps: int) -> float:
         return 1.0
     done = step / steps
     if schedule == "exp":
-        return _LEAST ** (1.0 - done)
+        return float(_LEAST ** (1.0 - done))
     if schedule == "sigmoid":  # from where a sigmoid is _LEAST to where it is 1 - _LEAST
         end = math.log((1.0 - _LEAST) / _LEAST)
         sigmoid = 1.0 / (1.0 + math.exp(end - 2.0 * end * done))

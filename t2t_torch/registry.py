@@ -335,9 +335,9 @@ def metric(name: str) -> Callable[..., Any]:
     return cast("Callable[..., Any]", _find("metric", name))
 
 
-def loss(name: str) -> Callable[..., Any]:
+def loss(name: str) -> Any:
     """Returns the loss of this name."""
-    return cast("Callable[..., Any]", _find("loss", name))
+    return _find("loss", name)
 
 
 def hook(name: str) -> Callable[..., Any]:

@@ -11,16 +11,17 @@ slow to import for `--help`.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
 import math
 import types
 import typing
-from collections.abc import Iterator, Sequence
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
 
-from t2t_torch.errors import HParamsError
+from t2t_torch.errors import HParamsError, UsageError
 
-_S = TypeVar("_S", bound="Settings")
 _NAMES = {
     int: "an integer",
     float: "a number",
@@ -78,6 +79,17 @@ class Setting:
                 choices = typing.get_args(kind)
         return dataclasses.replace(self, annotation=annotation, choices=choices)
 
+    def arguments(self, name: str, value: Any) -> list[str]:
+        """Returns the arguments of a command line for a value; none for None."""
+        if value is None:
+            return []
+        if self.kind is bool:
+            return [f"--{name}" if value else f"--{name}=false"]
+        if self.is_list:
+            items = value if self.repeated else [",".join(value)]
+            return [f"--{name}={item}" for item in items]
+        return [f"--{name}={value}"]
+
     def fault(self, value: Any) -> str:
         """Returns the error message for a value; "" if it is valid."""
         if value is None:
@@ -114,16 +126,27 @@ def hp(
 
 
 class Settings:
-    """Immutable set of declared fields.
+    """Immutable set of declared fields, which knows the fields whose values were given.
+
+    A flag drops a trailing `_` of a field's name, which avoids a Python keyword.
 
     Args:
-      **values: values of fields that differ from their defaults.
+      **values: the given values; other fields have their defaults.
+
+    Attributes:
+      given: names of the fields whose values were given, also if they equal the defaults.
 
     Raises:
       HParamsError: a field is unknown, of the wrong type, or out of bounds; all are reported.
     """
 
+    given: frozenset[str]
+
     def __init__(self, **values: Any) -> None:
+        self.__dict__["given"] = frozenset(values)
+        self._set(values)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
         declared = self.declared()
         faults = [f"there is no setting {name!r}." for name in values if name not in declared]
         for name, setting in declared.items():
@@ -136,33 +159,84 @@ class Settings:
             raise HParamsError("\n".join(faults))
 
     @classmethod
-    def declared(cls) -> dict[str, Setting]:
-        """Returns the declaration of each field, by name."""
-        hints = typing.get_type_hints(cls)
-        fields = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
-        return {name: each.typed(hints[name]) for name, each in fields if isinstance(each, Setting)}
+    @functools.cache
+    def declared(cls) -> Mapping[str, Setting]:
+        """Returns the declaration of each field, by name: those of the class, then of its bases.
 
-    def replace(self: _S, **delta: Any) -> _S:
-        """Returns a copy with some fields changed.
+        A class that defines a property in the place of a field of a base has no such field.
+        """
+        hints = typing.get_type_hints(cls)
+        members: dict[str, Any] = {}
+        for base in cls.__mro__:
+            for name, each in vars(base).items():
+                members.setdefault(name, each)
+        fields = {name: one for name, one in members.items() if isinstance(one, Setting)}
+        return {name: one.typed(hints[name]) for name, one in fields.items()}
+
+    def replace(self, **delta: Any) -> Self:
+        """Returns a copy with some fields changed, which count as given only if they did before.
 
         Raises:
           HParamsError: as the class.
         """
-        return type(self)(**{**self.__dict__, **delta})
+        made = copy.copy(self)
+        made._set({**dict(self), **delta})
+        return made
+
+    def with_defaults(self, **values: Any) -> Self:
+        """Returns a copy in which fields that were not given have other values than the default.
+
+        Raises:
+          HParamsError: as the class.
+        """
+        return self.replace(**{n: value for n, value in values.items() if n not in self.given})
+
+    def is_changed(self, name: str) -> bool:
+        """Returns True if a field was given a value other than its default."""
+        return name in self.given and getattr(self, name) != self.declared()[name].default
+
+    def differences(self, other: Self) -> list[str]:
+        """Returns the command-line arguments of the fields that differ from those of another."""
+        return self.arguments([n for n, value in self if value != getattr(other, n)])
+
+    def arguments(self, names: Iterable[str] | None = None) -> list[str]:
+        """Returns the command-line arguments of fields; default: of those that were given."""
+        declared = self.declared()
+        return [
+            word
+            for name in (names if names is not None else filter(self.given.__contains__, declared))
+            for word in declared[name].arguments(name.rstrip("_"), getattr(self, name))
+        ]
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise HParamsError(f"{type(self).__name__} is frozen. Use replace({name}=...).")
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         """Yields (name, value) of each field."""
-        return iter(self.__dict__.items())
+        return ((name, value) for name, value in self.__dict__.items() if name != "given")
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self.__dict__ == other.__dict__
+        return type(self) is type(other) and dict(self) == dict(other)
 
     def __hash__(self) -> int:
-        return hash((type(self), *self.__dict__.values()))
+        return hash((type(self), *(value for _, value in self)))
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={value!r}" for name, value in self)
         return f"{type(self).__name__}({fields})"
+
+
+class MissingSettingsError(UsageError):
+    """Settings without which a workflow does nothing are missing."""
+
+
+def require(settings: Settings, *names: str) -> None:
+    """Checks that settings have values.
+
+    Raises:
+      MissingSettingsError: some have none; lists all of them with their meanings.
+    """
+    missing = [name for name in names if not getattr(settings, name)]
+    if missing:
+        lines = [f"  --{name}=...  {settings.declared()[name].meaning}" for name in missing]
+        raise MissingSettingsError("\n".join(["missing flags:", *lines]))

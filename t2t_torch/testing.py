@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.bin import flags as shared
 from t2t_torch.data.raw_file import samples_of
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
@@ -48,95 +47,23 @@ from t2t_torch.features import (
     WordShape,
 )
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.tree import ValidTransitions
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel, check_features
+from t2t_torch.pipeline.collate import random_batch
 from t2t_torch.problem import Problem
 from t2t_torch.registry import parse_problem_name
+from t2t_torch.reporter import output
+from t2t_torch.settings import require
 from t2t_torch.text.encoder import (
     EOS,
-    NUM_RESERVED,
     CharacterEncoder,
     ClassLabelEncoder,
     IntegerEncoder,
     TokenEncoder,
 )
 from t2t_torch.text.tree import TransitionEncoder
-
-# Batches of random values, for the checks of models.
-
-
-def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[str, Tensor]:
-    """Returns a padded batch of random values, each row of a text ended by EOS."""
-    generator = torch.Generator().manual_seed(seed)
-    lengths: dict[str, list[int]] = {}
-    batch = {}
-    for k, (name, feature) in enumerate(features.all.items()):
-        if isinstance(feature, TreeFeature):
-            batch[name] = _random_trees(feature, lengths[feature.of], generator)
-        elif isinstance(feature, PixelSequence):
-            batch[name] = _random_rows(feature, [feature.size + 1] * rows, generator)
-        elif feature.is_sequence:
-            # Features of words have one entry per word; rows differ in length.
-            of = feature.aligned_to or name
-            width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
-            if feature.is_sound:  # frames, several for each id
-                width = [8 * size for size in width]
-            batch[name] = _random_rows(feature, width, generator)
-        else:
-            batch[name] = _random_values(feature, rows, generator)
-    return batch
-
-
-def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
-    low = NUM_RESERVED if feature.is_text else int(feature.padding == 0)
-    shape = (len(lengths), max(lengths), *feature.shape[1:])
-    if feature.vocab_size:
-        ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
-    elif feature.is_sound:
-        ids = torch.randint(-9999, 9999, shape, generator=generator, dtype=torch.int16)
-    else:  # numbers that are not ids
-        ids = torch.rand(shape, generator=generator) + 0.1
-    for i, length in enumerate(lengths):
-        if feature.generates:
-            ids[i, length - 1] = EOS
-        if isinstance(feature, Turns):
-            ids[i, length // 2] = EOS
-        ids[i, length:] = feature.padding
-    return ids
-
-
-def _random_trees(feature: TreeFeature, words: Sequence[int], generator: torch.Generator) -> Tensor:
-    """Returns transitions of trees over the given numbers of words."""
-    rules = ValidTransitions(feature, 3, torch.device("cpu"))
-    progress = rules.start(torch.tensor(words))
-    trees = []
-    while len(trees) < 2 or bool((trees[-1] > EOS).any()):
-        weights = rules.valid(progress) * torch.tensor([1.0] * 5 + [0.3] * (feature.vocab_size - 5))
-        ids = torch.multinomial(weights, 1, generator=generator)[:, 0]
-        ids = ids.masked_fill(trees[-1] <= EOS, 0) if trees else ids
-        progress = rules.after(ids, progress)
-        trees.append(ids)
-    return torch.stack(trees, 1)
-
-
-def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> Tensor:
-    if feature.selects_words:
-        return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(rows) % 3]
-    if feature.vocab_size:
-        return torch.randint(feature.vocab_size, (rows,), generator=generator)
-    shape = (rows, *(size or 1 for size in feature.shape))
-    if feature.arrow_type == "list<uint8>":
-        top = 256 if feature.is_image else 2
-        return torch.randint(top, shape, generator=generator, dtype=torch.uint8)
-    values = torch.rand(shape, generator=generator) + 0.1
-    if isinstance(feature, SoftLabel):  # peaked: there is something to learn
-        values = values**6
-        return values / values.sum(-1, keepdim=True)
-    return values
-
-
-FLAGS = shared.CommandFlags("t2t_torch.testing", common=("t2t_usr_dir", "tmp_dir"))
+from t2t_torch.trust import UsrDirSettings
+from t2t_torch.workflows.context import TMP_DIR
 
 _VOCAB_SIZE = 19
 _SAMPLES = 20
@@ -175,7 +102,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
     words = Words(IntegerEncoder(_VOCAB_SIZE - 2))
     labels = ClassLabelEncoder(["a", "b", "c"])
     text = Text(IntegerEncoder(_VOCAB_SIZE - 2))
-    candidates = {"query": text, "positive": text, "negative": text}
+    candidates: dict[str, Feature] = {"query": text, "positive": text, "negative": text}
 
     def fits(features: Features) -> bool:
         try:
@@ -377,7 +304,7 @@ def _check_learning(model: T2TModel, batch: dict[str, Tensor]) -> None:
         computed = model(batch).losses
         loss = torch.stack([loss.sum / loss.weight for loss in computed.values()]).sum()
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
     idle = [name for name, p in model.named_parameters() if p.grad is None]
@@ -425,7 +352,7 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
     for name, feature in features.all.items():
         place = f"{problem.name}/{name}"
         value = sample[feature.source or name]
-        ids = feature.encode(value)
+        ids: Any = feature.encode(value)
         if feature.vocab_size:
             low, high = feature.lowest_id, feature.vocab_size
             assert all(low <= i < high for i in ids), f"{place}: {ids}"
@@ -470,24 +397,39 @@ def _check_registered(name: str, tmp_dir: Path) -> None:
         check_problem(problem, Path(data_dir), tmp_dir)
 
 
-def _run() -> int:
-    shared.require(FLAGS, "t2t_usr_dir", "tmp_dir")
+class CheckSettings(UsrDirSettings):
+    """Checks the contracts of every problem, model and set of a folder.
+
+        python -m t2t_torch.testing --t2t_usr_dir=my_usr_dir --tmp_dir=raw_files
+
+    Prints a line for each; the exit code is 1 if one fails.
+    """
+
+    tmp_dir: str | None = TMP_DIR
+
+
+def check_declarations(settings: CheckSettings) -> int:
+    """Checks all declarations of a user's folders; returns 1 if a check fails."""
+    require(settings, "t2t_usr_dir", "tmp_dir")
     failures = 0
     for usr_dir in registry.usr_dirs():
-        for label, check in _checks(Path(usr_dir), Path(FLAGS.tmp_dir)):
+        for label, check in _checks(Path(usr_dir), Path(str(settings.tmp_dir))):
             try:
                 check()
             except Exception as error:  # user code may raise anything: continue
                 failures += 1
-                print(f"FAILED  {label}: {type(error).__name__}: {error}")
+                output(f"FAILED  {label}: {type(error).__name__}: {error}")
             else:
-                print(f"ok      {label}")
+                output(f"ok      {label}")
     return 1 if failures else 0
 
 
-def main() -> int:
-    """Checks all declarations of a user's folder; returns 1 if a check fails."""
-    return shared.run_main(_run, FLAGS, __doc__)
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the checks as a command; returns the exit code."""
+    from t2t_torch.bin.command import Command
+
+    command = Command("t2t_torch.testing", CheckSettings, check_declarations, lists_names=False)
+    return command.main(argv)
 
 
 if __name__ == "__main__":

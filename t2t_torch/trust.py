@@ -1,20 +1,27 @@
-"""Trust in a run: whether Python code that comes with it may be executed."""
+"""Code of users and of runs: where it is, and whether it may be executed."""
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TypeVar
 
 from t2t_torch import registry
 from t2t_torch.errors import UsageError
 from t2t_torch.files import passes_kernel
+from t2t_torch.reporter import Reporter, current, reporting
+from t2t_torch.settings import Settings, hp
+
+_S = TypeVar("_S", bound=Settings)
+_R = TypeVar("_R")
 
 _PYTHON = os.path.realpath(sysconfig.get_path("stdlib"))
 _trusted: contextvars.ContextVar[bool] = contextvars.ContextVar("trust_code", default=False)
@@ -28,6 +35,53 @@ def trusting(trust_code: bool) -> Iterator[None]:
         yield
     finally:
         _trusted.reset(token)
+
+
+class UsrDirSettings(Settings):
+    """The folders of a user's code."""
+
+    t2t_usr_dir: tuple[str, ...] = hp(
+        (),
+        "Directory of your own problems, models and sets; may be given repeatedly.",
+        repeated=True,
+    )
+
+
+class CodeSettings(UsrDirSettings):
+    """A user's code, and trust in that of a run."""
+
+    trust_code: bool = hp(
+        False, "Executes Python code that comes with the run; see docs/explanation/security.md."
+    )
+
+
+@contextlib.contextmanager
+def running(settings: Settings, reporter: Reporter | None = None) -> Iterator[None]:
+    """Context of a workflow: its reporter, the users' folders and declarations, trusted code.
+
+    Args:
+      settings: settings of the workflow.
+      reporter: where it reports; None: to the current one.
+
+    Raises:
+      RegistryError: a folder does not exist, or a declaration has a name that is already taken.
+    """
+    with reporting(reporter or current()), trusting(getattr(settings, "trust_code", False)):
+        for directory in getattr(settings, "t2t_usr_dir", ()):
+            registry.import_usr_dir(directory)
+        registry.add_declarations(getattr(settings, "data_dir", None))
+        yield
+
+
+def workflow(function: Callable[[_S], _R]) -> Callable[..., _R]:
+    """Makes a function of settings a workflow: with `reporter=`, in the context `running`."""
+
+    @functools.wraps(function)
+    def run(settings: _S, *, reporter: Reporter | None = None) -> _R:
+        with running(settings, reporter):
+            return function(settings)
+
+    return run
 
 
 def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import resource, sys
-from t2t_torch.bin.flags import keep_freed_memory
+from t2t_torch.train.memory import keep_freed_memory
 import torch
 def make():
     return torch.ones(1 << 20).sum()  # 4 MB, freed at once

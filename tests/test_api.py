@@ -360,11 +360,27 @@ def test_the_library_prints_no_advice_for_the_shell_and_nothing_with_verbosity_o
     assert capfd.readouterr() == ("", "")
 
 
-def test_flags_are_reset_after_a_call(tmp_path, own_registry):
-    from t2t_torch.bin.datagen import FLAGS
+@pytest.mark.parametrize("name", ["print_config", "help_hparams", "dry_run", "test_mode"])
+def test_what_trains_nothing_is_refused(name, tmp_path):
+    with pytest.raises(t2t.UsageError, match=f"{name} trains no model"):
+        t2t.train(output_dir=tmp_path / "run", **{name: True})
 
-    FLAGS.reset()
-    with pytest.raises(t2t.T2TError):
-        t2t.generate("nosuchproblem", tmp_path, max_cases=3)
-    assert FLAGS.value_of("max_cases") != 3
-    assert not FLAGS["max_cases"].present
+
+def test_a_search_is_no_training(tmp_path):
+    with pytest.raises(t2t.UsageError, match="hparams_range='any' starts a search"):
+        t2t.train("any", "any", "any", output_dir=tmp_path / "run", hparams_range="any")
+
+
+def test_a_wrong_verbosity_is_refused(tmp_path):
+    with pytest.raises(t2t.UsageError, match="verbosity='x': expected an integer"):
+        t2t.evaluate(tmp_path, verbosity="x")
+
+
+def test_a_file_of_settings_is_read_by_every_function(tmp_path):
+    file = tmp_path / "all.json"
+    content = {"output_dir": str(tmp_path / "nothing"), "exporter": {"export_dir": "there"}}
+    file.write_text(json.dumps(content))
+    with pytest.raises(t2t.T2TError, match="nothing' is not a run directory"):
+        t2t.evaluate(None, config=file)
+    with pytest.raises(t2t.T2TError, match="nothing' is not a run directory"):
+        t2t.export(None, None, config=file)

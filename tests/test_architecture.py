@@ -16,22 +16,21 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.bin import commands
 from t2t_torch.params import Params
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "t2t_torch"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 REGISTRY_FOLDERS = ("problems", "models", "hparams", "hooks", "schedules")
-COMMANDS = sorted(
-    path.stem for path in PACKAGE.glob("bin/*.py") if "\ndef main(" in path.read_text("utf-8")
-)
+COMMANDS = sorted(commands.COMMANDS)
 
 # A subpackage or file of the package -> its layer.  Imports run to the same layer or down.
 LAYERS = {
     "errors": 0, "overrides": 0, "mode": 0, "files": 0, "registry": 0, "params": 0, "hparam": 0,
-    "search_space": 0, "settings": 0, "trust": 0, "registry_folder": 0,
+    "search_space": 0, "settings": 0, "trust": 0, "registry_folder": 0, "reporter": 0, "signals": 0,
     "runtime": 1, "text": 1, "features": 1, "readers": 1, "data": 1, "hparams": 1,
-    "token_hparam": 1, "recurrence_hparam": 1, "transformer_hparam": 1, "image_hparam": 1,
+    "hparam_groups": 1,
     "problem": 2, "text_problem": 2, "problem_types": 2, "declaration": 2, "problems": 2,
     "reports": 2,
     "pipeline": 3, "layers": 3,
@@ -39,7 +38,9 @@ LAYERS = {
     "ensemble": 4, "objectives": 4,
     "checkpoint": 5, "optimizers": 5, "optim": 5, "schedules": 5, "distributed": 5, "hooks": 5,
     "train": 5, "decode": 5, "export": 5,
-    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "bin": 6, "testing": 6, "loading": 6, "api": 6,
+    "trial": 6, "tune": 6, "serve": 6, "interop": 6, "loading": 6,
+    "workflows": 7,
+    "api": 8, "bin": 8, "testing": 8,
 }  # fmt: skip
 TORCH_LINE = 2
 """The last layer above which nothing imports torch."""
@@ -171,6 +172,24 @@ def test_no_imports_run_in_a_circle() -> None:
         visit(module, ())
 
 
+def test_nothing_below_the_commands_knows_a_flag_or_prints() -> None:
+    """The library takes values, and reports to the reporter; a dialogue writes its prompts."""
+    below = {m: t for m, t in TREES.items() if package_of(m) not in ("bin", "reporter")}
+    known = [m for m in below for target, _ in imports(m) if target.startswith("absl.flags")]
+    printing = {
+        module
+        for module, tree in below.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    }
+    above = [m for m in below for target, _ in imports(m) if target.startswith("t2t_torch.bin")]
+    assert not known
+    # Dialogues, and a child process that answers its parent on standard output.
+    dialogues = {"t2t_torch.workflows.decode", "t2t_torch.workflows.serve"}
+    assert printing == {*dialogues, "t2t_torch.trial.preparation"}
+    assert above == ["t2t_torch.testing"]  # a command by itself: python -m t2t_torch.testing
+
+
 def test_only_the_registry_reaches_a_shelf() -> None:
     reached = []
     for module in TREES:
@@ -218,14 +237,17 @@ def test_everything_above_the_torch_line_works_without_torch() -> None:
 def heavy_of(command: str, flag: str) -> str:
     """Runs a command in a fresh process; returns the last line, of what it has loaded."""
     script = (
-        f"import sys; from t2t_torch.bin.{command} import main; code = main(['{flag}'])\n"
+        "import sys; from t2t_torch.bin.commands import COMMANDS; "
+        f"code = COMMANDS['{command}'].main(['{flag}'])\n"
         f"print('loaded:', *sorted({HEAVY} & set(sys.modules))); sys.exit(code)"
     )
     return python(script).splitlines()[-1]
 
 
 @pytest.mark.sample(2)
-@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"quick", "compare", "query_server"}))
+@pytest.mark.parametrize(
+    "command", sorted({*COMMANDS} - {"t2t-quick", "t2t-compare", "t2t-query-server"})
+)
 def test_listings_load_nothing_heavy(command: str) -> None:
     assert heavy_of(command, "--registry_help") == "loaded:"
 

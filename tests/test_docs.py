@@ -26,26 +26,8 @@ import yaml
 
 import t2t_torch
 from t2t_torch import registry, testing
-from t2t_torch.bin import (
-    avg_all,
-    bleu,
-    build_vocab,
-    compare,
-    data,
-    datagen,
-    decoder,
-    exporter,
-    import_run,
-    latency,
-    query_server,
-    quick,
-    tensor2tensor_flags,
-    trainer,
-    translate_all,
-    tuner,
-)
-from t2t_torch.bin import eval as evaluate
-from t2t_torch.bin import server as serving
+from t2t_torch.bin import tensor2tensor_flags
+from t2t_torch.bin.commands import COMMANDS
 from t2t_torch.declaration.schema import KINDS, MIXTURES, Beside, Declaration
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.readers.formats import FORMATS
@@ -56,25 +38,6 @@ DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 USR_DIR = ROOT / "examples" / "my_usr_dir"
 
-COMMANDS = {
-    "t2t-avg-all": avg_all,
-    "t2t-bleu": bleu,
-    "t2t-build-vocab": build_vocab,
-    "t2t-compare": compare,
-    "t2t-data": data,
-    "t2t-datagen": datagen,
-    "t2t-trainer": trainer,
-    "t2t-decoder": decoder,
-    "t2t-eval": evaluate,
-    "t2t-exporter": exporter,
-    "t2t-import": import_run,
-    "t2t-latency": latency,
-    "t2t-quick": quick,
-    "t2t-query-server": query_server,
-    "t2t-server": serving,
-    "t2t-translate-all": translate_all,
-    "t2t-tuner": tuner,
-}
 CHECKS = "python -m t2t_torch.testing"
 # Later flags win: what the pages run for minutes, a test runs for a second.
 SMALL = {
@@ -332,7 +295,7 @@ def without_others(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_flag_that_is_named_exists(page: Path):
     text = without_others(page)
-    known = {command: set(module.FLAGS) for command, module in COMMANDS.items()}
+    known = {command: set(one.declared) for command, one in COMMANDS.items()}
     for command in commands(text):
         name = command.split()[0]
         for flag in re.findall(r"--(\w+)", command) if name in known else ():
@@ -444,9 +407,9 @@ def test_the_generated_pages_list_every_name():
         assert set(registry.list_names(kind)) <= names[f"{folder}/others.md"]
     for made in map(registry.hparams, registry.list_names("hparams")):
         assert set(type(made).model_fields) <= names["reference/hparams.md"]
-    for command, module in COMMANDS.items():
+    for command, one in COMMANDS.items():
         assert command in names["reference/flags.md"]
-        for flag in module.FLAGS.fields:
+        for flag in one.declared:
             assert f"| `--{flag}` |" in pages["reference/flags.md"]
     for kind in GENERATED.error_classes():
         assert f"| `{kind.__name__}` |" in pages["reference/errors.md"]
@@ -510,7 +473,7 @@ def test_a_page_on_migration_names_what_there_is(page: Path):
         *Declaration.model_fields,
     }
     names |= {name for kind in registry.KINDS for name in registry.list_names(kind)}
-    names |= {flag for module in COMMANDS.values() for flag in module.FLAGS}
+    names |= {flag for one in COMMANDS.values() for flag in one.declared}
     known_elsewhere = set(
         "build_model optimizer losses validation_metrics evaluation_reducer hparams "
         "create_lr_scheduler make_data_loaders batch_size logits loss "
@@ -652,20 +615,20 @@ def test_the_flags_and_names_of_every_command_exist(page: Path, known_names):
     faults = []
     for line in command_lines(text):
         name, *arguments = shlex.split(line.partition(" > ")[0].partition(" 2>")[0], comments=True)
-        command = COMMANDS[name.removeprefix(".venv/bin/")]
+        flags = COMMANDS[name.removeprefix(".venv/bin/")].new_flags()
         for argument in arguments:
             if not argument.startswith("--"):
                 continue
             flag, has_value, value = argument[2:].partition("=")
-            is_negated = flag.startswith("no") and flag not in command.FLAGS
+            is_negated = flag.startswith("no") and flag not in flags
             flag = flag.removeprefix("no") if is_negated else flag
             if flag == "help":
                 continue
-            if flag not in command.FLAGS:
+            if flag not in flags:
                 faults.append(f"{line}: no flag --{flag}")
             elif has_value and not PLACEHOLDER.fullmatch(value):
                 try:
-                    command.FLAGS[flag].parser.parse(value)
+                    flags[flag].parser.parse(value)
                 except ValueError as error:
                     faults.append(f"{line}: --{flag}: {error}")
                 if flag in known_names and name != "t2t-datagen":

@@ -259,7 +259,7 @@ def test_a_student_of_numbers_learns_a_teachers_numbers():
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Two short runs of one problem, and its data."""
-    from t2t_torch.bin import datagen, trainer
+    from t2t_torch.bin.commands import datagen, trainer
 
     folder = tmp_path_factory.mktemp("runs")
     name = "algorithmic_reverse_binary40_test"
@@ -292,8 +292,8 @@ def test_runs_are_loaded_decoded_and_evaluated_as_one(runs):
 
 
 def test_commands_take_several_runs_and_several_teachers(runs, tmp_path, capsys):
-    from t2t_torch.bin import decoder, trainer
-    from t2t_torch.bin import eval as evaluate
+    from t2t_torch.bin.commands import decoder, trainer
+    from t2t_torch.bin.commands import evaluation as evaluate
 
     folder, made = runs
     named = ",".join(map(str, made))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import trainer_flags
+from t2t_torch.bin.commands import trainer
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, Params, hp
@@ -476,6 +476,6 @@ def test_each_alias_is_of_a_field_of_some_set_or_a_flag():
     meant = {one for one in HParams.aliases.values() if not one.startswith("--")}
     assert meant <= known
     flags = {one.removeprefix("--") for one in HParams.aliases.values() if one.startswith("--")}
-    assert flags <= set(trainer_flags.FLAGS)
+    assert flags <= trainer.declared.keys()
     assert set(DecodeHParams.aliases.values()) <= DecodeHParams.model_fields.keys()
     assert not DecodeHParams.aliases.keys() & DecodeHParams.model_fields.keys()

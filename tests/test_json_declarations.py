@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.errors import RegistryError
 
 TICKETS: dict[str, Any] = {

@@ -18,7 +18,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "t2t_torch"
 
 MOST_FILES = 474
-MOST_LINES = 80_800
+MOST_LINES = 80_490
 MOST_SMALL = 30
 MOST_FEATURE_CHECKS = 30
 """Lines are where they stood when files were joined: they only fall from here, to 52,000."""

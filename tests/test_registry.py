@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.errors import RegistryError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import get_problem_name, parse_problem_name

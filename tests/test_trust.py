@@ -11,20 +11,21 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry, trust
-from t2t_torch.bin import (
+from t2t_torch.bin.commands import (
     decoder,
+    evaluation,
     exporter,
     latency,
-    search_flags,
     server,
     trainer,
     translate_all,
     tuner,
 )
-from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import UsageError, in_python
 from t2t_torch.trial.run_record import check_functions, module_file_of, place_of_code
 from t2t_torch.trial.user_code import Source, load
+from t2t_torch.workflows import search_settings
+from t2t_torch.workflows.search_settings import SearchSettings
 
 
 @pytest.fixture
@@ -204,31 +205,34 @@ def test_a_folder_that_was_given_on_the_command_line_is_trusted(
 @pytest.mark.parametrize(
     "command",
     [decoder, evaluation, exporter, latency, server, trainer, translate_all, tuner],
-    ids=lambda command: command.__name__.rpartition(".")[2],
+    ids=lambda command: command.name,
 )
 def test_every_command_that_opens_runs_has_the_flags_that_the_message_names(command) -> None:
-    assert {"trust_code", "t2t_usr_dir"} <= set(command.FLAGS)
+    assert {"trust_code", "t2t_usr_dir"} <= command.declared.keys()
 
 
 @pytest.mark.parametrize("known", [{"t2t_usr_dir": ["evil"]}, {"trial": "evil"}])
 def test_code_that_a_search_recalls_needs_trust(folder: Path, known: dict[str, object]) -> None:
-    search_flags.FLAGS.reset()
     (folder / "evil").mkdir()
-    (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
+    (folder / search_settings.NAME).write_text(json.dumps(known), "utf-8")
     with pytest.raises(UsageError, match="--trust_code"):
-        search_flags.recall(folder)
-    search_flags.FLAGS.reset()
+        search_settings.recall(SearchSettings(), folder)
+
+
+def test_a_search_recalls_no_trust(folder: Path) -> None:
+    known = {"trust_code": True, "max_trials": 3}
+    (folder / search_settings.NAME).write_text(json.dumps(known), "utf-8")
+    settings, _ = search_settings.recall(SearchSettings(), folder)
+    assert (settings.trust_code, settings.max_trials) == (False, 3)
 
 
 def test_functions_that_a_search_recalls_need_trust(folder: Path) -> None:
-    search_flags.FLAGS.reset()
     (folder / "evil.py").touch()
     (folder / "exp.yaml").write_text("entrypoints: {data_loaders_function: 'evil:load'}\n")
     known = {"trial": str(folder / "elsewhere"), "config": str(folder / "exp.yaml")}
-    (folder / search_flags.NAME).write_text(json.dumps(known), "utf-8")
+    (folder / search_settings.NAME).write_text(json.dumps(known), "utf-8")
     with pytest.raises(UsageError, match="--trust_code"):
-        search_flags.recall(folder)
-    search_flags.FLAGS.reset()
+        search_settings.recall(SearchSettings(), folder)
 
 
 @pytest.mark.parametrize(

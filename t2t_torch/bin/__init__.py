@@ -1,1 +1,1 @@
-"""The commands, one module each: `t2t-datagen`, `t2t-trainer`, `t2t-decoder` and others."""
+"""The commands: their table (commands.py), and the parser of flags (command.py)."""

@@ -27,7 +27,6 @@ import json
 import math
 import os
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterator, MutableSequence, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,6 +51,7 @@ from t2t_torch.checkpoint.storage import (
 )
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import read_bytes, sync
+from t2t_torch.reporter import message
 
 # Retention policy.
 
@@ -182,7 +182,7 @@ class Ratings:
         try:
             before = self._read()
         except CheckpointError as error:
-            print(f"warning: {error}; starting again", file=sys.stderr, flush=True)
+            _warn(f"{error}; starting again")
             before = None
         columns: list[dict[int, float]] = [{}, {}]
         if before is not None and before.is_of(metric, lower_is_better=lower_is_better):
@@ -201,7 +201,7 @@ class Ratings:
         try:
             replace_file(self._file, record.model_dump_json(indent=2) + "\n")
         except OSError as error:
-            print(f"warning: {self._file} cannot be written: {error}", file=sys.stderr, flush=True)
+            _warn(f"{self._file} cannot be written: {error}")
 
     def ranked(self) -> list[int]:
         """Returns the steps with values, best first; equal ones by loss, then the latest first.
@@ -727,8 +727,8 @@ class _VanishedError(Exception):
     """A checkpoint was deleted during verification."""
 
 
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)
+def _warn(text: str) -> None:
+    message(f"warning: {text}")
 
 
 # Checkpoints of a run that may be training.
@@ -755,7 +755,7 @@ def follow_checkpoints(
             checkpoint.verify()
         except CheckpointError as fault:
             if checkpoint.path.is_dir():
-                print(f"warning: broken checkpoint left out: {fault}", file=sys.stderr)
+                _warn(f"broken checkpoint left out: {fault}")
             continue
         yield checkpoint
 

@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 from absl import logging
-from tqdm import tqdm
 
 from t2t_torch import registry
 from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
@@ -34,8 +33,11 @@ from t2t_torch.errors import DataError, T2TError
 from t2t_torch.features import UNKNOWN
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import MAX_LISTED, BadRecords
+from t2t_torch.reporter import bar
 
 if TYPE_CHECKING:
+    from tqdm import tqdm
+
     from t2t_torch.data.publish import Request
     from t2t_torch.features import Feature, Features
     from t2t_torch.problem import Problem
@@ -592,4 +594,4 @@ def _greater(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
 
 def row_bar(where: str, *, show: bool) -> tqdm[Any]:
     """Returns a progress bar of rows, which is shown on a terminal only."""
-    return tqdm(desc=where, unit=" rows", unit_scale=True, disable=None if show else True)
+    return bar(show=show, desc=where, unit=" rows", unit_scale=True)

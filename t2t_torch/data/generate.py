@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pydantic
 from absl import logging
-from tqdm import tqdm
 
 from t2t_torch import errors, registry
 from t2t_torch.data import raw_file
@@ -34,6 +33,7 @@ from t2t_torch.errors import DataError, T2TError, UsageError, require
 from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, sync, write_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
+from t2t_torch.reporter import bar
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -750,8 +750,8 @@ def _run_all(
     remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
     count = options["num_tasks"]
     waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
-    disable = None if progress else True
-    with tqdm(desc=f"{what[0]} on Ray", total=count, unit=" tasks", disable=disable) as bar:
+    options = {"desc": f"{what[0]} on Ray", "total": count, "unit": " tasks"}
+    with bar(show=progress, **options) as shown:
         while waiting:
             done, waiting = ray.wait(waiting)
             try:
@@ -767,7 +767,7 @@ def _run_all(
                 _cancel(ray, waiting)
                 kind, message = fault
                 raise getattr(errors, kind, DataError)(message)
-            bar.update()
+            shown.update()
 
 
 def _run(

@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 
 import numpy as np
 from absl import logging
-from tqdm import tqdm
 
 from t2t_torch.data.manifest import RawFileEntry, fault_of, sha256_of
 from t2t_torch.errors import DataError, T2TError
@@ -43,6 +42,7 @@ from t2t_torch.files import (
     staged,
 )
 from t2t_torch.mode import Split
+from t2t_torch.reporter import bar
 
 if TYPE_CHECKING:
     from t2t_torch.problem import Problem
@@ -142,13 +142,11 @@ def _download(url: str, path: Path, name: str, timeout_seconds: float) -> None:
     expected, size = next(blocks), 0
     with (
         path.open("wb") as file,
-        tqdm(
-            desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024, disable=None
-        ) as bar,
+        bar(desc=name, total=expected, unit="B", unit_scale=True, unit_divisor=1024) as shown,
     ):
         for block in blocks:
             size += file.write(block)
-            bar.update(len(block))
+            shown.update(len(block))
     if expected is not None and size != expected:
         raise DataError(f"the connection ended after {size} of {expected} bytes")
 

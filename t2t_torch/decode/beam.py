@@ -192,7 +192,7 @@ def _topk(log_probs: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if log_probs.device.type != "cpu" or number < 4 * count:
         values, ids = log_probs.topk(count, -1)
         return values, ids
-    blocks = log_probs[:, : number * _BLOCK].unflatten(-1, (number, _BLOCK))
+    blocks = torch.unflatten(log_probs[:, : number * _BLOCK], -1, (number, _BLOCK))
     chosen = blocks.amax(-1).topk(count, -1).indices  # [N, count]
     ids = (chosen.unsqueeze(-1) * _BLOCK + torch.arange(_BLOCK)).flatten(1)
     rest = torch.arange(number * _BLOCK, vocab_size).expand(rows, -1)

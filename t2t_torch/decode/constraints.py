@@ -266,7 +266,7 @@ def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
     counts = torch.arange(1, longer.size(-1) + 1, device=ids.device)  # ids matched then
     lengths = phrases.lengths[:, None, :, None]
     met_now = _either((longer & (counts == lengths)).any(-1).flatten(0, 1))
-    met = progress.met.unsqueeze(1) | met_now.unflatten(0, ids.shape)  # [N, W, C]
+    met = progress.met.unsqueeze(1) | torch.unflatten(met_now, 0, ids.shape)  # [N, W, C]
     left = ~met & (inside > 0)
     partly = longer & (counts < lengths)
     saved = torch.cat([inside, inside], -1).unsqueeze(-1) - lengths + counts

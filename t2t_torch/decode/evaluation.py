@@ -296,6 +296,7 @@ class EvaluatedRows:
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
         target = next(iter(features.targets))
+        feature: Any = features.targets[target]
         for places in batches_of(lengths.tolist(), _BATCH_TOKENS, _BATCH_TOKENS):
             self._predictor.before_batch()
             rows = np.sort(numbers[places])
@@ -308,7 +309,7 @@ class EvaluatedRows:
             if isinstance(self._predictor, Predictor) and features.has_inputs:
                 for i, number in enumerate(rows.tolist()):
                     ids[number] = _ids(self._predictor, read, i)
-                    trees[number] = ids_of(features.targets[target], batch[target][i])
+                    trees[number] = ids_of(feature, batch[target][i])
         if ids:
             assert isinstance(self._predictor, Predictor)
             order = sorted(ids)
@@ -323,7 +324,7 @@ class EvaluatedRows:
                 assert isinstance(sentence, Sentence)
                 tree = self._predictor.over(trees[number], sentence)
                 evaluated[number] = evaluated[number]._replace(right={target: tree})
-                if (of := features.targets[target].of) in evaluated[number].inputs:
+                if (of := feature.of) in evaluated[number].inputs:
                     inputs = {**evaluated[number].inputs, of: sentence.words}
                     evaluated[number] = evaluated[number]._replace(inputs=inputs)
         return [evaluated[number] for number in sorted(evaluated)]

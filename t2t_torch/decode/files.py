@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from t2t_torch.decode.outputs import (
     name_of_shard,
     one_line,
     read_json,
+    report_file,
     rows_of_shard,
     shard_of,
     text_of,
@@ -47,7 +47,6 @@ from t2t_torch.decode.tree_predictor import TreePredictor
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.files import (
     check_target,
-    goes_to_stdout,
     open_regular,
     open_target,
     read_lines,
@@ -59,6 +58,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.readers.text_file import BadRecords
+from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
 
 
@@ -292,8 +292,7 @@ def decode_dataset(
     for kind in ("decodes", "targets", "inputs"):
         check_target(name_of(shard).with_suffix(f".{kind}"))
     fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
-    message = f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}"
-    print(message, file=sys.stderr, flush=True)
+    message(f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}")
     texts = _data_texts(predictor, inputs, targets, hparams)
 
     def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
@@ -662,16 +661,9 @@ def label_file(
     answers = Decoding(
         len(inputs), how, name_of, common, lambda rows: digest(inputs[rows]), find, write
     ).run()
-    _report(len(answers), time.perf_counter() - start, path)
+    report_file(f"{Decoded(answers, time.perf_counter() - start)}: {path}", path)
     written = form_of(predictor)
     return [written(answer.value) for answer in answers]
-
-
-def _report(count: int, seconds: float, path: Path) -> None:
-    """Prints how many inputs were answered, and how fast; on stderr if stdout has the answers."""
-    rate = count / max(seconds, 1e-9)
-    message = f"{count:,} inputs in {seconds:.1f} seconds ({rate:,.1f} per second): {path}"
-    print(message, file=sys.stderr if goes_to_stdout(path) else sys.stdout)
 
 
 def _read(

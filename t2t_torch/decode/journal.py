@@ -15,7 +15,6 @@ import hashlib
 import json
 import os
 import socket
-import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from io import FileIO
@@ -27,6 +26,7 @@ import torch
 from torch import nn
 
 from t2t_torch.errors import DecodeError, UsageError
+from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
 SUFFIX = ".part"
@@ -101,7 +101,7 @@ class Journal:
                 f"{self.path} is {differences}. Give the settings that the parts were decoded "
                 "with, or remove it, and that part is decoded again."
             )
-        _say(f"{self.path} is {differences}: all inputs are decoded again")
+        message(f"{self.path} is {differences}: all inputs are decoded again")
 
     def _write(self, content: Any, before: bytes = b"") -> None:
         if self._file is None:
@@ -301,7 +301,3 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
         is_digest = str(was).startswith(_DIGEST) or str(is_now).startswith(_DIGEST)
         parts.append(f"other {name}" if is_digest else f"{name}={was} (now {is_now})")
     return f"of {', '.join(parts)}"
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -35,6 +35,7 @@ from t2t_torch.problem import Problem
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import model_choices, multi_model
+from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
@@ -187,7 +188,8 @@ def problem_names(run_dir: str | Path) -> tuple[str, ...]:
 def _model(
     model: type[T2TModel], hparams: HParams, problem: Problem, features: Features
 ) -> T2TModel:
-    return model(hparams, features)
+    with isolated_generators():  # weights are initialized, then overwritten
+        return model(hparams, features)
 
 
 def _check_same_ids(first: Loaded, other: Loaded) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ from t2t_torch.decode.journal import (
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Feature, Features
-from t2t_torch.files import is_replaced, open_target
+from t2t_torch.files import goes_to_stdout, is_replaced, open_target
+from t2t_torch.reporter import current, message, output
 from t2t_torch.runtime.prediction import (
     BEST,
     Prediction,
@@ -163,15 +163,15 @@ class Shard(NamedTuple):
 
     Attributes:
       number: number of the part, from 0.
-      count: number of parts.
+      parts: number of parts.
     """
 
     number: int
-    count: int
+    parts: int
 
     def rows(self, total: int) -> slice:
         """Returns the inputs of this part: parts are contiguous and of similar size."""
-        first, after = (total * number // self.count for number in (self.number, self.number + 1))
+        first, after = (total * number // self.parts for number in (self.number, self.number + 1))
         return slice(first, after)
 
     def name(self, path: Path, hparams: DecodeHParams) -> Path:
@@ -181,7 +181,7 @@ class Shard(NamedTuple):
         """
         end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
         if hparams.shard_google_format:
-            end = f"-{self.number:05d}-of-{self.count:05d}"
+            end = f"-{self.number:05d}-of-{self.parts:05d}"
         return path.with_name(path.name + end)
 
 
@@ -283,7 +283,7 @@ class Decoding(Generic[T]):
     def _made_of(
         self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        part = {} if shard is None else {"shard": f"{shard.number} of {shard.count}"}
+        part = {} if shard is None else {"shard": f"{shard.number} of {shard.parts}"}
         return {"inputs": self.digest_of(rows), **common, **part}
 
 
@@ -373,8 +373,8 @@ def write_predictions(
     with open_target(path) as stream:
         if hparams.output_format == "jsonl":
             for text, record in zip(inputs, records, strict=True):
-                input_ = text if isinstance(text, dict) else {predictor.field: text}
-                whole = {"input": input_, "output": {target: record}}
+                given = text if isinstance(text, dict) else {predictor.field: text}
+                whole = {"input": given, "output": {target: record}}
                 stream.write(json.dumps(whole, ensure_ascii=False) + "\n")
             return
         more = {"ids": ids, "alignment": alignments}
@@ -427,6 +427,11 @@ def write_outputs(path: Path, outputs: Sequence[str], hparams: DecodeHParams) ->
     """Writes outputs, each followed by the delimiter, atomically."""
     with open_target(path) as stream:
         stream.writelines(output + hparams.separator for output in outputs)
+
+
+def report_file(text: str, path: Path) -> None:
+    """Reports a file of outputs; by a message if the file is the standard output."""
+    (message if goes_to_stdout(path) else output)(text)
 
 
 def without_breaks(text: str, hparams: DecodeHParams) -> str:
@@ -512,15 +517,10 @@ class DecodeProgress:
     def __enter__(self) -> DecodeProgress:
         if self._before:
             where = f" in {self._journal}" if self._journal is not None else ""
-            _say(f"{self._before:,} of {self._total:,} inputs were there{where}")
-        if sys.stderr.isatty():
-            self._bar = tqdm(
-                total=self._total,
-                initial=self._before,
-                unit=" inputs",
-                desc="decode",
-                dynamic_ncols=True,
-            )
+            message(f"{self._before:,} of {self._total:,} inputs were there{where}")
+        self._bar = current().bar(
+            total=self._total, initial=self._before, unit=" inputs", desc="decode"
+        )
         return self
 
     def advance(self, count: int = 1) -> None:
@@ -535,7 +535,7 @@ class DecodeProgress:
         self._reported = now
         rate = (self._done - self._before) / (now - self._started)
         left = tqdm.format_interval((self._total - self._done) / rate)
-        _say(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
+        message(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
 
     def __exit__(
         self,
@@ -550,8 +550,4 @@ class DecodeProgress:
             resume_hint = "nothing of it is written"
             if self._journal is not None and self._done:
                 resume_hint = f"{self._journal} keeps them, and the same command resumes there"
-            _say(f"decoding ended after {done}: {resume_hint}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+            message(f"decoding ended after {done}: {resume_hint}")

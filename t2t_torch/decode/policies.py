@@ -261,7 +261,7 @@ class SockeyePolicy(_PeerPolicy):
         together = torch.cat([candidates.log_probs, before], 1)
         order = together.sort(dim=1, descending=True, stable=True).indices
         kept = order.argsort(dim=1) < beam_size  # the best K of both
-        kept_new, kept_before = kept.split([candidates.ids.size(1), beam_size], 1)
+        kept_new, kept_before = torch.split(kept, [candidates.ids.size(1), beam_size], 1)
         ends = self._ends(beam, candidates, eos) & (candidates.log_probs > _DEAD)
         going = kept_new & ~ends
         log_probs = candidates.log_probs.masked_fill(~going, -torch.inf)

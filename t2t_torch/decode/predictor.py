@@ -151,7 +151,7 @@ class Predictor(Picklable):
     @property
     def vocab_size(self) -> int:
         """The number of ids in the output vocabulary."""
-        return self._target.vocab_size
+        return int(self._target.vocab_size)
 
     @property
     def field(self) -> str:

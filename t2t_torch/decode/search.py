@@ -142,9 +142,9 @@ class SearchConstraints:
           policy: rules of the search.
         """
         if not self.tells_places_apart:
-            places = len(logits) // len(beam.rows)
-            ids = beam.alive_ids[:, :places, 1:].flatten(0, 1)
-            rows = beam.rows.repeat_interleave(places, 0)
+            width = len(logits) // len(beam.rows)
+            ids = beam.alive_ids[:, :width, 1:].flatten(0, 1)
+            rows = beam.rows.repeat_interleave(width, 0)
 
             def forbid(scores: Tensor, part: slice) -> None:
                 self.forbid(scores, Written(ids[part], rows[part]))
@@ -156,7 +156,7 @@ class SearchConstraints:
         at = _At(length, policy)
         limits = beam.limits.repeat_interleave(beam_size * self.groups, 0)
         log_probs = policy.log_probs(logits, length, limits)
-        log_probs = log_probs.unflatten(0, (-1, self.groups, beam_size))
+        log_probs = torch.unflatten(log_probs, 0, (-1, self.groups, beam_size))
         if diversity is None:
             grown, parents = policy.grow(beam, self._best(log_probs.flatten(0, 2), beam, 0, at))
             return _without_dead(grown), parents
@@ -226,7 +226,7 @@ class SearchConstraints:
         scores, chosen_from = log_probs, beam
         if less is not None:
             scores = (
-                log_probs.unflatten(0, beam.alive_log_probs.shape) - less.ids[:, None]
+                torch.unflatten(log_probs, 0, beam.alive_log_probs.shape) - less.ids[:, None]
             ).flatten(0, 1)
             chosen_from = beam._replace(alive_log_probs=beam.alive_log_probs - less.places)
         if self._constraints is not None and progress is not None:

@@ -17,7 +17,7 @@ from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Audio, InputSpec
+from t2t_torch.features import Feature, InputSpec
 from t2t_torch.layers.ctc import BLANK, Prefix, collapsed, prefix_beam_search
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
@@ -38,7 +38,7 @@ class SpeechPredictor(Predictor):
 
     why_unaligned: ClassVar[str] = "it reads sounds, which have no words"
 
-    def _input_of(self, problem: Problem) -> Audio:
+    def _input_of(self, problem: Problem) -> Feature:
         sounds = list(self.features.inputs.values())
         if len(sounds) != 1 or not sounds[0].is_sound:
             kinds = ", ".join(type(kind).__name__ for kind in sounds)
@@ -106,7 +106,7 @@ class SpeechPredictor(Predictor):
 
     def _padded(self, inputs: Sequence[Any]) -> Tensor:
         feature: Any = self._input
-        rows = [np.asarray(row, np.int16).reshape(-1) for row in inputs]
+        rows: Any = [np.asarray(row, np.int16).reshape(-1) for row in inputs]
         return torch.from_numpy(padded(feature, Ragged.from_lists(rows, np.int16)))
 
     def _size(self, row: Sequence[int]) -> int:

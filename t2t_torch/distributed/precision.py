@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from t2t_torch import reporter
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.attention import AttentionWeights
 
@@ -252,7 +252,6 @@ def resolve(
     hparams: HParams,
     world: World,
     before: HParams | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> HParams:
     """Returns hparams with `activation_dtype` resolved; all processes use the main one's choice.
 
@@ -262,19 +261,17 @@ def resolve(
       hparams: the requested hparams.
       world: the group of training processes.
       before: hparams of the resumed run, whose choice is kept.
-      say: receives a message about the measurement; None prints it to stderr.
     """
-    say = say or functools.partial(print, file=sys.stderr)
     if hparams.activation_dtype == "auto" and before is not None:
         hparams = hparams.parse(f"activation_dtype={before.activation_dtype}", source="this run")
     if hparams.activation_dtype != "auto":
         if world.leads:
-            warn_if_slow(hparams, world.device, say=say)
+            warn_if_slow(hparams, world.device)
         return hparams
     chosen = 0
     if world.leads:
         probe = Probe.of(hparams, world.device)
-        say(str(probe))
+        reporter.message(str(probe))
         chosen = int(probe.choice == "bfloat16")
     name = "bfloat16" if world.from_leader(chosen) else "float32"
     return hparams.parse(f"activation_dtype={name}", source="probe of the machine")
@@ -284,7 +281,6 @@ def warn_if_slow(
     hparams: HParams,
     device: torch.device,
     name: str = "as_trained",
-    say: Callable[[str], None] | None = None,
 ) -> None:
     """Warns if the type of the activations is slower than float32 on this machine.
 
@@ -292,12 +288,11 @@ def warn_if_slow(
       hparams: of the model; see `Probe.of`.
       device: the network's device.
       name: the type; "as_trained": `activation_dtype` of hparams.
-      say: receives the warning; None prints it to stderr.
     """
     name = hparams.activation_dtype if name == "as_trained" else name
     warning = "" if name in ("auto", "float32") else Probe.of(hparams, device, name).warning
     if warning:
-        (say or functools.partial(print, file=sys.stderr))(warning)
+        reporter.message(warning)
 
 
 class _Layer:

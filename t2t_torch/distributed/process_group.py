@@ -244,10 +244,13 @@ class Agreement:
 def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     """Joins the processes started by torchrun; a group of one without torchrun.
 
+    A process group that the caller has initialized is used, and left as it is.
+
     Args:
       use_gpu: compute on GPUs if available.
     """
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    is_ours = not (dist.is_available() and dist.is_initialized())
+    size = int(os.environ.get("WORLD_SIZE", "1")) if is_ours else dist.get_world_size()
     on_gpu = use_gpu and torch.cuda.is_available()
     device = torch.device("cpu")
     if on_gpu:
@@ -256,17 +259,20 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
     if size == 1:
         yield World(0, 1, device)
         return
-    backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
-    store, rank, size = fresh_store()
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_EXCHANGE
-    )
+    if is_ours:
+        backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
+        store, rank, size = fresh_store()
+        dist.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=_LONGEST_EXCHANGE
+        )
     decisions = hold(dist.new_group(backend="gloo", timeout=_LONGEST_WAIT))
-    hold(dist.group.WORLD)
+    if is_ours:
+        hold(dist.group.WORLD)
     try:
         yield World(dist.get_rank(), dist.get_world_size(), device, decisions)
     finally:
-        dist.destroy_process_group()
+        if is_ours:
+            dist.destroy_process_group()
 
 
 # Threads of operations on a CPU.

@@ -28,18 +28,21 @@ from t2t_torch.checkpoint.tensors import model_tensors
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import OPSETS
-from t2t_torch.export.quantization import check_faster, check_quality
-from t2t_torch.export.request import (
-    Request,
+from t2t_torch.export.folder import (
+    check,
+    check_problem,
     copy_explanations,
     joined,
+    load_members,
     remove_leftovers,
     staged_folder,
     write_examples,
     write_signature,
     write_task,
 )
+from t2t_torch.export.graph import OPSETS
+from t2t_torch.export.quantization import check_faster, check_quality
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import (
     CtcExportTarget,
     ExportTarget,
@@ -132,7 +135,7 @@ class Exporter(ABC):
     """One format of export.  Subclasses define its parts; `export` runs them in order.
 
     Args:
-      request: the options of the export.
+      settings: the settings of the export.
       scratch: a temporary folder.
 
     Attributes:
@@ -145,13 +148,13 @@ class Exporter(ABC):
     packages: ClassVar[tuple[str, ...]] = ("t2t_torch", "torch", "onnx", "onnxruntime")
     origin: Origin
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        self.request = request
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        self.settings = settings
 
     @classmethod
-    def check(cls, request: Request) -> None:
-        """Checks options before anything is loaded; raises UsageError."""
-        request.check()
+    def check(cls, settings: ExportSettings) -> None:
+        """Checks settings before anything is loaded; raises UsageError."""
+        check(settings)
 
     @abstractmethod
     def write(self, folder: Path) -> Signature:
@@ -212,41 +215,41 @@ class Exporter(ABC):
         )
 
     @classmethod
-    def export(cls, request: Request) -> Exported:
+    def export(cls, settings: ExportSettings) -> Exported:
         """Writes an artifact, verified against the model; writes nothing on failure.
 
         Args:
-          request: the options.
+          settings: the settings.
 
         Raises:
           CheckpointError: there is no such run or checkpoint, or it is damaged.
           DataError: there is no dev split.
           ExportError: the model cannot be exported, or the artifact differs from it.
           TrialError: the code or the data of a trial are missing or broken.
-          UsageError: an option is invalid.
+          UsageError: a setting is invalid.
         """
         start = time.perf_counter()
-        remove_leftovers(request.export_dir)
-        cls.check(request)
-        with staged_folder(request.export_dir, overwrite=request.overwrite) as scratch:
+        remove_leftovers(settings.folder)
+        cls.check(settings)
+        with staged_folder(settings.folder, overwrite=settings.overwrite) as scratch:
             folder = scratch / "whole"
-            exporter = cls(request, scratch)
-            request.check_problem(exporter.origin.problem)
+            exporter = cls(settings, scratch)
+            check_problem(settings, exporter.origin.problem)
             signature = exporter.write(folder)
             if page := exporter.readme(signature):
                 (folder / "README.md").write_text(page, "utf-8")
             signature = write_signature(signature, folder)
             verified = exporter.verify(folder)
-            if request.quantize:
+            if settings.quantize:
                 plain = Path(shutil.copytree(folder, scratch / "plain"))
                 exporter.quantize(folder)
-                signature = dataclasses.replace(signature, quantized=request.quantize)
+                signature = dataclasses.replace(signature, quantized=settings.quantize)
                 signature = write_signature(signature, folder)
                 verified = exporter.compare(plain, folder, verified)
             if examples := verified.examples():
                 write_examples(examples, folder / EXAMPLES)
                 signature = write_signature(signature, folder)
-        return Exported(request.export_dir, signature, verified, time.perf_counter() - start)
+        return Exported(settings.folder, signature, verified, time.perf_counter() - start)
 
 
 def _version(package: str) -> str:
@@ -278,11 +281,11 @@ class RunExporter(Exporter):
       loaded: the model.
     """
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
         averaged = scratch / "run"
         averaged.mkdir()
-        members = request.load_members(averaged)
+        members = load_members(settings, averaged)
         self.loaded, chosen = joined(members)
         names = dict.fromkeys(member.loaded.info.task.model for member in members)
         self.origin = Origin(
@@ -299,23 +302,23 @@ class RunExporter(Exporter):
 class OnnxExporter(RunExporter):
     """Exports one ONNX graph from the fields of an input to predictions."""
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
         model = self.loaded.model
         if isinstance(model, T2TModel) and (part := model.for_graph()) is not model:
             self.loaded = self.loaded._replace(model=part)
             chosen = f"{self.origin.chosen}, its output without the decoder"
             self.origin = self.origin._replace(chosen=chosen)
-        self._target = target_of(self.loaded, request.decode_hparams)
+        self._target = target_of(self.loaded, settings.decoding)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
-        target, request = self._target, self.request
-        self._rows = target.rows(request.data_dir, request.verify_rows)
+        target, settings = self._target, self.settings
+        self._rows = target.rows(settings.data_folder, settings.verify_rows)
         self._network = target.network(self._rows)
         graph = target.graph(self._network)
         onnx.save(graph.model(), folder / MODEL)
-        copy_explanations(request.runs, self.loaded, folder)
+        copy_explanations(settings.runs, self.loaded, folder)
         parts = {**target.signature_parts(), "needs_extensions": graph.needs_extensions}
         return self.signature(opset=OPSETS[""], **parts)
 
@@ -331,13 +334,14 @@ class OnnxExporter(RunExporter):
     def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
         """See `Exporter.compare`."""
         rows, places = verified.rows, list(verified.answers)
-        assert self.request.data_dir is not None  # as `Request.check` requires
+        data_dir = self.settings.data_folder
+        assert data_dir is not None  # as `folder.check` requires
         before, after = (Artifact(folder, threads=1) for folder in (plain, quantized))
         answers = dict(zip(places, after.predict([rows[p].sample for p in places]), strict=True))
         known = [place for place in places if rows[place].number >= 0]
         first, second = (
             self._target.metrics(
-                self.request.data_dir, {rows[place].number: predictions[place] for place in known}
+                data_dir, {rows[place].number: predictions[place] for place in known}
             )
             for predictions in (verified.answers, answers)
         )
@@ -438,15 +442,15 @@ class WeightsExporter(RunExporter):
             for name, tensor in model_tensors(self.loaded.model).items()
         }
         save_file(self._tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
-        copy_explanations(self.request.runs, self.loaded, folder)
-        write_task(self.request.run_dir, self.loaded, folder)
+        copy_explanations(self.settings.runs, self.loaded, folder)
+        write_task(self.settings.run_dir, self.loaded, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:
         """See `Exporter.readme`."""
         return _READ_ME.format(
             signature=signature,
-            folder=self.request.export_dir.name,
+            folder=self.settings.folder.name,
             tensors=len(self._tensors),
             numbers=sum(tensor.numel() for tensor in self._tensors.values()),
         )

@@ -25,8 +25,9 @@ from t2t_torch.distributed.precision import in_float32
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export.exporter import RunExporter
+from t2t_torch.export.folder import copy_explanations, write_task
 from t2t_torch.export.network import Network, axes_of, frozen, quiet
-from t2t_torch.export.request import Request, copy_explanations, write_task
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import Verified, rows_of, verify
 from t2t_torch.features import Features
@@ -377,8 +378,8 @@ class TorchExporter(RunExporter):
     form = TORCH
     packages = ("t2t_torch", "torch")
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
         loaded = self.loaded
         check_exportable(loaded)
         model = in_float32(loaded.model)
@@ -386,21 +387,21 @@ class TorchExporter(RunExporter):
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
-        predictor, request = self._predictor, self.request
-        self._rows = rows_of(predictor, request.data_dir, request.verify_rows)
+        predictor, settings = self._predictor, self.settings
+        self._rows = rows_of(predictor, settings.data_folder, settings.verify_rows)
         example = example_of(predictor, self._rows)
         program = program_of(predictor.model, example)
         with quiet():
             torch.export.save(program, folder / PROGRAM)
         tensors = json.dumps(_tensors(predictor.features, example), ensure_ascii=False, indent=2)
         (folder / TENSORS).write_text(tensors + "\n", "utf-8")
-        copy_explanations(request.runs, self.loaded, folder)
-        write_task(self.request.run_dir, self.loaded, folder)
+        copy_explanations(settings.runs, self.loaded, folder)
+        write_task(self.settings.run_dir, self.loaded, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:
         """See `Exporter.readme`."""
-        return _READ_ME.format(signature=signature, folder=self.request.export_dir.name)
+        return _READ_ME.format(signature=signature, folder=self.settings.folder.name)
 
     def verify(self, folder: Path) -> Verified:
         """See `Exporter.verify`."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError, require
 from t2t_torch.registry import register_hook
+from t2t_torch.reporter import message
 from t2t_torch.train.stopping import short_name
 from t2t_torch.train.task import Hook, reported_hparams
 
@@ -70,10 +70,7 @@ class MlflowHook(Hook):
             self._client.log_batch(self._id, metrics=metrics)
         except self._mlflow.MlflowException as error:
             self._client = None
-            print(
-                f"warning: --hooks=mlflow cannot log step {step}, and ends: {error}",
-                file=sys.stderr,
-            )
+            message(f"warning: --hooks=mlflow cannot log step {step}, and ends: {error}")
 
     def end(self, estimator: Estimator) -> None:
         """Marks the run as finished, or as killed if it was interrupted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from t2t_torch.image_hparam import ImageHParams
+from t2t_torch.hparam_groups import ImageHParams
 from t2t_torch.registry import register_hparams
 
 

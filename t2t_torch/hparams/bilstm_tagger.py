@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from t2t_torch.hparam import hp
+from t2t_torch.hparam_groups import TokenHParams, with_adam
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams, with_adam
 
 
 class BilstmTaggerHParams(TokenHParams):

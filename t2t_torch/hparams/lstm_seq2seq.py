@@ -6,8 +6,8 @@ from typing import TypeVar
 
 from t2t_torch.features import Feature
 from t2t_torch.hparam import hp
+from t2t_torch.hparam_groups import TokenHParams
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
 
 _P = TypeVar("_P", bound="LSTMSeq2seqHParams")
 

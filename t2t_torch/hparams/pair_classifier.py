@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from t2t_torch.hparam_groups import SentenceHParams, with_adam
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import SentenceHParams, with_adam
 
 
 class PairClassifierHParams(SentenceHParams):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.hparam import hp
-from t2t_torch.image_hparam import ImageHParams
+from t2t_torch.hparam_groups import ImageHParams
 from t2t_torch.registry import register_hparams
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from t2t_torch.features import Feature, TreeFeature
+from t2t_torch.hparam_groups import TokenHParams
 from t2t_torch.params import hp
 from t2t_torch.registry import register_hparams
-from t2t_torch.token_hparam import TokenHParams
 
 
 class RNNGHParams(TokenHParams):

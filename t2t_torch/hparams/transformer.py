@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature, Features, Text
 from t2t_torch.hparam import hp
+from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
-from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 if TYPE_CHECKING:
     from typing import Self

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from t2t_torch.hparam import hp
+from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.registry import register_hparams
-from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 
 class TransformerEncoderHParams(TransformerLayerHParams):

@@ -6,13 +6,13 @@ after the recurrence, or positions that are shifted at random.
 
 from __future__ import annotations
 
+from t2t_torch.hparam_groups import RecurrenceHParams
 from t2t_torch.hparams.transformer import (
     TransformerHParams,
     transformer_base,
     transformer_multi30k,
     transformer_tiny,
 )
-from t2t_torch.recurrence_hparam import RecurrenceHParams
 from t2t_torch.registry import register_hparams, register_ranged_hparams
 from t2t_torch.search_space import RangedHParams
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from t2t_torch.hparam_groups import RecurrenceHParams
 from t2t_torch.hparams.transformer_encoder import (
     TransformerEncoderHParams,
     transformer_encoder_small,
 )
-from t2t_torch.recurrence_hparam import RecurrenceHParams
 from t2t_torch.registry import register_hparams
 
 

@@ -94,9 +94,8 @@ def hparams_of(
         values["decoder_hparams"] = tuple(
             f"{name}={value_text(value)}" for name, value in decoder.items() if value != base[name]
         )
-        tables = [f"modalities.{name}.weight" for name in ("inputs.bottom", "targets.bottom")]
-        top = weights["modalities.targets.top.weight"]
-        values |= sharing(*(weights[name] for name in tables), top)
+        tables = ("inputs.bottom", "targets.bottom", "targets.top")
+        values |= sharing(*(weights[f"modalities.{name}.weight"] for name in tables))
         values["output_bias"] = "modalities.targets.top.bias" in weights
     known = registry.model(model).HParams.model_fields
     base = {name: value for name, value in base.items() if name in known}

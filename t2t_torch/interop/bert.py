@@ -16,7 +16,8 @@ from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.architecture import POST_NORM, Side, hparams_of
 from t2t_torch.interop.huggingface import folder_tensors, model_type, read_json, read_vocabulary
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     Linear,
     TransformerWeights,
@@ -79,7 +80,7 @@ _SIZES = {
 """Our names of sizes in a configuration, of BERT and of DistilBERT."""
 
 OPTIONS = frozenset("kind labels problem".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -87,7 +88,7 @@ def detect(source: Path) -> bool:
     return model_type(source) in _KINDS
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns the run of an encoder with a classifier of its first position.
 
     The heads of pretraining and of other tasks are left out.  What a classifier needs and the
@@ -95,7 +96,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
 
     Args:
       source: folder of `save_pretrained`.
-      options: options of the import; `labels` names the classes, and `kind` says whether they are
+      settings: settings of the import; `labels` names the classes, and `kind` says whether they are
         of a text or of two.
 
     Raises:
@@ -113,8 +114,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     heads = [name for name in tensors if name.startswith(_OTHER_HEADS)]
     weights = Weights(kind, tensors)
     weights.drop([*heads, "embeddings.position_ids"])
-    labels = _labels(weights, config, options)
-    is_pair = options.kind == "textpair2class"
+    labels = _labels(weights, config, settings)
+    is_pair = settings.kind == "textpair2class"
     ours, hparams = _encoder(weights, config, kind, is_pair=is_pair)
     check_sizes(kind, config, hparams, _SIZES)
     rows = len(ours["modalities.inputs.bottom.weight"])
@@ -126,7 +127,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     weights.check_read()
     texts = ("first", "second") if is_pair else ("inputs",)
     ours |= {f"modalities.{text}.bottom.weight": table for text in texts}
-    name = options.problem or free_name(source.resolve().name)
+    name = settings.problem or free_name(source.resolve().name)
     file = f"vocab.{name}.inputs.pieces"
     return ImportedRun(
         library=kind,
@@ -136,7 +137,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         weights=ours,
         declaration={
             "problem": name,
-            "kind": options.kind or "text2class",
+            "kind": settings.kind or "text2class",
             "files": {split: f"{name}-{split}.tsv" for split in ("train", "eval")},
             "vocabularies": dict.fromkeys(texts, file),
             "labels": labels,
@@ -154,12 +155,12 @@ def _standard(name: str, kind: str) -> str:
     )
 
 
-def _labels(weights: Weights, config: Mapping[str, Any], options: ImportOptions) -> list[str]:
+def _labels(weights: Weights, config: Mapping[str, Any], settings: ImportSettings) -> list[str]:
     """Returns the names of the classes: the options', the configuration's, or numbers."""
     named = config.get("id2label") or {}
     shape = weights.shape("classifier.weight")
-    count = shape[0] if shape else len(options.labels) or len(named) or 2
-    labels = list(options.labels) or [str(named.get(str(n), n)) for n in range(count)]
+    count = shape[0] if shape else len(settings.labels) or len(named) or 2
+    labels = list(settings.labels) or [str(named.get(str(n), n)) for n in range(count)]
     if len(labels) != count or len(set(labels)) != count:
         raise UsageError(
             f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "

@@ -27,7 +27,8 @@ from t2t_torch.decode.loading import Loaded
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, ExportError, UsageError, require
 from t2t_torch.export.exporter import RunExporter
-from t2t_torch.export.request import FEWEST_ROWS, Request, copy_explanations
+from t2t_torch.export.folder import FEWEST_ROWS, copy_explanations
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE, stored
 from t2t_torch.features import Feature
 from t2t_torch.layers.transformer_layer import sinusoids
@@ -377,26 +378,26 @@ class CTranslate2Exporter(RunExporter):
     form = CTRANSLATE2
     packages = ("t2t_torch", "torch", "ctranslate2")
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
         check_convertible(self.loaded)
         self.loaded.model.float()
 
     @classmethod
-    def check(cls, request: Request) -> None:
+    def check(cls, settings: ExportSettings) -> None:
         """See `Exporter.check`; raises ExportError without CTranslate2."""
         ctranslate2_module()
-        super().check(request)
+        super().check(settings)
         searches = "a model for CTranslate2, which takes the search settings with each request,"
-        request.decode_hparams.check_read((), searches)
+        settings.decoding.check_read((), searches)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
         convert(self.loaded, folder)
-        request = self.request
-        assert request.data_dir is not None  # as `Request.check` requires
-        self._rows = rows_of(self.loaded, request.data_dir, request.verify_rows)
-        copy_explanations(request.runs, self.loaded, folder)
+        settings, data_dir = self.settings, self.settings.data_folder
+        assert data_dir is not None  # as `folder.check` requires
+        self._rows = rows_of(self.loaded, data_dir, settings.verify_rows)
+        copy_explanations(settings.runs, self.loaded, folder)
         return self.signature()
 
     def readme(self, signature: Signature) -> str:
@@ -409,7 +410,7 @@ class CTranslate2Exporter(RunExporter):
 
     def quantize(self, folder: Path) -> None:
         """See `Exporter.quantize`."""
-        convert(self.loaded, folder, self.request.quantize)
+        convert(self.loaded, folder, self.settings.quantize)
 
     def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
         """See `Exporter.compare`."""

@@ -11,7 +11,8 @@ from typing import Any
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import read_entries
 from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     TransformerWeights,
     Vocabulary,
@@ -57,7 +58,7 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -69,29 +70,29 @@ def detect(source: Path) -> bool:
     return any((one / any_model).exists() for one in folders) and bool(_dictionaries(source))
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns a run of fairseq.
 
-    The dictionaries and the subword model are read from `options.data_dir`, the source, or its
+    The dictionaries and the subword model are read from `data_dir`, the source, or its
     folder `data-bin`.
 
     Args:
       source: folder with the checkpoint or with `checkpoints`.
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the checkpoint is damaged, or its weights are not those of a Transformer.
       DataError: a dictionary is missing.
       HParamsError: the model computes something that this library does not.
     """
-    content = load_pickled(_checkpoint(source, options.checkpoint))
+    content = load_pickled(_checkpoint(source, settings.checkpoint))
     if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
         raise CheckpointError("the checkpoint has no model, as fairseq writes it. Copy it again.")
     config = scalars(content.get("cfg"))
     arguments = scalars(config.get("model")) or scalars(content.get("args"))
     task = {**arguments, **scalars(config.get("task"))}
     arguments = {**_DEFAULTS, **arguments}
-    folder = options.data_dir or source
+    folder = settings.data_folder or source
     dictionaries = _dictionaries(folder)
     languages = _languages(task, dictionaries, folder)
     found = [path for one in (folder, folder / "data-bin") for path in _subwords_in(one)]
@@ -104,7 +105,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     history = content.get("optimizer_history") or [{}]
     return translation_run(
         "fairseq",
-        options,
+        settings,
         languages=languages,
         hparams=hparams,
         weights=ours,
@@ -297,9 +298,9 @@ def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, p
     if name.startswith("decoder"):
         attentions["encoder_attn"] = "memory_attention"
     for old, new in attentions.items():
-        parts = _projections(weights, f"{theirs}.{old}")
+        q, k, v = _projections(weights, f"{theirs}.{old}")
         add = ours.self_attention if new == "attention" else ours.cross_attention
-        add(f"{name}.{new}", *parts, weights.linear(f"{theirs}.{old}.out_proj"))
+        add(f"{name}.{new}", q, k, v, weights.linear(f"{theirs}.{old}.out_proj"))
         ours.norm(f"{name}.{new}_{place}", _norm(weights, theirs, f"{old}_layer_norm", 0))
     inner, outer = weights.linear(f"{theirs}.fc1"), weights.linear(f"{theirs}.fc2")
     ours.feed_forward(f"{name}.feed_forward", inner, outer, None)

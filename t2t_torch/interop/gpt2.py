@@ -5,7 +5,7 @@ Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ from t2t_torch.interop.huggingface import (
     read_vocabulary,
     with_padding,
 )
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     Linear,
     TransformerWeights,
@@ -50,7 +51,7 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("decode_hparams problem".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -58,14 +59,14 @@ def detect(source: Path) -> bool:
     return model_type(source) == "gpt2"
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns the run of a GPT2LMHeadModel, or of the model without a head, which is tied.
 
     Heads of other tasks are left out.  Factors of attention become a part of the queries' weights.
 
     Args:
       source: folder of `save_pretrained`.
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the weights are damaged, or not those of the configuration.
@@ -91,7 +92,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     weights.check_read()
     table, top = (vocabulary.rows(with_padding(one, vocabulary)) for one in (table, top))
     bias = table.new_zeros(len(table)).index_fill_(0, torch.tensor(0), _NEVER)
-    name = options.problem or free_name(source.resolve().name)
+    name = settings.problem or free_name(source.resolve().name)
     file = f"vocab.{name}.targets.pieces"
     return ImportedRun(
         library="GPT-2",
@@ -145,12 +146,12 @@ def _converted(
     for number in range(weights.layers("h")):
         layer, theirs = f"decoder.{number}", f"h.{number}"
         joint, bias = _transposed(weights, f"{theirs}.attn.c_attn")
-        biases = [None] * 3 if bias is None else bias.split(size)
-        query, k, v = zip(joint.split(size), biases, strict=True)
+        biases: Sequence[Tensor | None] = [None] * 3 if bias is None else torch.split(bias, size)
+        query, k, v = zip(torch.split(joint, size), biases, strict=True)
         factor = 1.0 if config.get("scale_attn_weights", True) else (size / heads) ** 0.5
         if config.get("scale_attn_by_inverse_layer_idx", False):
             factor /= number + 1
-        q = tuple(None if part is None else part * factor for part in query)
+        q = (query[0] * factor, None if query[1] is None else query[1] * factor)
         ours.norm(f"{layer}.attention_before", weights.linear(f"{theirs}.ln_1"))
         output = _transposed(weights, f"{theirs}.attn.c_proj")
         ours.self_attention(f"{layer}.attention", q, k, v, output)

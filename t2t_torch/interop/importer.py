@@ -2,9 +2,9 @@
 
 A *source* is a module that reads the runs of one library; `SOURCES` lists them by name.  It has
 
-    OPTIONS: frozenset[str]                                         # the `ImportOptions` it uses
+    OPTIONS: frozenset[str]                                         # the `OF_SOURCES` it uses
     def detect(source: Path) -> bool                                # are these files of mine?
-    def read(source: Path, options: ImportOptions) -> ImportedRun   # writes nothing
+    def read(source: Path, settings: ImportSettings) -> ImportedRun  # writes nothing
 
 `detect` looks at names of files, and at most at their first bytes.  `read` refuses by name, with
 an `HParamsError`, `DataError` or `CheckpointError`, what this library does not compute.
@@ -37,7 +37,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,16 +59,20 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import staged_folder, sync
 from t2t_torch.hparam import HParams
+from t2t_torch.interop.settings import OF_SOURCES, ImportSettings
 from t2t_torch.layers.recurrent import is_memory
 from t2t_torch.loss import total_loss
 from t2t_torch.model import T2TModel
 from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.params import value_text
+from t2t_torch.pipeline.collate import random_batch
 from t2t_torch.problem import Problem
-from t2t_torch.testing import random_batch
+from t2t_torch.reporter import Reporter, phase
+from t2t_torch.settings import require
 from t2t_torch.train.run_code import keep_code
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.trust import running
 
 SOURCES: Mapping[str, str] = {
     "tensor2tensor": "t2t_torch.interop.tensor2tensor",
@@ -90,35 +94,6 @@ _ALIASES = {
 }
 
 _SHOWN = 10  # names in an error
-
-
-@dataclass(frozen=True)
-class ImportOptions:
-    """Options of an import; those that a source does not use are refused.
-
-    Attributes:
-      problem: name of the problem; "": that of the source.
-      model: name of the source's model, if its files do not name it; "" otherwise.
-      hparams_set: name of the source's set of hyperparameters, likewise.
-      hparams: changes to it, in the source's syntax, likewise.
-      data_dir: folder of the source's vocabularies; None: the source itself, or where it says.
-      labels: names of the classes, in the order of their numbers, if the source has none.
-      kind: kind of the problem of an encoder, text2class or textpair2class; "": text2class.
-      checkpoint: name or step of the checkpoint; "": the newest, or the best.
-      subwords: files of the subword models of inputs and targets; one for both; empty: those found.
-      decode_hparams: settings that replace those of the source, "beam_size=4,alpha=0.6".
-    """
-
-    problem: str = ""
-    model: str = ""
-    hparams_set: str = ""
-    hparams: str = ""
-    data_dir: Path | None = None
-    labels: tuple[str, ...] = ()
-    kind: str = ""
-    checkpoint: str = ""
-    subwords: tuple[str, ...] = ()
-    decode_hparams: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,22 +133,6 @@ class ImportedRun:
 
 
 @dataclass(frozen=True)
-class Verification:
-    """Inputs and the outputs that the other library has given for them, line by line.
-
-    Attributes:
-      inputs: file of inputs.
-      expected: file of outputs.  Text after a tab, such as a score, is not compared, unless
-        several outputs per line are decoded.
-      allowed_differences: number of lines that may differ.
-    """
-
-    inputs: Path
-    expected: Path
-    allowed_differences: int = 0
-
-
-@dataclass(frozen=True)
 class ImportReport:
     """Result of an import.
 
@@ -193,7 +152,7 @@ class Source(Protocol):
     """A module that reads the runs of a library.
 
     Attributes:
-      OPTIONS: names of the `ImportOptions` that it uses.
+      OPTIONS: names of the settings of `OF_SOURCES` that it uses.
     """
 
     OPTIONS: frozenset[str]
@@ -201,7 +160,7 @@ class Source(Protocol):
     def detect(self, source: Path) -> bool:
         """Returns True if the files are of this library."""
 
-    def read(self, source: Path, options: ImportOptions) -> ImportedRun:
+    def read(self, source: Path, settings: ImportSettings) -> ImportedRun:
         """Returns a run; raises a T2TError for one that cannot be imported."""
 
 
@@ -249,25 +208,26 @@ def _libraries_in(folder: Path) -> list[str]:
     return [name for name in SOURCES if source_named(name).detect(folder)]
 
 
-def _located(source: Path, library: str, options: ImportOptions) -> tuple[Path, str, ImportOptions]:
-    """Returns the folder of a source, the name of its library, and the options.
+def _located(settings: ImportSettings) -> tuple[Path, str, ImportSettings]:
+    """Returns the folder of a source, the name of its library, and the settings.
 
     A checkpoint file stands for its folder and its name.
 
     Raises:
       UsageError: the source does not exist, is of no known library or of another one, or the
-        library does not use an option.
+        library does not use a setting.
     """
+    source = Path(str(settings.source)).expanduser()
     if not source.exists():
         raise UsageError(f"--source={source} does not exist. Give the folder of the old run.")
-    library = _ALIASES.get(library, library)
-    if source.is_file() and source.suffix != ".json" and not options.checkpoint:
+    library = _ALIASES.get(settings.from_, settings.from_)
+    if source.is_file() and source.suffix != ".json" and not settings.checkpoint:
         folder = source.parent
         found = _libraries_in(source)
         found = [library] if library else found or _libraries_in(folder)
         if found in (["tensor2tensor"], ["fairseq"], ["sockeye"]):
             name = re.sub(r"^params\.|\.(index|meta|data-\d+-of-\d+)$", "", source.name)
-            source, options = folder, replace(options, checkpoint=name)
+            source, settings = folder, settings.replace(checkpoint=name)
         elif source.name.startswith(("model.safetensors", "pytorch_model.bin")):
             source = folder
     name = library or detect_source(source)
@@ -276,73 +236,66 @@ def _located(source: Path, library: str, options: ImportOptions) -> tuple[Path, 
         raise UsageError(
             f"--from={library}: {source} has files of {', '.join(found)}. Leave --from out."
         )
-    unused = [
-        one.name
-        for one in fields(options)
-        if getattr(options, one.name) != one.default and one.name not in reader.OPTIONS
-    ]
-    if unused:
-        raise UsageError(
-            f"--{unused[0]}: a run of {name} does not use it. Leave it out; what is used: "
-            f"{', '.join(f'--{one}' for one in sorted(reader.OPTIONS))}."
-        )
-    return source, name, options
+    for one in OF_SOURCES:
+        if one not in reader.OPTIONS and getattr(settings, one) != settings.declared()[one].default:
+            raise UsageError(
+                f"--{one}: a run of {name} does not use it. Leave it out; what is used: "
+                f"{', '.join(f'--{used}' for used in sorted(reader.OPTIONS))}."
+            )
+    return source, name, settings
 
 
-def import_run(
-    source: str | Path,
-    output_dir: str | Path,
-    *,
-    library: str = "",
-    options: ImportOptions | None = None,
-    verification: Verification | Path | None = None,
-) -> ImportReport:
-    """Imports a run of another library as a run directory.
+def import_run(settings: ImportSettings, *, reporter: Reporter | None = None) -> ImportReport:
+    """Imports a run of another library as a run directory, or a configuration of PyText.
+
+    Without outputs or pairs to verify it with, it computes a finite loss of random inputs.
 
     Args:
-      source: folder of the run, or a checkpoint in it.
-      output_dir: new run directory.
-      library: name of the library, one of `SOURCES`; default: detected from the files.
-      options: options of the source.
-      verification: outputs to verify the import with; or a file of inputs and targets, separated
-        by tabs (of a language model: texts), whose loss is computed; default: it computes a finite
-        loss of random inputs.
+      settings: what is imported, and how it is verified.
+      reporter: where progress is reported; None: to the current one.
+
+    Returns:
+      The report; its `path` is the run directory.
 
     Raises:
       T2TError: the run cannot be imported, or its outputs differ.  Nothing is written.
     """
-    target = Path(output_dir).expanduser()
+    with running(settings, reporter), phase("importing"):
+        require(settings, "source", "output_dir")
+        return _import(settings)
+
+
+def _import(settings: ImportSettings) -> ImportReport:
+    if bool(settings.verify) != bool(settings.expect):
+        raise UsageError("--verify and --expect go together: give inputs and their outputs.")
+    if settings.allow_differences and not settings.verify:
+        raise UsageError("--allow_differences belongs to --verify and --expect. Leave it out.")
+    if settings.pairs and settings.verify:
+        raise UsageError("--pairs and --verify are two ways to verify. Give one of them.")
+    target = Path(str(settings.output_dir)).expanduser()
     check_is_free(target)
-    if isinstance(verification, Verification):
-        _check_lines(verification)
-    elif verification is not None:
-        _lines_of(verification)
-    folder, name, options = _located(Path(source).expanduser(), library, options or ImportOptions())
+    if settings.verify:
+        _check_lines(settings)
+    elif settings.pairs:
+        _lines_of(settings.pairs)
+    folder, name, settings = _located(settings)
     reader = source_named(name)
     if name == "pytext":
-        if verification is not None:
+        if settings.verify or settings.pairs:
             raise UsageError("--verify: a configuration has no weights. Leave it out.")
         configurations: Any = reader
-        lines = configurations.import_config(folder, target, options.problem)
+        lines = configurations.import_config(folder, target, settings.problem)
         return ImportReport(target, tuple(lines))
-    imported = reader.read(folder, options)
-    return write_run(imported, target, options=options, verification=verification)
+    return write_run(reader.read(folder, settings), target, settings)
 
 
-def write_run(
-    imported: ImportedRun,
-    output_dir: Path,
-    *,
-    options: ImportOptions | None = None,
-    verification: Verification | Path | None = None,
-) -> ImportReport:
+def write_run(imported: ImportedRun, output_dir: Path, settings: ImportSettings) -> ImportReport:
     """Writes an imported run as a run directory, after its verification.
 
     Args:
       imported: the run.
       output_dir: new run directory; an empty folder may exist.
-      options: their `decode_hparams` replace those of the run.
-      verification: see `import_run`.
+      settings: how it is verified; their `decode_hparams` replace those of the run.
 
     Raises:
       CheckpointError: weights are missing, unknown, of another shape or not finite.
@@ -351,10 +304,10 @@ def write_run(
     """
     check_is_free(output_dir)
     problem = _problem_of(imported)
-    asked = parse_decode_hparams((options or ImportOptions()).decode_hparams)
-    settings = {**imported.decode_hparams}
-    settings |= {name: getattr(asked, name) for name in asked.model_fields_set}
-    decoding = ",".join(f"{name}={value_text(value)}" for name, value in settings.items())
+    asked = parse_decode_hparams(settings.decode_hparams)
+    decoding_of = {**imported.decode_hparams}
+    decoding_of |= {name: getattr(asked, name) for name in asked.model_fields_set}
+    decoding = ",".join(f"{name}={value_text(value)}" for name, value in decoding_of.items())
     parse_decode_hparams(decoding, f"decoding settings of {imported.library}")
     with _staged(output_dir) as folder:
         for name, content in imported.vocabularies.items():
@@ -369,12 +322,12 @@ def write_run(
         )
         model = _built(imported, problem, folder)
         lines = _write(folder, imported, task, model)
-        if verification is None:
-            lines.append(_self_check(model))
-        elif isinstance(verification, Path):
-            lines.append(_loss_of(folder, verification))
+        if settings.verify:
+            lines.append(_compared(folder, settings, imported.if_outputs_differ))
+        elif settings.pairs:
+            lines.append(_loss_of(folder, settings.pairs))
         else:
-            lines.append(_compared(folder, verification, imported.if_outputs_differ))
+            lines.append(_self_check(model))
         for path in (*folder.rglob("*"), folder):
             sync(path)
     return ImportReport(output_dir, tuple(lines))
@@ -603,15 +556,15 @@ def _self_check(model: T2TModel) -> str:
     )
 
 
-def _lines_of(pairs: Path) -> list[str]:
+def _lines_of(pairs: str) -> list[str]:
     """Returns the lines of a file of pairs; DataError if it is missing or empty."""
-    lines = read_inputs(pairs)
+    lines = read_inputs(Path(pairs))
     if not lines:
         raise DataError(f"--pairs={pairs} is empty. Give inputs and targets.")
     return lines
 
 
-def _loss_of(folder: Path, pairs: Path) -> str:
+def _loss_of(folder: Path, pairs: str) -> str:
     """Computes the loss of pairs with a run; returns a line for the report.
 
     Raises:
@@ -635,30 +588,31 @@ def _loss_of(folder: Path, pairs: Path) -> str:
     return f"loss of {len(scores):,} pairs: {loss:.4f} nats per token (guessing: {guessing:.4f})"
 
 
-def _check_lines(verification: Verification) -> tuple[list[str], list[str]]:
-    """Returns the inputs and the expected outputs.
+def _check_lines(settings: ImportSettings) -> tuple[list[str], list[str]]:
+    """Returns the inputs and the outputs that the other library has given for them, line by line.
 
     Raises:
       DataError: a file is missing, or they have different numbers of lines.
     """
-    inputs = read_inputs(verification.inputs)
-    expected = read_inputs(verification.expected)
+    inputs, expected = (read_inputs(Path(str(one))) for one in (settings.verify, settings.expect))
     if len(inputs) != len(expected) or not inputs:
         raise DataError(
-            f"--verify={verification.inputs} has {len(inputs):,} lines and "
-            f"--expect={verification.expected} {len(expected):,}. Line n of one is the output for "
+            f"--verify={settings.verify} has {len(inputs):,} lines and "
+            f"--expect={settings.expect} {len(expected):,}. Line n of one is the output for "
             "line n of the other: give such files."
         )
     return inputs, expected
 
 
-def _compared(folder: Path, verification: Verification, advice: str) -> str:
+def _compared(folder: Path, settings: ImportSettings, advice: str) -> str:
     """Decodes the inputs with a run and compares the outputs; returns a line for the report.
+
+    Text after a tab, such as a score, is not compared, unless several outputs per line are decoded.
 
     Raises:
       DataError: too many outputs differ; the message has the first.
     """
-    inputs, expected = _check_lines(verification)
+    inputs, expected = _check_lines(settings)
     predictor = load(folder)
     if isinstance(predictor, Predictor):
         hparams = predictor.hparams
@@ -667,7 +621,7 @@ def _compared(folder: Path, verification: Verification, advice: str) -> str:
             expected = [line.partition("\t")[0] for line in expected]
     else:
         written = form_of(predictor)
-        read = [input_of(predictor, line, str(verification.inputs)) for line in inputs]
+        read = [input_of(predictor, line, str(settings.verify)) for line in inputs]
         outputs = [written(one.value) for one in predictor.predict(read)]
     pairs = list(zip(outputs, expected, strict=True))
     wrong = [k for k, (output, line) in enumerate(pairs) if output.strip() != line.strip()]
@@ -675,11 +629,11 @@ def _compared(folder: Path, verification: Verification, advice: str) -> str:
     if wrong:
         first = wrong[0]
         summary += (
-            f"; the first that differs is line {first + 1} of {verification.inputs}:\n"
+            f"; the first that differs is line {first + 1} of {settings.verify}:\n"
             f"    input:    {inputs[first]}\n    expected: {expected[first]}\n"
             f"    output:   {outputs[first]}"
         )
-    if len(wrong) > verification.allowed_differences:
+    if len(wrong) > settings.allow_differences:
         raise DataError(
             f"the imported model gives other outputs than the old one: {summary}\n{advice}Give the "
             "settings of the old decoding with --decode_hparams, or allow some lines to differ "

@@ -19,7 +19,8 @@ from t2t_torch.interop.huggingface import (
     numbered_tokens,
     read_json,
 )
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     TransformerWeights,
     Vocabulary,
@@ -48,7 +49,7 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("decode_hparams problem subwords".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -56,12 +57,12 @@ def detect(source: Path) -> bool:
     return model_type(source) not in (None, *OTHERS)
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns the run of a MarianMTModel.
 
     Args:
       source: folder of `save_pretrained`.
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the weights are damaged, or not those of the configuration.
@@ -90,7 +91,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     )
     return translation_run(
         "marian",
-        options,
+        settings,
         languages=(source_lang, target_lang),
         hparams=hparams,
         weights=ours,

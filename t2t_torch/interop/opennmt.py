@@ -12,7 +12,8 @@ from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     Linear,
     TransformerWeights,
@@ -60,7 +61,7 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("checkpoint decode_hparams problem subwords".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -70,18 +71,18 @@ def detect(source: Path) -> bool:
     return bool(names) and not any(name.startswith("checkpoint") for name in names)
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns the run of a model of OpenNMT-py 3.
 
     Args:
       source: folder with the checkpoint and the subword models, or the checkpoint.
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the checkpoint is damaged, or its weights are not those of its options.
       HParamsError: the model computes something that this library does not.
     """
-    path = _checkpoint(source, options.checkpoint)
+    path = _checkpoint(source, settings.checkpoint)
     content = load_pickled(path)
     opt = scalars(content.get("opt")) if isinstance(content, dict) else {}
     if not opt or not isinstance(content.get("model"), dict):
@@ -101,7 +102,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     optim = content.get("optim")
     return translation_run(
         "opennmt",
-        options,
+        settings,
         languages=(str(opt.get("src_lang") or "src"), str(opt.get("tgt_lang") or "tgt")),
         hparams=hparams,
         weights=ours,
@@ -290,14 +291,14 @@ def _layer(
 
 def _by_head(linear: Linear, size: int, change: Callable[[Tensor], Tensor]) -> Linear:
     """Returns a linear map whose outputs are changed by head; `change` gets [N, size, ...]."""
-    weight, bias = (None if one is None else change(one.unflatten(0, (-1, size))) for one in linear)
-    assert weight is not None
-    return weight.flatten(0, 1), None if bias is None else bias.flatten()
+    heads = (torch.unflatten(one, 0, (-1, size)) for one in linear if one is not None)
+    weight, *bias = (change(one).flatten(0, 1) for one in heads)
+    return weight, bias[0] if bias else None
 
 
 def _halves(x: Tensor) -> Tensor:
     """Returns heads with the first channels of all pairs before the second ones.  [N, D, ...]."""
-    return x.unflatten(1, (-1, 2)).transpose(1, 2).flatten(1, 2)
+    return torch.unflatten(x, 1, (-1, 2)).transpose(1, 2).flatten(1, 2)
 
 
 def _lstm(

@@ -317,7 +317,7 @@ _OLD_NAMES: Mapping[str, str] = {
 """Names before PyText 0.1, as in figure 1 of its paper, arXiv:1812.08729."""
 
 OPTIONS = frozenset("problem".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def components() -> frozenset[str]:
@@ -453,7 +453,7 @@ def _joined(
       HParamsError: a value of a model of its own cannot be written.
     """
     first, *others = runs
-    members = [run["problem"] for run in runs]
+    members: Any = [run["problem"] for run in runs]
     joined = {"problem": problem, "kind": "mixture", "problems": members, "schedule": "round_robin"}
     is_one_model = all(run["model"] == first["model"] for run in others)
     if is_one_model and len(set(weights.values())) < 2:

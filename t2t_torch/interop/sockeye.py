@@ -13,7 +13,8 @@ from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import MAX_YAML, parse_yaml, read_bytes
 from t2t_torch.interop.architecture import Side, hparams_of
 from t2t_torch.interop.huggingface import numbered_tokens
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import (
     Linear,
     TransformerWeights,
@@ -39,7 +40,7 @@ _MUST_BE_OF_STACK: dict[str, tuple[Any, ...]] = {
 
 
 OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -48,13 +49,13 @@ def detect(source: Path) -> bool:
     return (folder / "vocab.src.0.json").exists() and any(folder.glob("params.*"))
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns the run of a Transformer of Sockeye.
 
     Args:
       source: folder of the model (`--output` of `sockeye-train`), or the one that has it as
         `model`.
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the parameters are damaged, or not those of the configuration.
@@ -65,8 +66,8 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     config = _config(folder / "config")
     stacks = {side: _mapping(config, f"config_{side}") for side in ("encoder", "decoder")}
     _check_options(config, stacks)
-    read, written = (_vocabulary(options.data_dir or folder, side) for side in ("src", "trg"))
-    path = folder / f"params.{options.checkpoint or 'best'}"
+    read, written = (_vocabulary(settings.data_folder or folder, side) for side in ("src", "trg"))
+    path = folder / f"params.{settings.checkpoint or 'best'}"
     if not path.exists():
         raise UsageError(f"{path} does not exist. Name another: --checkpoint=best, or 00012.")
     content = load_pickled(path)
@@ -80,7 +81,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
     ratio = statistics.get("length_ratio_mean", 1.0) + 2 * statistics.get("length_ratio_std", 0.5)
     return translation_run(
         "sockeye",
-        options,
+        settings,
         languages=("source", "target"),
         hparams=hparams,
         weights=ours,
@@ -140,7 +141,7 @@ _Loader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        content = parse_yaml(read_bytes(path, max_bytes=MAX_YAML), _Loader)
+        content: dict[str, Any] = parse_yaml(read_bytes(path, max_bytes=MAX_YAML), _Loader)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
     except (yaml.YAMLError, TypeError) as error:
@@ -220,7 +221,7 @@ def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, h
     own = "autoregr_layer" if name.startswith("decoder") else "self_attention"
     parts = {own: "attention", "enc_attention": "memory_attention", "ff": "feed_forward"}
     joint = weights(f"{theirs}.{own}.ff_in.weight")
-    query, key_value = joint.split([len(joint) // 3, len(joint) - len(joint) // 3])
+    query, key_value = torch.split(joint, [len(joint) // 3, len(joint) - len(joint) // 3])
     output = weights.linear(f"{theirs}.{own}.ff_out")
     ours.self_attention(f"{name}.attention", (query, None), *_apart(key_value, heads), output)
     if f"{theirs}.enc_attention.ff_q.weight" in weights:
@@ -241,9 +242,9 @@ def _layer(weights: Weights, ours: TransformerWeights, theirs: str, name: str, h
                 ours.norm(f"{name}.{new}_{place}", weights.linear(norm))
 
 
-def _apart(key_value: torch.Tensor, heads: int) -> list[Linear]:
+def _apart(key_value: torch.Tensor, heads: int) -> tuple[Linear, Linear]:
     """Returns the maps of keys and of values, which alternate by head.  [2 H, H]."""
     if len(key_value) % (2 * heads):
         raise CheckpointError(f"{len(key_value)} rows of keys and values for {heads} heads.")
-    by_head = key_value.unflatten(0, (heads, 2, -1))
-    return [(by_head[:, part].flatten(0, 1), None) for part in range(2)]
+    by_head = torch.unflatten(key_value, 0, (heads, 2, -1))
+    return (by_head[:, 0].flatten(0, 1), None), (by_head[:, 1].flatten(0, 1), None)

@@ -20,7 +20,8 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.huggingface import read_json
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.tensor2tensor_weights import (
     FAMILIES,
     Array,
@@ -39,7 +40,7 @@ _LEGACY = "Set the registered name of the model with --model, one of "
 OPTIONS = frozenset(
     "checkpoint data_dir decode_hparams hparams hparams_set labels model problem".split()
 )
-"""Options of `ImportOptions` that are used."""
+"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -49,16 +50,16 @@ def detect(source: Path) -> bool:
     return has_index and (named or (source / "hparams.json").exists())
 
 
-def read(source: Path, options: ImportOptions) -> ImportedRun:
+def read(source: Path, settings: ImportSettings) -> ImportedRun:
     """Returns a run of tensor2tensor.
 
     Model, problem and hyperparameters come from `flags*.txt` and `hparams.json`; vocabularies from
     the data directory.  A problem that is registered here is used, any other is declared: text to
-    text, a language model, or text to class with `options.labels`.
+    text, a language model, or text to class with `labels`.
 
     Args:
       source: run directory (`--output_dir` of `t2t-trainer`, or of `t2t-avg-all`).
-      options: options of the import.
+      settings: settings of the import.
 
     Raises:
       CheckpointError: the checkpoint is damaged, or its variables are not those of the model.
@@ -67,7 +68,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
       UsageError: model or problem are unknown; the message names the option to give.
     """
     flags = _flags_of(source)
-    model = options.model or flags.get("model", "")
+    model = settings.model or flags.get("model", "")
     if model not in FAMILIES:
         known = (
             f"tensor2tensor's model {model!r} cannot be imported"
@@ -75,15 +76,15 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
             else (f"{source} has no flags_t2t.txt, which names the model")
         )
         raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
-    values = _hparams_of(source, flags, options)
-    checkpoint = TensorFlowCheckpoint(find_checkpoint(source, options.checkpoint))
+    values = _hparams_of(source, flags, settings)
+    checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
     variables = {name: checkpoint.read(name) for name in checkpoint.tensors if _is_weight(name)}
     hparams = convert_hparams(model, values, variables)
     weights = convert_weights(model, variables)
     if not _has_inputs(variables):  # a shared table of a language model
         weights.pop("modalities.inputs.bottom.weight", None)
     slots = _slots_of(checkpoint, model, hparams, weights)
-    declared = _declared(source, flags, options, variables)
+    declared = _declared(source, flags, settings, variables)
     step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.tensors else 0
     return ImportedRun(
         library="tensor2tensor",
@@ -96,7 +97,7 @@ def read(source: Path, options: ImportOptions) -> ImportedRun:
         step=step or max(0, step_of(checkpoint.prefix.name)),
         train_steps=int(flags.get("train_steps", "0") or 0),
         slots=slots,
-        if_outputs_differ=_if_outputs_differ(declared, options),
+        if_outputs_differ=_if_outputs_differ(declared, settings),
     )
 
 
@@ -115,22 +116,22 @@ def _flags_of(source: Path) -> dict[str, str]:
     return flags
 
 
-def _hparams_of(source: Path, flags: Mapping[str, str], options: ImportOptions) -> dict[str, Any]:
+def _hparams_of(source: Path, flags: Mapping[str, str], settings: ImportSettings) -> dict[str, Any]:
     """Returns the hyperparameters by tensor2tensor's names, without those of its training loop.
 
     They are those of `hparams.json`; without it, as in a folder of an averaged checkpoint, those of
     the registered set, with the changes of the flags.
     """
     path = source / "hparams.json"
-    if options.hparams_set or not path.exists():
-        values = _values_of_set(source, flags, options.hparams_set)
-        changes = "" if options.hparams_set else flags.get("hparams", "")
+    if settings.hparams_set or not path.exists():
+        values = _values_of_set(source, flags, settings.hparams_set)
+        changes = "" if settings.hparams_set else flags.get("hparams", "")
         values |= dict(_assignments(changes))
-        values |= dict(_assignments(options.hparams))
+        values |= dict(_assignments(settings.hparams))
         return values
     values = read_json(path)
     values = values.get("values", values)
-    for name, value in _assignments(options.hparams):
+    for name, value in _assignments(settings.hparams):
         if name not in values:
             raise UsageError(f"--hparams={name}: {path.name} has no {name!r}.")
         values[name] = value
@@ -230,18 +231,18 @@ class _Declared(NamedTuple):
 def _declared(
     source: Path,
     flags: Mapping[str, str],
-    options: ImportOptions,
+    settings: ImportSettings,
     variables: Mapping[str, Array],
 ) -> _Declared:
-    full = options.problem or flags.get("problem", "")
+    full = settings.problem or flags.get("problem", "")
     if not full:
         raise UsageError(f"{source} has no flags_t2t.txt, which names the problem: give --problem.")
     name = registry.parse_problem_name(full).base_name
     classes = _number_of_classes(variables)
-    folders = _data_folders(source, flags, options)
+    folders = _data_folders(source, flags, settings)
     if name in registry.list_names("problem"):
         known = registry.problem(full)
-        return _Declared(full, None, _vocabularies(known, folders, classes, options))
+        return _Declared(full, None, _vocabularies(known, folders, classes, settings))
     vocabulary = _vocabulary(flags.get("problem", name), folders)
     content = {vocabulary.name: read_bytes(vocabulary)}
     declaration: dict[str, Any] = {"problem": name, "kind": "text2text"}
@@ -249,7 +250,7 @@ def _declared(
     fields = ["inputs", "targets"] if has_inputs else ["targets"]
     is_number = any("/reg_top_ffn/" in one for one in variables)
     if classes:
-        declaration |= {"kind": "text2class", "labels": _labels(classes, options)}
+        declaration |= {"kind": "text2class", "labels": _labels(classes, settings)}
     elif is_number:
         declaration["kind"] = "text2real"
     elif not has_inputs:
@@ -278,17 +279,17 @@ def _number_of_classes(variables: Mapping[str, Array]) -> int:
 
 
 def _vocabularies(
-    problem: Problem, folders: Sequence[Path], classes: int, options: ImportOptions
+    problem: Problem, folders: Sequence[Path], classes: int, settings: ImportSettings
 ) -> dict[str, bytes]:
     """Returns the vocabulary files of a registered problem by name.
 
-    The names of classes are those of the problem, or of `options.labels`.
+    The names of classes are those of the problem, or of `labels`.
     """
     known = problem.known_vocab_files(folders[0] if folders else Path())
     files = {}
     for file in problem.vocab_files:
-        if file.startswith("labels.") and options.labels:
-            names = _labels(classes, options)
+        if file.startswith("labels.") and settings.labels:
+            names = _labels(classes, settings)
             files[file] = "".join(f"{name}\n" for name in names).encode()
             if file in known and known[file].encode() != files[file]:
                 raise UsageError(
@@ -300,9 +301,9 @@ def _vocabularies(
     return files
 
 
-def _if_outputs_differ(declared: _Declared, options: ImportOptions) -> str:
+def _if_outputs_differ(declared: _Declared, settings: ImportSettings) -> str:
     """Returns what to do if outputs differ: classes without names are decoded as numbers."""
-    if options.labels or "labels" not in (declared.declaration or {}):
+    if settings.labels or "labels" not in (declared.declaration or {}):
         return ""
     return (
         "The classes have no names yet and are decoded as numbers: name them with --labels=a,b,c, "
@@ -310,8 +311,8 @@ def _if_outputs_differ(declared: _Declared, options: ImportOptions) -> str:
     )
 
 
-def _labels(count: int, options: ImportOptions) -> list[str]:
-    labels = list(options.labels) or [str(number) for number in range(count)]
+def _labels(count: int, settings: ImportSettings) -> list[str]:
+    labels = list(settings.labels) or [str(number) for number in range(count)]
     if len(labels) != count or len(set(labels)) != count:
         raise UsageError(
             f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "
@@ -321,13 +322,13 @@ def _labels(count: int, options: ImportOptions) -> list[str]:
 
 
 def _data_folders(
-    source: Path, flags: Mapping[str, str], options: ImportOptions
+    source: Path, flags: Mapping[str, str], settings: ImportSettings
 ) -> tuple[Path, ...]:
     """Returns the folders where vocabularies may be."""
-    if options.data_dir is not None:
-        if not options.data_dir.is_dir():
-            raise UsageError(f"--data_dir={options.data_dir} is not a directory.")
-        return (options.data_dir,)
+    if settings.data_folder is not None:
+        if not settings.data_folder.is_dir():
+            raise UsageError(f"--data_dir={settings.data_dir} is not a directory.")
+        return (settings.data_folder,)
     given = Path(flags.get("data_dir", "data")).expanduser()
     places = [source, given, source / given, *(one / given for one in list(source.parents)[:2])]
     return tuple(dict.fromkeys(one for one in places if one.is_dir()))

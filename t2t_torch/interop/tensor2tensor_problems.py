@@ -549,7 +549,7 @@ class TranslateProblem(Text2TextProblem):
     is_generate_per_split: Any = True
     datatypes_to_clean: Any = None
 
-    def vocab_data_files(self) -> list[Any]:
+    def vocab_data_files(self) -> Any:
         """Returns the data sets of the vocabulary."""
         return self.source_data_files(DatasetSplit.TRAIN)
 
@@ -598,7 +598,7 @@ def _pairs_of(tmp_dir: Path, dataset: Any) -> Iterator[Sample]:
                 inputs, targets = (record.values[column].strip() for column in columns)
                 yield {"inputs": inputs, "targets": targets}
         return
-    files = (member(archive, name.removesuffix(".gz")) for name in names)
+    files: Iterator[Any] = (member(archive, name.removesuffix(".gz")) for name in names)
     for inputs, targets in ParallelCorpus(*files).pairs(tmp_dir, BadRecords()):
         yield {"inputs": inputs, "targets": targets}
 

@@ -444,7 +444,8 @@ class _Converted(TextProblem):
 
     def _samples_of(self, split: Split, data_dir: str, tmp_dir: str) -> Iterable[problems.Sample]:
         theirs = _SPLITS[split] if self._is_per_split else problems.DatasetSplit.TRAIN
-        return self.user.generate_samples(data_dir, tmp_dir, theirs)
+        made: Iterable[problems.Sample] = self.user.generate_samples(data_dir, tmp_dir, theirs)
+        return made
 
     @property
     def sample_fields(self) -> tuple[str, ...]:
@@ -674,7 +675,7 @@ def of_catalogue(class_name: str) -> type | None:
     return type(class_name, (base,), {**fixed, **own, "__doc__": ours.__doc__})
 
 
-def _named_as(user: Any, *bases: type, **content: Any) -> Any:
+def _named_as(user: Any, *bases: type, **content: Any) -> type[Any]:
     """Returns a class with the name, place and documentation of a user's."""
     own = {name: getattr(user, name) for name in ("__module__", "__qualname__", "__doc__")}
     return type(user.__name__, bases, {**own, **content})
@@ -690,7 +691,7 @@ def converted(user: type, name: str) -> type[TextProblem]:
     Raises:
       RegistryError: it is of a kind that is not here.
     """
-    missing = [base.missing for base in user.__mro__ if getattr(base, "missing", "")]
+    missing = [what for base in user.__mro__ if (what := getattr(base, "missing", ""))]
     if missing:
         raise RegistryError(
             f"tensor2tensor problem {name!r} is a {missing[0]}, and {missing[0]} is not in "

@@ -16,7 +16,8 @@ from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
 from t2t_torch.files import MAX_VOCABULARY, read_bytes
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.importer import ImportedRun, ImportOptions
+from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.text.pieces import kind_of_subwords, vocabulary_file
 
 _SHOWN = 10  # names in an error
@@ -324,17 +325,17 @@ def refuse(library: str, found: Sequence[str]) -> None:
         )
 
 
-def subword_models(options: ImportOptions, found: Sequence[Path]) -> list[Subwords | None]:
+def subword_models(settings: ImportSettings, found: Sequence[Path]) -> list[Subwords | None]:
     """Returns the subword models of the inputs and of the targets.
 
     Args:
-      options: options of the import; `subwords` names files.
+      settings: settings of the import; `subwords` names files.
       found: files of the source, if the options name none: one for both sides, or one for each.
 
     Raises:
       DataError: a file is no subword model.
     """
-    files = [Path(path).expanduser() for path in options.subwords] or list(found)
+    files = [Path(path).expanduser() for path in settings.subwords] or list(found)
     if len(files) > 2:
         names = ", ".join(path.name for path in files)
         raise UsageError(
@@ -359,7 +360,7 @@ def subword_models(options: ImportOptions, found: Sequence[Path]) -> list[Subwor
 
 def translation_run(
     library: str,
-    options: ImportOptions,
+    settings: ImportSettings,
     *,
     languages: tuple[str, str],
     hparams: Any,
@@ -375,7 +376,7 @@ def translation_run(
 
     Args:
       library: name of the library.
-      options: options of the import.
+      settings: settings of the import.
       languages: those of inputs and targets, as in the names of files.
       hparams: hyperparameters by our names.
       weights: weights by our names.
@@ -387,8 +388,8 @@ def translation_run(
       ignored: parts that are not imported.
     """
     source, target = languages
-    name = options.problem or free_name(f"{library}_{source}_{target}")
-    models = subword_models(options, subwords)
+    name = settings.problem or free_name(f"{library}_{source}_{target}")
+    models = subword_models(settings, subwords)
     pairs = zip(vocabularies, models, strict=True)
     both = [replace(vocabulary, subwords=model).file() for vocabulary, model in pairs]
     files = {

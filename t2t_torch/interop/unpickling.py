@@ -323,7 +323,7 @@ class _Unpickler(pickle._Unpickler):
 
     def __init__(self, file: Any, size: int, read: Callable[[str], bytes] | None) -> None:
         super().__init__(file, encoding="utf-8")
-        self.dispatch = _Opcodes(self, _most_opcodes(size))
+        self.dispatch = _Opcodes(self, _most_opcodes(size))  # type: ignore[misc]
         self._left = size  # bytes of storages that were not named yet
         self._shared = _MAX_SHARED * size  # bytes of tensors
         self._tensors = _MAX_MEMBERS

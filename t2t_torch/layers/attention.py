@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -240,7 +240,7 @@ class KeyValueCache:
             return None
         return torch.arange(self.length, device=self.keys.device) >= self._first(self.length - 1)
 
-    def _first(self, position: Any) -> Any:
+    def _first(self, position: Tensor | int) -> Tensor | int:
         """Returns the first position that local attention sees from another."""
         return (position // self.block - 1) * self.block
 
@@ -385,7 +385,7 @@ class RMSNorm(nn.RMSNorm):
         """[..., size] -> the same shape and type."""
         gain = self.weight.to(x.dtype)
         if self.training and x.device.type == "cpu":
-            normed: Tensor = _RMSNorm.apply(x, gain, self.eps)
+            normed: Tensor = _RMSNorm.apply(x, gain, self.eps)  # type: ignore[no-untyped-call]
             return normed
         return F.rms_norm(x, self.normalized_shape, gain, self.eps)
 
@@ -397,14 +397,14 @@ class _RMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         exact = torch.promote_types(x.dtype, torch.float32)
         wide = exact if x.dtype == torch.float16 else None  # whose norm may be infinite
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide).to(exact)
+        norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=wide).to(exact)
         scale = norm.square().div_(x.size(-1)).add_(eps).rsqrt_()  # [..., 1]
         ctx.save_for_backward(x, gain, scale)
         return (x * scale.to(x.dtype)).mul_(gain)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: Tensor) -> Any:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Any:
         x, gain, scale = ctx.saved_tensors
         size = x.size(-1)
         products = (gradient * x).reshape(-1, size)
@@ -417,7 +417,7 @@ class _RMSNorm(torch.autograd.Function):
 
 def split_heads(x: Tensor, num_heads: int) -> Tensor:
     """[B, T, N * D] -> [B, N, T, D]."""
-    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (num_heads, -1)).transpose(1, 2)
 
 
 def join_heads(x: Tensor) -> Tensor:
@@ -575,23 +575,24 @@ class LocalMask(NamedTuple):
         blocks = -(-length // self.block)
         rest = blocks * self.block - length
         sides, width = (self.before, rest + self.after), self.before + self.block + self.after
-        queries = F.pad(q, (0, 0, 0, rest)).unflatten(2, (blocks, self.block))
+        queries = torch.unflatten(F.pad(q, (0, 0, 0, rest)), 2, (blocks, self.block))
         seen = [
             F.pad(one, (0, 0, *sides)).unfold(2, width, self.block).transpose(-1, -2)
             for one in (k, v)
         ]
-        mask = F.pad(self.mask, (*sides, 0, rest)).unflatten(2, (blocks, self.block))
+        mask = torch.unflatten(F.pad(self.mask, (*sides, 0, rest)), 2, (blocks, self.block))
         near = mask.unfold(-1, width, self.block).diagonal(dim1=2, dim2=4)  # blocks come last
         mask = near.movedim(-1, 2).expand(q.size(0), -1, -1, -1, -1)
         # Padding behind the last query attends to something, as a softmax over nothing is NaN.
         mask = mask | ~mask.any(-1, keepdim=True)
         divided = (one.transpose(1, 2).flatten(0, 1) for one in (queries, *seen, mask))
-        return tuple(divided)  # type: ignore[return-value]
+        queries, keys, values, mask = divided
+        return queries, keys, values, mask
 
     @staticmethod
     def joined(x: Tensor, rows: int, length: int) -> Tensor:
         """[B * blocks, N, block, D] -> [B, N, T, D]."""
-        return x.unflatten(0, (rows, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
+        return torch.unflatten(x, 0, (rows, -1)).transpose(1, 2).flatten(2, 3)[:, :, :length]
 
 
 class SelfAttention(nn.Module):
@@ -652,7 +653,7 @@ class SelfAttention(nn.Module):
         self.query_norm: RMSNorm | None = None
         if qk_norm:
             self.query_norm, self.key_norm = RMSNorm(size, eps=1e-6), RMSNorm(size, eps=1e-6)
-        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.output: Callable[[Tensor], Tensor] = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def _project(self, x: Tensor, positions: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns queries [B, N, T, D], and keys and values of their heads.
@@ -663,8 +664,8 @@ class SelfAttention(nn.Module):
         """
         q, k, v = self.query_key_value.split(x)
         if self.query_norm is not None:
-            q = self.query_norm(q.unflatten(-1, (self.num_heads, -1))).flatten(-2)
-            k = self.key_norm(k.unflatten(-1, (self.num_key_value_heads, -1))).flatten(-2)
+            q = self.query_norm(torch.unflatten(q, -1, (self.num_heads, -1))).flatten(-2)
+            k = self.key_norm(torch.unflatten(k, -1, (self.num_key_value_heads, -1))).flatten(-2)
         q = split_heads(q, self.num_heads)
         k, v = (split_heads(part, self.num_key_value_heads) for part in (k, v))
         if self.rotates:
@@ -785,7 +786,7 @@ class SelfAttention(nn.Module):
             apart = self._distances(prefix, cache.distances(keys.size(0)), q.size(0))
             scores = scores + self.relative.scores(q, apart)
         weights = scores.softmax(-1).to(values.dtype)
-        early, late = weights.split([length, keys.size(0)], -1)
+        early, late = torch.split(weights, [length, keys.size(0)], -1)
         mixed = (values * late.permute(2, 0, 1).unsqueeze(-1)).sum(0)  # [R, N, D]
         early = early.view(sentences, -1, heads, length).transpose(1, 2)  # [B, N, K, P]
         mixed = mixed + torch.matmul(early, prefix.values).transpose(1, 2).reshape_as(mixed)
@@ -842,7 +843,7 @@ class CrossAttention(nn.Module):
         read = memory_size or hidden_size
         self.key_value = Projections(read, (hidden_size, hidden_size), bias=bias)
         self.weights = AttentionWeights(dropout)
-        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.output: Callable[[Tensor], Tensor] = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def remember(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Returns keys and values of the memory.  [B, S, H] -> two of [B, N, S, D]."""

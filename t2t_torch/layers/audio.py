@@ -110,11 +110,11 @@ class LogMel(nn.Module):
         frames = torch.cat([following[:, i : i + count] for i in range(more + 1)], 2)
         frames = frames[..., :length] * self.window
         if not torch.compiler.is_exporting():
-            return torch.fft.rfft(frames, self.size).abs()
+            return torch.abs(torch.fft.rfft(frames, self.size))
         # ONNX has no operator for it in all runtimes: products with cosines and sines.
         places = torch.outer(torch.arange(length), torch.arange(self.size // 2 + 1))
         parts = [frames @ wave[places.remainder(self.size)].float() for wave in self.waves]
-        return (parts[0].square() + parts[1].square()).sqrt()
+        return torch.sqrt(parts[0].square() + parts[1].square())
 
     def with_deltas(self, levels: Tensor) -> Tensor:
         """Returns channels of values and their first and second differences.
@@ -133,7 +133,7 @@ def _delta_filters() -> Tensor:
     second = F.conv1d(first[None, None], first.flip(0)[None, None], padding=4)[0, 0]  # convolved
     identity = F.pad(torch.ones(1), (4, 4))
     filters = torch.stack([identity, F.pad(first, (2, 2)), second])
-    return filters / filters.norm(dim=1, keepdim=True)
+    return filters.div(filters.norm(dim=1, keepdim=True))
 
 
 def normalized(x: Tensor, lengths: Tensor) -> Tensor:
@@ -202,7 +202,7 @@ def _bands(draws: Tensor, sizes: Tensor, most: int, widest: Tensor) -> Tensor:
     Returns:
       [B, most] bool.
     """
-    wide, start = draws.unflatten(1, (-1, 2)).unbind(2)  # [B, masks]
+    wide, start = torch.unflatten(draws, 1, (-1, 2)).unbind(2)  # [B, masks]
     widths = (wide * (widest[:, None] + 1)).long()
     starts = (start * (sizes[:, None] - widths + 1)).long()[..., None]
     places = torch.arange(most, device=draws.device)

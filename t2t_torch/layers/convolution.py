@@ -1,10 +1,11 @@
-"""Convolutions over words and characters, with max pooling.
+"""Convolutions over words and characters, with max pooling; and of pictures.
 
 Kim 2014, "Convolutional Neural Networks for Sentence Classification", arXiv:1408.5882.
 """
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.features import Features, Image
 from t2t_torch.hparam import HParams
 
 
@@ -243,9 +245,9 @@ class CharacterCNN(nn.Module):
                 for kernel, count in zip(kernels, counts, strict=True)
             }
         )
-        layers = range(1, hparams.character_highway_layers + 1)
-        named = OrderedDict((f"layer{number}", Highway(sum(counts))) for number in layers)
-        self.highway = nn.Sequential(named)
+        numbers = range(1, hparams.character_highway_layers + 1)
+        named: dict[str, nn.Module] = {f"layer{i}": Highway(sum(counts)) for i in numbers}
+        self.highway = nn.Sequential(OrderedDict(named))
         self.projection = nn.Linear(sum(counts), size) if sum(counts) != size else nn.Identity()
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -288,3 +290,53 @@ def _filters(size: int, hparams: HParams) -> tuple[int, ...]:
         )
     even, rest = divmod(size, len(kernels))
     return tuple(even + (place < rest) for place in range(len(kernels)))
+
+
+# Convolutions of pictures.
+
+
+def only_image(model: str, features: Features) -> Image:
+    """Returns the picture that a model reads; HParamsError if there are several inputs."""
+    image, *others = features.inputs.values()
+    if others or not isinstance(image, Image):
+        raise HParamsError(
+            f"model {model!r} reads one picture; this problem has the inputs "
+            f"{', '.join(features.inputs)}."
+        )
+    return image
+
+
+def pad_same(x: Tensor, kernel: int, stride: int) -> Tensor:
+    """Pads a picture with zeros as TensorFlow's "SAME": more at the end if the sum is odd.
+
+    Args:
+      x: [B, channels, height, width].
+      kernel: side of the window.
+      stride: step of the window.
+    """
+    sides: list[int] = []
+    for size in (x.size(3), x.size(2)):
+        total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+        sides += [total // 2, total - total // 2]
+    return F.pad(x, sides) if any(sides) else x
+
+
+def batch_norm(channels: int, *, decay: float, epsilon: float) -> nn.BatchNorm2d:
+    """Returns a batch norm of TensorFlow's `decay`, the part of the old average that is kept.
+
+    In training its result depends on the batch: on no other example in evaluation and decoding.
+    """
+    return nn.BatchNorm2d(channels, eps=epsilon, momentum=1.0 - decay)
+
+
+def scale_fan_in(module: nn.Module) -> None:
+    """Initializes every convolution in `module` with variance 1 / fan-in, truncated normal.
+
+    TensorFlow's `variance_scaling_initializer()`.
+    """
+    with torch.no_grad():
+        for child in module.modules():
+            if isinstance(child, nn.Conv2d):
+                deviation = child.weight[0].numel() ** -0.5 / 0.87962566103423978
+                bound = 2 * deviation
+                nn.init.trunc_normal_(child.weight, std=deviation, a=-bound, b=bound)

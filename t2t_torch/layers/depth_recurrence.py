@@ -75,7 +75,7 @@ class DepthRecurrence(PenalizedLayer):
     @property
     def halts_together(self) -> bool:
         """True if the positions of an example share their halting probability."""
-        return self.hparams.recurrence_type == "act" and self.hparams.act_type == "global"
+        return bool(self.hparams.recurrence_type == "act" and self.hparams.act_type == "global")
 
     def forward(
         self,
@@ -119,7 +119,7 @@ class DepthRecurrence(PenalizedLayer):
         if not self.hparams.add_step_timing_signal:
             return x
         if self.hparams.step_timing_signal_type == "learned":
-            signal = self.step_embedding[step] * size**0.5
+            signal: Tensor = self.step_embedding[step] * size**0.5
         else:
             signal = sinusoids(torch.tensor(step, device=x.device), size)
         return x + signal.to(x.dtype)

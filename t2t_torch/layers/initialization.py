@@ -21,9 +21,8 @@ def initialize(module: nn.Module, hparams: HParams) -> None:
     with torch.no_grad():
         for child in module.modules():
             if isinstance(child, nn.Linear | nn.Conv2d):
-                is_joint = isinstance(child, Projections)
-                sizes = child.sizes if is_joint else (len(child.weight),)
-                for weight in child.weight.split(sizes):
+                sizes = list(child.sizes) if isinstance(child, Projections) else [len(child.weight)]
+                for weight in torch.split(child.weight, sizes):
                     fill(weight, hparams.initializer_gain)
                 if child.bias is not None:
                     child.bias.zero_()
@@ -41,7 +40,7 @@ def initialize_lstm(module: nn.Module, hparams: HParams) -> None:
                 sizes = [weight.size(1) for weight in weights]
                 joint = weights[0].new_empty(len(weights[0]), sum(sizes))
                 fill(joint, hparams.initializer_gain)
-                for weight, part in zip(weights, joint.split(sizes, 1), strict=True):
+                for weight, part in zip(weights, torch.split(joint, sizes, 1), strict=True):
                     weight.copy_(part)
                 first, second = [p for name, p in child.named_parameters() if "bias" in name]
                 second.zero_()

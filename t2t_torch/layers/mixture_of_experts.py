@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
+from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.tokens import PenalizedLayer
-from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -58,7 +58,7 @@ class LSTM(nn.Module):
         super().__init__()
         directions = 2 if bidirectional else 1
         self.size = hidden_size * directions
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             nn.ModuleList(
                 nn.LSTM(self.size if number else input_size, hidden_size, batch_first=True)
                 for _ in range(directions)
@@ -81,7 +81,7 @@ class LSTM(nn.Module):
         there = mask[..., None]
         for number, directions in enumerate(self.layers):
             x = self.between(x) if number else x
-            forth, *back = directions  # type: ignore[misc]
+            forth, *back = directions
             outputs = [
                 forth(x)[0],
                 *(turned(lstm(turned(x, backward))[0], backward) for lstm in back),
@@ -109,8 +109,7 @@ class LSTM(nn.Module):
             if memory is not None:
                 before = (memory.hidden[number, None], memory.cell[number, None])
             found = []
-            of_layer: Iterable[Any] = directions  # type: ignore[assignment]
-            for lstm, index in zip(of_layer, (None, backward), strict=False):
+            for lstm, index in zip(directions, (None, backward), strict=False):
                 outputs, after = _run(lstm, turned(x, index), mask, before)
                 found.append((turned(outputs, index), *after))
             x, h, c = (torch.cat(parts, -1) for parts in zip(*found, strict=True))

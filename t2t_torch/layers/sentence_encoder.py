@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.features.text import meanings
+from t2t_torch.hparam_groups import SentenceHParams
 from t2t_torch.layers import pooling
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.pooling import masked_softmax
 from t2t_torch.layers.recurrent import LSTM
 from t2t_torch.text.encoder import NUM_RESERVED
-from t2t_torch.token_hparam import SentenceHParams
 
 
 class Contexts(nn.Module):
@@ -57,7 +57,7 @@ class Contexts(nn.Module):
         there = mask[..., None].to(x.dtype)
         x = x * there
         if self._kind == "lstm":
-            return self.lstm(x, mask)
+            x = self.lstm(x, mask)
         if self._kind == "cnn":
             for number, convolution in enumerate(self.convolutions):
                 x = self.dropout(x) if number else x
@@ -77,7 +77,7 @@ class Pool(nn.Module):
         super().__init__()
         self._kind = hparams.sentence_pooling
         if self._kind == "attention":
-            self.weights = SelfAttentive(size)
+            self.weights: Callable[[Tensor, Tensor], Tensor] = SelfAttentive(size)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Returns the vectors; zeros for a text without tokens."""
@@ -213,7 +213,7 @@ class Matches(nn.Module):
     def _shares(self, ids: Tensor, others: Tensor) -> Tensor:
         there = (ids >= NUM_RESERVED).to(self.weight.dtype)
         all_of = torch.stack([there, there * self._weights(ids)], -1).sum(1)  # [B, 2]
-        return self(ids, others).sum(1) / all_of.clamp(min=1e-3)
+        return torch.div(self(ids, others).sum(1), all_of.clamp(min=1e-3))
 
     def _weights(self, ids: Tensor) -> Tensor:
         return self.weight.abs()[ids]

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.hparam_groups import TokenHParams
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.pooling import never_empty
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
-from t2t_torch.token_hparam import TokenHParams
 
 # The inputs and outputs of `T2TModel.body`.
 
@@ -412,7 +412,7 @@ class TwoWayLSTMEncoder(nn.Module):
         self.text = texts_of(features)[0]
         self.tokens = Tokens(features, hparams, self.text)
         self.dropout = Dropout(dropout)
-        self.stacks = nn.ModuleList(
+        self.stacks: Any = nn.ModuleList(
             LSTM(self.tokens.size, hparams.hidden_size, hparams.num_hidden_layers, dropout=dropout)
             for _ in range(2)
         )
@@ -424,8 +424,8 @@ class TwoWayLSTMEncoder(nn.Module):
         backward = backward_places(read)
         x = self.tokens(features)
         forth, back = self.stacks
-        first, one = forth.run(self.dropout(x), read)  # type: ignore[operator]
-        last, other = back.run(self.dropout(turned(x, backward)), read)  # type: ignore[operator]
+        first, one = forth.run(self.dropout(x), read)
+        last, other = back.run(self.dropout(turned(x, backward)), read)
         outputs = torch.cat([first, turned(last, backward)], -1)
         hidden, cell = (torch.cat(both, -1) for both in zip(one, other, strict=True))
         return Encoded(outputs, mask, Memory(hidden, cell))

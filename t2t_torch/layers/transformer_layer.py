@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.layers.attention import LocalMask, RelativeKeys, RMSNorm, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
-from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 # What stands before and after each sublayer: norms, dropout, the residual connection.
 
@@ -78,6 +78,8 @@ class Postprocess(_Operations):
       HParamsError: the sequence holds another letter.
     """
 
+    __call__: Callable[..., Tensor]
+
     def __init__(self, hparams: TransformerLayerHParams) -> None:
         super().__init__(hparams, "layer_postprocess_sequence", "dan")
 
@@ -133,7 +135,7 @@ class FeedForward(nn.Module):
         self.activation = ACTIVATIONS[hparams.ffn_activation]
         self.gated = hparams.ffn_gated
         self.dropout = Dropout(hparams.relu_dropout)
-        self.outer = nn.Linear(width, size, bias=bias)
+        self.outer: Callable[[Tensor], Tensor] = nn.Linear(width, size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
@@ -284,7 +286,7 @@ class Positions(nn.Module):
             return sinusoids(positions, size)
         signal = sinusoids(positions, size, 2 * math.log(_MAX_TIMESCALE) / size)
         if self.kind == "sinusoids_interleaved":
-            halves = signal[..., : size // 2 * 2].unflatten(-1, (2, -1))
+            halves = torch.unflatten(signal[..., : size // 2 * 2], -1, (2, -1))
             signal = F.pad(halves.transpose(-1, -2).flatten(-2), (0, size % 2))
         return signal
 
@@ -380,8 +382,8 @@ class JoinInputs(nn.Module):
           names: of inputs, in the order in which they are joined; None is all.
           as_if: for an input the one whose vector says which it is, if not its own.
         """
-        parts, masks, positions = [], [], []
-        places = {}
+        parts, positions, places = [], [], {}
+        masks: list[Tensor] = []
         end = 0
         for name in self.names if names is None else names:
             which = None

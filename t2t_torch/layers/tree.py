@@ -30,11 +30,11 @@ class Height(NamedTuple):
     """Pushes to one height of the stack.
 
     Attributes:
-      count: number of pushes.
-      parents: index of the element below each, among the pushes of the height below, [count].
+      pushes: their number.
+      parents: index of the element below each, among the pushes of the height below, [pushes].
     """
 
-    count: int
+    pushes: int
     parents: Tensor
 
 
@@ -357,7 +357,7 @@ class StackLSTM(nn.Module):
         Returns:
           [N, H].
         """
-        counts = [height.count for height in heights]
+        counts = [height.pushes for height in heights]
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, nn.LSTMCell)
             x = self.between(x) if number else x
@@ -365,7 +365,7 @@ class StackLSTM(nn.Module):
             weight = layer.weight_hh.T
             outputs: list[Tensor] = []
             memory: Tensor | None = None
-            for gates, height in zip(of_inputs.split(counts), heights, strict=True):
+            for gates, height in zip(torch.split(of_inputs, counts), heights, strict=True):
                 cell = None
                 if memory is not None:
                     hidden, cell = memory.index_select(0, height.parents).chunk(2, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Image, PixelSequence
 from t2t_torch.hparam import HParams
-from t2t_torch.image_hparam import ImageHParams
-from t2t_torch.layers.image import standardize
+from t2t_torch.hparam_groups import ImageHParams
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality
 from t2t_torch.modality import InputModality, Modality
 from t2t_torch.text.encoder import NUM_RESERVED
@@ -55,7 +55,8 @@ class Patches(nn.Module):
         scaled = standardize(pixels, self.kind).to(self.place.dtype)
         squares = scaled.unfold(1, self.side, self.side).unfold(2, self.side, self.side)
         flat = squares.flatten(1, 2).flatten(2)  # [B, P, channels * side * side]
-        return self.projection(flat) + self.place
+        embedded: Tensor = self.projection(flat)
+        return embedded + self.place
 
 
 class ImageModality(InputModality):
@@ -150,3 +151,40 @@ class PixelSequenceModality(TextModality):
         table = nn.Parameter(torch.empty(NUM_RESERVED + _VALUES, hparams.hidden_size))
         nn.init.normal_(table, std=hparams.hidden_size**-0.5)
         return cls(PixelEmbedding(feature.channels, hparams), Softmax(table, bias=True))
+
+
+# Standardization of pixels.
+
+
+# As torchvision and tensor2tensor (data_generators/imagenet.py) have them, times 255.
+_IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+_IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+
+def standardize(pixels: Tensor, kind: str) -> Tensor:
+    """Returns scaled pixels, as `image_standardization` describes.
+
+    `per_image` is TensorFlow's `per_image_standardization` of float32 pictures, `per_channel`
+    tensor2tensor's `standardize_images`: a deviation is at least 1 / sqrt(number of values).
+
+    Args:
+      pixels: bytes, or floats from 0 to 255, [B, height, width, channels].
+      kind: value of the hparam.
+    """
+    x = pixels if pixels.is_floating_point() else pixels.float()
+    if kind == "none":
+        return x
+    if kind == "range":
+        return x / 127.5 - 1.0
+    if kind == "imagenet":
+        if x.size(-1) != len(_IMAGENET_MEAN):
+            raise HParamsError(
+                "image_standardization=imagenet is of three channels, and these pictures have "
+                f"{x.size(-1)}. Set image_standardization=per_image."
+            )
+        return (x - x.new_tensor(_IMAGENET_MEAN)) / x.new_tensor(_IMAGENET_STD)
+    axes = (1, 2, 3) if kind == "per_image" else (1, 2)
+    count = math.prod(x.size(axis) for axis in axes)
+    mean = x.mean(axes, keepdim=True)
+    deviation = (x - mean).square().mean(axes, keepdim=True).sqrt()
+    return (x - mean) / deviation.clamp(min=count**-0.5)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Choice, ClassLabel, MultiLabel, Real, SoftLabel, Span
+from t2t_torch.features import Choice, ClassLabel, Feature, MultiLabel, Real, SoftLabel, Span
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import BatchPrediction, Modality, log_mean_exp
 
@@ -57,7 +57,7 @@ class TargetModality(Modality):
 class ClassLabelModality(TargetModality):
     """Modality of class labels: hidden [B, H] -> logits [B, C]; unknown classes have no loss."""
 
-    serves = ClassLabel
+    serves: ClassVar[type[Feature]] = ClassLabel
 
     def counted(self, targets: Tensor) -> Tensor:
         """Returns 1 if the class is known, else 0.  [B] -> [B]."""

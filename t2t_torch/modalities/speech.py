@@ -69,7 +69,7 @@ class ShorteningConvolutions(nn.Module):
 
     def _norm(self, number: int, x: Tensor) -> Tensor:
         """Returns normalized channels after ReLU.  [B, C, F, bins]."""
-        return self.norms[number](x.permute(0, 2, 3, 1)).relu().permute(0, 3, 1, 2)
+        return torch.relu(self.norms[number](x.permute(0, 2, 3, 1))).permute(0, 3, 1, 2)
 
 
 def shortened(lengths: Any) -> Any:

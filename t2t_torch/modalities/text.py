@@ -124,6 +124,7 @@ class TextModality(Modality):
     default_loss = "cross_entropy"
     is_distribution = True
     bottom: nn.Module
+    top: Softmax
 
     def __init__(self, bottom: nn.Module, top: Softmax | None) -> None:
         super().__init__()
@@ -223,13 +224,12 @@ class TextModality(Modality):
             return _drawn(top(hidden))
         states = hidden.states.flatten(0, 1)
         chunk = rows_at_a_time(len(self._table), states.element_size(), states.device)
-        drawn = [_drawn(self.top(rows)) for rows in states.split(chunk)]
+        drawn = [_drawn(self.top(rows)) for rows in torch.split(states, chunk)]
         return torch.cat(drawn).view(hidden.states.shape[:2])
 
     @property
     def _table(self) -> Tensor:
-        table: Tensor = self.top.weight  # type: ignore[assignment]
-        return table
+        return self.top.weight
 
 
 def _drawn(logits: Tensor) -> Tensor:
@@ -258,8 +258,8 @@ def padded_size(feature: Feature, hparams: HParams) -> int:
 
 def embedding(feature: Feature, hparams: HParams) -> Embedding:
     """Returns a new embedding table of a text, `hidden_size` wide."""
-    of_words = isinstance(feature, Text) and not isinstance(feature, TreeFeature)
-    unknown = feature.encoder.unknown_ids if of_words else ()
+    is_tree = isinstance(feature, TreeFeature)
+    unknown = feature.encoder.unknown_ids if isinstance(feature, Text) and not is_tree else ()
     return Embedding(
         padded_size(feature, hparams), hparams, next(iter(unknown)) if len(unknown) == 1 else None
     )

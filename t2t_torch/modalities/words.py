@@ -96,7 +96,7 @@ class GazetteerModality(WordModality):
         As PyText's DictEmbedding has it: sum(weight * vector) / entries.  [B, W, H].
         """
         ids = batch[name]
-        entries = self.bottom(ids)  # [B, W, width, H]
+        entries: Tensor = self.bottom(ids)  # [B, W, width, H]
         total = (entries * batch[f"{name}_weights"][..., None]).sum(2)
         return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)
 

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from t2t_torch.features import ClassLabel, Features, Image, MultiLabel, Real, SoftLabel
 from t2t_torch.hparams.basic_fc_relu import BasicFcReluHParams
+from t2t_torch.layers.convolution import only_image
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.image import only_image
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -280,8 +279,7 @@ class EvolvedTransformer(Transformer):
         return x
 
     def _remember(self, memory: Tensor) -> list[Memory]:
-        layers: Any = self.decoder
-        return [one for layer in layers for one in layer.remember(memory)]
+        return [one for layer in self.decoder for one in layer.remember(memory)]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [
@@ -306,7 +304,7 @@ class EvolvedTransformer(Transformer):
             both = slice(2 * i, 2 * i + 2)
             memories = state.memories[both] or None
             watch = seen if layer is self.decoder[-1] else None
-            x = layer.step(  # type: ignore[operator]
+            x = layer.step(
                 x, state.caches[both], state.windows[i], memories, state.memory_mask, watch
             )
         return x

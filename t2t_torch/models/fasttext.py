@@ -50,7 +50,7 @@ class Fasttext(T2TModel):
         """Returns the width of a token embedding and of dense inputs."""
         (text,) = texts_of(features)
         parts = [its for name, its in features.inputs.items() if text in (name, its.aligned_to)]
-        return sum(map(hparams.input_width, parts)) + dense_width(features, hparams)
+        return int(sum(map(hparams.input_width, parts)) + dense_width(features, hparams))
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
         """Returns the mean for each target, [B, H]."""

@@ -56,14 +56,14 @@ class LocalAttention(SelfAttention):
         is_short = length < 2 * hparams.block_length
         self.block_length = length if is_short else hparams.block_length
 
-    def forward(self, x: Tensor, mask: Tensor | None = None, *, causal: bool = True) -> Tensor:
+    def forward(self, x: Tensor, mask: Any = None, *, causal: bool = True) -> Tensor:
         """[B, T, H] -> [B, T, H]."""
         rows, length, _ = x.shape
         size = self.block_length
         blocks = -(-length // size)
         x = F.pad(x, (0, 0, 0, blocks * size - length))
         q, k, v = (
-            part.unflatten(2, (blocks, size)).transpose(1, 2).flatten(0, 1)
+            torch.unflatten(part, 2, (blocks, size)).transpose(1, 2).flatten(0, 1)
             for part in self._project(x)
         )  # [B * blocks, N, size, D] each
         keys, values = (self._with_block_before(part, blocks) for part in (k, v))
@@ -73,12 +73,11 @@ class LocalAttention(SelfAttention):
         exists = torch.arange(2 * size, device=x.device) >= size
         seen = allowed & (exists | ~is_first[:, None, None, None])  # [B * blocks, 1, size, 2 size]
         mixed = join_heads(self.weights(q, keys, values, seen))
-        out: Tensor = self.output(mixed.unflatten(0, (rows, blocks)).flatten(1, 2)[:, :length])
-        return out
+        return self.output(torch.unflatten(mixed, 0, (rows, blocks)).flatten(1, 2)[:, :length])
 
     def _with_block_before(self, x: Tensor, blocks: int) -> Tensor:
         """Returns each block after the one before it.  -> [B * blocks, N, 2 size, D]."""
-        own = x.unflatten(0, (-1, blocks))
+        own = torch.unflatten(x, 0, (-1, blocks))
         before = F.pad(own, (0, 0, 0, 0, 0, 0, 1, 0))[:, :-1]  # [B, blocks, N, size, D]
         return torch.cat([before, own], 3).flatten(0, 1)
 
@@ -187,7 +186,7 @@ class Imagetransformer(T2TModel):
         self.size, self.columns = image.size, image.width * image.channels
         count = hparams.num_decoder_layers or hparams.num_hidden_layers
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
-        self.decoder = nn.ModuleList(Layer(hparams, self.size) for _ in range(count))
+        self.decoder: Any = nn.ModuleList(Layer(hparams, self.size) for _ in range(count))
         self.decoder_output = Preprocess(hparams)
         initialize(self, hparams)
 
@@ -209,8 +208,7 @@ class Imagetransformer(T2TModel):
         first = next(iter(batch.values()))
         like = next(self.parameters()).new_zeros(len(first), 1, self.hparams.hidden_size)
         given = self._given(self.bottom(inputs), like)
-        layers: list[Any] = list(self.decoder)
-        caches = [layer.attention.cache(len(first)) for layer in layers]
+        caches = [layer.attention.cache(len(first)) for layer in self.decoder]
         return ImageState(caches, given + like)
 
     def step(self, ids: Tensor, state: ImageState) -> tuple[Tensor, ImageState]:
@@ -222,7 +220,7 @@ class Imagetransformer(T2TModel):
         if position:
             x = x + self.modality(target).bottom(ids[:, None], position - 1)  # type: ignore[misc]
         for layer, cache in zip(self.decoder, state.caches, strict=True):
-            x = layer.next(x, cache, position)  # type: ignore[operator]
+            x = layer.next(x, cache, position)
         states = self.decoder_output(x).squeeze(1)
         mask = self._allowed(place).expand(len(ids), -1)
         after = dataclasses.replace(state, position=position + 1)

@@ -55,7 +55,7 @@ class LstmLayer(nn.Module):
         Returns:
           [B, T, H], and the memory after the last position, [B, 2 H].
         """
-        before = tuple(part[None].to(x.dtype) for part in memory.split(self.size, -1))
+        before = tuple(part[None].to(x.dtype) for part in torch.split(memory, self.size, -1))
         if self.training and self.drop_weights.rate:
             to_gates, recurrent, *biases = self.lstm.all_weights[0]
             weights = [to_gates, self.drop_weights(recurrent), *biases]
@@ -88,7 +88,7 @@ class WordDropout(nn.Module):
         if not self.training or not self.dropout.rate:
             return vectors
         words = self.table.get_parameter("weight").size(0)
-        return vectors * self.dropout(vectors.new_ones(words, 1))[ids]
+        return vectors.mul(self.dropout(vectors.new_ones(words, 1))[ids])
 
 
 @dataclasses.dataclass
@@ -129,7 +129,7 @@ class LstmLm(T2TModel):
         self.drop_input = dropout(hparams.input_dropout)
         self.drop_between = dropout(hparams.between_dropout)
         self.drop_output = dropout(hparams.output_dropout)
-        self.layers = nn.ModuleList(
+        self.layers: Any = nn.ModuleList(
             LstmLayer(size_in, size, hparams.weight_dropout, hparams.recurrent_range)
             for size_in, size in zip([hparams.embedding_size, *sizes], sizes, strict=False)
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.features import Features, Text
@@ -62,7 +62,7 @@ class LSTMSeq2seq(T2TModel):
     def __init__(self, hparams: LSTMSeq2seqHParams, features: Features) -> None:
         super().__init__(hparams, features)
         if features.has_inputs:
-            self.encoder = LSTMEncoder(features, hparams, hparams.dropout)
+            self.encoder: nn.Module = LSTMEncoder(features, hparams, hparams.dropout)
         self.dropout = Dropout(hparams.dropout)
         self.decoder = LSTM(
             hparams.input_width(features.targets["targets"]),

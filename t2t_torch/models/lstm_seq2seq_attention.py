@@ -160,7 +160,7 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.encoder = LSTMEncoder(
+        self.encoder: nn.Module = LSTMEncoder(
             features,
             hparams,
             hparams.dropout,

@@ -40,8 +40,9 @@ class PairClassifier(T2TModel):
         super().__init__(hparams, features)
         self._texts = texts_of(features)
         self._dense = dense_of(features)
-        self.tokens = nn.ModuleList(Tokens(features, hparams, name) for name in self._texts)
-        sizes = [tokens.size for tokens in self.tokens]  # type: ignore[misc]
+        tokens = [Tokens(features, hparams, name) for name in self._texts]
+        self.tokens = nn.ModuleList(tokens)
+        sizes = [one.size for one in tokens]
         self.matches = Matches(features, self._texts) if hparams.match_feature else None
         if self.matches is not None:
             sizes = [size + self.matches.size for size in sizes]

@@ -137,7 +137,7 @@ class Comparison(nn.Module):
         if self._kind == "mlp":
             u, v = queries.expand_as(documents), documents
             pair = torch.cat([u, v, (u - v).abs(), u * v], -1)
-            found = self.dropout(self.hidden(self.dropout(pair)).relu())
+            found: Tensor = self.dropout(self.hidden(self.dropout(pair)).relu())
         elif self._kind == "cosine":
             found = F.cosine_similarity(queries, documents, dim=-1)[..., None]
         else:
@@ -146,7 +146,7 @@ class Comparison(nn.Module):
         if matches is None:
             return found
         rows = query_ids[:, None].expand(*ids.shape[:2], -1).flatten(0, 1)  # [B K, S]
-        shares = matches.summary(rows, ids.flatten(0, 1)).unflatten(0, ids.shape[:2])
+        shares = torch.unflatten(matches.summary(rows, ids.flatten(0, 1)), 0, ids.shape[:2])
         return torch.cat([found, shares.to(found.dtype)], -1)
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Image, MultiLabel, Real, SoftLabel
 from t2t_torch.hparams.resnet import ResnetHParams
-from t2t_torch.layers.image import batch_norm, only_image, pad_same, scale_fan_in
+from t2t_torch.layers.convolution import batch_norm, only_image, pad_same, scale_fan_in
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model

@@ -67,7 +67,7 @@ class SumComposition(nn.Module):
         Returns:
           [N, H].
         """
-        return self.output(members.sum(1)).tanh()
+        return torch.tanh(self.output(members.sum(1)))
 
 
 class BLSTMComposition(nn.Module):
@@ -93,7 +93,7 @@ class BLSTMComposition(nn.Module):
         rows = torch.arange(len(members), device=members.device)
         forth = self.forth(members)[0][rows, last]
         back = self.back(turned(members, backward))[0][rows, last]
-        return self.output(torch.cat([forth, back], 1)).tanh()
+        return torch.tanh(self.output(torch.cat([forth, back], 1)))
 
 
 @dataclasses.dataclass
@@ -250,7 +250,7 @@ class RNNG(T2TModel):
 
     def _summary(self, parts: list[Tensor]) -> Tensor:
         """Returns the input of the softmax, given buffer, stack and history.  [..., H] each."""
-        return self.summary(torch.cat([self.dropout(part) for part in parts], -1)).relu()
+        return torch.relu(self.summary(torch.cat([self.dropout(part) for part in parts], -1)))
 
     def _valid(self, ids: Tensor, words: Tensor) -> Tensor:
         """Returns the mask of valid transitions; the given ones are valid.  [B, T, V] bool."""

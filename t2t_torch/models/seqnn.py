@@ -124,5 +124,5 @@ def _turns(words: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
     flat = words.new_zeros(len(words), number * longest + 1, words.size(-1))
     flat = flat.scatter(1, index[..., None].expand_as(words), words)
     mask = torch.zeros(flat.shape[:2], dtype=torch.bool, device=ids.device)
-    mask = mask.scatter(1, index, True)[:, :-1].unflatten(1, (number, longest))
-    return flat[:, :-1].unflatten(1, (number, longest)), mask
+    mask = torch.unflatten(mask.scatter(1, index, True)[:, :-1], 1, (number, longest))
+    return torch.unflatten(flat[:, :-1], 1, (number, longest)), mask

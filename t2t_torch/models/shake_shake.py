@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Image, MultiLabel, Real, SoftLabel
 from t2t_torch.hparams.shake_shake import ShakeShakeHParams
+from t2t_torch.layers.convolution import batch_norm, only_image, pad_same
 from t2t_torch.layers.dropout import Dropout
-from t2t_torch.layers.image import batch_norm, only_image, pad_same
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
@@ -109,7 +109,7 @@ class Block(nn.Module):
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
         self.skip = Skip(inputs, filters, stride) if inputs != filters else None
         if hparams.shake_shake_concat:
-            self.join = nn.Conv2d((count + 1) * filters, filters, 1)
+            self.join: nn.Module | None = nn.Conv2d((count + 1) * filters, filters, 1)
             self.join_norm = _norm(filters)
         else:
             self.join = None

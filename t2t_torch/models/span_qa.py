@@ -89,7 +89,7 @@ class SpanQa(T2TModel):
     @torch.no_grad()
     def _start_with_own_scores(self) -> None:
         """Initializes the top as the identity: the scores are the logits."""
-        top: Any = self.modalities[self._target].top  # type: ignore[union-attr]
+        top: Any = self.modalities[self._target].top
         nn.init.eye_(top.weight)
         top.bias.zero_()
 
@@ -121,7 +121,7 @@ class StackedLSTM(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         """Returns the outputs, zeros at padding.  [B, S, E], [B, S] -> [B, S, H]."""
-        found = []
+        found: list[Tensor] = []
         for layer in self.layers:
             x = layer(self.dropout(x) if found else x, mask)
             found.append(x)

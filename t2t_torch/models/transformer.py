@@ -280,7 +280,7 @@ class Transformer(T2TModel):
             )
             self.encoder_output = stack_output(hparams)
         decoder = self._hparams_of_decoder()
-        self.decoder = nn.ModuleList(
+        self.decoder: Any = nn.ModuleList(
             self._decoder_layer()
             for _ in range(hparams.num_decoder_layers or hparams.num_hidden_layers)
         )
@@ -536,8 +536,7 @@ class Transformer(T2TModel):
 
     def _remember(self, memory: Tensor) -> list[Memory]:
         """Returns keys and values of the encoder's output [B, S, H] for each layer."""
-        layers: Any = self.decoder
-        return [layer.memory_attention.remember(memory) for layer in layers]
+        return [layer.memory_attention.remember(memory) for layer in self.decoder]
 
     def _caches(self, rows: int) -> list[KeyValueCache]:
         return [self._cache(layer.attention, rows) for layer in self.decoder]

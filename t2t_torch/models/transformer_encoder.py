@@ -31,6 +31,8 @@ from t2t_torch.layers.transformer_layer import (
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
+_TARGETS: tuple[type, ...] = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
+
 
 @register_model
 class TransformerEncoder(T2TModel):
@@ -39,7 +41,7 @@ class TransformerEncoder(T2TModel):
     HParams = TransformerEncoderHParams
     hparams: TransformerEncoderHParams
     reads_packed = True
-    produces = (ClassLabel, MultiLabel, SoftLabel, Real, Tags, Span, Choice)
+    produces = _TARGETS
 
     def __init__(self, hparams: TransformerEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)

@@ -7,6 +7,8 @@ an undefined order; here a block reads what the one before it has written.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -27,7 +29,7 @@ class MemoryLayer(DecoderLayer):
     def forward(
         self,
         x: Tensor,
-        mask: Tensor | None,
+        mask: Any,
         memory: Tensor | None,
         memory_mask: Tensor | None,
         remembered: Tensor | None = None,

@@ -39,7 +39,7 @@ class SeparableFeedForward(nn.Module):
         self.is_causal = is_causal
         self.sizes = (hparams.hidden_size, hparams.filter_size)
         self.inner = SeparableConvolution(*self.sizes, _KERNELS[0])
-        self.outer = SeparableConvolution(*reversed(self.sizes), _KERNELS[1])
+        self.outer = SeparableConvolution(*self.sizes[::-1], _KERNELS[1])
         self.dropout = Dropout(hparams.relu_dropout)
 
     def windows(self, like: Tensor, rows: int) -> list[Tensor]:
@@ -60,7 +60,8 @@ class SeparableFeedForward(nn.Module):
           there: positions with data, [B, T] bool; None: all.
         """
         y = self.dropout(F.relu(self.inner(self._padded(0, x, windows, there))))
-        return self.outer(self._padded(1, y, windows, there))
+        found: Tensor = self.outer(self._padded(1, y, windows, there))
+        return found
 
     def _padded(
         self, number: int, x: Tensor, windows: list[Tensor] | None, there: Tensor | None
@@ -80,7 +81,7 @@ class SeparableFeedForward(nn.Module):
 class TypedEncoderLayer(EncoderLayer):
     """Encoder layer whose convolutions do not read padding."""
 
-    def forward(self, x: Tensor, mask: Tensor, there: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Any, there: Tensor | None = None) -> Tensor:
         """[B, S, H] -> [B, S, H]; masks of attention and of the data [B, S] bool."""
         x = self.attention_after(x, self.attention(self.attention_before(x), mask))
         y = self.feed_forward_before(x)

@@ -128,8 +128,7 @@ class UniversalTransformer(Transformer):
 
         def block(x: Tensor, step: int) -> Tensor:
             is_last = step == self.decoder_recurrence.steps - 1
-            decoder: Any = self.decoder
-            for i, layer in enumerate(decoder):
+            for i, layer in enumerate(self.decoder):
                 cache = state.caches[step * layers + i]
                 memory = state.memories[i] if state.memories else None
                 watch = seen if is_last and i == layers - 1 else None

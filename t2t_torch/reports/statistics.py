@@ -6,13 +6,16 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from absl import logging
 
+from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
+from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import (
     Feature,
     Features,
@@ -20,6 +23,8 @@ from t2t_torch.features import (
     WordCharacters,
 )
 from t2t_torch.features.feature import describe_entry
+from t2t_torch.mode import Split
+from t2t_torch.problem import Problem
 from t2t_torch.reports.column_statistics import (
     BucketTable,
     Column,
@@ -461,6 +466,39 @@ class Reader:
             for name in self.features.all
             if self.features.role(name) != "notes"
         }
+
+
+def statistics_of(problem: Problem, data_dir: Path, *, num_samples: int) -> DatasetStatistics:
+    """Returns the statistics of a problem's data.
+
+    Raises:
+      DataError: the data is missing or has no rows.
+      UsageError: the problem is a mixture.
+    """
+    if list(problem.components) != [problem]:
+        names = ", ".join(one.full_name for one in problem.components)
+        raise UsageError(
+            f"{problem.full_name!r} is a mixture and has no data of its own. Look at each of the "
+            f"problems that it mixes: {names}."
+        )
+    manifest = Manifest.load(data_dir, problem.dataset_name)
+    shards = shards_of(problem, data_dir)
+    if not any(shards.values()):
+        raise DataError(f"The data of {problem.full_name!r} in {data_dir} has no rows.")
+    reader = Reader(problem.features(data_dir), shards)
+    statistics = reader.take(problem.full_name, str(data_dir), num_samples)
+    skipped = {split: manifest.splits[split].skipped for split in shards}
+    return dataclasses.replace(statistics, skipped=skipped)
+
+
+def shards_of(problem: Problem, data_dir: Path) -> dict[str, Shards]:
+    """Returns the generated splits."""
+    splits = Manifest.load(data_dir, problem.dataset_name).splits
+    return {
+        split.value: Shards.open(data_dir, problem.dataset_name, split)
+        for split in Split
+        if split.value in splits
+    }
 
 
 def _plain(value: Any) -> Any:

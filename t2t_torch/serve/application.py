@@ -160,7 +160,7 @@ async def _wait(
     request: Request, result: asyncio.Future[_T], drop: Callable[[], None], limits: ServerLimits
 ) -> _T:
     """Returns a result; calls `drop` if nobody waits for it any more."""
-    left = limits.seconds - (time.monotonic() - request.scope["started_at"])
+    left = limits.max_seconds - (time.monotonic() - request.scope["started_at"])
     disconnected = asyncio.ensure_future(_is_gone(request))
     either: set[asyncio.Future[Any]] = {result, disconnected}
     try:
@@ -170,7 +170,8 @@ async def _wait(
         if disconnected.done():
             raise ClientDisconnect
         raise unavailable(
-            f"it was not answered within {limits.seconds:g} seconds. Try again later, or with less."
+            f"it was not answered within {limits.max_seconds:g} seconds. Try again later, or with "
+            "less."
         )
     finally:
         disconnected.cancel()
@@ -207,7 +208,7 @@ class FilePool:
         if not has_files(model, samples):
             yield samples
             return
-        if self._waiting >= self._limits.queue:
+        if self._waiting >= self._limits.max_queue:
             raise unavailable(f"{self._waiting} requests wait for their files. Try again later.")
         token = CancellationToken()
         work = functools.partial(open_files, model, samples, self._limits, token)

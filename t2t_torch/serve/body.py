@@ -28,7 +28,7 @@ _HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # an escaped surrogate, possibly of a
 
 
 class Bodies:
-    """Reader of request bodies, at most twice `ServerLimits.queue` at once.
+    """Reader of request bodies, at most twice `ServerLimits.max_queue` at once.
 
     Args:
       limits: limits of bodies.
@@ -36,7 +36,7 @@ class Bodies:
 
     def __init__(self, limits: ServerLimits) -> None:
         self._limits = limits
-        self._most = 2 * limits.queue
+        self._most = 2 * limits.max_queue
         self._active = 0
 
     async def read(self, request: Request) -> Any:
@@ -86,15 +86,15 @@ class Bodies:
 async def _read(request: Request, limits: ServerLimits) -> bytes:
     chunks, size = [], 0
     try:
-        with anyio.fail_after(limits.seconds):
+        with anyio.fail_after(limits.max_seconds):
             async for chunk in request.stream():
                 size += len(chunk)
-                if size > limits.body_bytes:
+                if size > limits.max_body_bytes:
                     raise _too_long(limits)
                 chunks.append(chunk)
     except TimeoutError:
         raise HTTPError(
-            TIMED_OUT, f"the body was not there after {limits.seconds:g} seconds."
+            TIMED_OUT, f"the body was not there after {limits.max_seconds:g} seconds."
         ) from None
     return b"".join(chunks)
 
@@ -109,15 +109,15 @@ def _check_headers(request: Request, limits: ServerLimits, kinds: Sequence[str])
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise HTTPError(NOT_JSON, "expected a body as it is, without Content-Encoding.")
     length = request.headers.get("content-length", "")
-    if length.isdecimal() and int(length.lstrip("0")[:20] or "0") > limits.body_bytes:
+    if length.isdecimal() and int(length.lstrip("0")[:20] or "0") > limits.max_body_bytes:
         raise _too_long(limits)
 
 
 def _too_long(limits: ServerLimits) -> HTTPError:
     return HTTPError(
         TOO_LARGE,
-        f"the body has more than {limits.body_bytes:,} bytes, which is all that is read. Put its "
-        "inputs into several requests, or start the server with a larger --max_body_bytes.",
+        f"the body has more than {limits.max_body_bytes:,} bytes, which is all that is read. Put "
+        "its inputs into several requests, or start the server with a larger --max_body_bytes.",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from t2t_torch.settings import Settings, hp
 
 MAX_HEAD_BYTES = 1 << 16
 """Maximum bytes of a request's line and headers; also of a chunk's extensions and of trailers."""
@@ -44,49 +44,51 @@ MAX_PIXELS = 25_000_000
 have slightly more than their names say."""
 
 
-@dataclass(frozen=True)
-class ServerLimits:
+class ServerLimits(Settings):
     """Limits of the server and of each model.
 
-    Attributes:
-      body_bytes: maximum size of a request body.
-      inputs: maximum inputs per request.
-      characters: maximum characters of all texts of an input, without files in base64.
-      seconds: timeout from a request's first byte to its response.
-      queue: maximum requests waiting for a model; further ones are rejected.
-      batch_inputs: maximum inputs per batch.
-      batch_tokens: approximate maximum tokens per batch; a larger request is a batch by itself.
-        Padding does not count, because models group inputs of similar lengths themselves.
-      batches: number of batches that a thread-safe model computes concurrently, each in its own
-        thread; onnxruntime's other threads are shared by all.
-      delay: seconds that a request waits for others if it arrived while the model was busy.
-      header_seconds: timeout for the request line and headers.
+    Characters are those of all texts of an input, without files in base64.  Seconds count from a
+    request's first byte to its response.  A request of more than `max_batch_tokens` is a batch by
+    itself; padding does not count, because models group inputs of similar lengths themselves.  Each
+    of `max_batches` is computed in its own thread; onnxruntime's other threads are shared by all.
     """
 
-    body_bytes: int = 1 << 20
-    inputs: int = 64
-    characters: int = 10_000
-    seconds: float = 30.0
-    queue: int = 256
-    batch_inputs: int = 64
-    batch_tokens: int = 1024
-    batches: int = 2
-    delay: float = 0.002
-    header_seconds: float = 10.0
+    max_body_bytes: int = hp(1048576, "Maximum size of a request body in bytes.", low=1)
+    max_inputs: int = hp(64, "Maximum number of inputs per request.", low=1)
+    max_characters: int = hp(10000, "Maximum length of an input in characters.", low=1)
+    max_queue: int = hp(
+        256, "Requests that wait for a model; further ones are answered with 503.", low=1
+    )
+    max_batch_inputs: int = hp(64, "Maximum number of inputs per batch.", low=1)
+    max_batch_tokens: int = hp(1024, "Approximate maximum number of words per batch.", low=1)
+    max_batches: int = hp(
+        2,
+        "Batches that an artifact computes at once; of --threads they share all but one each.",
+        low=1,
+    )
+    max_seconds: float = hp(
+        30.0, "Seconds for a request; after these it is answered with 503.", low=0.001
+    )
+    header_seconds: float = hp(
+        10.0, "Seconds for a request's headers; then the connection is closed.", low=0.001
+    )
+    batch_delay_ms: float = hp(
+        2.0, "Milliseconds that requests wait for others while there are many.", low=0.0
+    )
 
     @property
     def pixels(self) -> int:
         """Maximum pixels of all picture files of a request."""
-        return 32 * self.body_bytes
+        return 32 * self.max_body_bytes
 
     @property
     def samples(self) -> int:
         """Maximum samples of all channels of all sound files of a request."""
-        return 8 * self.body_bytes
+        return 8 * self.max_body_bytes
 
     def sound_seconds(self, sample_rate: int) -> float:
         """Returns the maximum duration of a sound file: that of 16-bit samples in a body."""
-        return max(MAX_SECONDS, self.body_bytes / 2 / sample_rate)
+        return max(MAX_SECONDS, self.max_body_bytes / 2 / sample_rate)
 
 
 # HTTP errors.

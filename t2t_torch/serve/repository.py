@@ -81,7 +81,7 @@ class Batcher:
     """Request queue of a model with its worker threads.
 
     If a thread is idle, a request is computed immediately.  Requests that arrive while all threads
-    are busy wait, the oldest at most `ServerLimits.delay` after a thread becomes free, and form a
+    are busy wait, the oldest at most `batch_delay_ms` after a thread becomes free, and form a
     batch.  Within a batch, requests with the same function run together, and each group gets its
     results before a slower one begins.  If all requests of a computation are abandoned, it is
     cancelled.  Inputs longer than a batch are never computed concurrently, because they need much
@@ -141,9 +141,9 @@ class Batcher:
         with self._lock:
             if self._is_closed:
                 raise Retired
-            if len(self._queue) >= self._limits.queue:
+            if len(self._queue) >= self._limits.max_queue:
                 self._forget_dropped()
-            if len(self._queue) >= self._limits.queue:
+            if len(self._queue) >= self._limits.max_queue:
                 raise unavailable(
                     f"{len(self._queue)} requests wait for this model, as many as may. Try again "
                     "later."
@@ -216,7 +216,7 @@ class Batcher:
                         self._idle.remove(number)
 
     def _wait_for_more(self, changed: threading.Condition) -> None:
-        end = self._queue[0].arrived + self._limits.delay
+        end = self._queue[0].arrived + self._limits.batch_delay_ms / 1e3
         while self._queue and not (self._is_full() or self._is_closed):
             left = end - time.monotonic()
             if left <= 0:
@@ -240,7 +240,7 @@ class Batcher:
         return jobs
 
     def _is_long(self, job: Job) -> bool:
-        return job.longest > self._limits.batch_tokens
+        return job.longest > self._limits.max_batch_tokens
 
     def _may_begin(self, job: Job) -> bool:
         return self._with_long is None or not self._is_long(job)
@@ -256,7 +256,7 @@ class Batcher:
         return False
 
     def _fits(self, inputs: int, tokens: int) -> bool:
-        return inputs <= self._limits.batch_inputs and tokens <= self._limits.batch_tokens
+        return inputs <= self._limits.max_batch_inputs and tokens <= self._limits.max_batch_tokens
 
     def _forget_dropped(self) -> None:
         if any(job.is_dropped for job in self._queue):
@@ -522,7 +522,7 @@ class Repository:
             problem=model.problem,
             learner=model.architecture,
         )
-        threads = self._limits.batches if model.is_shared else 1
+        threads = self._limits.max_batches if model.is_shared else 1
         thread_name = f"{name} {model.version}"
         return Served(model, Batcher(model.predict, self._limits, observe, thread_name, threads))
 

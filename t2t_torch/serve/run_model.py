@@ -18,6 +18,7 @@ from t2t_torch.distributed.precision import warn_if_slow
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import InputSpec
 from t2t_torch.model import T2TModel
+from t2t_torch.reporter import SilentReporter, reporting
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken
 from t2t_torch.serve.limits import MAX_ATTENTION_WEIGHTS
@@ -53,15 +54,28 @@ def run_model(
     hparams.check_of_server()
     predictor = load(path, checkpoint, problem=problem, hparams=hparams)
     device = next(predictor.model.parameters()).device
-    warn_if_slow(
-        *(predictor.model.hparams, device, hparams.activation_dtype),
-        say=lambda warning: log_event(warning.removeprefix("warning: "), 30, model=name),
-    )
+    with reporting(_LogReporter(name)):
+        warn_if_slow(predictor.model.hparams, device, hparams.activation_dtype)
     if isinstance(predictor, LabelPredictor):
         if problem is None:  # of several problems, others may read them
             hparams.check_read((), "a model that gives labels, numbers or spans, in a server,")
         return _RunModel(name, predictor, [predictor.specs[one] for one in predictor.fields])
     return _TextRunModel(name, predictor)
+
+
+class _LogReporter(SilentReporter):
+    """Reports warnings as events of the server's log.
+
+    Args:
+      name: name of the model.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def message(self, line: str) -> None:
+        """Logs a warning."""
+        log_event(line.removeprefix("warning: "), 30, model=self._name)
 
 
 class _RunModel(ServedModel):

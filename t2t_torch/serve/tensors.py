@@ -226,10 +226,10 @@ _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and 
 
 def check_size(count: int, limits: ServerLimits) -> None:
     """Raises HTTPError if a request has too many inputs."""
-    if count > limits.inputs:
+    if count > limits.max_inputs:
         raise HTTPError(
             TOO_LARGE,
-            f"the request has {count:,} inputs, and {limits.inputs} are taken at once. Put "
+            f"the request has {count:,} inputs, and {limits.max_inputs} are taken at once. Put "
             "them into several requests.",
         )
 
@@ -270,7 +270,7 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
     Raises:
       HTTPError: an input is too large.
     """
-    most = sum(_most_elements(field, limits.characters) for field in model.fields)
+    most = sum(_most_elements(field, limits.max_characters) for field in model.fields)
     files = {field.name: field for field in model.fields if field.kind in ("audio", "image")}
     extents = []
     for number, sample in enumerate(samples):
@@ -279,7 +279,7 @@ def extents_of(model: ServedModel, samples: Sequence[Sample], limits: ServerLimi
             raise HTTPError(
                 TOO_LARGE,
                 f"input {number} has more than {most:,} elements in its lists and objects, which "
-                f"is all that is taken with {limits.characters:,} characters. Cut it.",
+                f"is all that is taken with {limits.max_characters:,} characters. Cut it.",
             )
         _check_length(number, sum(map(len, extent.texts)), limits)
         extents.append(extent)
@@ -309,10 +309,10 @@ def _extent_of_files(sample: Sample, files: Mapping[str, InputSpec], most: float
 
 
 def _check_length(number: int, length: int, limits: ServerLimits) -> None:
-    if length > limits.characters:
+    if length > limits.max_characters:
         raise HTTPError(
             TOO_LARGE,
-            f"input {number} has {length:,} characters, and {limits.characters:,} are taken. "
+            f"input {number} has {length:,} characters, and {limits.max_characters:,} are taken. "
             "Cut it.",
         )
 

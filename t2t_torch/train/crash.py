@@ -9,7 +9,6 @@ The weights are those of the newest checkpoint, because such steps are skipped.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,39 +22,11 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import NotFiniteError
 from t2t_torch.loss import total_loss
+from t2t_torch.train.random_state import seeded
 
 if TYPE_CHECKING:
     from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.task import Batch
-
-
-# Random numbers that depend on the position in the run, not on its history.
-#
-# No generator state has to be stored: before each micro-batch the generators are seeded from (seed,
-# number of the global batch).  Therefore dropout is the same after a resume, and for any number of
-# processes.
-
-
-INITIALIZATION = -1  # the "batch" whose seed initializes the weights
-
-
-def seed_batch(seed: int, batch: int, device: torch.device, *, piece: int = 0) -> None:
-    """Seeds the generators of the CPU and of the device.
-
-    Args:
-      seed: seed of the run.
-      batch: number of the global batch, or `INITIALIZATION`.
-      device: device of the model.
-      piece: number of the piece of a batch that is computed in pieces, from 0.
-    """
-    place = f"{seed}/{batch}/{piece}" if piece else f"{seed}/{batch}"
-    digest = hashlib.blake2b(place.encode(), digest_size=8).digest()
-    # Without the sign bit: torch accepts seeds below 2^63 on every device.
-    derived = int.from_bytes(digest, "little") >> 1
-    # Not torch.manual_seed: without a GPU in use it formats a stack trace at every call.
-    torch.default_generator.manual_seed(derived)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(derived)
 
 
 _FAULTS = {
@@ -128,8 +99,7 @@ def _faults(run: TrainState, seed: int, number: int, batch: Batch) -> dict[str, 
     if run.is_sharded:  # a pass needs all processes
         return {}
     run.model.zero_grad()
-    seed_batch(seed, number, run.device)
-    with _watched(run.model) as bad_outputs:
+    with seeded(seed, number, run.device), _watched(run.model) as bad_outputs:
         with run.precision.autocast():
             loss = total_loss(run.objective(batch))
         loss.sum.backward()  # type: ignore[no-untyped-call]

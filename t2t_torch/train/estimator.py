@@ -8,7 +8,6 @@ import dataclasses
 import gc
 import itertools
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import t2t_torch
+from t2t_torch import reporter
 from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.checkpoint.tensors import optimizer_tensors
@@ -37,12 +37,13 @@ from t2t_torch.errors import T2TError
 from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
-from t2t_torch.train.crash import INITIALIZATION, dump, seed_batch
+from t2t_torch.signals import StopRequest
+from t2t_torch.train.crash import dump
 from t2t_torch.train.memory import is_out_of_memory, new_model, peak_memory
+from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, check_seed, open_data, steps_of_run
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stopping import (
-    StopRequest,
     Watched,
     after_evaluation,
     short_names,
@@ -366,8 +367,10 @@ def _passes(run: TrainState, batches: NumberedBatches, seed: int, pieces: int) -
     ]
     for i, (number, index, batch) in enumerate(parts):
         is_last = i + 1 == len(parts)
-        seed_batch(seed, number, run.device, piece=index)
-        with accumulating(run.network, more=not is_last):
+        with (
+            seeded(seed, number, run.device, piece=index),
+            accumulating(run.network, more=not is_last),
+        ):
             run.is_exchanging = run.is_sharded
             with run.precision.autocast():
                 loss = total_loss(run.network(batch))
@@ -401,7 +404,7 @@ def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
         + " ".join(f"{name} {list(t.shape)}" for name, t in run.task.batches.tensors(batch).items())
         for number, batch in batches
     )
-    print(f"warning: {message} ({shapes})", file=sys.stderr, flush=True)
+    reporter.message(f"warning: {message} ({shapes})")
 
 
 def _others_wait(error: BaseException) -> T2TError:
@@ -843,8 +846,8 @@ class Estimator:
     def model(self) -> nn.Module:
         """The model on its device; created on first access."""
         if self._model is None:
-            seed_batch(self.state.seed, INITIALIZATION, self.world.device)
-            self._model = new_model(self.task, self.world.device)
+            with seeded(self.state.seed, INITIALIZATION, self.world.device):
+                self._model = new_model(self.task, self.world.device)
         return self._model
 
     @property
@@ -855,12 +858,17 @@ class Estimator:
         return self._precision
 
     def __enter__(self) -> Estimator:
+        self._generators = restored_generators()
+        self._generators.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.hooks = ()  # not a regular end of training
-        self.close()
+        try:
+            self.close()
+        finally:
+            self._generators.__exit__(None, None, None)
 
 
 def _reported(split: Split) -> str:

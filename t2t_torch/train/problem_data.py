@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from t2t_torch import reporter
 from t2t_torch.data.manifest import Manifest, datagen_command
 from t2t_torch.data.publish import different_settings
 from t2t_torch.data.shards import Shards
@@ -133,11 +133,10 @@ class ProblemData:
             before += batches.total
             if batches.cut and rank == 0 and split not in self._warned:
                 are = "is" if batches.cut == 1 else "are"
-                print(
+                reporter.message(
                     f"warning: {batches.cut:,} of {len(shards):,} examples of {part.full_name}, "
                     f"split {split.value}, {are} longer than {batching.bound} tokens and {are} cut "
-                    "to that. More is kept with a larger --hparams=max_length=N.",
-                    file=sys.stderr,
+                    "to that. More is kept with a larger --hparams=max_length=N."
                 )
         self._warned.add(split)
         return ChainedBatches(passes)

@@ -12,7 +12,7 @@ import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError
@@ -72,21 +72,20 @@ class Recommendation:
         return _OF_UNEQUAL if self.metric.endswith(_OF_UNEQUAL) else ""
 
     @property
-    def flags(self) -> dict[str, str]:
-        """The flags of `t2t-trainer`, without model and set; values as strings."""
-        flags = {
+    def settings(self) -> dict[str, Any]:
+        """The settings of a training, without model and set."""
+        values: dict[str, Any] = {
             "train_steps": self.train_steps,
             "local_eval_frequency": self.evaluation_steps,
-            "eval_metrics": self.eval_metrics,
+            "eval_metrics": (self.eval_metrics,) if self.eval_metrics else (),
             "eval_early_stopping_metric": "" if self.metric == "loss" else self.metric,
-            # Any improvement of the loss counts, not only that of tensor2tensor's default.
-            "eval_early_stopping_metric_delta": "0" if self.metric == "loss" else "",
             "eval_patience": self.patience,
             "hparams": self.hparams,
         }
-        if not self.patience:
-            del flags["eval_early_stopping_metric_delta"]
-        return {name: str(value) for name, value in flags.items() if value}
+        if self.patience and self.metric == "loss":
+            # Any improvement of the loss counts, not only that of tensor2tensor's default.
+            values["eval_early_stopping_metric_delta"] = 0.0
+        return {name: one for name, one in values.items() if one or isinstance(one, float)}
 
     def command(self, problem: str, data_dir: Path, usr_dirs: Sequence[str]) -> str:
         """Returns the command, and the estimate of its time."""
@@ -94,11 +93,15 @@ class Recommendation:
             "problem": problem,
             "model": self.model,
             "hparams_set": self.hparams_set,
-            **self.flags,
+            **self.settings,
+            "eval_metrics": self.eval_metrics,
             "data_dir": str(data_dir),
             "output_dir": "run",
         }
-        words = ["t2t-trainer", *(f"--{name}={value}" for name, value in flags.items())]
+        words = [
+            "t2t-trainer",
+            *(f"--{name}={value}" for name, value in flags.items() if value != ""),
+        ]
         words += [f"--t2t_usr_dir={directory}" for directory in usr_dirs]
         if not self.seconds:
             return f"  {shlex.join(words)}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from t2t_torch import reporter
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.settings import Settings, hp
@@ -517,7 +517,7 @@ def open_data(
         source = batches()
         if world.leads:
             where = f"on from batch {state.batches_consumed:,} of the data as it is now"
-            print(f"--resume_data={policy}: {where}", file=sys.stderr, flush=True)
+            reporter.message(f"--resume_data={policy}: {where}")
     state.batches_per_step = here
     state.plan_fingerprint = source.plan_fingerprint
     state.epoch_batches = epoch

@@ -8,7 +8,7 @@ declarations/      the declarations of the problem and its parts, copied
 ckpt-<step>/       checkpoints; see `checkpoint.py`
 latest.json        a hint at the newest checkpoint; only the folders are authoritative
 SHA256SUMS         the sha256 of task.json, hparams.json and the like; see `run_directory.py`
-config.json        the flags and hyperparameters that reproduce the run; see `bin/trainer_flags.py`
+config.json        flags and hyperparameters that reproduce the run; see `workflows/config_file.py`
 warm_start.txt     the weights that a warm start has loaded, and those that it has not
 ended.json         the step at which the run ended; deleted when it resumes
 metrics.jsonl      one line for each report

@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 import t2t_torch
-from t2t_torch import registry
+from t2t_torch import registry, reporter
 from t2t_torch.checkpoint.directory import CheckpointDirectory, Ratings
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.files import read_bytes, read_json, read_text, staged
@@ -614,7 +614,5 @@ class RunReport(Hook):
     def _warn(self, directory: Path, error: Exception) -> None:
         message = f"{type(error).__name__}: {error}"
         if message not in self._reported:
-            print(
-                f"warning: {directory / REPORT_NAME} cannot be written: {message}", file=sys.stderr
-            )
+            reporter.message(f"warning: {directory / REPORT_NAME} cannot be written: {message}")
         self._reported.add(message)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+import contextvars
 import threading
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from t2t_torch import reporter
 from t2t_torch.checkpoint.checkpoint import Snapshot
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.distributed.network import share_buffers
@@ -53,8 +54,9 @@ class Saver:
         if not self._asynchronous:
             self._write(snapshot)
             return
+        run = contextvars.copy_context().run
         self._thread = threading.Thread(
-            target=self._write, args=(snapshot,), name="t2t-checkpoint", daemon=True
+            target=run, args=(self._write, snapshot), name="t2t-checkpoint", daemon=True
         )
         self._thread.start()
 
@@ -105,7 +107,7 @@ class Saver:
         self._directory.give_up()
         self._join()
         for error in self._failures if warn else ():
-            print(f"warning: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+            reporter.message(f"warning: a step IS NOT SAVED: {error}")
         self._failures.clear()
 
     def _join(self) -> None:
@@ -288,4 +290,4 @@ class Saving:
 
     @staticmethod
     def _warn(error: SaveError | None) -> None:
-        print(f"warning: a step IS NOT SAVED: {error}", file=sys.stderr, flush=True)
+        reporter.message(f"warning: a step IS NOT SAVED: {error}")

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from t2t_torch import reporter
 from t2t_torch.files import staged
 from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.reports.page import png
@@ -179,7 +180,7 @@ class Summary:
         except OSError as error:
             if not self._has_warned:
                 warning = f"warning: {what} in {self._directory} cannot be written: {error}."
-                print(f"{warning} Training continues; reports are missing.", file=sys.stderr)
+                reporter.message(f"{warning} Training continues; reports are missing.")
             self._has_warned = True
 
     def close(self) -> None:
@@ -428,6 +429,7 @@ class Progress:
         self._seconds = 0
         self._counted = counted
         self._shown = shown
+        self._reporter = reporter.current()
         self._bar: tqdm[object] | None = None
         self._first = -1  # step whose time is no measure
         self._paces: list[float] = []  # seconds of a step, of the last reports
@@ -444,11 +446,9 @@ class Progress:
         self._total = total or self._total
         self._seconds = seconds
         self._first = step + 1
-        if self._shown and sys.stderr.isatty():
+        if self._shown:
             known = self._total or None
-            self._bar = tqdm(
-                total=known, initial=step, unit="step", desc="train", dynamic_ncols=True
-            )
+            self._bar = self._reporter.bar(total=known, initial=step, unit="step", desc="train")
 
     def advance(self, step: int) -> None:
         """Shows that `step` steps are complete."""
@@ -496,17 +496,18 @@ class Progress:
         total = limit
         if isinstance(batches, Sized):
             total = len(batches) if limit is None else min(limit, len(batches))
-        if not self._shown or not sys.stderr.isatty():
+        what = f"evaluate {split}"
+        # The bar is removed at the end: the results are printed in a line.
+        options = {"total": total, "unit": "batch", "desc": what, "leave": False}
+        bar = self._reporter.bar(**options) if self._shown else None
+        if bar is None:
             for number, batch in enumerate(chosen, 1):
                 yield batch
                 if self._is_silent():
                     of = f" of {total:,}" if total else ""
-                    self.say(f"evaluate {split}: {number:,}{of} batches")
+                    self.say(f"{what}: {number:,}{of} batches")
             return
-        # The bar is removed at the end: the results are printed in a line.
-        with tqdm(
-            total=total, unit="batch", desc=f"evaluate {split}", dynamic_ncols=True, leave=False
-        ) as bar:
+        with bar:
             for batch in chosen:
                 yield batch
                 bar.update()
@@ -517,7 +518,7 @@ class Progress:
         if self._bar is not None:
             self._bar.write(line, file=sys.stderr)
         elif self._shown:
-            print(line, file=sys.stderr, flush=True)
+            self._reporter.message(line)
 
     def close(self) -> None:
         """Closes the bar."""

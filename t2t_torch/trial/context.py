@@ -255,6 +255,10 @@ class Reducers:
         self._wrapped.append((reducer, name, (training, validation)))
         return reducer
 
+    def __iter__(self) -> Iterator[Any]:
+        """Yields all reducers."""
+        return (reducer for reducer, _, _ in self._wrapped)
+
     def of(self, *, training: bool) -> list[tuple[Any, str | None]]:
         """Returns the reducers of training or of validation, with their names."""
         place = 0 if training else 1

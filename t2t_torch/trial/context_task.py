@@ -367,18 +367,16 @@ class ContextTask(TrialTask):
         optimizer = JointOptimizer(context.optimizers) if more else first
         check_optimizer(optimizer, model)
         schedule = Schedule(optimizer, LRScheduler(_Stateful(context)), self.trial, spec)
-
-        def stored_elsewhere() -> list[Any]:
-            return [
-                *(one.scheduler for one in context.lr_schedulers),
-                *context.lr_schedulers,
-                *context.optimizers,
-                *context.scalers,
-                *context.callbacks.values(),
-            ]
-
+        known = [
+            *(one.scheduler for one in context.lr_schedulers),
+            *context.lr_schedulers,
+            *context.optimizers,
+            *context.scalers,
+            *context.callbacks.values(),
+            *context.reducers,
+        ]
         self.state.schedule = schedule
-        self.state.attributes = AttributeState(self.trial, model, optimizer, stored_elsewhere, spec)
+        self.state.attributes = AttributeState(self.trial, model, optimizer, known, spec)
         context.notify("on_training_start")
         return optimizer
 

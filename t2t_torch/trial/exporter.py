@@ -30,7 +30,7 @@ from t2t_torch.errors import DataError, ExportError, UsageError
 from t2t_torch.export.exporter import Exporter, Origin, WeightsReport, check_same, check_size
 from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.network import exported
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.files import copy_regular
@@ -38,7 +38,6 @@ from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_togethe
 from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
 from t2t_torch.train.run_code import copy_code
-from t2t_torch.trial.attribute_capture import is_of_user
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, rows_of, sliced
 from t2t_torch.trial.predictor import (
@@ -49,6 +48,7 @@ from t2t_torch.trial.predictor import (
     validation_inputs,
 )
 from t2t_torch.trial.run_record import NAME
+from t2t_torch.trial.user_code import is_of_user
 
 # Conversion of a trial's model to an ONNX graph with named inputs and outputs.
 
@@ -504,24 +504,24 @@ def _shown(array: npt.NDArray[Any]) -> str:
 _EXAMPLE_NUMBERS = 200_000  # maximum total of all examples; a few megabytes of JSON
 
 
-def check_options(request: Request) -> None:
-    """Raises UsageError if a request has options that an export of a trial does not support."""
+def check_settings(settings: ExportSettings) -> None:
+    """Raises UsageError for settings that an export of a trial does not support."""
     faults = []
-    if request.form not in (ONNX, SAFETENSORS):
+    if settings.format not in (ONNX, SAFETENSORS):
         faults.append(
-            f"--format={request.form} is for a run of a problem; a trial is exported as a graph, "
-            f"--format={ONNX}, or as weights, --format={SAFETENSORS}."
+            f"--format={settings.format} is for a run of a problem; a trial is exported as a "
+            f"graph, --format={ONNX}, or as weights, --format={SAFETENSORS}."
         )
-    if request.quantize:
+    if settings.quantize:
         faults.append(
-            f"--quantize={request.quantize} is judged by a problem's metrics, and a trial has its "
+            f"--quantize={settings.quantize} is judged by a problem's metrics, and a trial has its "
             "own: leave it out."
         )
-    if request.others:
+    if settings.runs[1:]:
         faults.append("several runs answer as one of problems alone: give one run of a trial.")
-    if request.problem:
-        faults.append(f"--problem={request.problem}: this is a run of a trial. Leave it out.")
-    if request.decode_hparams != DecodeHParams():
+    if settings.problem:
+        faults.append(f"--problem={settings.problem}: this is a run of a trial. Leave it out.")
+    if settings.decoding != DecodeHParams():
         faults.append("--decode_hparams: a trial's model searches for nothing. Leave it out.")
     if faults:
         raise UsageError("\n".join(faults))
@@ -531,23 +531,23 @@ class _OfTrial(Exporter):
     """Export of a trial, which supports fewer options than one of a problem."""
 
     @classmethod
-    def check(cls, request: Request) -> None:
+    def check(cls, settings: ExportSettings) -> None:
         """See `Exporter.check`."""
-        super().check(request)
-        check_options(request)
+        super().check(settings)
+        check_settings(settings)
 
 
 class TrialExporter(_OfTrial):
     """Exports the model of a trial as an ONNX graph."""
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
-        run = OpenedRun.of(request.run_dir, World(0, 1, torch.device("cpu")))
-        chosen = run.load(request.checkpoint)
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
+        run = OpenedRun.of(settings.run_dir, World(0, 1, torch.device("cpu")))
+        chosen = run.load(settings.chosen_checkpoint)
         self._model = model = run.model
         check_size(model, "t2t_torch.load of the run itself answers, with PyTorch.")
         self.origin = Origin(run.task.name, type(model).__name__, *chosen)
-        rows = request.verify_rows
+        rows = settings.verify_rows
         self._batches = list(validation_inputs(run.task, model, run.device, rows=rows))
         self._code = run.task.definition
 
@@ -559,7 +559,7 @@ class TrialExporter(_OfTrial):
             outputs = [forward(model, inputs, arguments) for inputs in batches]
         self._convention = convention = infer_convention(model, batches, outputs, arguments)
         onnx.save(graph_of(model, convention, batches, self._code), folder / MODEL)
-        copy_regular(self.request.run_dir / NAME, folder / NAME)
+        copy_regular(self.settings.run_dir / NAME, folder / NAME)
         return self.signature(
             fields=convention.fields,
             targets=convention.targets,
@@ -603,15 +603,15 @@ class TrialWeightsExporter(_OfTrial):
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
 
-    def __init__(self, request: Request, scratch: Path) -> None:
-        super().__init__(request, scratch)
-        predictor = load_trial(request.run_dir, request.checkpoint, device="cpu")
+    def __init__(self, settings: ExportSettings, scratch: Path) -> None:
+        super().__init__(settings, scratch)
+        predictor = load_trial(settings.run_dir, settings.chosen_checkpoint, device="cpu")
         self._model = predictor.model
         self.origin = Origin(predictor.name, type(self._model).__name__, *predictor.chosen)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`; reads no data."""
-        run = self.request.run_dir
+        run = self.settings.run_dir
         tensors = {name: one.contiguous() for name, one in model_tensors(self._model).items()}
         save_file(tensors, folder / CHECKPOINT_MODEL, metadata={"format": "pt"})
         for file in ("task.json", NAME):
@@ -621,7 +621,7 @@ class TrialWeightsExporter(_OfTrial):
 
     def readme(self, signature: Signature) -> str:
         """See `Exporter.readme`."""
-        return _READ_ME.format(signature=signature, folder=self.request.export_dir.name)
+        return _READ_ME.format(signature=signature, folder=self.settings.folder.name)
 
     def verify(self, folder: Path) -> WeightsReport:
         """See `Exporter.verify`."""

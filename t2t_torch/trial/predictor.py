@@ -26,11 +26,12 @@ from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.decode.loading import load_checkpoint
 from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
-from t2t_torch.export.request import newest_whole
+from t2t_torch.export.folder import newest_whole
 from t2t_torch.mode import Split
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
+from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.train.run_directory import CODE, RunDirectory
@@ -298,7 +299,7 @@ def load_trial(
     pytorch_trial.enter(
         pytorch_trial.TrialContext(config.resolved(record.hparams), copy.deepcopy(record.hparams))
     )
-    with torch.random.fork_rng():  # weights are initialized, then overwritten
+    with isolated_generators():  # weights are initialized, then overwritten
         definition = load_definition(spec, config.functions)
         context = PyTorchTrialContext(World(0, 1, torch.device("cpu")))
         trial = instance_of(definition, record.hparams, context)

@@ -37,6 +37,7 @@ from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
 from t2t_torch.files import is_locked, read_json, write_text
 from t2t_torch.train.estimator import Estimator
+from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.trial import nested, pytorch_trial
@@ -377,12 +378,10 @@ def smoke_check(estimator: Estimator) -> None:
     assert isinstance(task, TrialTask)
     model = estimator.model.eval()
     before = task.state.save(world)
-    devices = [world.device] if world.device.type == "cuda" else []
-    generators = torch.random.fork_rng(devices)
     with (
         _preserved(model),
         task.state.attributes_preserved(),
-        generators,
+        isolated_generators(),
         isolated(0),
         warnings.catch_warnings(),
     ):

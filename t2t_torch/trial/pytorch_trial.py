@@ -30,7 +30,7 @@ import dataclasses
 import enum
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from t2t_torch.errors import T2TError, TrialError, did_you_mean
 from t2t_torch.search_space import Space
@@ -42,9 +42,15 @@ class PyTorchTrial:
     None of the methods above is declared here: the methods that a trial defines select the
     interface (`definition.py`); missing ones are reported together when the trial is loaded.
 
+    Attributes:
+      transient: names of attributes, of the trial or its modules, that are neither saved in
+        checkpoints nor checked for changes that a checkpoint cannot store.
+
     Args:
       hparams: the chosen hyperparameters; subclasses may pass their own argument, or nothing.
     """
+
+    transient: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, hparams: dict[str, Any] | None = None, *_: Any, **__: Any) -> None:
         """Accepts and ignores any arguments that subclasses pass."""
@@ -235,3 +241,6 @@ def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
 
 class InvalidHP(T2TError):
     """The hyperparameters cannot be trained; a search tries another combination instead."""
+
+    exit_code = 3
+    label = "error: InvalidHP"

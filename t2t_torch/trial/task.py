@@ -7,11 +7,11 @@ step have equal weight.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import random
 import types
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -303,10 +303,12 @@ class TrialState(TaskState):
             self._undo = self.attributes.remember()
             self.attributes.restore(stored, tensors, 0)
 
-    def attributes_preserved(self) -> AbstractContextManager[None]:
+    def attributes_preserved(self) -> contextlib.ExitStack:
         """Returns a context manager that restores the trial's attributes on exit."""
         assert self.attributes is not None
-        return self.attributes.preserved()
+        stack = contextlib.ExitStack()
+        stack.callback(self.attributes.remember())
+        return stack
 
 
 class TrialTask(Task):
@@ -391,7 +393,7 @@ class TrialTask(Task):
         spec = self.definition.spec
         schedule = self.state.schedule = Schedule(optimizer, scheduler, self.trial, spec)
         self.state.attributes = AttributeState(
-            self.trial, model, optimizer, schedule.schedulers, spec
+            self.trial, model, optimizer, schedule.schedulers(), spec
         )
         return optimizer
 

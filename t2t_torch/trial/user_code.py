@@ -293,6 +293,14 @@ class _Loaded:
         ]
 
 
+def is_of_user(kind: type[object]) -> bool:
+    """Returns True if a class belongs neither to Python nor to an installed package."""
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    if not file or kind.__module__.split(".")[0] in {*sys.stdlib_module_names, "t2t_torch"}:
+        return False
+    return "site-packages" not in file and "dist-packages" not in file
+
+
 def _place(module: ModuleType | None) -> str:
     """Returns a module's file, or the directory of a namespace package; empty if it has neither."""
     content = vars(module) if module is not None else {}  # getattr of torch.ops never fails

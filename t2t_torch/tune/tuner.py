@@ -16,7 +16,7 @@ from typing import Literal
 
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
 from t2t_torch.files import is_locked, open_regular, write_text
-from t2t_torch.train.stopping import StopRequest
+from t2t_torch.signals import StopRequest
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import SearchTarget
 from t2t_torch.tune.searcher import Task
@@ -479,7 +479,7 @@ class Tuner:
             try:
                 self._add(slot, "leave", _seen(directory, self._metric))
             except T2TError as error:  # other tuners will notice that this one has ended
-                print(f"trial {slot.task.trial} was not handed back: {error}", file=sys.stderr)
+                self._print_line(f"trial {slot.task.trial} was not handed back: {error}")
 
 
 def _seen(directory: Path, metric: str) -> Evaluations:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.bin import trainer, tuner
+from t2t_torch.bin import commands
+from t2t_torch.bin.commands import trainer
 
 
 @pytest.fixture
 def asked(monkeypatch):
     """What the tuner is given."""
     result = []
-    monkeypatch.setattr(tuner, "main", lambda argv: result.append(argv) or 0)
+    monkeypatch.setattr(
+        commands, "_search", lambda settings: result.append(settings.arguments()) or 0
+    )
     return result
 
 

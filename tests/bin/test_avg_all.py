@@ -10,7 +10,7 @@ import pytest
 from safetensors.torch import load_file
 
 from t2t_torch import registry
-from t2t_torch.bin import avg_all, decoder, trainer
+from t2t_torch.bin.commands import avg_all, decoder, trainer
 from t2t_torch.checkpoint import warm_start
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.data.generate import generate_data

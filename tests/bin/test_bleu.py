@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from t2t_torch.bin import bleu, flags
+from t2t_torch.bin.commands import bleu
+from t2t_torch.workflows import bleu as workflow
 
 REFERENCE = "the cat sat on the mat\na dog ran in the park\n"
 SCORES = {100: "the dog sat on a mat\n\n", 200: REFERENCE.lower(), 300: REFERENCE.upper()}
@@ -104,8 +105,8 @@ def test_files_that_come_are_scored_until_none_comes(
         if coming and now[0] >= 40.0:
             add(folder, *coming.pop(0))
 
-    monkeypatch.setattr(flags.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(flags.time, "sleep", pause)
+    monkeypatch.setattr(workflow.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(workflow.time, "sleep", pause)
     assert score(reference, f"--translations_dir={folder}", "--wait_minutes=1") == 0
     assert [one[0] for one in curves(folder)["BLEU_cased"]] == [0, 100, 200, 300, 400, 450]
     assert now[0] == pytest.approx(40.0 + 10.0 + 60.0)
@@ -122,8 +123,8 @@ def test_a_folder_that_comes_is_waited_for(
             folder.mkdir()
             add(folder, 7, REFERENCE)
 
-    monkeypatch.setattr(bleu.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(bleu.time, "sleep", pause)
+    monkeypatch.setattr(workflow.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(workflow.time, "sleep", pause)
     assert score(reference, f"--translations_dir={tmp_path / 'no'}") == 2
     assert "there is no folder" in capsys.readouterr().err
     assert score(reference, f"--translations_dir={folder}", "--wait_minutes=1") == 0

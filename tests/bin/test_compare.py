@@ -8,7 +8,8 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import compare
+from t2t_torch.bin.commands import compare
+from t2t_torch.workflows.compare import _names
 
 
 @pytest.fixture(scope="module")
@@ -69,4 +70,4 @@ def test_bad_arguments_are_refused(runs, arguments, message, capsys):
 
 def test_runs_of_the_same_name_are_named_with_their_folders(tmp_path):
     paths = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
-    assert compare._names(paths) == ["a/run", "b/run"]
+    assert _names(paths) == ["a/run", "b/run"]

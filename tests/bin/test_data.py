@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import data, datagen
-from t2t_torch.reports import plots
+from t2t_torch.bin.commands import data, datagen
+from t2t_torch.reports import plots, statistics
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_a_damaged_shard_is_named(folder, tmp_path, capsys):
 @pytest.mark.slow
 def test_looking_at_data_imports_no_torch(folder, tmp_path):
     code = (
-        "import sys; from t2t_torch.bin import data;"
+        "import sys; from t2t_torch.bin.commands import data;"
         f"data.main(['--problem=dates_to_iso', '--data_dir={folder}',"
         f"'--report={tmp_path / 'page.html'}', '--hparams_set=basic_params1']);"
         "sys.exit('torch' in sys.modules)"
@@ -168,7 +168,9 @@ def test_what_is_known_of_multi30k_is_found(shared_data, tmp_path, capsys):
 
 
 def test_a_place_that_cannot_be_written_is_told_before_the_census(folder, capsys, monkeypatch):
-    monkeypatch.setattr(data, "statistics_of", lambda *_, **__: pytest.fail("the data was read"))
+    monkeypatch.setattr(
+        statistics, "statistics_of", lambda *_, **__: pytest.fail("the data was read")
+    )
     command = ["--problem=dates_to_iso", f"--data_dir={folder}", "--report=/proc/page.html"]
     assert data.main(command) == 2
     assert ".incomplete" not in capsys.readouterr().err

@@ -14,13 +14,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 
 import forked
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
@@ -74,7 +73,7 @@ def deadly(function):
 os.fsync = deadly(os.fsync)
 pathlib.Path.rename = deadly(pathlib.Path.rename)
 pathlib.Path.replace = deadly(pathlib.Path.replace)
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 
 if __name__ == "__main__":
     sys.exit(datagen.main(sys.argv[2:]))
@@ -133,7 +132,7 @@ def files(folder):
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
-MODULE = ("-m", "t2t_torch.bin.datagen")
+MODULE = ("-m", "t2t_torch.bin", "datagen")
 
 
 @pytest.fixture
@@ -226,7 +225,9 @@ def test_a_folder_that_is_read_only_is_named(tmp_path, usr_dir, capsys):
 
 def test_a_full_disk_is_told_with_the_file(tmp_path, usr_dir):
     limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))"
-    program = f"{limit}; from t2t_torch.bin import datagen; raise SystemExit(datagen.main())"
+    program = (
+        f"{limit}; from t2t_torch.bin.commands import datagen; raise SystemExit(datagen.main())"
+    )
     code, _, err = finish(
         start("-c", program, *arguments(tmp_path, usr_dir), "--num_concurrent_processes=1")
     )
@@ -309,7 +310,7 @@ def test_the_summary_tells_rows_tokens_lengths_and_the_next_command(tmp_path, ca
     assert (
         "t2t-trainer --problem=algorithmic_reverse_binary40_test_rev --model=transformer "
         "--hparams_set=transformer_low_resource --train_steps=2000 --local_eval_frequency=67 "
-        "--eval_early_stopping_metric_delta=0 --eval_patience=3 "
+        "--eval_patience=3 --eval_early_stopping_metric_delta=0.0 "
         f"'--data_dir={tmp_path / 'my data'}' --output_dir=run"
     ) in out
 
@@ -401,7 +402,7 @@ def test_raw_files_that_do_not_fit_are_told_and_leave_nothing(tmp_path, capsys, 
 def test_own_texts_become_data_without_code(tmp_path, capsys):
     raw = tmp_path / "raw"
     raw.mkdir()
-    lines = textwrap.dedent(datagen.__doc__ or "").split()
+    lines = datagen.help().split()
     for part in ("train", "eval"):
         (raw / f"inputs.{part}.txt").write_text("".join(f"{word}\n" for word in lines))
         (raw / f"targets.{part}.txt").write_text("".join(f"{word[::-1]}\n" for word in lines))
@@ -416,7 +417,7 @@ def test_own_texts_become_data_without_code(tmp_path, capsys):
 
 def test_generating_imports_no_torch(tmp_path):
     code = (
-        "import sys; from t2t_torch.bin import datagen;"
+        "import sys; from t2t_torch.bin.commands import datagen;"
         f"datagen.main(['--problem=tiny_algo', '--data_dir={tmp_path}', '--tmp_dir={tmp_path}']);"
         "sys.exit('torch' in sys.modules)"
     )

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 
 from .test_datagen import (  # noqa: F401 -- fixtures
     MODULE,

@@ -11,12 +11,14 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.bin import decoder
+from t2t_torch.bin.commands import decoder
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.distributed.precision import Probe
+from t2t_torch.reporter import JsonLinesReporter
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.workflows.decode import DecodeSettings, decode
 
 SHORT = "--decode_hparams=extra_length=3,beam_size=2"
 
@@ -60,6 +62,20 @@ def test_without_a_name_the_outputs_are_named_as_tensor2tensor_names_them(
     assert decoder.main(flags) == 0
     name = "in.txt.transformer.transformer_test.tiny_algo.beam2.alpha0.6.decodes"
     assert inputs.with_name(name).read_text().count("\n") == 3
+
+
+def test_a_reporter_gets_all_that_is_printed(
+    run_dir: Path, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = DecodeSettings(
+        output_dir=str(run_dir),
+        decode_from_file=str(inputs),
+        decode_hparams=SHORT.partition("=")[2],
+    )
+    written = io.StringIO()
+    decode(settings, reporter=JsonLinesReporter(written))
+    assert '"output": "3 inputs in ' in written.getvalue()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_reference_is_scored_with_sacrebleu(

@@ -8,8 +8,8 @@ import json
 import pytest
 import sacrebleu
 
-from t2t_torch.bin import eval as evaluate
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import evaluation as evaluate
+from t2t_torch.bin.commands import trainer
 
 
 @pytest.fixture

@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.bin import exporter
+from t2t_torch.bin.commands import exporter
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.export import encoders
 from t2t_torch.export import exporter as export_room
 from t2t_torch.export.exporter import Exported, WeightsReport
 from t2t_torch.export.quantization import Times
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import Row, Verified
 from t2t_torch.runtime.signature import MODEL, Signature, Written
 from t2t_torch.text.encoder import TokenEncoder
@@ -34,12 +34,12 @@ def flags(tmp_path: Path) -> list[str]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
-    """The requests that the command makes; each is said to be met."""
-    requests: list[Request] = []
+def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ExportSettings]:
+    """The settings of each export, which is said to be done."""
+    given: list[ExportSettings] = []
 
-    def export(request: Request) -> Exported:
-        requests.append(request)
+    def export(settings: ExportSettings) -> Exported:
+        given.append(settings)
         signature = Signature(
             problem="topics",
             model="text_cnn",
@@ -49,19 +49,19 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Request]:
             fields=(),
             targets=(),
             needs_extensions=True,
-            quantized=request.quantize,
+            quantized=settings.quantize,
             opset=20,
             made_with={},
             files={MODEL: Written(3 << 20, ""), "hparams.json": Written(1 << 20, "")},
         )
         rows = [Row("row 0", {}, 0), Row("row 1", {}, 1), Row("an emoji", {})]
-        metrics = {"metrics-topics/targets/accuracy": (0.9, 0.899)} if request.quantize else {}
-        times = Times(0.004, 0.002) if request.quantize else None
+        metrics = {"metrics-topics/targets/accuracy": (0.9, 0.899)} if settings.quantize else {}
+        times = Times(0.004, 0.002) if settings.quantize else None
         verified = Verified(rows, {}, 2.5e-7, metrics=metrics, times=times)
-        return Exported(request.export_dir, signature, verified, 12.0)
+        return Exported(settings.folder, signature, verified, 12.0)
 
     monkeypatch.setattr(export_room.OnnxExporter, "export", export)
-    return requests
+    return given
 
 
 def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
@@ -90,16 +90,12 @@ def test_what_was_written_is_told(flags, asked, capsys, tmp_path: Path) -> None:
 )
 def test_the_flags_say_what_is_exported(flags, asked, tmp_path, more, checkpoint) -> None:
     assert exporter.main([*flags, *more, "--verify_rows=300", "--overwrite"]) == 0
-    assert asked == [
-        Request(
-            run_dir=tmp_path / "run",
-            export_dir=tmp_path / "artifact",
-            data_dir=tmp_path / "data",
-            checkpoint=checkpoint,
-            verify_rows=300,
-            overwrite=True,
-        )
-    ]
+    (settings,) = asked
+    assert settings.runs == (tmp_path / "run",)
+    assert settings.folder == tmp_path / "artifact"
+    assert settings.data_folder == tmp_path / "data"
+    assert settings.chosen_checkpoint == checkpoint
+    assert settings.verify_rows == 300 and settings.overwrite
 
 
 @pytest.mark.parametrize(
@@ -151,13 +147,13 @@ def test_sigterm_removes_what_was_begun(flags, tmp_path: Path, monkeypatch) -> N
     (tmp_path / "run").mkdir()
     seen: list[list[str]] = []
 
-    def load(self: Request, scratch: Path) -> Any:
+    def load(settings: ExportSettings, scratch: Path) -> Any:
         seen.append([folder.name for folder in tmp_path.iterdir()])
         os.kill(os.getpid(), signal.SIGTERM)
         threading.Event().wait(10)
         raise AssertionError("SIGTERM did not end it")
 
-    monkeypatch.setattr(Request, "load_members", load)
+    monkeypatch.setattr(export_room, "load_members", load)
     with pytest.raises(SystemExit) as ended:
         exporter.main(flags)
     assert ended.value.code == 128 + signal.SIGTERM
@@ -169,25 +165,25 @@ def test_sigterm_removes_what_was_begun(flags, tmp_path: Path, monkeypatch) -> N
 def test_several_runs_are_one_request(flags, asked, tmp_path: Path) -> None:
     runs = f"--output_dir={tmp_path / 'a'},{tmp_path / 'b'},{tmp_path / 'c'}"
     assert exporter.main([*flags, runs]) == 0
-    (request,) = asked
-    assert request.run_dir == tmp_path / "a"
-    assert request.others == (tmp_path / "b", tmp_path / "c")
+    (settings,) = asked
+    assert settings.runs == (tmp_path / "a", tmp_path / "b", tmp_path / "c")
 
 
 def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, capsys) -> None:
-    def exported(request: Request) -> Exported:
+    def exported(settings: ExportSettings) -> Exported:
         files = {"model.safetensors": Written(2 << 20, "")}
         signature = Signature(
             problem="topics", model="text_cnn", step=7, checkpoint="mean of 2 models", created="",
             fields=(), targets=(), needs_extensions=False, quantized="", opset=0, made_with={},
-            files=files, form=request.form, members=("a: text_cnn, step 7", "b: text_cnn, step 8"),
+            files=files, form=settings.format,
+            members=("a: text_cnn, step 7", "b: text_cnn, step 8"),
         )  # fmt: skip
-        return Exported(request.export_dir, signature, WeightsReport(), 1.0)
+        return Exported(settings.folder, signature, WeightsReport(), 1.0)
 
     monkeypatch.setattr("t2t_torch.export.exporter.WeightsExporter.export", exported)
     monkeypatch.setattr("t2t_torch.export.torch_package.TorchExporter.export", exported)
     monkeypatch.setattr(
-        "t2t_torch.interop.ctranslate2.CTranslate2Exporter.export", lambda request: request.form
+        "t2t_torch.interop.ctranslate2.CTranslate2Exporter.export", lambda settings: settings.format
     )
     without_data = [flag for flag in flags if "data_dir" not in flag]
     assert exporter.main([*without_data, "--format=safetensors"]) == 0

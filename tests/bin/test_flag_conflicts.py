@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 
 EARLY = {"eval_early_stopping_steps": 10}
 FALLS = {"reduce_lr_on_plateau_factor": 0.5}

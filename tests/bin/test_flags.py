@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import os
 import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,21 +18,13 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
 from t2t_torch import registry
-from t2t_torch.bin import decoder, trainer
-from t2t_torch.bin import flags as shared
+from t2t_torch.bin.command import Command
+from t2t_torch.bin.commands import COMMANDS, decoder, trainer
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.files import report_streams
-from t2t_torch.settings import Settings, hp
-from t2t_torch.train.stopping import ending_on_signals
-
-DOC = """Bakes bread.
-
-    bake --problem=rye
-"""
-SHARED = (
-    "problem", "model", "hparams_set", "hparams", "data_dir", "tmp_dir", "output_dir",
-    "t2t_usr_dir", "random_seed", "registry_help",
-)  # fmt: skip
+from t2t_torch.settings import hp, require
+from t2t_torch.signals import ending_on_signals
+from t2t_torch.trust import UsrDirSettings
+from t2t_torch.workflows.context import DATA_DIR, HPARAMS, HPARAMS_SET, MODEL, PROBLEM, TMP_DIR
 
 
 def fail() -> int:
@@ -42,34 +32,46 @@ def fail() -> int:
     raise AssertionError("the command ran")
 
 
-class BakingOptions(Settings):
-    """Flags of `bake`."""
+class BakingSettings(UsrDirSettings):
+    """Bakes bread.
 
+        bake --problem=rye
+
+    It takes an hour.
+    """
+
+    problem: str | None = PROBLEM
+    model: str | None = MODEL
+    hparams_set: str | None = HPARAMS_SET
+    hparams: str = HPARAMS
+    data_dir: str | None = DATA_DIR
+    tmp_dir: str | None = TMP_DIR
+    output_dir: str | None = hp(None, "Folder of the bread.", path=True)
+    random_seed: int | None = hp(None, "Seed.")
     train_steps: int = hp(250, "Steps in all.", low=1)
     profile: bool = hp(False, "Whether to measure.")
     oven: Literal["wood", "gas"] = hp("wood", "What burns.")
-    flour: str = hp("rye", "What is ground.", choices=("rye", "wheat"))
     heat: float | None = hp(None, "Degrees.", low=0.0, high=400.0)
     seeds: tuple[str, ...] = hp((), "What is sprinkled: a,b.")
-    recipe: tuple[str, ...] = hp((), "File of a recipe.", path=True, repeated=True)
 
 
-class Command:
-    """A command with the shared flags and two of its own."""
+class Bakery:
+    """The command `bake`, with the settings of its last run."""
 
     def __init__(self) -> None:
-        self.values = shared.CommandFlags("bake", BakingOptions, common=SHARED)
-
-    def __getitem__(self, name: str) -> object:
-        return self.values[name].value
+        self.settings = BakingSettings()
 
     def run(self, *argv: str, main: Callable[[], int | None] = fail) -> int:
-        return shared.run_main(main, self.values, DOC, argv)
+        def work(settings: BakingSettings) -> int | None:
+            self.settings = settings
+            return main()
+
+        return Command("bake", BakingSettings, work).main(argv)
 
 
 @pytest.fixture
-def command() -> Command:
-    return Command()
+def command() -> Bakery:
+    return Bakery()
 
 
 @pytest.mark.parametrize(
@@ -86,28 +88,6 @@ def test_a_signal_that_code_swallows_ends_the_command_all_the_same(number, kind)
     assert time.process_time() < started + 20
     assert signal.signal(number, outside) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
-
-
-def test_a_phase_without_output_reports_that_it_lasts(capsys, monkeypatch):
-    monkeypatch.setattr(shared, "_SILENCE", 0.01)
-    with shared.phase("waiting"), contextlib.redirect_stderr(io.StringIO()):
-        deadline, seen = time.monotonic() + 20, ""
-        while "so far" not in seen and time.monotonic() < deadline:
-            seen += capsys.readouterr().err
-    assert seen.startswith("waiting: 0 s so far\n")
-
-
-def test_a_phase_of_a_quiet_call_reports_nothing(capsys, monkeypatch):
-    monkeypatch.setattr(shared, "_SILENCE", 0.001)
-    with report_streams(silenced=threading.get_ident()), report_streams(), shared.phase("waiting"):
-        assert "phase" not in [thread.name for thread in threading.enumerate()]
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_short_phase_says_nothing(capsys):
-    with shared.phase("waiting"):
-        pass
-    assert capsys.readouterr() == ("", "")
 
 
 def test_cleaning_up_after_a_signal_is_not_interrupted_for_the_time():
@@ -134,39 +114,35 @@ def test_an_error_of_code_that_a_signal_has_interrupted_is_the_signal():
     assert caught.value.code == 128 + signal.SIGTERM
 
 
-def test_flags_are_read_and_the_others_get_their_defaults(command: Command) -> None:
-    assert command.run("--problem=rye", "--train_steps", "7", "--profile", main=lambda: None) == 0
-    assert (command["problem"], command["train_steps"], command["profile"]) == ("rye", 7, True)
-    assert (command["model"], command["hparams"], command["t2t_usr_dir"]) == (None, "", [])
-    assert (command["random_seed"], command["registry_help"]) == (None, False)
+def test_flags_are_read_and_the_others_get_their_defaults(command: Bakery) -> None:
+    flags = ["--problem=rye", "--train_steps", "7", "--profile", "--heat=8", "--seeds=a,b"]
+    assert command.run(*flags, main=lambda: None) == 0
+    given = {"problem": "rye", "train_steps": 7, "profile": True, "heat": 8.0, "seeds": ("a", "b")}
+    assert command.settings == BakingSettings(**given)
+    assert command.settings.given == given.keys()
+    assert (command.settings.model, command.settings.t2t_usr_dir) == (None, ())
 
 
-def test_a_second_run_forgets_the_flags_of_the_first(command: Command) -> None:
+def test_a_second_run_forgets_the_flags_of_the_first(command: Bakery) -> None:
     command.run("--problem=rye", "--train_steps=7", main=lambda: None)
     command.run("--noprofile", main=lambda: None)
-    assert (command["problem"], command["train_steps"]) == (None, 250)
+    assert (command.settings.problem, command.settings.train_steps) == (None, 250)
 
 
-def test_two_commands_in_one_process_do_not_meddle(command: Command) -> None:
-    other = Command()
-    command.run("--problem=rye", main=lambda: None)
-    other.run("--problem=wheat", main=lambda: None)
-    assert (command["problem"], other["problem"]) == ("rye", "wheat")
-
-
-def test_the_exit_code_is_what_the_command_returns(command: Command) -> None:
+def test_the_exit_code_is_what_the_command_returns(command: Bakery) -> None:
     assert command.run(main=lambda: 143) == 143
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h", "--helpfull"])
 def test_help_shows_what_the_command_does_and_every_flag(
-    command: Command, flag: str, capsys: pytest.CaptureFixture[str]
+    command: Bakery, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.run("--problem=rye", flag) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("Bakes bread.\n\n    bake --problem=rye\n")
     assert all(
-        f"  --{name}" in printed for name in [*SHARED, "train_steps", "profile", "verbosity"]
+        f"  --{name}" in printed
+        for name in [*BakingSettings.declared(), "verbosity", "registry_help"]
     )
     assert "Steps in all. (default: 250)" in printed
     assert "models and sets; may be given repeatedly.\n" in printed
@@ -204,14 +180,14 @@ def test_help_shows_what_the_command_does_and_every_flag(
     ],
 )
 def test_a_wrong_argument_is_told_with_exit_code_2(
-    command: Command, argument: str, complaint: str, capsys: pytest.CaptureFixture[str]
+    command: Bakery, argument: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command.run(argument) == 2
     assert capsys.readouterr().err.startswith(complaint)
 
 
 def test_an_error_that_the_user_can_mend_comes_without_a_traceback(
-    command: Command, capsys: pytest.CaptureFixture[str]
+    command: Bakery, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main() -> int:
         raise DataError("no data of 'rye'.")
@@ -232,7 +208,7 @@ FULL = ". Free disk space, or raise the limit of file sizes (ulimit -f)."
     ],
 )
 def test_what_the_system_says_of_a_file_comes_without_a_traceback(
-    command: Command, error: OSError, told: str, capsys: pytest.CaptureFixture[str]
+    command: Bakery, error: OSError, told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def main() -> int:
         raise error
@@ -241,38 +217,33 @@ def test_what_the_system_says_of_a_file_comes_without_a_traceback(
     assert capsys.readouterr().err == told
 
 
-def test_any_other_error_keeps_its_traceback(command: Command) -> None:
+def test_any_other_error_keeps_its_traceback(command: Bakery) -> None:
     with pytest.raises(AssertionError, match="the command ran"):
         command.run()
 
 
-def test_ctrl_c_ends_a_command_with_exit_code_130(command: Command) -> None:
+def test_ctrl_c_ends_a_command_with_exit_code_130(command: Bakery) -> None:
     def main() -> int:
         raise KeyboardInterrupt
 
     assert command.run(main=main) == 130
 
 
-def test_missing_flags_are_told_all_at_once(command: Command) -> None:
-    command.run("--model=oven", main=lambda: None)
-    shared.require(command.values, "model")
+def test_missing_flags_are_told_all_at_once() -> None:
+    settings = BakingSettings(model="oven")
+    require(settings, "model")
     with pytest.raises(UsageError, match=r"(?s)--problem=\.\.\..*--data_dir=\.\.\.  Directory"):
-        shared.require(command.values, "problem", "model", "data_dir")
+        require(settings, "problem", "model", "data_dir")
 
 
-def test_a_tilde_in_a_path_is_the_home_directory(command: Command) -> None:
+def test_a_tilde_in_a_path_is_the_home_directory(command: Bakery) -> None:
     command.run("--data_dir=~/bread", "--output_dir=./out/", main=lambda: None)
-    assert command["data_dir"] == str(Path("~/bread").expanduser())
-    assert command["output_dir"] == "./out/"
-
-
-def test_a_flag_that_is_not_shared_cannot_be_defined_as_such() -> None:
-    with pytest.raises(ValueError, match="'oven' is not a shared flag"):
-        shared.CommandFlags("bake", common=["oven"])
+    assert command.settings.data_dir == str(Path("~/bread").expanduser())
+    assert command.settings.output_dir == "./out/"
 
 
 def test_registry_help_lists_the_users_names_too(
-    command: Command,
+    command: Bakery,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -289,7 +260,7 @@ def test_registry_help_lists_the_users_names_too(
 
 
 def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
-    command: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: Bakery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "usr_burnt"
     folder.mkdir()
@@ -300,11 +271,19 @@ def test_registry_help_lists_the_other_names_when_a_users_file_is_not_python(
     assert f"{folder / 'rye.py'}:2 is not valid Python" in printed.err
 
 
+BAKE = """
+from t2t_torch.bin.command import Command
+from t2t_torch.settings import Settings
+class Baking(Settings):
+    pass
+"""
+
+
 def test_a_reader_that_leaves_early_is_no_error() -> None:
     script = (
-        "from t2t_torch.bin import flags as shared; import sys\n"
-        "values = shared.CommandFlags('bake')\n"
-        "sys.exit(shared.run_main(lambda: print('rye\\n' * 10**6), values, '', []))"
+        "import sys\n"
+        f"{BAKE}"
+        "sys.exit(Command('bake', Baking, lambda _: print('rye\\n' * 10**6)).main([]))"
     )
     left = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -321,13 +300,13 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 def test_a_command_without_a_reader_of_its_reports_finishes(tmp_path: Path, streams: str) -> None:
     script = (
         "import sys, time\n"
-        "from t2t_torch.bin import flags as shared\n"
-        "def work():\n"
+        f"{BAKE}"
+        "def work(_):\n"
         "    with open('result.txt', 'w') as file:\n"
         "        for stream in (sys.stdout, sys.stderr):\n"
         "            print('rye\\n' * 10**5, file=stream, flush=True)\n"
         "        print('done', file=file)\n"
-        "code = shared.run_main(work, shared.CommandFlags('bake'), '', [])\n"
+        "code = Command('bake', Baking, work).main([])\n"
         "open('code.txt', 'w').write(str(code))\n"
     )
     (tmp_path / "bake.py").write_text(script)
@@ -339,37 +318,18 @@ def test_a_command_without_a_reader_of_its_reports_finishes(tmp_path: Path, stre
 
 def test_every_command_starts_with_closed_standard_streams() -> None:
     project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
-    modules = re.findall(r"^t2t-\S+ = \"(\S+):main\"", project, re.M)
-    script = "exec 0<&- 1>&- 2>&-; exec {} -c 'import {} as c; raise SystemExit(c.main())' --help"
+    scripts = dict(re.findall(r"^(t2t-\S+) = \"t2t_torch.bin.commands:(\S+)\"", project, re.M))
+    assert scripts.keys() == COMMANDS.keys() and len(scripts) >= 17
+    script = (
+        "exec 0<&- 1>&- 2>&-; exec {} -c 'from {} import {} as c; raise SystemExit(c())' --help"
+    )
     running = [
-        subprocess.Popen(["bash", "-c", script.format(sys.executable, module)])
-        for module in modules
+        subprocess.Popen(
+            ["bash", "-c", script.format(sys.executable, "t2t_torch.bin.commands", name)]
+        )
+        for name in scripts.values()
     ]
-    assert [one.wait() for one in running] == [0] * len(modules) and len(modules) >= 17
-
-
-def test_a_silent_call_holds_back_nothing_of_other_threads(command: Command, capsys) -> None:
-    lines = [f"line {number}" for number in range(20)]
-    silenced = threading.Event()
-
-    def say() -> None:
-        silenced.wait(60)
-        for line in lines:
-            print(line)
-            print(line, file=sys.stderr)
-
-    other = threading.Thread(target=say)
-
-    def main() -> None:
-        print("of the call")
-        silenced.set()
-        other.join()
-        print("of the call", file=sys.stderr)
-
-    other.start()
-    shared.call(command.values, main, {"verbosity": -1})
-    said = capsys.readouterr()
-    assert said.out.splitlines() == said.err.splitlines() == lines
+    assert [one.wait() for one in running] == [0] * len(scripts)
 
 
 def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
@@ -381,7 +341,7 @@ def test_under_torchrun_the_error_is_what_it_ends_with(tmp_path, monkeypatch):
     assert "error: --train_steps=x" in text
 
 
-def test_information_of_other_libraries_is_not_logged(command: Command) -> None:
+def test_information_of_other_libraries_is_not_logged(command: Bakery) -> None:
     names = ("matplotlib.font_manager", "onnxscript.version_converter", "t2t_torch.data")
     shown: list[bool] = []
 
@@ -397,7 +357,7 @@ def test_objects_are_frozen_before_the_interpreter_collects_them_a_last_time() -
     code = """
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count() > 1000))  # runs after those of the package
-import t2t_torch.bin.flags
+import t2t_torch.bin.command
 """
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "True\n"
@@ -418,7 +378,7 @@ def test_a_setting_of_a_set_and_of_decoding_is_no_flag(capsys) -> None:
 
 PASSIVE = """
 import os
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 datagen.main(["--help"])
 print(os.environ.get("OMP_WAIT_POLICY"))
 """

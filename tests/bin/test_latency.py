@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.bin import latency
+from t2t_torch.bin.commands import latency
 from t2t_torch.errors import DecodeError
 from t2t_torch.runtime import session
 from t2t_torch.runtime.prediction import InputError

@@ -14,12 +14,14 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import (
+from t2t_torch.bin.commands import (
+    _STOPPING,
     avg_all,
     bleu,
     data,
     datagen,
     decoder,
+    evaluation,
     exporter,
     latency,
     quick,
@@ -28,10 +30,9 @@ from t2t_torch.bin import (
     translate_all,
     tuner,
 )
-from t2t_torch.bin import eval as evaluation
 from t2t_torch.data.raw_file import fetch
 from t2t_torch.errors import DataError, RegistryError, install_extra
-from t2t_torch.train.stopping import StopRequest
+from t2t_torch.signals import SignalStop
 
 ALL = {
     trainer: ("problem", "model", "hparams_set", "data_dir", "output_dir"),
@@ -56,11 +57,11 @@ def refused(capsys: pytest.CaptureFixture[str], command: object, *arguments: str
     return capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ALL, ids=lambda command: command.__name__)
+@pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
 def test_a_command_without_flags_names_all_that_it_needs_and_an_example(capsys, command):
     message = refused(capsys, command)
     assert [f"--{name}" for name in ALL[command] if f"--{name}=" not in message] == []
-    command_line = (command.__doc__ or "").split("\n\n")[1].splitlines()[0]
+    command_line = command.help().split("\n\n")[1].splitlines()[0]
     assert f"Example:\n{command_line}" in message
 
 
@@ -113,7 +114,7 @@ def test_a_failed_download_is_reported_once(tmp_path, caplog):
 def test_log_lines_have_the_style_of_the_trainers_lines(tmp_path):
     arguments = ["--problem=algorithmic_identity_binary40", f"--data_dir={tmp_path}"]
     arguments += [f"--tmp_dir={tmp_path}", "--max_cases=20", "--num_concurrent_processes=1"]
-    command = [sys.executable, "-m", "t2t_torch.bin.datagen", *arguments]
+    command = [sys.executable, "-m", "t2t_torch.bin", "datagen", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     lines = done.stderr.splitlines()
     assert lines[0] == (
@@ -124,7 +125,7 @@ def test_log_lines_have_the_style_of_the_trainers_lines(tmp_path):
 
 
 def test_a_search_has_its_own_message_of_a_signal(capfd):
-    with StopRequest(tuner._STOPPING):
+    with SignalStop(_STOPPING):
         os.kill(os.getpid(), signal.SIGTERM)
     expected = "SIGTERM: stopping: trials are being saved; run the same command to continue"
     assert expected in capfd.readouterr().err

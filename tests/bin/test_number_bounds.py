@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from t2t_torch.bin import (
+from t2t_torch.bin.commands import (
     avg_all,
     bleu,
     data,
     datagen,
     decoder,
+    evaluation,
     exporter,
     latency,
     server,
@@ -21,7 +22,6 @@ from t2t_torch.bin import (
     translate_all,
     tuner,
 )
-from t2t_torch.bin import eval as evaluation
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams
 from t2t_torch.registry import hparams
@@ -30,16 +30,16 @@ from t2t_torch.train.memory import Footprint, new_model
 COMMANDS = [avg_all, bleu, data, datagen, decoder, evaluation, exporter, latency, server, trainer]
 COMMANDS += [translate_all, tuner]
 NUMERIC = [
-    pytest.param(command, name, id=f"{command.__name__.rpartition('.')[2]}-{name}")
+    pytest.param(command, name, id=f"{command.name}-{name}")
     for command in COMMANDS
-    for name in command.FLAGS
-    if command.FLAGS[name].parser.flag_type() in ("int", "float")
+    for name, setting in command.declared.items()
+    if setting.kind in (int, float)
 ]
 
 
 @pytest.mark.parametrize(("command", "name"), NUMERIC)
 def test_a_number_that_is_far_too_large_is_refused_by_every_flag(command, name, capsys):
-    is_int = command.FLAGS[name].parser.flag_type() == "int"
+    is_int = command.declared[name].kind is int
     for value in ["9" * 30] if is_int else ["nan", "inf"]:
         assert command.main([f"--{name}={value}"]) == 2
         assert f"--{name}={value}" in capsys.readouterr().err

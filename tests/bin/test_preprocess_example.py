@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 
 PROBLEM = '''
 """Counting, with words left out and swapped in training."""

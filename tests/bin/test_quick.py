@@ -6,18 +6,24 @@ import dataclasses
 import json
 import re
 import shlex
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import config_file, quick
-from t2t_torch.bin import eval as evaluation
-from t2t_torch.bin.flags import take_data_dir_of_run
-from t2t_torch.errors import UsageError
+from t2t_torch.bin.commands import quick
+from t2t_torch.errors import CheckpointError, DataError, T2TError, UsageError
+from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import Recommendation
 from t2t_torch.train.run_directory import Lock, RunDirectory, TaskRecord
+from t2t_torch.workflows import config_file
+from t2t_torch.workflows import quick as workflow
+from t2t_torch.workflows.context import data_dir_of_run
+from t2t_torch.workflows.quick import QuickSettings
+from t2t_torch.workflows.train_settings import TrainSettings
 
 ROWS = [
     f'"the {thing} was {mood}, {number}",{label}'
@@ -35,6 +41,11 @@ def file(tmp_path, monkeypatch, own_registry):
     path = tmp_path / "opinions.csv"
     path.write_text("\n".join(["text,label", *ROWS]) + "\n")
     return path
+
+
+def steps_of(file, folder, **settings):
+    """The steps of `t2t-quick`."""
+    return workflow._Quick(QuickSettings(**settings), file, folder, StopRequest())
 
 
 def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
@@ -74,17 +85,17 @@ def test_a_moved_folder_goes_on_with_the_moved_file(tmp_path, capsys):
         (tmp_path / place).mkdir()
     file, folder = tmp_path / "there" / "opinions.csv", tmp_path / "there" / "opinions_quick"
     file.write_text("text,label\n")
-    quick._check_source(file, folder)
+    workflow._check_source(file, folder)
     other = tmp_path / "here" / file.name
     other.write_text("another of this name")
     with pytest.raises(UsageError, match=f"belongs to {file}"):
-        quick._check_source(other, folder)
+        workflow._check_source(other, folder)
     moved, folder = file.rename(other), folder.rename(tmp_path / "here" / folder.name)
-    quick._check_source(moved, folder)
+    workflow._check_source(moved, folder)
     assert (
         f"{file}, which {folder} was made of, is gone: {moved} is used." in capsys.readouterr().out
     )
-    quick._check_source(moved, folder)
+    workflow._check_source(moved, folder)
     assert capsys.readouterr().out == ""
 
 
@@ -92,22 +103,19 @@ def test_the_data_that_was_moved_with_a_run_is_found(tmp_path, capsys):
     there, here = tmp_path / "there", tmp_path / "here"
     (there / "data").mkdir(parents=True)
     run = RunDirectory(there / "run")
-    evaluation.FLAGS["data_dir"].value = str(there / "data")
-    evaluation.FLAGS["output_dir"].value = str(run.path)
+    settings = TrainSettings(data_dir=str(there / "data"), output_dir=str(run.path))
     hparams = registry.hparams("basic_params1")
-    content = config_file.content_of(evaluation.FLAGS, hparams, {}, processes=1)
+    content = config_file.content_of(settings, hparams, {}, processes=1)
     run.claim(TaskRecord(problem="any"), hparams, config=config_file.written(content))
     run.commit()
     run.unlock()
     there.rename(here)
-    evaluation.FLAGS["data_dir"].value = None
-    evaluation.FLAGS["output_dir"].value = str(here / "run")
-    take_data_dir_of_run(evaluation.FLAGS)
-    assert evaluation.FLAGS["data_dir"].value == str(here / "data")
+    moved = str(here / "run")
+    assert data_dir_of_run(moved, None) == str(here / "data")
     (here / "data").rename(tmp_path / "elsewhere")
-    evaluation.FLAGS["data_dir"].value = None
     with pytest.raises(UsageError, match=f"was trained on {there}/data, which no longer exists"):
-        take_data_dir_of_run(evaluation.FLAGS)
+        data_dir_of_run(moved, None)
+    assert data_dir_of_run(moved, "given") == "given"
 
 
 @pytest.mark.slow
@@ -127,10 +135,8 @@ def test_a_declaration_is_taken_as_it_is(file, tmp_path, capsys):
 
 
 def test_a_training_without_an_estimate_is_timed(monkeypatch, tmp_path):
-    monkeypatch.setattr(quick, "_flag", {"minutes": 1.0}.__getitem__)
-    monkeypatch.setattr(quick, "_seconds_of_a_step", lambda *_: 0.5)
-    made = object.__new__(quick._Quick)
-    made.data = tmp_path
+    monkeypatch.setattr(workflow, "_seconds_of_a_step", lambda *_: 0.5)
+    made = steps_of(tmp_path / "pets.csv", tmp_path, minutes=1.0)
     chosen = Recommendation("resnet", "resnet_mnist", train_steps=5000)
     assert made._fitted("pets", chosen) == 114
     assert made._fitted("pets", dataclasses.replace(chosen, seconds=10.0)) == 5000
@@ -144,21 +150,21 @@ def test_a_folder_of_classes_is_read_from_its_own_place(is_split, monkeypatch, t
         place.mkdir(parents=True)
         for n in range(3):
             (place / f"{n}.txt").write_text(f"{name} {n}")
-    made = object.__new__(quick._Quick)
-    made.file, made.data, commands = folder, tmp_path / "data", []
-    made._call = lambda *words: commands.append(words)
+    made, asked = steps_of(folder, tmp_path), []
+    monkeypatch.setattr(workflow, "generate", asked.append)
     made._generate("reviews", tmp_path / "reviews.json")
-    assert f"--tmp_dir={folder if is_split else tmp_path}" in commands[0]
+    assert asked[0].tmp_dir == str(folder if is_split else tmp_path)
+    assert f"--tmp_dir={asked[0].tmp_dir}" in made.commands[0]
 
 
 @pytest.mark.slow
 def test_steps_are_fitted_to_the_time(file, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(quick, "_PROBE_SECONDS", 0.0)
-    monkeypatch.setattr(quick, "_seconds_of_a_step", lambda *_: 0.5)
+    monkeypatch.setattr(workflow, "_PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(workflow, "_seconds_of_a_step", lambda *_: 0.5)
     assert quick.main(["opinions.csv", "--minutes=0.5"]) == 0
     out = capsys.readouterr().out
     assert "A step takes 0.5 s: 57 steps in 0.5 minutes." in out
-    assert "--train_steps=57 --local_eval_frequency=14" in out
+    assert "--train_steps=57 " in out and "--local_eval_frequency=14 " in out
     # A resumed run is the same run: it ends at the same step.
     assert quick.main(["opinions.csv", "--minutes=0.5"]) == 0
     captured = capsys.readouterr()
@@ -178,7 +184,7 @@ def test_the_time_of_a_step_is_measured_without_a_trace(file, tmp_path, capsys):
 
     chosen = recommend("opinions", tmp_path / "data")
     before = sorted(tmp_path.rglob("*"))
-    assert 0 < quick._seconds_of_a_step("opinions", tmp_path / "data", chosen) < 5
+    assert 0 < workflow._seconds_of_a_step("opinions", tmp_path / "data", chosen) < 5
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -200,22 +206,41 @@ def test_bad_input_is_refused(file, tmp_path, capsys, arguments, message):
     assert not list(tmp_path.glob("*_quick/data"))
 
 
+def test_a_stopped_step_says_which_and_how_to_resume(tmp_path, capsys):
+    made, stop = steps_of(tmp_path / "a.csv", tmp_path), StopRequest()
+    made._stop = stop
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    for step, number in {
+        stop.request: signal.SIGTERM,
+        interrupt: signal.SIGINT,
+        lambda: sys.exit(128 + signal.SIGUSR1): signal.SIGUSR1,
+    }.items():
+        with pytest.raises(workflow._StoppedError) as stopped:
+            made._call("t2t-trainer", QuickSettings(), step)
+        assert stopped.value.number == number
+        told = f"t2t-quick: stopped by {signal.Signals(number).name} during t2t-trainer. Run t2t-"
+        assert told in capsys.readouterr().err
+        stop.signal = 0
+
+
 @pytest.mark.parametrize(
-    ("command", "code", "message"),
+    ("command", "error", "message"),
     [
-        ("t2t-trainer", 143, "t2t-quick: stopped by SIGTERM during t2t-trainer. Run t2t-quick"),
-        ("t2t-trainer", 130, "t2t-quick: stopped by SIGINT during t2t-trainer. Run t2t-quick"),
-        ("t2t-datagen", 2, "t2t-quick: a.csv was refused, for the reason above. Correct it"),
-        ("t2t-exporter", 1, "t2t-quick: t2t-exporter has ended with an error, printed above. Run"),
+        ("t2t-datagen", DataError("no rows."), "a.csv was refused. Correct it, and run t2t-quick"),
+        ("t2t-exporter", CheckpointError("bad."), "t2t-exporter has ended with an error. Run t2t-"),
     ],
 )
-def test_the_end_of_a_command_has_its_reason(tmp_path, capsys, monkeypatch, command, code, message):
-    monkeypatch.setattr(quick, "_main_of", lambda _: lambda _: code)
-    with pytest.raises(quick._Failed):
-        quick._Quick(Path("a.csv"), tmp_path)._call(command)
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert "Fix it" not in printed
+def test_an_error_of_a_step_has_its_reason(tmp_path, command, error, message):
+    made = steps_of(Path("a.csv"), tmp_path)
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(T2TError, match=rf"{error}\nt2t-quick: {message}"):
+        made._call(command, QuickSettings(), fail)
 
 
 def test_a_second_command_in_the_same_folder_is_refused(file, tmp_path, capsys):

@@ -40,7 +40,7 @@ def ask(tmp_path: Path) -> Callable[..., str]:
         pytest.skip("another user may not read this Python")
 
     def run(name: str, *flags: str) -> str:
-        command = [*nobody, sys.executable, "-m", f"t2t_torch.bin.{name}", *flags]
+        command = [*nobody, sys.executable, "-m", "t2t_torch.bin", name, *flags]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         assert done.returncode == 2, done.stderr
         assert "Traceback" not in done.stderr

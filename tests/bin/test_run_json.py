@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 
-ROOT = Path(trainer.__file__).parents[2]
+ROOT = Path(t2t_torch.__file__).parents[1]
 SILENT = dict.fromkeys(("problem", "model", "hparams_set", "hparams", "train_steps", "eval_steps"))
 
 

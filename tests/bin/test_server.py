@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 from served import write_artifact
 
-from t2t_torch.bin import server
+from t2t_torch.bin.commands import server
 from t2t_torch.serve import server as listening
 from t2t_torch.serve import server as log
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.middleware import RequestMiddleware
+from t2t_torch.workflows import serve as workflow
 
 
 @pytest.fixture
@@ -58,20 +59,19 @@ def test_flags_are_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         "max_queue": 5, "max_batch_inputs": 6, "max_batch_tokens": 7,
         "max_batches": 8, "batch_delay_ms": 9.0, "header_seconds": 10.5,
     }  # fmt: skip
-    monkeypatch.setattr(server, "_serve", lambda sources: 0)
-    assert (
-        server.main(["--artifact=a", *(f"--{name}={value}" for name, value in given.items())]) == 0
-    )
-    assert server._limits() == ServerLimits(1, 2, 3, 4.5, 5, 6, 7, 8, 0.009, 10.5)
-    assert server.main(["--artifact=a"]) == 0
-    assert server._limits() == ServerLimits()
+    seen: list[Any] = []
+    monkeypatch.setattr(workflow, "_serve", lambda settings, sources: seen.append(settings))
+    for values in (given, {}):
+        server.main(["--artifact=a", *(f"--{name}={value}" for name, value in values.items())])
+        limits = {name: getattr(seen[-1], name) for name in ServerLimits.declared()}
+        assert limits == dict(ServerLimits(**values))
 
 
 def test_models_have_the_names_of_their_folders_or_those_that_are_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(server, "_serve", lambda sources: seen.extend(sources) or 0)
+    monkeypatch.setattr(workflow, "_serve", lambda settings, sources: seen.extend(sources))
     flags = [f"--artifact={tmp_path / 'a'}/", f"--artifact=b={tmp_path / 'x=y'}"]
     assert server.main(flags) == 0
     assert [(one.name, one.path.name, one.is_run) for one in seen] == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import re
@@ -13,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import build_vocab, datagen, decoder, query_server, trainer
-from t2t_torch.bin import flags as shared
+from t2t_torch.bin.commands import COMMANDS, build_vocab, datagen, decoder, query_server, trainer
 from t2t_torch.bin.tensor2tensor_flags import OF_COMMAND, OLD, hint, without_unused
 from t2t_torch.errors import UsageError
 
@@ -38,14 +36,13 @@ def tensor2tensor_commands() -> dict[str, list[tuple[str, str, str]]]:
 
 @pytest.mark.parametrize("command", tensor2tensor_commands())
 def test_every_flag_of_tensor2tensor_is_accepted_left_out_or_refused_with_the_mend(command):
-    module = importlib.import_module(f"t2t_torch.bin.{command[4:].replace('-', '_')}")
     for kind, name, default in tensor2tensor_commands()[command]:
         values = {"string": ["x", ""], "bool": ["true", "False"], "integer": ["7"]}.get(kind, ["1"])
         defaults = [] if default == "None" else [default.strip('"')]
         for value in dict.fromkeys([*values, *defaults]):
             argument = f"--{name}={value}"
             try:
-                shared._parse(module.FLAGS, [argument])
+                COMMANDS[command].settings_of([argument])
             except UsageError as error:
                 assert re.search(r"of tensor2tensor; here .|: expected ", str(error)), argument
                 assert [value] != defaults or argument in REFUSED_DEFAULTS, argument

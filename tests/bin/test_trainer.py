@@ -17,13 +17,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch.bin import datagen, named_run, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.distributed.precision import Probe
 from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.workflows import train_record
 
 PROBLEM = "algorithmic_reverse_binary40_test"
-ROOT = Path(trainer.__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 
 
 def weights(run, step):
@@ -382,7 +383,7 @@ def test_a_signal_at_the_last_step_does_not_ask_for_the_command_again(capsys, tm
         checkpoints = SimpleNamespace(list=lambda: [SimpleNamespace(step=160)])
         directory = SimpleNamespace(path=tmp_path)
         run: Any = SimpleNamespace(checkpoints=checkpoints, directory=directory, is_done=is_done)
-        named_run._print_saved(run)
+        train_record._report_saved(run)
         return capsys.readouterr().err
 
     assert told(is_done=False) == f"saved {tmp_path}/ckpt-160; run the same command to resume\n"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.features import Text
 from t2t_torch.train.run_directory import RunDirectory

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.bin import avg_all, bleu, decoder, translate_all
+from t2t_torch.bin.commands import avg_all, bleu, decoder, translate_all
 from t2t_torch.checkpoint import storage
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory

@@ -16,8 +16,8 @@ from made_run import code, made_run
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import avg_all, decoder, exporter, latency, server, translate_all
-from t2t_torch.bin import eval as eval_command
+from t2t_torch.bin.commands import avg_all, decoder, exporter, latency, server, translate_all
+from t2t_torch.bin.commands import evaluation as eval_command
 from t2t_torch.errors import UsageError
 from t2t_torch.train.run_directory import FILE as SUMS
 from t2t_torch.trial import pytorch_trial, user_code

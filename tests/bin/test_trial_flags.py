@@ -11,7 +11,7 @@ import yaml
 from safetensors.torch import load_file
 
 from t2t_torch import load
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.trial import pytorch_trial, user_code
 
 TRIAL = """

@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file
 
 import t2t_torch
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.trial import pytorch_trial, user_code
 

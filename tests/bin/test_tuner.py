@@ -7,10 +7,13 @@ import sys
 
 import pytest
 
-from t2t_torch.bin import search_flags, tuner
+from t2t_torch import registry
+from t2t_torch.bin.commands import tuner
 from t2t_torch.search_space import Double, LogDouble
 from t2t_torch.trial import config
 from t2t_torch.tune.study import open_storage
+from t2t_torch.workflows import search_settings
+from t2t_torch.workflows.search_settings import recall, remember, requested_search
 
 EXPERIMENT = """
 description: tiny
@@ -51,17 +54,9 @@ def arguments(tmp_path):
     return make
 
 
-@pytest.fixture
-def parsed(monkeypatch):
+def parsed(arguments):
     """Returns the search that flags ask for; nothing is trained."""
-
-    def parse(arguments):
-        result = []
-        monkeypatch.setattr(tuner, "_run", lambda: result.append(search_flags.requested_search({})))
-        assert tuner.main(arguments) == 0
-        return result[0]
-
-    return parse
+    return requested_search(tuner.settings_of(arguments), {})
 
 
 def test_data_that_is_not_there_is_told_before_the_first_trial(arguments, capsys, tmp_path) -> None:
@@ -79,7 +74,7 @@ def refused(arguments, capsys) -> str:
     return printed
 
 
-def test_a_problem_is_searched_with_asha_around_its_set(arguments, parsed) -> None:
+def test_a_problem_is_searched_with_asha_around_its_set(arguments) -> None:
     requested = parsed(arguments(hparams="attention_dropout=0.05"))
     plan = requested.plan
     assert (plan.searcher, plan.metric, plan.lower_is_better) == ("adaptive_asha", "loss", True)
@@ -94,7 +89,7 @@ def test_a_problem_is_searched_with_asha_around_its_set(arguments, parsed) -> No
     assert "--eval_early_stopping_metric=loss" in trainer
 
 
-def test_ranges_come_from_a_file_too(arguments, parsed, tmp_path) -> None:
+def test_ranges_come_from_a_file_too(arguments, tmp_path) -> None:
     file = tmp_path / "ranges.yaml"
     file.write_text(
         "attention_dropout: {type: double, minval: 0, maxval: 0.5}\n"
@@ -107,7 +102,7 @@ def test_ranges_come_from_a_file_too(arguments, parsed, tmp_path) -> None:
     }
 
 
-def test_an_experiment_says_all_of_a_trials_search(parsed, tmp_path) -> None:
+def test_an_experiment_says_all_of_a_trials_search(tmp_path) -> None:
     file = tmp_path / "experiment.yaml"
     file.write_text(EXPERIMENT)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={tmp_path}/search"]
@@ -225,18 +220,15 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         requested.append(arguments)
         return 10 * len(requested)
 
-    def run() -> None:
-        search = search_flags.requested_search(search_flags.recall(output_dir))
-        search_flags.remember(output_dir, search.steps_of)
-        result.append(search.plan.length)
-
     monkeypatch.setattr(config, "whole_length", whole_length)
-    monkeypatch.setattr(tuner, "_run", run)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={output_dir}"]
     for length, arguments in ((3, flags), (3, flags[2:]), (4, flags[2:]), (4, flags)):
         written = EXPERIMENT.replace("max_steps: 3", f"max_length: {{epochs: {length}}}")
         file.write_text(written)
-        assert tuner.main(arguments) == 0
+        settings, known = recall(tuner.settings_of(arguments), output_dir)
+        search = requested_search(settings, known)
+        remember(settings, output_dir, search.steps_of)
+        result.append(search.plan.length)
     assert result == [10, 10, 20, 20]
     assert len(requested) == 2
 
@@ -266,27 +258,26 @@ def test_there_is_nothing_to_report_where_no_search_is(capsys, tmp_path) -> None
 
 def test_a_remembered_folder_of_the_users_is_read_again(capsys, monkeypatch, tmp_path) -> None:
     read = []
-    monkeypatch.setattr(tuner.registry, "import_usr_dir", read.append)
+    monkeypatch.setattr(registry, "import_usr_dir", read.append)
     mine, search = tmp_path / "mine", tmp_path / "search"
     mine.mkdir()
     search.mkdir()
-    (search / search_flags.NAME).write_text(json.dumps({"t2t_usr_dir": [str(mine)]}))
+    (search / search_settings.NAME).write_text(json.dumps({"t2t_usr_dir": [str(mine)]}))
     refused([f"--output_dir={search}", "--report_only"], capsys)
     assert read == [str(mine)]
 
 
-def test_another_name_is_another_search(capsys, monkeypatch, tmp_path) -> None:
+def test_another_name_is_another_search(capsys, tmp_path) -> None:
     output_dir = tmp_path / "search"
     output_dir.mkdir()
-    monkeypatch.setattr(tuner, "_run", lambda: search_flags.remember(output_dir, {}))
-    assert tuner.main([f"--output_dir={output_dir}"]) == 0
-    assert "study_name" not in search_flags.command(output_dir)
+    settings = tuner.settings_of([f"--output_dir={output_dir}"])
+    remember(settings, output_dir, {})
+    assert "study_name" not in search_settings.command(settings, output_dir)
     moved = output_dir.rename(tmp_path / "moved")
-    monkeypatch.setattr(tuner, "_run", lambda: search_flags.recall(moved) and None)
     text = refused([f"--output_dir={moved}", "--study_name=moved"], capsys)
     assert "is --study_name=search" in text
-    assert tuner.main([f"--output_dir={moved}"]) == 0
-    assert search_flags.study_name(moved) == "search"
+    settings, _ = recall(tuner.settings_of([f"--output_dir={moved}"]), moved)
+    assert search_settings.study_name(settings, moved) == "search"
 
 
 def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, tmp_path) -> None:
@@ -294,25 +285,25 @@ def test_flags_are_remembered_without_passwords(arguments, capsys, monkeypatch, 
     output_dir = tmp_path / "search"
     output_dir.mkdir()
     (tmp_path / "data").mkdir()
-    monkeypatch.setattr(tuner, "_run", lambda: search_flags.remember(output_dir, {}))
     storage = "postgresql://me:secret@host/db"
-    assert tuner.main(arguments(data_dir="data", storage=storage, parallel=3, max_trials=5)) == 0
-    text = (output_dir / search_flags.NAME).read_text()
+    flags = arguments(data_dir="data", storage=storage, parallel=3, max_trials=5)
+    remember(tuner.settings_of(flags), output_dir, {})
+    text = (output_dir / search_settings.NAME).read_text()
     assert "secret" not in text
     known = json.loads(text)
     assert known["data_dir"] == str(tmp_path / "data")
     assert known["max_trials"] == 5
     assert "parallel" not in known
-    monkeypatch.setattr(tuner, "_run", lambda: search_flags.recall(output_dir) and None)
     flags = [f"--output_dir={output_dir}", "--max_trials=6"]
     # Without its database the search would begin again.
     assert "is kept at --storage=postgresql://me:***@host/db" in refused(flags, capsys)
     assert "is kept at" in refused([*flags, "--storage=sqlite:///other.db"], capsys)
-    assert tuner.main([*flags, f"--storage={storage}"]) == 0
-    assert search_flags.flag("max_trials") == 6
-    assert search_flags.flag("train_steps") == 100
+    given = tuner.settings_of([*flags, f"--storage={storage}"])
+    settings, _ = recall(given, output_dir)
+    assert (settings.max_trials, settings.train_steps) == (6, 100)
+    assert settings.given == given.given
 
 
 def test_what_is_remembered_and_damaged_is_told(capsys, tmp_path) -> None:
-    (tmp_path / search_flags.NAME).write_text("{")
+    (tmp_path / search_settings.NAME).write_text("{")
     assert "tuner.json is damaged" in refused([f"--output_dir={tmp_path}"], capsys)

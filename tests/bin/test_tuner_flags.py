@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from t2t_torch.bin import search_flags, tuner
+from t2t_torch.bin.commands import tuner
+from t2t_torch.workflows.search_settings import command
 
 
-def test_the_command_is_one_that_a_shell_takes(tmp_path, monkeypatch) -> None:
-    text: list[str] = []
+def test_the_command_is_one_that_a_shell_takes() -> None:
     here = Path("my searches") / "first; one"
-    monkeypatch.setattr(tuner, "_run", lambda: text.append(search_flags.command(here)) or 0)
     flags = ["--problem=dates_to_iso", "--hparams=learning_rate_boundaries=[1,2]", "--metric=a b"]
-    assert tuner.main([*flags, f"--output_dir={here}"]) == 0
-    words = shlex.split(text[0])
+    flags += ["--t2t_usr_dir=a", "--t2t_usr_dir=b", "--metric_minimize=false"]
+    text = command(tuner.settings_of([*flags, f"--output_dir={here}"]), here)
+    words = shlex.split(text)
     assert words[0] == "t2t-tuner" and set(words[1:]) == {*flags, f"--output_dir={here}"}
-    assert "'--output_dir=my searches/first; one'" in text[0]
+    assert "'--output_dir=my searches/first; one'" in text

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 
 SMALL = "batch_size=256,learning_rate_warmup_steps=4"
 

@@ -18,7 +18,7 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import data, datagen, decoder, exporter, server, trainer
+from t2t_torch.bin.commands import data, datagen, decoder, exporter, server, trainer
 from t2t_torch.errors import DataError
 from t2t_torch.hparam import HParams
 from t2t_torch.runtime.prediction import InputError

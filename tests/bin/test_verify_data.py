@@ -6,8 +6,7 @@ import shutil
 
 import pytest
 
-from t2t_torch.bin import decoder, trainer
-from t2t_torch.bin import eval as evaluation
+from t2t_torch.bin.commands import decoder, evaluation, trainer
 from t2t_torch.data import manifest
 
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -41,6 +40,6 @@ def test_bit_rot_is_found_when_asked_for(arguments, rotten, tmp_path, capsys, co
     assert main(flags[command]) == 2
     printed = capsys.readouterr().err
     assert f"The data of '{PROBLEM}' is damaged" in printed
-    split = "train" if main is trainer.main else "dev"
+    split = "train" if main == trainer.main else "dev"
     assert f"{PROBLEM}-{split}-00000" in printed
-    assert ("-train-" in printed) == (main is trainer.main)
+    assert ("-train-" in printed) == (main == trainer.main)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import weakref
 
@@ -9,6 +10,7 @@ import pytest
 
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
+from t2t_torch.reporter import JsonLinesReporter, reporting
 from t2t_torch.train.saving import Saver
 
 
@@ -212,3 +214,15 @@ def test_the_thread_holds_up_no_process_that_ends(tmp_path, snapshot):
     assert saver._thread.daemon
     directory.go.set()
     saver.close()
+
+
+def test_the_thread_reports_to_the_reporter_of_the_run(tmp_path, snapshot, capsys):
+    written, directory = io.StringIO(), FullDirectory(tmp_path)
+    directory.wait = lambda seconds: None
+    with reporting(JsonLinesReporter(written)):
+        saver = Saver(directory)
+        saver.save(snapshot(1))
+        saver.settle()
+    assert "is not written yet" in written.getvalue()
+    assert capsys.readouterr().err == ""
+    assert saver.failure() is not None

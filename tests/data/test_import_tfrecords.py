@@ -19,7 +19,7 @@ from tfrecord_writer import write_example, write_records
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.data import import_tfrecords as segments
 from t2t_torch.data.import_tfrecords import import_tfrecords
 from t2t_torch.data.manifest import Manifest
@@ -461,7 +461,7 @@ def deadly(function):
 os.fsync = deadly(os.fsync)
 pathlib.Path.rename = deadly(pathlib.Path.rename)
 pathlib.Path.replace = deadly(pathlib.Path.replace)
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 sys.exit(datagen.main(sys.argv[2:]))
 """
 

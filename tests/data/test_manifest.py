@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest, datagen_command
 from t2t_torch.errors import DataError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.generate import generate_data
 
 from .counting import counting, files
@@ -73,7 +73,14 @@ def test_a_worker_of_ray_that_is_killed_is_replaced_and_the_bytes_are_the_same(t
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     for name, options in (("one", []), ("ray", ["--runner=ray", "--num_tasks=2"])):
         done = subprocess.run(
-            [sys.executable, "-m", "t2t_torch.bin.datagen", *arguments(tmp_path, name), *options],
+            [
+                sys.executable,
+                "-m",
+                "t2t_torch.bin",
+                "datagen",
+                *arguments(tmp_path, name),
+                *options,
+            ],
             env=environment,
             capture_output=True,
             text=True,

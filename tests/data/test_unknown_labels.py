@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
 from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
+from t2t_torch.workflows import generate
 
 from .counting import Counting
 
@@ -41,16 +41,15 @@ def test_they_are_counted_by_one_process_and_by_several_tasks(tmp_path, monkeypa
     assert outcome.manifest == one
 
 
-def test_the_summary_tells_them(tmp_path, monkeypatch, capsys, own_registry):
+def test_the_summary_tells_them(tmp_path, capsys, own_registry):
     registry.register_problem("kinds")(Kinds)
     manifest = generate_data(Kinds(), tmp_path / "data", tmp_path, progress=False)
-    monkeypatch.setattr(datagen, "_next", lambda *_: "t2t-trainer")
-    datagen._report(manifest, "kinds", tmp_path / "data", 0.0)
+    generate._report(manifest, "kinds", tmp_path / "data", 0.0)
     told = capsys.readouterr().out
     assert "dev: 4 'targets' labels never occur in training: a fifth\n" in told
     assert "train: " not in told
 
 
 def test_a_single_unknown_label_is_named_in_the_singular():
-    line = datagen._unknown_line("dev", "intent", 1, ["day_name"])
+    line = generate._unknown_line("dev", "intent", 1, ["day_name"])
     assert line == "dev: 1 'intent' label never occurs in training: day_name"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

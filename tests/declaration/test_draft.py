@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.declaration.columns import Inspected, Table
 from t2t_torch.declaration.draft import draft, infer_problem

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import loading
-from t2t_torch.bin import datagen, exporter, trainer
+from t2t_torch.bin.commands import datagen, exporter, trainer
 from t2t_torch.data.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("own_registry")

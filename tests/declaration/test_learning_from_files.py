@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from t2t_torch import loading
-from t2t_torch.bin import datagen, exporter, trainer
+from t2t_torch.bin.commands import datagen, exporter, trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_registry")]
 

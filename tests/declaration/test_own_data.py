@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.features import Features

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import RegistryError
 from t2t_torch.mode import Split

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
 
 pytestmark = pytest.mark.usefixtures("own_registry")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.mode import Split

@@ -14,8 +14,8 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import datagen, decoder, trainer
-from t2t_torch.bin import eval as evaluate
+from t2t_torch.bin.commands import datagen, decoder, trainer
+from t2t_torch.bin.commands import evaluation as evaluate
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode import label_predictor
 from t2t_torch.decode.checkpoints import CheckpointDecoder

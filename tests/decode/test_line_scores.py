@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from t2t_torch.bin import decoder
+from t2t_torch.bin.commands import decoder
 from t2t_torch.decode.evaluation import score_file, score_lines
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError

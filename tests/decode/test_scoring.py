@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from t2t_torch.bin import bleu
+from t2t_torch.bin.commands import bleu
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.metrics.text_scores import SCORES, score, table

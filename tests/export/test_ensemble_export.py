@@ -12,7 +12,8 @@ from t2t_torch.decode.loading import as_one, load_run
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import HParamsError
 from t2t_torch.export.exporter import OnnxExporter
-from t2t_torch.export.request import Request, joined
+from t2t_torch.export.folder import joined, load_members
+from t2t_torch.export.settings import ExportSettings
 
 
 @pytest.mark.slow
@@ -20,11 +21,10 @@ def test_a_graph_answers_as_the_mean_of_its_runs_does(
     run: Path, data: Path, tmp_path: Path
 ) -> None:
     done = OnnxExporter.export(
-        Request(
-            run_dir=run / "ckpt-1",
-            others=[run / "ckpt-3"],
-            export_dir=tmp_path / "both",
-            data_dir=data,
+        ExportSettings(
+            output_dir=f"{run / 'ckpt-1'},{run / 'ckpt-3'}",
+            export_dir=str(tmp_path / "both"),
+            data_dir=str(data),
         )
     )
     signature = done.signature
@@ -46,13 +46,13 @@ def test_a_graph_answers_as_the_mean_of_its_runs_does(
     assert found[0].scores["intent"] != pytest.approx(other[0].scores["intent"], abs=1e-5)
 
 
-def test_each_run_has_its_mean_of_checkpoints(run: Path, data: Path, tmp_path: Path) -> None:
-    request = Request(
-        run_dir=run, others=[run], export_dir=tmp_path / "x", data_dir=data, checkpoint="average:2"
+def test_each_run_has_its_mean_of_checkpoints(run: Path, tmp_path: Path) -> None:
+    settings = ExportSettings(
+        output_dir=f"{run},{run}", export_dir=str(tmp_path / "x"), checkpoint="average:2"
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    members = request.load_members(scratch)
+    members = load_members(settings, scratch)
     assert [str(member) for member in members] == ["run: joint_bilstm, mean of steps 2, 3"] * 2
     loaded, chosen = joined(members)
     assert chosen == "mean of 2 models" and len(loaded.model.models) == 2

@@ -25,8 +25,9 @@ from t2t_torch.decode.loading import load_run
 from t2t_torch.errors import CheckpointError, DataError, ExportError, UsageError
 from t2t_torch.export import exporter, quantization, targets
 from t2t_torch.export.exporter import Exported, OnnxExporter
+from t2t_torch.export.folder import check, joined, load_members
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.request import Request, joined
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import network_of
 from t2t_torch.export.verification import Row
 from t2t_torch.features.text import words_of
@@ -52,12 +53,18 @@ def each_network_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def request_of(run: Path, data: Path, tmp_path: Path) -> Callable[..., Request]:
-    """Makes requests for an artifact of the run."""
+def settings_of(run: Path, data: Path, tmp_path: Path) -> Callable[..., ExportSettings]:
+    """Makes settings for an artifact of the run."""
 
-    def make(**changes: Any) -> Request:
-        given = {"run_dir": run, "export_dir": tmp_path / "artifact", "data_dir": data, **changes}
-        return Request(**given)
+    def make(**changes: Any) -> ExportSettings:
+        given = {
+            "output_dir": run,
+            "export_dir": tmp_path / "artifact",
+            "data_dir": data,
+            **changes,
+        }
+        paths = {name: str(value) for name, value in given.items() if isinstance(value, Path)}
+        return ExportSettings(**{**given, **paths})
 
     return make
 
@@ -67,11 +74,13 @@ _DONE: list[tuple[Exported, Path]] = []
 
 @pytest.fixture
 def done(
-    request_of: Callable[..., Request], tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    settings_of: Callable[..., ExportSettings],
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Exported:
     """The run, exported once; each test has a copy."""
     if not _DONE:
-        first = OnnxExporter.export(request_of())
+        first = OnnxExporter.export(settings_of())
         kept = tmp_path_factory.mktemp("kept") / "artifact"
         shutil.move(first.folder, kept)
         _DONE.append((first, kept))
@@ -142,10 +151,9 @@ def test_the_rows_are_those_of_the_dev_split_and_odd_ones(done: Exported) -> Non
     ],
 )
 def test_a_checkpoint_is_chosen(
-    request_of: Callable[..., Request], run: Path, tmp_path: Path, checkpoint, step, told
+    settings_of: Callable[..., ExportSettings], run: Path, tmp_path: Path, checkpoint, step, told
 ) -> None:
-    request = request_of(checkpoint=checkpoint)
-    loaded, chosen = joined(request.load_members(tmp_path))
+    loaded, chosen = joined(load_members(settings_of(checkpoint=checkpoint), tmp_path))
     assert (loaded.info.step, chosen) == (step, told)
     steps = [int(one) for one in told.split("steps")[-1].replace("step", "").split(",")]
     weights = [dict(load_run(run, one).model.named_parameters()) for one in steps]
@@ -155,7 +163,7 @@ def test_a_checkpoint_is_chosen(
 
 
 def test_a_checkpoint_that_is_not_there_is_refused(
-    request_of: Callable[..., Request], tmp_path: Path
+    settings_of: Callable[..., ExportSettings], tmp_path: Path
 ) -> None:
     for checkpoint, message in (
         ("7", "no checkpoint of step 7"),
@@ -163,14 +171,14 @@ def test_a_checkpoint_that_is_not_there_is_refused(
         ("newest", "is not a checkpoint. Expected a step"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            OnnxExporter.export(request_of(checkpoint=checkpoint))
+            OnnxExporter.export(settings_of(checkpoint=checkpoint))
     with pytest.raises(UsageError, match="as in average:8"):
-        OnnxExporter.export(request_of(checkpoint="average:0"))
+        OnnxExporter.export(settings_of(checkpoint="average:0"))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
-    request_of: Callable[..., Request], tmp_path: Path, monkeypatch
+    settings_of: Callable[..., ExportSettings], tmp_path: Path, monkeypatch
 ) -> None:
     right = targets.add_answers
 
@@ -186,17 +194,19 @@ def test_a_graph_that_answers_otherwise_is_not_written_and_the_row_is_told(
 
     monkeypatch.setattr(targets, "add_answers", wrong)
     with pytest.raises(ExportError) as error:
-        OnnxExporter.export(request_of())
+        OnnxExporter.export(settings_of())
     told = str(error.value)
     assert "run alone: row 0 of the dev split" in told
     assert "'intent': 'go'" in told and "'intent': 'stay'" in told and "Nothing was written" in told
     assert not list(tmp_path.iterdir())
 
 
-def test_scores_that_differ_are_told_too(request_of: Callable[..., Request], monkeypatch) -> None:
+def test_scores_that_differ_are_told_too(
+    settings_of: Callable[..., ExportSettings], monkeypatch
+) -> None:
     monkeypatch.setattr("t2t_torch.export.verification.TOLERANCE", -1.0)
     with pytest.raises(ExportError, match="run alone: row 0"):
-        OnnxExporter.export(request_of())
+        OnnxExporter.export(settings_of())
 
 
 @pytest.mark.parametrize(
@@ -222,83 +232,85 @@ def test_the_network_is_traced_with_three_words_or_more(
 
 
 def test_an_artifact_with_other_files_in_it_is_not_replaced(
-    request_of: Callable[..., Request], done: Exported
+    settings_of: Callable[..., ExportSettings], done: Exported
 ) -> None:
-    request = request_of(overwrite=True)
-    request.check()
+    settings = settings_of(overwrite=True)
+    check(settings)
     thesis = done.folder / "thesis.txt"
     thesis.write_text("years of work")
     with pytest.raises(UsageError, match=r"files that are not of it: thesis\.txt\. Nothing in it"):
-        OnnxExporter.export(request)
+        OnnxExporter.export(settings)
     assert thesis.read_text() == "years of work"
     thesis.unlink()
     (done.folder / "signature.json").write_text("{")
     with pytest.raises(UsageError, match="cannot be replaced, as it is not known which files"):
-        request.check()
+        check(settings)
 
 
 def test_an_artifact_of_another_problem_is_not_replaced_unless_that_is_allowed(
-    request_of: Callable[..., Request], done: Exported
+    settings_of: Callable[..., ExportSettings], done: Exported
 ) -> None:
     file = done.folder / "signature.json"
     signature = Signature.read(done.folder)
     file.write_text(dataclasses.replace(signature, problem="another").to_json())
     with pytest.raises(UsageError, match=r"is an artifact of another, .*--allow_other_problem"):
-        OnnxExporter.export(request_of(overwrite=True))
-    OnnxExporter.export(request_of(overwrite=True, allow_other_problem=True))
+        OnnxExporter.export(settings_of(overwrite=True))
+    OnnxExporter.export(settings_of(overwrite=True, allow_other_problem=True))
     assert Artifact(done.folder).signature.problem == signature.problem
 
 
 def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
-    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path
 ) -> None:
     before = (done.folder / "signature.json").read_bytes()
     with pytest.raises(UsageError, match=r"is an artifact already\. Replace it with --overwrite"):
-        OnnxExporter.export(request_of(checkpoint="average:1"))
+        OnnxExporter.export(settings_of(checkpoint="average:1"))
     assert (done.folder / "signature.json").read_bytes() == before
-    OnnxExporter.export(request_of(checkpoint="average:1", overwrite=True))
+    OnnxExporter.export(settings_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "mean of steps 3"
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError, match="nothing in it is touched"):
-        OnnxExporter.export(request_of(export_dir=mine, overwrite=True))
+        OnnxExporter.export(settings_of(export_dir=mine, overwrite=True))
     with pytest.raises(UsageError, match="no folder"):
-        OnnxExporter.export(request_of(export_dir=mine / "thesis.txt", overwrite=True))
+        OnnxExporter.export(settings_of(export_dir=mine / "thesis.txt", overwrite=True))
     with pytest.raises(UsageError, match=r"thesis\.txt is no folder"):
-        OnnxExporter.export(request_of(export_dir=mine / "thesis.txt" / "b"))
+        OnnxExporter.export(settings_of(export_dir=mine / "thesis.txt" / "b"))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", "mine"}
     assert (mine / "thesis.txt").read_text() == "years of work"
 
 
 def test_folders_that_are_not_there_are_made(
-    request_of: Callable[..., Request], tmp_path: Path
+    settings_of: Callable[..., ExportSettings], tmp_path: Path
 ) -> None:
-    OnnxExporter.export(request_of(export_dir=tmp_path / "own" / "artifacts" / "first"))
+    OnnxExporter.export(settings_of(export_dir=tmp_path / "own" / "artifacts" / "first"))
     assert (tmp_path / "own" / "artifacts" / "first" / "signature.json").exists()
     assert [path.name for path in (tmp_path / "own" / "artifacts").iterdir()] == ["first"]
 
 
-def test_an_empty_folder_is_filled(request_of: Callable[..., Request], tmp_path: Path) -> None:
+def test_an_empty_folder_is_filled(
+    settings_of: Callable[..., ExportSettings], tmp_path: Path
+) -> None:
     (tmp_path / "artifact").mkdir()
-    assert OnnxExporter.export(request_of()).signature.step == 2
+    assert OnnxExporter.export(settings_of()).signature.step == 2
 
 
 def test_a_full_disk_leaves_what_was_there(
-    request_of: Callable[..., Request], done: Exported, tmp_path: Path, monkeypatch
+    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path, monkeypatch
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(exporter, "write_examples", full)
     with pytest.raises(ExportError, match="No space left"):
-        OnnxExporter.export(request_of(checkpoint="average:1", overwrite=True))
+        OnnxExporter.export(settings_of(checkpoint="average:1", overwrite=True))
     assert Artifact(done.folder).signature.checkpoint == "step 2"
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
 def test_what_a_killed_export_left_is_removed_by_the_next(
-    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path
 ) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -309,44 +321,44 @@ def test_what_a_killed_export_left_is_removed_by_the_next(
     alive = tmp_path / f".artifact.{os.getppid()}.incomplete"
     alive.mkdir()
     with pytest.raises(UsageError, match="--overwrite"):
-        OnnxExporter.export(request_of())
+        OnnxExporter.export(settings_of())
     assert Artifact(done.folder).signature.step == 2
-    OnnxExporter.export(request_of(overwrite=True))
+    OnnxExporter.export(settings_of(overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"artifact", alive.name}
 
 
 def test_what_cannot_be_exported_says_why(
-    request_of: Callable[..., Request], tmp_path: Path, data: Path
+    settings_of: Callable[..., ExportSettings], tmp_path: Path, data: Path
 ) -> None:
     with pytest.raises(CheckpointError, match="is not a run directory"):
-        OnnxExporter.export(request_of(run_dir=tmp_path))
+        OnnxExporter.export(settings_of(output_dir=tmp_path))
     with pytest.raises(DataError, match="small_requests"):
-        OnnxExporter.export(request_of(data_dir=tmp_path))
+        OnnxExporter.export(settings_of(data_dir=tmp_path))
     with pytest.raises(UsageError, match="is a run of problem 'small_requests', not of 'other'"):
-        OnnxExporter.export(request_of(problem="other"))
+        OnnxExporter.export(settings_of(problem="other"))
     with pytest.raises(UsageError, match="expected int8"):
-        OnnxExporter.export(request_of(quantize="int4"))
+        OnnxExporter.export(settings_of(quantize="int4"))
     with pytest.raises(UsageError, match="expected 200 or more"):
-        OnnxExporter.export(request_of(verify_rows=10))
+        OnnxExporter.export(settings_of(verify_rows=10))
     assert not list(tmp_path.iterdir())
 
 
 def test_a_field_that_no_graph_is_given_is_refused_before_anything_is_read(
-    request_of: Callable[..., Request], run: Path, tmp_path: Path, monkeypatch
+    settings_of: Callable[..., ExportSettings], run: Path, tmp_path: Path, monkeypatch
 ) -> None:
     problem = type(load_run(run).problem)
     monkeypatch.setattr(problem, "inputs_of", lambda self, sample: [sample])
     with pytest.raises(ExportError, match="makes inputs of a sample in Python"):
-        OnnxExporter.export(request_of(data_dir=tmp_path))  # where there is no data
+        OnnxExporter.export(settings_of(data_dir=tmp_path))  # where there is no data
 
 
 def test_int8_answers_about_as_well_or_is_not_written(
-    request_of: Callable[..., Request], tmp_path: Path, monkeypatch
+    settings_of: Callable[..., ExportSettings], tmp_path: Path, monkeypatch
 ) -> None:
     times = iter([2.0, 1.0] * quantization._ROUNDS)
     monkeypatch.setattr(quantization, "_seconds", lambda *_: next(times))
     monkeypatch.setattr(quantization, "POINTS", 1.0)  # nothing was learnt: any row may change
-    done = OnnxExporter.export(request_of(quantize="int8"))
+    done = OnnxExporter.export(settings_of(quantize="int8"))
     graph = onnx.load(done.folder / "model.onnx").graph
     kinds = {node.op_type for node in graph.node}
     assert kinds & {"DynamicQuantizeLSTM", "MatMulInteger", "MatMulIntegerToFloat"}
@@ -357,12 +369,12 @@ def test_int8_answers_about_as_well_or_is_not_written(
 
     times = iter([1.0, 2.0] * quantization._ROUNDS)
     with pytest.raises(ExportError, match=r"is not faster: .* Nothing was written"):
-        OnnxExporter.export(request_of(quantize="int8", export_dir=tmp_path / "slow"))
+        OnnxExporter.export(settings_of(quantize="int8", export_dir=tmp_path / "slow"))
     worse = iter([{"m/targets/accuracy": 0.9}, {"m/targets/accuracy": 0.8}])
     monkeypatch.setattr(targets, "metrics_of", lambda *_: next(worse))
     monkeypatch.setattr(quantization, "POINTS", 0.005)
     with pytest.raises(ExportError, match=r"accuracy: 0\.9000 -> 0\.8000"):
-        OnnxExporter.export(request_of(quantize="int8", export_dir=tmp_path / "bad"))
+        OnnxExporter.export(settings_of(quantize="int8", export_dir=tmp_path / "bad"))
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 
 
@@ -376,10 +388,10 @@ def test_metrics_may_lose_half_a_point_and_errors_their_share() -> None:
 
 
 def test_two_exports_of_a_run_are_equal_but_for_the_date(
-    request_of: Callable[..., Request], done: Exported, tmp_path: Path
+    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path
 ) -> None:
     def called_from_elsewhere() -> Exported:  # torch's stack traces differ by caller
-        return OnnxExporter.export(request_of(export_dir=tmp_path / "again"))
+        return OnnxExporter.export(settings_of(export_dir=tmp_path / "again"))
 
     again = called_from_elsewhere().folder
     assert {path.name for path in again.iterdir()} == {path.name for path in done.folder.iterdir()}

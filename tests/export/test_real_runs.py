@@ -14,7 +14,7 @@ import pytest
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import datagen, exporter, trainer
+from t2t_torch.bin.commands import datagen, exporter, trainer
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.mode import Split
 from t2t_torch.runtime.prediction import Prediction

@@ -23,8 +23,8 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import exporter as command
-from t2t_torch.bin import latency
+from t2t_torch.bin.commands import exporter as command
+from t2t_torch.bin.commands import latency
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data

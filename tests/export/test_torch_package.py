@@ -22,7 +22,7 @@ from t2t_torch.decode.loading import Loaded, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.export import torch_package
 from t2t_torch.export.exporter import Exported
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.torch_package import (
     TorchExporter,
     check_exportable,
@@ -35,14 +35,19 @@ _DONE: list[Exported] = []
 _INPUTS = [["go", "to", "Rome"], "", "stay", "😀 go to Place3", "go " * 40, ["Town4"]]
 
 
+def settings_of(runs: str, folder: Path, data: Path) -> ExportSettings:
+    return ExportSettings(
+        output_dir=runs, export_dir=str(folder), data_dir=str(data), format="torch"
+    )
+
+
 @pytest.fixture
 def done(run: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
     """Steps 2 and 3 of the run as one, exported once."""
     if not _DONE:
         folder = tmp_path_factory.mktemp("packages") / "package"
-        steps = {"run_dir": run / "ckpt-2", "others": [run / "ckpt-3"]}
         _DONE.append(
-            TorchExporter.export(Request(export_dir=folder, data_dir=data, form="torch", **steps))
+            TorchExporter.export(settings_of(f"{run / 'ckpt-2'},{run / 'ckpt-3'}", folder, data))
         )
     return _DONE[0]
 
@@ -157,19 +162,14 @@ def test_nothing_is_written_of_a_program_that_answers_otherwise(
         return torch.export.load(done.folder / "model.pt2")  # of other weights
 
     monkeypatch.setattr(torch_package, "program_of", changed)
-    request = Request(run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch")
     with pytest.raises(ExportError, match="run alone: row 0 of the dev split"):
-        TorchExporter.export(request)
+        TorchExporter.export(settings_of(str(run), tmp_path / "p", data))
     assert not list(tmp_path.iterdir())
 
 
 def test_runs_of_other_checkpoints_are_refused(run: Path, data: Path, tmp_path: Path) -> None:
-    request = Request(
-        run_dir=run, export_dir=tmp_path / "p", data_dir=data, form="torch",
-        others=[run / "ckpt-9"],
-    )  # fmt: skip
     with pytest.raises(CheckpointError):
-        TorchExporter.export(request)
+        TorchExporter.export(settings_of(f"{run},{run / 'ckpt-9'}", tmp_path / "p", data))
 
 
 class _Bomb:

@@ -16,9 +16,9 @@ import torch
 from made_run import DOCUMENTED, code, made_run
 
 import t2t_torch
-from t2t_torch.bin import exporter as command
+from t2t_torch.bin.commands import exporter as command
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.runtime.prediction import InputError
 from t2t_torch.runtime.session import Artifact, TensorArtifact
 from t2t_torch.runtime.signature import Signature
@@ -48,7 +48,8 @@ def forgets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def _export(folder: Path, trial: str | Path, **more: Any) -> Any:
     run = made_run(folder / "made", trial, **more)
-    return exporter.TrialExporter.export(Request(run, folder / "artifact", Path()))
+    settings = ExportSettings(output_dir=str(run), export_dir=str(folder / "artifact"))
+    return exporter.TrialExporter.export(settings)
 
 
 def _refused(folder: Path, **parts: Any) -> str:

@@ -143,7 +143,8 @@ for _kind in (
     "PVF",
 ):
     try:
-        add("sound", f"{_kind.lower()}.wav", written(_kind), is_read=_kind == "SVX")  # as AIFF
+        is_known = _kind in ("SVX", "NIST", "W64", "CAF")  # whatever the name of the file
+        add("sound", f"{_kind.lower()}.wav", written(_kind), is_read=is_known)
     except (soundfile.SoundFileError, ValueError):  # needs a single channel, another rate
         continue
 

@@ -7,6 +7,7 @@ in docs/explanation/reliability.md.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,8 +20,8 @@ from t2t_torch.distributed.process_group import Agreement
 from t2t_torch.errors import CheckpointError
 from t2t_torch.pipeline.loader import TrainBatches
 from t2t_torch.pipeline.plan import EpochPlan
+from t2t_torch.signals import StopRequest
 from t2t_torch.train.estimator import Estimator
-from t2t_torch.train.stopping import StopRequest
 
 VARIABLE = "T2T_MUTATION"
 Patch = pytest.MonkeyPatch
@@ -149,7 +150,7 @@ def signals_not_agreed(patch: Patch) -> None:
 
 def random_numbers_not_resumed(patch: Patch) -> None:
     """9: random numbers are a stream, and where it stands is not stored."""
-    patch.setattr(t2t_torch.train.estimator, "seed_batch", lambda *args, **options: None)
+    patch.setattr(t2t_torch.train.estimator, "seeded", lambda *_, **__: contextlib.nullcontext())
 
 
 MUTATIONS: dict[str, Callable[[Patch], None]] = {

@@ -28,7 +28,7 @@ import torch
 from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
 
-from t2t_torch.bin import decoder, exporter, trainer
+from t2t_torch.bin.commands import decoder, exporter, trainer
 from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.decode import journal
 from t2t_torch.decode.checkpoints import CheckpointDecoder
@@ -36,10 +36,10 @@ from t2t_torch.decode.journal import Journal
 from t2t_torch.distributed import process_group
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import CheckpointError
+from t2t_torch.signals import SignalStop
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.stopping import StopRequest
 
 SECONDS = 600  # until a process that hangs is killed, and the test fails
 SECONDS_TO_SAVE = 10.0  # of what schedulers leave a process between SIGTERM and SIGKILL
@@ -143,7 +143,7 @@ def train(spec: Mapping[str, Any]) -> int:
         config: of `RunConfig`; faults: as in `_with_faults`.
     """
     output_dir = Path(spec["output_dir"])
-    with join_world(use_gpu=False) as world, StopRequest() as stop:
+    with join_world(use_gpu=False) as world, SignalStop() as stop:
         task = numbered.make_task(Path(spec["data_dir"]), spec.get("hparams", ""))
         with world.leader_first() as leads:
             directory = numbered.RunDirectory(output_dir)

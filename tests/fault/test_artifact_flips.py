@@ -15,7 +15,7 @@ import results
 from served import ROW, write_artifact
 
 import t2t_torch
-from t2t_torch.bin import exporter
+from t2t_torch.bin.commands import exporter
 from t2t_torch.errors import T2TError
 from t2t_torch.runtime.signature import FILE
 

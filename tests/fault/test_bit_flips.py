@@ -15,8 +15,6 @@ import pytest
 import saving
 
 from t2t_torch import registry
-from t2t_torch.bin import config_file
-from t2t_torch.bin.trainer_flags import FLAGS, REMEMBERED
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
@@ -24,6 +22,8 @@ from t2t_torch.errors import T2TError
 from t2t_torch.mode import Split
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord, check_files
 from t2t_torch.trial.run_record import NAME, RunRecord
+from t2t_torch.workflows import config_file
+from t2t_torch.workflows.train_settings import REMEMBERED, TrainSettings
 
 PROBLEM = "dates_to_iso"
 BEGIN, END = "<!-- bit flips: begin -->", "<!-- bit flips: end -->"
@@ -73,7 +73,7 @@ def read_run(run):
     directory = RunDirectory(run)
     hparams = directory.hparams(type(registry.hparams("transformer_dates")))
     names = [*REMEMBERED, "random_seed", "warm_start_from", "warm_start_patterns"]
-    remembered = config_file.remembered(run, names, FLAGS)
+    remembered = config_file.remembered(run, names, TrainSettings)
     # A hint for those who wait: without it they wait for the last step or the timeout.
     assert directory.ended_at() in (None, 7)
     return directory.task(), hparams, dict(hparams.provenance), remembered, *checkpoint_of(run)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.errors import CheckpointError
-from t2t_torch.train.stopping import StopRequest
+from t2t_torch.signals import StopRequest
 
 
 class Asked(StopRequest):

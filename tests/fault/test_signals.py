@@ -17,11 +17,11 @@ from conftest import reports_of
 from processes import SECONDS_TO_SAVE
 from test_kill import weights_and_slots
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
-from t2t_torch.train.stopping import SIGNALS
+from t2t_torch.signals import SIGNALS
 
 STEPS = 8
 
@@ -239,13 +239,14 @@ def test_what_the_commands_return_is_what_a_shell_sees(flags, tmp_path):
 
 EARLY = """
 import ctypes, sys
-from t2t_torch.bin import named_run, trainer
+from t2t_torch.bin.commands import trainer
+from t2t_torch.workflows import train_record
 def wait(*_):
     print("waiting", flush=True)
     mutex, lock = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
     lock(mutex)
     lock(mutex)  # in C, for ever: as the store does where ranks are awaited
-named_run.record = wait
+train_record.record = wait
 named = ["--problem=dates_to_iso", "--model=transformer", "--hparams_set=transformer_tiny"]
 sys.exit(trainer.main([*named, "--data_dir=.", "--output_dir=nowhere", *sys.argv[1:]]))
 """
@@ -278,7 +279,7 @@ def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, cap
 
 FORKED = """
 import os, signal, time
-from t2t_torch.train.stopping import EarlyExit
+from t2t_torch.signals import EarlyExit
 
 with EarlyExit():
     child = os.fork()

@@ -34,7 +34,7 @@ from t2t_torch.features.picture import (
     resize_by_area,
 )
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.image import standardize
+from t2t_torch.modalities.image import standardize
 from t2t_torch.mode import Split
 from t2t_torch.readers.tables import picture_of
 from t2t_torch.serve.limits import MAX_PIXELS

@@ -32,6 +32,8 @@ COMMANDS = (
     "avg_all bleu build_vocab compare data datagen decoder eval exporter import_run latency "
     "query_server quick server trainer translate_all tuner"
 ).split()
+NAMES = {"import_run": "import"}
+"""Command of the recording -> its name without `t2t-`."""
 
 ROOT = Path(t2t_torch.__file__).resolve().parent.parent
 OLD_RUNS = Path(__file__).parent / "t2t_runs"
@@ -579,7 +581,7 @@ class Commands:
 
     def answer(self, command: str, flag: str) -> list[str]:
         """Returns what `python -m` prints of a command for a flag."""
-        with self._start("-m", f"t2t_torch.bin.{command}", flag) as process:
+        with self._start("-m", "t2t_torch.bin", NAMES.get(command, command), flag) as process:
             return process.communicate()[0].splitlines()
 
     @contextlib.contextmanager
@@ -595,7 +597,8 @@ class Commands:
         streams = [self.folder / "tmp" / name for name in ("stdin", "stdout", "stderr")]
         for stream, text in zip(streams, (typed, "", ""), strict=True):
             stream.write_text(text, encoding="utf-8")
-        asked = [f"t2t_torch.bin.{command}", arguments, list(map(str, streams))]
+        name = NAMES.get(command, command)
+        asked = ["t2t_torch.bin", [name, *arguments], list(map(str, streams))]
         assert self._forks.stdin and self._forks.stdout
         self._forks.stdin.write(json.dumps(asked) + "\n")
         self._forks.stdin.flush()
@@ -633,7 +636,7 @@ class Commands:
           RuntimeError: the server does not start.
         """
         command, *arguments = shlex.split(line)
-        with self._start("-m", f"t2t_torch.bin.{command}", *arguments) as process:
+        with self._start("-m", "t2t_torch.bin", command, *arguments) as process:
             assert process.stderr
             heard, match = "", None
             while match is None and (text := process.stderr.readline()):

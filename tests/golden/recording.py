@@ -26,7 +26,6 @@ import argparse
 import contextlib
 import hashlib
 import http.client
-import importlib
 import inspect
 import json
 import math
@@ -188,11 +187,10 @@ def command(name: str, **flags: object) -> str:
     Raises:
       RuntimeError: it has failed; with what it printed on stderr.
     """
-    module = f"t2t_torch.bin.{name.replace('-', '_')}"
     arguments = [f"--{flag}={value}" for flag, value in flags.items()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", "t2t_torch.bin", name, *arguments],
         capture_output=True,
         text=True,
         env=environment,
@@ -303,7 +301,7 @@ class Server:
     def __enter__(self) -> Server:
         """Starts the server and waits for its port."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "t2t_torch.bin.server", "--port=0", *self.flags],
+            [sys.executable, "-m", "t2t_torch.bin", "server", "--port=0", *self.flags],
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             text=True,
@@ -418,17 +416,17 @@ def keep_runs(workspace: Workspace, folder: Path) -> None:
 def inventory(_: Workspace | None = None) -> dict[str, Any]:
     """Returns the names that a user meets: registered ones, flags, hparams, errors."""
     from t2t_torch import errors, registry
+    from t2t_torch.bin.commands import COMMANDS
     from t2t_torch.decode.hparam import DecodeHParams
 
     kinds = ("problem", "model", "hparams", "ranged_hparams", "optimizer", "loss", "metric", "hook")
     flags = {}
-    for path in sorted((Path(errors.__file__).parent / "bin").glob("*.py")):
-        module = importlib.import_module(f"t2t_torch.bin.{path.stem}")
-        if hasattr(module, "FLAGS") and hasattr(module, "main"):
-            flags[path.stem] = {
-                name: [str(module.FLAGS[name].flag_type()), module.FLAGS[name].default]
-                for name in sorted(module.FLAGS)
-            }
+    for command_name, one in COMMANDS.items():
+        made = one.new_flags()
+        name = command_name.removeprefix("t2t-").replace("-", "_")
+        flags["import_run" if name == "import" else name] = {
+            flag: [str(made[flag].flag_type()), made[flag].default] for flag in sorted(made)
+        }
     by_class = {}
     for name in registry.list_names("model"):
         made = registry.model(name).HParams()

@@ -8,8 +8,11 @@ import pytest
 import recorded_commands
 import recording
 
-TOLERANCE = 2e-3
-"""Relative; of losses and probabilities after some steps on another processor."""
+from t2t_torch.bin.commands import COMMANDS
+
+TOLERANCE = 5e-3
+"""Relative; of losses and probabilities after some steps on another processor: of three, two differ
+by 0.0035."""
 
 
 @pytest.fixture(scope="module")
@@ -67,9 +70,8 @@ def test_a_difference_is_found():
 
 
 def test_every_command_is_recorded():
-    files = sorted((recorded_commands.ROOT / "t2t_torch/bin").glob("*.py"))
-    commands = [file.stem for file in files if "\ndef main(" in file.read_text("utf-8")]
-    assert commands == recorded_commands.COMMANDS
+    names = {recorded_commands.NAMES.get(one, one) for one in recorded_commands.COMMANDS}
+    assert {f"t2t-{name.replace('_', '-')}" for name in names} == set(COMMANDS)
     recorded = recording.read("commands")
     assert list(recorded["help"]) == list(recorded["config_schema"]) == recorded_commands.COMMANDS
     assert list(recorded["runs"]) == [run.line for run in recorded_commands.RUNS]

@@ -11,14 +11,13 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import exporter
+from t2t_torch.bin.commands import exporter
 from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import Loaded
 from t2t_torch.errors import ArtifactError, ExportError, HParamsError, UsageError
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.interop import ctranslate2
 from t2t_torch.interop import ctranslate2 as interop
 from t2t_torch.interop.ctranslate2 import CTranslate2Exporter
@@ -54,13 +53,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def request(made: Path, there: Path, **changes: Any) -> Request:
-    given = {"run_dir": made / "run", "data_dir": made / "data", "export_dir": there}
-    return Request(**{**given, "form": "ctranslate2", **changes})
+def settings_of(made: Path, there: Path, **changes: Any) -> ExportSettings:
+    places = {"output_dir": made / "run", "data_dir": made / "data", "export_dir": there}
+    given = {name: str(path) for name, path in places.items()}
+    return ExportSettings(**given, format="ctranslate2", **changes)
 
 
 def test_the_folder_is_whole_and_what_was_compared_is_told(made: Path, tmp_path: Path) -> None:
-    done = CTranslate2Exporter.export(request(made, tmp_path / "out"))
+    done = CTranslate2Exporter.export(settings_of(made, tmp_path / "out"))
     assert {path.name for path in (tmp_path / "out").iterdir()} == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     assert done.verified.rows == done.verified.same == 12
@@ -103,7 +103,7 @@ def test_another_function_is_not_written_and_the_row_is_told(
 ) -> None:
     changed_afterwards.append("decoder.0.attention.output.weight")
     with pytest.raises(ExportError, match=r"row 0 of the dev split: the log-probability of id 0"):
-        CTranslate2Exporter.export(request(made, tmp_path / "out"))
+        CTranslate2Exporter.export(settings_of(made, tmp_path / "out"))
     assert not list(tmp_path.iterdir())
 
 
@@ -135,14 +135,14 @@ def test_quantizing_that_costs_too_much_is_not_written(
 
     monkeypatch.setattr(ctranslate2, "score", lambda *_: {"bleu": Found()})
     with pytest.raises(ExportError, match=r"BLEU of 12 rows .* is 39\.40 and not 40\.00"):
-        CTranslate2Exporter.export(request(made, tmp_path / "out", quantize="int8"))
+        CTranslate2Exporter.export(settings_of(made, tmp_path / "out", quantize="int8"))
     assert not list(tmp_path.iterdir())
 
 
 def test_what_is_there_stays(made: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("mine")
     with pytest.raises(UsageError, match="is there already"):
-        CTranslate2Exporter.export(request(made, tmp_path))
+        CTranslate2Exporter.export(settings_of(made, tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
@@ -150,14 +150,14 @@ def test_a_folder_of_ctranslate2_is_overwritten_if_that_is_asked_and_all_in_it_i
     made: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "out"
-    CTranslate2Exporter.export(request(made, there))
+    CTranslate2Exporter.export(settings_of(made, there))
     with pytest.raises(UsageError, match="Replace it with --overwrite"):
-        CTranslate2Exporter.export(request(made, there))
-    CTranslate2Exporter.export(request(made, there, overwrite=True, quantize="int8"))
+        CTranslate2Exporter.export(settings_of(made, there))
+    CTranslate2Exporter.export(settings_of(made, there, overwrite=True, quantize="int8"))
     assert Signature.read(there).quantized == "int8"
     (there / "notes").write_text("mine")
     with pytest.raises(UsageError, match="files that are not of it: notes"):
-        CTranslate2Exporter.export(request(made, there, overwrite=True))
+        CTranslate2Exporter.export(settings_of(made, there, overwrite=True))
     assert {path.name for path in there.iterdir()} == {*FILES, "notes"}
 
 
@@ -165,7 +165,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
     made: Path, tmp_path: Path
 ) -> None:
     there = tmp_path / "out"
-    CTranslate2Exporter.export(request(made, there))
+    CTranslate2Exporter.export(settings_of(made, there))
     signature = Signature.read(there)
     assert (signature.form, signature.problem, signature.step) == ("ctranslate2", PROBLEM, 3)
     assert signature.made_with["ctranslate2"] == engine.__version__
@@ -178,9 +178,9 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
 
 
 def test_how_to_search_is_not_told_to_the_export(made: Path, tmp_path: Path) -> None:
-    asked = parse_decode_hparams("beam_size=2")
+    asked = "beam_size=2"
     with pytest.raises(HParamsError, match="takes the search settings"):
-        CTranslate2Exporter.export(request(made, tmp_path / "out", decode_hparams=asked))
+        CTranslate2Exporter.export(settings_of(made, tmp_path / "out", decode_hparams=asked))
 
 
 def test_without_the_package_it_says_how_to_install_it(
@@ -188,4 +188,4 @@ def test_without_the_package_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "ctranslate2", None)
     with pytest.raises(ExportError, match=r"pip install '\.\[ct2\]'"):
-        CTranslate2Exporter.export(request(made, tmp_path / "out"))
+        CTranslate2Exporter.export(settings_of(made, tmp_path / "out"))

@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import t2t_torch as t2t
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load, load_run
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError

@@ -14,7 +14,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import datagen, exporter, import_run, trainer
+from t2t_torch.bin.commands import datagen, exporter, import_run, trainer
 from t2t_torch.errors import DataError, HParamsError, UsageError
 from t2t_torch.interop import pytext
 from t2t_torch.interop.pytext import TASKS, components, import_config

@@ -15,8 +15,8 @@ from safetensors.torch import load_file
 from tensorflow_writer import entry, message, varint, write_checkpoint, write_index
 
 import t2t_torch as t2t
-from t2t_torch.bin import datagen, import_run, trainer
-from t2t_torch.bin import eval as evaluate
+from t2t_torch.bin.commands import datagen, import_run, trainer
+from t2t_torch.bin.commands import evaluation as evaluate
 from t2t_torch.errors import CheckpointError
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams
 from t2t_torch.interop.tensorflow_checkpoint import (

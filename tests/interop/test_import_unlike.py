@@ -15,12 +15,13 @@ import pytest
 import torch
 
 import t2t_torch as t2t
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load, load_run
 from t2t_torch.errors import ExportError, HParamsError
 from t2t_torch.interop import bert, ctranslate2, fairseq, gpt2, marian, opennmt, sockeye
 from t2t_torch.interop.importer import import_run
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.train.run_directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("own_registry")
@@ -132,7 +133,7 @@ def test_an_error_names_the_option_and_the_page_of_the_library(tmp_path):
     content["cfg"]["model"].cross_self_attention = True
     torch.save(content, source / "checkpoint_best.pt")
     with pytest.raises(HParamsError, match=r"cross_self_attention=True. docs/how_to/from_fairseq"):
-        import_run(source, tmp_path / "run")
+        import_run(ImportSettings(source=str(source), output_dir=str(tmp_path / "run")))
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ import pytest
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import MEMBERS

@@ -16,7 +16,7 @@ from tensorflow_writer import write_checkpoint
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import import_run
+from t2t_torch.bin.commands import import_run
 from t2t_torch.features import ClassLabel, Features, Image, PixelSequence, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.tokens import ModelInput

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Audio, Features, Transcript
-from t2t_torch.interop.importer import ImportOptions
+from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.tensor2tensor import detect, read
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_tensor2tensor_is_read_with_its_hyperparameters(tmp_path
     (tmp_path / "hparams.json").write_text(json.dumps(READ))
     (tmp_path / "flags_t2t.txt").write_text("--problem=librispeech_clean\n--model=transformer\n")
     assert detect(tmp_path)
-    run = read(tmp_path, ImportOptions())
+    run = read(tmp_path, ImportSettings())
     assert run.problem == "librispeech_clean" and run.model == "transformer" and run.step == 7
     assert run.hparams.audio_num_mel_bins == 20 and run.hparams.max_length == 1650
     kernel = variables[f"{MODALITY}/conv2d_1/kernel"]

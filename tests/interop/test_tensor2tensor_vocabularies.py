@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
+from t2t_torch.bin.commands import datagen
 from t2t_torch.errors import RegistryError
 from t2t_torch.interop.tensor2tensor_problems import ByteTextEncoder, encoder_of
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtokens

@@ -3,10 +3,10 @@
 import torch
 
 from t2t_torch.features import Features, Tags, Words, WordShape, WordStarts
+from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.layers.tokens import ModelInput
 from t2t_torch.layers.transformer_layer import JoinInputs, Positions
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
-from t2t_torch.transformer_hparam import TransformerLayerHParams
 
 WORDS = Words(ByteEncoder())
 TAGS = {"targets": Tags(ClassLabelEncoder(["a", "b"]))}

@@ -47,7 +47,7 @@ def told(structure: Structure, rows: list[list[int]], length: int, words: int):
     for members in structure.composed:
         made = [("composed", tuple(vectors[i] for i in row if i)) for row in members.tolist()]
         vectors += made
-    counts = [height.count for height in structure.heights]
+    counts = [height.pushes for height in structure.heights]
     pushes = [(number, place) for number, n in enumerate(counts, 1) for place in range(n)]
     place_of = {}  # (row, transition) of each push, by the tops of what comes after it
     for b, row in enumerate(rows):

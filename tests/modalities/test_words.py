@@ -16,10 +16,10 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
+from t2t_torch.hparam_groups import TokenHParams
 from t2t_torch.layers.tokens import ModelInput, Tokens
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder, TokenEncoder
-from t2t_torch.token_hparam import TokenHParams
 
 LISTS = ClassLabelEncoder(["city", "name", "river"])
 WORDS = Words(TokenEncoder(["<UNK>", "Po", "near", "Paris"], replace_oov="<UNK>"))

@@ -12,11 +12,11 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry, testing
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import UsageError
 from t2t_torch.export.exporter import OnnxExporter
-from t2t_torch.export.request import Request
+from t2t_torch.export.settings import ExportSettings
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.model import Hidden, T2TModel
 from t2t_torch.models.transformer import Transformer
@@ -117,7 +117,8 @@ def test_a_model_trains_evaluates_decodes_and_exports_with_its_own_part(
     if part != "loss":
         assert (part, False) in calls
     calls.clear()
-    OnnxExporter.export(Request(run, tmp_path / "artifact", tmp_path))
+    places = {"output_dir": run, "export_dir": tmp_path / "artifact", "data_dir": tmp_path}
+    OnnxExporter.export(ExportSettings(**{name: str(path) for name, path in places.items()}))
     if part != "loss":  # of targets that are generated the loss is not exported
         assert (part, False) in calls
     assert t2t_torch.load(tmp_path / "artifact")(texts) == outputs

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.bin import datagen
 from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data, run_task
@@ -40,6 +39,7 @@ from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.workflows import generate
 
 TINY = "bilstm_attention_classifier_tiny"
 MOMENTS = "moments.flat_prices.targets.json"
@@ -315,11 +315,11 @@ def test_extreme_scales_of_numbers_are_told():
 
 
 def test_datagen_warns_of_them(data, raw, tmp_path, capsys):
-    datagen._warn_of_scales("flat_prices", data)
+    generate._warn_of_scales("flat_prices", data)
     assert not capsys.readouterr().out
     (data / MOMENTS).unlink()  # the numbers are taken for raw ones, of a usual scale
     with pytest.raises(DataError, match="damaged"):
-        datagen._warn_of_scales("flat_prices", data)
+        generate._warn_of_scales("flat_prices", data)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import eval as evaluate
+from t2t_torch.bin.commands import evaluation as evaluate
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.features import Audio, Transcript
 from t2t_torch.features.audio import int16_of, wav_of

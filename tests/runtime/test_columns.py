@@ -14,7 +14,7 @@ import pyarrow
 import pytest
 
 import t2t_torch as t2t
-from t2t_torch.bin import decoder
+from t2t_torch.bin.commands import decoder
 from t2t_torch.decode.files import InputTable
 from t2t_torch.errors import DecodeError
 from t2t_torch.readers.formats import open_records

@@ -94,7 +94,7 @@ def _written(
 def write_phrases(folder: Path, shared_folder: Path) -> Path:
     """Writes an artifact that writes texts: a small model that has learnt nothing."""
     from t2t_torch import registry
-    from t2t_torch.bin import exporter
+    from t2t_torch.bin.commands import exporter
     from t2t_torch.data.generate import generate_data
 
     module = module_at("phrases_subject", _TESTS / "export" / "test_text_subject.py")

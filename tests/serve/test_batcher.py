@@ -49,7 +49,9 @@ def batcher(model: Slow) -> Iterator[Callable[..., Batcher]]:
     made: list[Batcher] = []
 
     def start(threads: int = 1, **limits: Any) -> Batcher:
-        made.append(Batcher(model, ServerLimits(**{"delay": 0.0, **limits}), threads=threads))
+        made.append(
+            Batcher(model, ServerLimits(**{"batch_delay_ms": 0.0, **limits}), threads=threads)
+        )
         return made[-1]
 
     yield start
@@ -89,9 +91,9 @@ def test_what_comes_while_the_model_is_busy_is_asked_at_once(batcher, model: Slo
 @pytest.mark.parametrize(
     ("limits", "batches"),
     [
-        ({"batch_inputs": 3}, [["a", "b", "c"], ["d", "e f g h i j"]]),
-        ({"batch_tokens": 4}, [["a", "b", "c", "d"], ["e f g h i j"]]),
-        ({"batch_tokens": 1}, [["a"], ["b", "c"], ["d"], ["e f g h i j"]]),
+        ({"max_batch_inputs": 3}, [["a", "b", "c"], ["d", "e f g h i j"]]),
+        ({"max_batch_tokens": 4}, [["a", "b", "c", "d"], ["e f g h i j"]]),
+        ({"max_batch_tokens": 1}, [["a"], ["b", "c"], ["d"], ["e f g h i j"]]),
     ],
 )
 def test_a_batch_has_bounds_but_takes_a_request_whole(
@@ -110,7 +112,7 @@ def test_a_batch_has_bounds_but_takes_a_request_whole(
 
 def test_an_idle_model_is_asked_at_once_and_a_busy_one_waits_for_more(batcher, model: Slow) -> None:
     async def run() -> None:
-        queue = batcher(delay=60.0, batch_inputs=3)
+        queue = batcher(batch_delay_ms=60_000.0, max_batch_inputs=3)
         first = await busy(queue, model)  # it would wait a minute
         model.may.release(9)
         second = submit(queue, "a")
@@ -172,7 +174,7 @@ def test_bad_requests_cost_the_others_one_more_computation(batcher, model: Slow)
 
 def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slow) -> None:
     async def run() -> None:
-        queue = batcher(queue=2)
+        queue = batcher(max_queue=2)
         await busy(queue, model)
         dropped, kept = submit(queue, "a"), submit(queue, "b")
         with pytest.raises(HTTPError, match=r"2 requests wait for this model") as refused:
@@ -189,7 +191,7 @@ def test_a_full_queue_refuses_and_dropped_requests_make_room(batcher, model: Slo
 
 def test_a_closed_batcher_answers_what_waits_and_takes_no_more(batcher, model: Slow) -> None:
     async def run() -> list[Any]:
-        queue = batcher(delay=60.0)
+        queue = batcher(batch_delay_ms=60_000.0)
         jobs = [await busy(queue, model), submit(queue, "a")]
         model.may.release(9)
         await asyncio.to_thread(queue.close)
@@ -236,7 +238,7 @@ def test_two_threads_compute_two_batches_at_once(batcher, model: Slow) -> None:
 
 def test_what_one_thread_waits_for_another_may_take(batcher, model: Slow) -> None:
     async def run() -> list[Any]:
-        queue = batcher(threads=2, delay=60.0, batch_inputs=3)
+        queue = batcher(threads=2, batch_delay_ms=60_000.0, max_batch_inputs=3)
         jobs = [await busy(queue, model), submit(queue, "second")]
         await begun(model)
         jobs.append(submit(queue, "a"))
@@ -321,7 +323,7 @@ def test_after_a_fault_each_is_answered_when_it_is_done(batcher, model: Slow) ->
 
 def test_what_is_dropped_while_others_are_waited_for_is_not_computed(batcher, model: Slow) -> None:
     async def run() -> None:
-        queue = batcher(delay=60.0, batch_inputs=4)
+        queue = batcher(batch_delay_ms=60_000.0, max_batch_inputs=4)
         first = await busy(queue, model)
         gone, kept = submit(queue, "gone", "gone"), submit(queue, "a")
         model.may.release(9)
@@ -343,7 +345,7 @@ def test_two_inputs_that_are_longer_than_a_batch_are_not_computed_at_once(
         return f"long{number} of five words and more"
 
     async def run() -> list[Any]:
-        queue = batcher(threads=2, batch_tokens=5)
+        queue = batcher(threads=2, max_batch_tokens=5)
         jobs = [submit(queue, long(0))]
         await begun(model)
         jobs += [submit(queue, long(1)), submit(queue, "short")]
@@ -361,7 +363,7 @@ def test_a_closed_batcher_answers_long_inputs_that_wait_for_each_other(
     batcher, model: Slow
 ) -> None:
     async def run() -> list[Any]:
-        queue = batcher(threads=2, batch_tokens=1)
+        queue = batcher(threads=2, max_batch_tokens=1)
         jobs = [submit(queue, "two words")]
         await begun(model)
         jobs += [submit(queue, "three more words"), submit(queue, "four words to come")]

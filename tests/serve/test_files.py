@@ -119,7 +119,7 @@ def test_files_over_the_limits_are_refused(
 
 
 def test_larger_bodies_allow_longer_sounds() -> None:
-    limits = ServerLimits(body_bytes=8 << 20)
+    limits = ServerLimits(max_body_bytes=8 << 20)
     assert ServerLimits().sound_seconds(16000) == 60
     assert limits.sound_seconds(16000) == 8 * 2**20 / 32000
     samples = open_files(media_model(), [{**GOOD, "sound": flac(961_000)}], limits, _token())
@@ -152,7 +152,7 @@ def test_a_request_is_answered_in_time_while_its_files_are_decoded_and_so_are_ot
 ) -> None:
     held = Held()
     monkeypatch.setattr("t2t_torch.serve.application.open_files", held)
-    server = serve(MEDIA, TEXTS, seconds=0.3)
+    server = serve(MEDIA, TEXTS, max_seconds=0.3)
 
     async def run() -> Any:
         late = asyncio.create_task(
@@ -176,7 +176,7 @@ def test_too_many_requests_with_files_are_sent_away(
 ) -> None:
     held = Held()
     monkeypatch.setattr("t2t_torch.serve.application.open_files", held)
-    server = serve(MEDIA, queue=1)
+    server = serve(MEDIA, max_queue=1)
 
     async def run() -> Any:
         first = asyncio.create_task(server.send("POST", "/predict", json={"inputs": [GOOD]}))

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from t2t_torch.bin import latency
+from t2t_torch.bin.commands import latency
 from t2t_torch.errors import UsageError
-from t2t_torch.serve.latency import Latency, measure
+from t2t_torch.workflows.latency import Latency, measure
 
 
 def test_percentiles_are_of_requests_and_rates_of_inputs():

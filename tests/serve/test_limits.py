@@ -26,7 +26,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def stub(serve: Callable[..., Served]) -> Served:
-    return serve(stub_source(length_of), body_bytes=400, inputs=3, characters=20)
+    return serve(stub_source(length_of), max_body_bytes=400, max_inputs=3, max_characters=20)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_files_in_base64_are_limited_by_the_body_alone() -> None:
     fields.append(InputSpec("caption", "text"))
     model = StubModel("s", "1", "p", "m", "none", fields, [], length_of)
     sample = {"sound": "A" * 320_000, "photo": "A" * 50_000, "caption": "a b"}
-    limits = ServerLimits(characters=20)
+    limits = ServerLimits(max_characters=20)
     (extent,) = extents_of(model, [sample], limits)
     assert extent.tokens == 320_000 * 3 // 8 // 160  # frames of 10 ms
     for name, value in (("caption", "a" * 21), ("photo", [["a" * 21]]), ("other", "a" * 21)):
@@ -147,7 +147,7 @@ def test_what_has_a_size_of_its_own_may_have_as_many_elements() -> None:
         "inputs": ["a"] * 10,
     }
     model = StubModel("m", "1", "p", "m", "none", fields, [], lambda samples, stop: [])
-    limits = ServerLimits(characters=10)
+    limits = ServerLimits(max_characters=10)
     (extent,) = extents_of(model, [sample], limits)
     assert extent.texts == ["a"] * 10
     with pytest.raises(HTTPError, match="input 1 has more than"):
@@ -175,7 +175,7 @@ def test_a_list_that_is_no_list_of_words_is_told_by_its_first_parts(server: Serv
 def test_no_more_bodies_are_read_at_once_than_twice_the_queue(
     serve: Callable[..., Served],
 ) -> None:
-    server = serve(stub_source(length_of), queue=1)
+    server = serve(stub_source(length_of), max_queue=1)
 
     async def run() -> tuple[Any, Any]:
         go_on = asyncio.Event()
@@ -277,7 +277,7 @@ def ask(server: Served, text: str) -> Any:
 def test_what_takes_too_long_is_told_to_come_again_and_leaves_the_queue(
     serve: Callable[..., Served], held: Held
 ) -> None:
-    server = serve(stub_source(held), seconds=0.05)
+    server = serve(stub_source(held), max_seconds=0.05)
 
     async def run() -> Any:
         first = asyncio.create_task(ask(server, "first"))
@@ -295,7 +295,7 @@ def test_what_takes_too_long_is_told_to_come_again_and_leaves_the_queue(
 
 
 def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Served], held: Held) -> None:
-    server = serve(stub_source(held), queue=1)
+    server = serve(stub_source(held), max_queue=1)
 
     async def run() -> list[Any]:
         first = asyncio.create_task(ask(server, "first"))
@@ -322,7 +322,7 @@ def scope_of(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(serve: Callable[..., Served]) -> None:
-    server = serve(stub_source(length_of), seconds=0.05)
+    server = serve(stub_source(length_of), max_seconds=0.05)
     sent: list[Any] = []
 
     async def run() -> None:

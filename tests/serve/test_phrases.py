@@ -146,7 +146,7 @@ def test_requests_with_and_without_attention_are_each_searched_for_once(
         may_end.wait(60)
         return run(self, rows, stop, wanted)
 
-    server = serve(artifact_source(phrases), batches=1)
+    server = serve(artifact_source(phrases), max_batches=1)
     queue = server.repository.get("made").batcher
     monkeypatch.setattr(Artifact, "_run", noted)
     bodies = [{"inputs": ["one two"], "attention": which} for which in (True, False) * 2]

@@ -34,7 +34,7 @@ class Blocker:
             raise ImportError(name + " is not installed")
 sys.meta_path.insert(0, Blocker())
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.bin.server import main
+from t2t_torch.bin.commands import server
 predict, first = Artifact.predict, []
 def held(self, inputs, **given):
     if inputs and str(inputs[0].get("note")).startswith("wait for "):
@@ -44,7 +44,7 @@ def held(self, inputs, **given):
             time.sleep(0.005)
     return predict(self, inputs, **given)
 Artifact.predict = held
-code = main(sys.argv[1:])
+code = server.main(sys.argv[1:])
 assert not set({_UNUSED}) & set(sys.modules)
 sys.exit(code)
 """

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from served import Served, length_of, stub_source
 
-from t2t_torch.bin.server import FLAGS
+from t2t_torch.bin.commands import server as command
 from t2t_torch.serve.server import listen_at
 
 ROOT = Path(__file__).parent.parent.parent
@@ -25,10 +25,10 @@ def section(heading: str) -> str:
 def test_all_flags_are_told_with_their_defaults() -> None:
     rows = dict(re.findall(r"^\| `--(\w+)` \|([^|]*)\|", section("Limits and flags"), re.M))
     every_command = {"registry_help", "verbosity", "config", "config_schema"}
-    assert set(rows) == set(FLAGS) - every_command
+    assert set(rows) == set(command.declared) - every_command
     for name, told in rows.items():
-        default = FLAGS[name].default
-        if default not in (None, "", []):
+        default = command.declared[name].default
+        if default not in (None, "", ()):
             assert told.strip() == f"`{str(default).lower()}`", name
 
 

@@ -48,7 +48,7 @@ def test_what_is_stopped_before_it_begins_computes_nothing(counter: Path) -> Non
 def test_a_request_whose_time_is_over_does_not_keep_the_model(
     counter: Path, serve: Callable[..., Served]
 ) -> None:
-    server = serve(artifact_source(counter), seconds=0.5, batches=1)
+    server = serve(artifact_source(counter), max_seconds=0.5, max_batches=1)
     late = server.post("/predict", {"inputs": [FOR_A_MINUTE]})
     assert (late.status_code, "0.5 seconds" in late.text) == (503, True)
     told = server.post("/predict", {"inputs": [SHORT]}).json()
@@ -124,7 +124,7 @@ class Endless:
 
 def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
     model = Endless()
-    batcher = Batcher(model, ServerLimits(delay=0.0))
+    batcher = Batcher(model, ServerLimits(batch_delay_ms=0.0))
 
     async def run() -> None:
         alone = batcher.submit([{"inputs": "first"}])
@@ -145,7 +145,7 @@ def test_a_batch_is_stopped_when_nobody_waits_for_any_of_it() -> None:
 
 def test_of_two_batches_at_once_that_is_stopped_for_which_nobody_waits() -> None:
     model = Endless()
-    batcher = Batcher(model, ServerLimits(delay=0.0), threads=2)
+    batcher = Batcher(model, ServerLimits(batch_delay_ms=0.0), threads=2)
 
     async def run() -> None:
         jobs = []
@@ -168,7 +168,7 @@ def test_a_batcher_that_has_to_end_stops_its_model_and_leaves_it_if_it_does_not(
 ) -> None:
     monkeypatch.setattr("t2t_torch.serve.repository.STOPPING", 10.0 if obeys else 0.05)
     model = Endless(obeys)
-    batcher = Batcher(model, ServerLimits(delay=0.0))
+    batcher = Batcher(model, ServerLimits(batch_delay_ms=0.0))
 
     async def run() -> None:
         asked = batcher.submit([{"inputs": "first"}])

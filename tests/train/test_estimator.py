@@ -19,8 +19,8 @@ from t2t_torch.model import Loss
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.optim.gradient import GradientFinisher
 from t2t_torch.pipeline.plan import ORDER_VERSION
+from t2t_torch.signals import SignalStop, StopRequest
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.stopping import StopRequest
 from t2t_torch.train.task import Evaluator, Hook
 
 BATCHES_PER_EPOCH = 7  # of the tests' data; the first test looks
@@ -267,7 +267,7 @@ def test_a_stop_in_an_evaluation_reports_nothing(make_estimator):
 
 def test_a_signal_asks_once_and_the_second_one_is_the_systems(capfd):
     before = signal.getsignal(signal.SIGUSR1)
-    with StopRequest() as stop:
+    with SignalStop() as stop:
         assert not stop
         os.kill(os.getpid(), signal.SIGUSR1)
         assert stop

@@ -15,11 +15,11 @@ import torch
 from t2t_torch.checkpoint.directory import Ratings, SaveError
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
+from t2t_torch.signals import SignalStop, StopRequest
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import BaselineCheck, Experiment
 from t2t_torch.train.run_config import SCHEDULES
 from t2t_torch.train.run_directory import RunDirectory
-from t2t_torch.train.stopping import StopRequest
 from t2t_torch.train.task import Hook
 
 
@@ -196,7 +196,7 @@ def test_continuous_eval_gives_up_when_nothing_comes(make_estimator, capsys):
 
 
 def test_a_signal_ends_the_waiting(make_estimator):
-    with StopRequest() as stop:
+    with SignalStop() as stop:
         estimator = make_estimator(stop=stop)
 
         def wait(seconds):

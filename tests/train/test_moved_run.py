@@ -16,12 +16,13 @@ import pytest
 from .two_problems import PROBLEMS
 
 PROGRAM = """
-import importlib, json, sys
+import json, sys
+from t2t_torch.bin.commands import COMMANDS
 for name, *arguments in json.loads(sys.argv[1]):
     print("$", name, *arguments, flush=True)
     if name == "python":
         exec(arguments[0])
-    elif (code := importlib.import_module(f"t2t_torch.bin.{name}").main(arguments)):
+    elif (code := COMMANDS[f"t2t-{name}"].main(arguments)):
         sys.exit(code)
 """
 SMALL = ["--worker_gpu=0", "--local_eval_frequency=2", "--hparams=batch_size=64"]

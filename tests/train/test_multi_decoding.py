@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 
 from .two_problems import SMALL
 

@@ -11,8 +11,8 @@ from together import run_together
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import decoder, trainer
-from t2t_torch.bin import eval as evaluate_command
+from t2t_torch.bin.commands import decoder, trainer
+from t2t_torch.bin.commands import evaluation as evaluate_command
 from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.errors import HParamsError, RegistryError, UsageError
 from t2t_torch.loss import total_loss

@@ -12,7 +12,7 @@ import pytest
 
 import t2t_torch as t2t
 from t2t_torch import registry
-from t2t_torch.bin import datagen, trainer
+from t2t_torch.bin.commands import datagen, trainer
 from t2t_torch.optim.settings import FITTED, fit_warm_up, learning_rate
 from t2t_torch.reports.baseline import Baseline, baselines_of, path_of, read_baselines
 from t2t_torch.train.estimator import Estimator
@@ -338,6 +338,6 @@ def test_where_classes_are_unequal_f1_macro_is_shown_and_watched(
     problem = t2t.generate(content, tmp_path)
     chosen = recommend(problem.name, tmp_path)
     assert chosen.metric == watched
-    more = "f1_macro" if watched == "f1_macro" else None
-    assert chosen.flags.get("eval_metrics") == more
-    assert chosen.flags["eval_early_stopping_metric"] == watched
+    more = ("f1_macro",) if watched == "f1_macro" else None
+    assert chosen.settings.get("eval_metrics") == more
+    assert chosen.settings["eval_early_stopping_metric"] == watched

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
 from t2t_torch.train.run_directory import RunDirectory
 

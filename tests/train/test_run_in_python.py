@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import t2t_torch
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.models.transformer import Transformer

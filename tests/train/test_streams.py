@@ -66,7 +66,7 @@ def train(text_dir, tmp_path):
         directory.begin(TaskRecord(problem=PROBLEM, model="lstm_lm", hparams_set=SET), task.hparams)
         config = RunConfig(train_steps=steps[-1], local_eval_frequency=0, eval_steps=0)
         for step in steps:
-            with Estimator(task, directory, RunConfig(**vars(config))) as estimator:
+            with Estimator(task, directory, RunConfig(**dict(config))) as estimator:
                 estimator.train_steps = STEPS
                 estimator.train(step)
                 metrics = estimator.evaluate(Split.TEST)

@@ -10,11 +10,12 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.bin import decoder, exporter, server, trainer
-from t2t_torch.bin import eval as evaluate_command
+from t2t_torch.bin.commands import decoder, exporter, server, trainer
+from t2t_torch.bin.commands import evaluation as evaluate_command
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.problem_types.multi import MultiProblem
 from t2t_torch.runtime.session import CancellationToken
+from t2t_torch.workflows import serve
 
 from .two_problems import SMALL
 
@@ -121,7 +122,7 @@ def test_commands_train_decode_and_serve_unlike_models(data_dir, tmp_path, capsy
     assert model.model.name == "transformer"
     assert len(model(["red dog"])) == 1
     sources = []
-    monkeypatch.setattr(server, "_serve", lambda found: sources.extend(found) or 0)
+    monkeypatch.setattr(serve, "_serve", lambda _, found: sources.extend(found) or 0)
     assert not server.main([f"--output_dir={run}", "--decode_hparams=beam_size=2", "--threads=0"])
     classes = {"tiny_kind": "transformer_encoder", "tiny_text": "transformer"}
     assert [source.name for source in sources] == list(classes)

@@ -1,14 +1,10 @@
-"""A trial without training: classes and values that users keep on it, and how it is compared."""
+"""A trial without training: values that users keep on it, and how it is compared."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
-import enum
 import json
-import types
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -18,51 +14,9 @@ from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.trial.attribute_state import AttributeState
 
 
-class Phase(enum.Enum):
-    WARM = "w"
-    HOT = "h"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Parts(enum.Flag):
-    ENCODER = enum.auto()
-    DECODER = enum.auto()
-
-
 class Best(NamedTuple):
     step: int
     loss: float
-
-
-Renamed = collections.namedtuple("Other", ["left", "right"])
-
-
-@dataclasses.dataclass(frozen=True)
-class Frozen:
-    step: int = 0
-    inner: Any = None
-
-
-class Slotted:
-    __slots__ = ("__hidden", "count", "late")
-
-    def __init__(self):
-        self.count, self.__hidden = 0, [1]
-
-    def grow(self):
-        self.count += 1
-        self.late = self.__hidden
-        self.__hidden.append(self.count)
-
-
-class SlotsAndMore(Slotted):
-    def __init__(self):
-        super().__init__()
-        self.more = {}
 
 
 class Sample:
@@ -70,20 +24,11 @@ class Sample:
         self.number, self.parent = number, parent
 
 
-class Guarded:
-    """Its attributes can be set by its own code alone."""
+class Slotted:
+    __slots__ = ("count",)
 
     def __init__(self):
-        self._rate = 1.0
-
-    @property
-    def rate(self):
-        return self._rate
-
-    def __setattr__(self, name, value):
-        if name != "_rate":
-            raise AttributeError(name)
-        super().__setattr__(name, value)
+        self.count = 0
 
 
 class Window(list):
@@ -91,20 +36,16 @@ class Window(list):
         super().__init__()
         self.size = size
 
-    def append(self, item):
-        super().append(item)
-        del self[: -self.size]
-
 
 class Meter:
     def __init__(self):
         self.total = 0
 
     def state_dict(self):
-        return {"total": self.total, "by": {1: (2, 3)}, "of": type(self)}
+        return {"total": self.total, "by": {1: (2, [3])}, "of": type(self)}
 
     def load_state_dict(self, state):
-        assert state["by"] == {1: (2, 3)}
+        assert state["by"] == {1: (2, [3])}
         assert state["of"] is type(self)
         self.total = state["total"]
 
@@ -120,7 +61,7 @@ class Critic(nn.Module):
 
 class Trial:
     totals: ClassVar[list[int]] = []
-    runs = 0
+    transient: ClassVar[tuple[str, ...]] = ("cache",)
 
     def method(self):
         return self
@@ -137,75 +78,60 @@ class Made:
             self.trial.model = self.model
             setup(self.trial)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
-        self.state = AttributeState(self.trial, self.model, self.optimizer, list, "mine.py")
+        self.state = AttributeState(self.trial, self.model, self.optimizer, (), "mine.py")
 
     def checkpoint(self):
         kept, tensors = self.state.state(ONE_PROCESS)
         return json.dumps(kept, sort_keys=True), {n: t.clone() for n, t in tensors.items()}
 
+    def restore(self, kept, tensors):
+        self.state.restore(json.loads(kept), tensors, 0)
+
 
 def restored(setup, change):
-    """What is kept on a trial that has changed, and on one that has its state from a checkpoint."""
+    """A trial that has changed, and one that has its state from a checkpoint."""
     one, other = Made(setup), Made(setup)
     change(one.trial)
     kept, tensors = one.checkpoint()
-    other.state.restore(json.loads(kept), tensors, 0)
+    other.restore(kept, tensors)
     assert other.checkpoint()[0] == kept  # which is what a run without a stop would write
     return one.trial, other.trial
 
 
 def described(value, seen):
     """Says all of a value: types, order, numbers to the bit, and which objects are one."""
+    kind = type(value).__name__
     if isinstance(value, float | complex | np.generic):
-        return type(value).__name__, repr(value)
-    if value is None or isinstance(
-        value,
-        int
-        | str
-        | bytes
-        | type
-        | enum.Enum
-        | torch.dtype
-        | torch.device
-        | range
-        | slice
-        | Path
-        | types.FunctionType,
+        return kind, repr(value)
+    if (
+        value is None
+        or isinstance(value, int | str | bytes)
+        or callable(value) is not hasattr(value, "forward")
     ):
-        return type(value).__name__, value
+        return kind, value
     if id(value) in seen:
         return "same", seen[id(value)]
     if not isinstance(value, tuple | frozenset):
         seen[id(value)] = len(seen)
     if isinstance(value, torch.Tensor):
-        flags = (type(value).__name__, value.dtype, value.shape, value.requires_grad)
-        return *flags, repr(value.tolist()), described(value.grad if value.is_leaf else None, seen)
+        grad = described(value.grad if value.is_leaf else None, seen)
+        return kind, value.dtype, value.shape, value.requires_grad, repr(value.tolist()), grad
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    if isinstance(value, nn.Module):
-        names = ("_parameters", "_buffers", "_modules")
-        own = {k: v for k, v in vars(value).items() if k in names or not k.startswith("_")}
-        return type(value).__name__, described(own, seen), value.__dict__.get("_calls")
-    if isinstance(value, dict):
-        pairs = [(described(k, seen), described(v, seen)) for k, v in value.items()]
-        factory = getattr(value, "default_factory", None)
-        return type(value).__name__, factory, pairs
     if isinstance(value, set | frozenset):
-        return type(value).__name__, sorted(repr(described(v, seen)) for v in value)
+        return kind, sorted(repr(described(v, seen)) for v in value)
     if isinstance(value, list | tuple | collections.deque):
-        items = [described(v, seen) for v in value]
-        own = [described(v, seen) for v in getattr(value, "__dict__", {}).values()]
-        return type(value).__name__, getattr(value, "maxlen", None), items, own
-    if isinstance(value, bytearray):
-        return bytes(value)
-    names = {n for kind in type(value).__mro__ for n in getattr(kind, "__slots__", ())}
-    names = {f"_Slotted{n}" if n.startswith("__") else n for n in names}
-    fields = {n: getattr(value, n) for n in names if hasattr(value, n)}
-    fields |= getattr(value, "__dict__", {})
-    return type(value).__name__, [(n, described(v, seen)) for n, v in sorted(fields.items())]
+        return kind, getattr(value, "maxlen", None), [described(v, seen) for v in value]
+    if isinstance(value, torch.optim.Optimizer):
+        weights = [described(group["params"], seen) for group in value.param_groups]
+        return kind, weights, described(value.state_dict(), seen)
+    is_module = isinstance(value, nn.Module)
+    items = value if isinstance(value, dict) else vars(value)
+    skipped = {*vars(nn.Module())} - {"_parameters", "_buffers", "_modules", "training"}
+    pairs = [(k, v) for k, v in items.items() if not (is_module and k in skipped)]
+    return kind, [(described(k, seen), described(v, seen)) for k, v in pairs]
 
 
 def described_trial(trial):
     seen = {}
-    own = {n: described(v, seen) for n, v in sorted(vars(trial).items())}
-    return own, described(type(trial).totals, seen), type(trial).runs
+    return {n: described(v, seen) for n, v in sorted(vars(trial).items())}

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 
 from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
-from t2t_torch.train.crash import seed_batch
+from t2t_torch.train.random_state import seeded
 from t2t_torch.trial.context import JointOptimizer, LRScheduler, PyTorchTrialContext
 from t2t_torch.trial.definition import instance_of, load_definition
 from t2t_torch.trial.epoch_orders import order_of_epoch
@@ -71,8 +71,8 @@ def test_a_gan_trains_as_a_loop_written_by_hand(made, trials):
         if number == 7:
             break
         batch = rows[torch.tensor(indices)]
-        seed_batch(5, number, torch.device("cpu"))
-        random.seed(0)
+        with seeded(5, number, torch.device("cpu")):
+            random.seed(0)
         made_rows = generator(torch.randn(8, 3))
         bce(critic(made_rows), torch.ones(8, 1)).backward()
         g.step()
@@ -131,6 +131,29 @@ def test_callbacks_and_reducers_of_a_resumed_run(made, trials):
     again.begin()
     counting = again.task.trial.counting
     assert (counting.epochs, counting.validations, counting.loaded) == ([0], 1, 1)
+
+
+def test_a_reducer_of_the_trials_own_class_is_no_state_of_the_trial(made, write):
+    own = """
+class Seen(MetricReducer):
+    def __init__(self): self.reset()
+    def reset(self): self.seen = []
+    def per_slot_reduce(self): return len(self.seen)
+    def cross_slot_reduce(self, counts): return float(sum(counts))
+
+class Mine"""
+    setup = "self.seen = self.context.wrap_reducer(Seen(), name='seen')"
+    code = HEAD.replace("PyTorchTrial,", "MetricReducer, PyTorchTrial,").replace(
+        "\nclass Mine", own
+    )
+    code = code.replace("setup(self): pass", f"setup(self): {setup}")
+    code = code.replace(
+        "self.context.backward", "self.seen.seen.append(loss); self.context.backward"
+    )
+    for steps in (2, 3):
+        estimator = made(write(code))
+        estimator.train(steps)
+        estimator.close()
 
 
 def test_the_older_interface_sums_as_its_reducer_says(made, trials):

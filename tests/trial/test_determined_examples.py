@@ -16,7 +16,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from t2t_torch.bin import trainer
+from t2t_torch.bin.commands import trainer
 from t2t_torch.trial import user_code
 
 EXAMPLES = Path(os.environ.get("T2T_DETERMINED_EXAMPLES", "no checkout"))

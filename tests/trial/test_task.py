@@ -15,7 +15,7 @@ from torch import nn
 
 from t2t_torch.errors import ConfigError, TrialError
 from t2t_torch.mode import Split
-from t2t_torch.trial import nested, schedule
+from t2t_torch.trial import nested
 from t2t_torch.trial.config import read_mapping
 from t2t_torch.trial.epoch_orders import order_of_epoch
 
@@ -384,25 +384,15 @@ def test_schedulers_that_stand_on_the_trial_go_on_where_they_stood(made, write):
 
 
 @pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
-def test_a_scheduler_made_later_than_the_optimizer_restarts_and_that_is_said(
-    made, write, monkeypatch
-):
+def test_a_scheduler_made_later_than_the_optimizer_is_refused(made, write):
     code = OWN_SCHEDULER.replace(
         "self.sched.step()",
         "self.lazy = getattr(self, 'lazy', None) or "
         "torch.optim.lr_scheduler.StepLR(self.sched.optimizer, 3)",
     )
     made_of = "self.make(torch.optim.SGD(model.parameters(), lr=0.3))"
-    place = write(code.format(optimizer=made_of, loss=MSE))
-    estimator = made(place)
-    estimator.train(1)
-    estimator.close()
-    lines = []
-    monkeypatch.setattr(
-        schedule.logging, "warning", lambda line, *given: lines.append(line % given)
-    )
-    made(place).train(2)
-    assert ["self.lazy, which is not there now" in line for line in lines] == [True]
+    with pytest.raises(TrialError, match=r"self\.lazy \(StepLR, created during training\)"):
+        made(write(code.format(optimizer=made_of, loss=MSE))).train(1)
 
 
 @pytest.mark.parametrize(

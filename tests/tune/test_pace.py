@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
+import sys
 from pathlib import Path
 
 import pytest
 from simulated import SPACE, plan
 
-from t2t_torch.tune.progress import Pace, Progress, summary
+from t2t_torch.reporter import CONSOLE, JsonLinesReporter, reporting
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.searcher import Searcher
+from t2t_torch.workflows.search import Pace, Progress, summary
 
 
 class Clock:
@@ -101,10 +104,30 @@ def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: Searcher) ->
     assert pace.counted(searcher, record(searcher, t0=360)).seconds == 6.0
 
 
-def test_a_line_is_written_when_something_has_changed(searcher: Searcher) -> None:
-    stream = io.StringIO()
-    progress = Progress(stream)
+def test_a_line_is_written_when_something_has_changed(searcher: Searcher, capsys) -> None:
+    progress = Progress()
     taken(searcher, 0)
     progress.show(searcher, lambda: record(searcher), True)
     progress.show(searcher, lambda: pytest.fail("nothing is drawn"), False)
-    assert stream.getvalue().endswith("1 of 4 trials: 1 running; 0 s of training\n")
+    assert capsys.readouterr().err.endswith("1 of 4 trials: 1 running; 0 s of training\n")
+
+
+def test_a_terminal_shows_one_table_and_other_reporters_lines(searcher: Searcher, monkeypatch):
+    terminal, lines = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    taken(searcher, 0)
+    for reporter in (CONSOLE, JsonLinesReporter(lines)):
+        with reporting(reporter):
+            progress = Progress()
+            progress.show(searcher, lambda: record(searcher), True)
+            progress.print_line("trial 0 starts")
+            progress.end(searcher, record(searcher))
+    drawn, left = terminal.getvalue().split("\x1b[3F\x1b[J")  # a summary, a header, a trial
+    assert drawn.count("\n") == 3
+    assert left.count("trial 0 starts") == 1 and left.endswith("; 0 s of training\n")
+    assert "\x1b" not in left
+    messages = [json.loads(line)["message"] for line in lines.getvalue().splitlines()]
+    assert len(messages) == 3 and messages[1].endswith("  trial 0 starts")
+    assert "\x1b" not in "".join(messages)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.bin import tuner
+from t2t_torch.bin.commands import tuner
 from t2t_torch.errors import HParamsError
 from t2t_torch.optim.settings import check_settings
 from t2t_torch.search_space import RangedHParams, Space

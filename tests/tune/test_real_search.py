@@ -91,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
 def ran(folder: Path, command: str, *arguments: str) -> str:
     """Runs a command to its end; returns what it has printed."""
     done = subprocess.run(
-        [sys.executable, "-m", f"t2t_torch.bin.{command}", *arguments],
+        [sys.executable, "-m", "t2t_torch.bin", command, *arguments],
         cwd=folder,
         env={**os.environ, "ONCE": str(folder), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,

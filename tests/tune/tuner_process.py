@@ -10,7 +10,7 @@ from t2t_torch.tune import search_target, tuner
 search_target.ProblemSearchTarget.check_data = lambda self: None  # the trainings read no data
 tuner.TRAINER = (sys.executable, "-I", "-S", str(Path(__file__).parent / "fake_trainer.py"))
 
-from t2t_torch.bin.tuner import main  # noqa: E402 -- after the trainer is another one
+from t2t_torch.bin.commands import tuner as command  # noqa: E402 -- the trainer is another one
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command())

@@ -72,19 +72,19 @@ def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
         else:
             unknown.append(name)
     refuse_unknown(unknown, "an Evolved Transformer")
-    for place, one in parts.items():
-        weights[f"{place}.output.weight"] = one["output_transform"]
+    for place, part in parts.items():
+        weights[f"{place}.output.weight"] = part["output_transform"]
         if place.endswith("_memory"):
-            weights[f"{place}.query.weight"] = one["q"]
-            weights[f"{place}.key_value.weight"] = np.concatenate([one["k"], one["v"]])
+            weights[f"{place}.query.weight"] = part["q"]
+            weights[f"{place}.key_value.weight"] = np.concatenate([part["k"], part["v"]])
         else:
-            joint = np.concatenate([one["q"], one["k"], one["v"]])
+            joint = np.concatenate([part["q"], part["k"], part["v"]])
             weights[f"{place}.query_key_value.weight"] = joint
-    found = {
+    tensors = {
         name: torch.from_numpy(np.ascontiguousarray(value, np.float32))
         for name, value in weights.items()
     }
-    return found | transformer.convert_weights(rest)
+    return tensors | transformer.convert_weights(rest)
 
 
 def _one(scope: str, inside: str, value: Array) -> tuple[str, Array] | None:

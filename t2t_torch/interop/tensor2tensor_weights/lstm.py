@@ -75,8 +75,8 @@ def _weights(
     elif cell:
         ours, suffix = f"{cell[1]}.{cell[3]}", ""
         if not cell[2]:  # layers over a whole sequence, not single steps
-            stack = "encoder.lstm" if cell[1] == "encoder" else "decoder"
-            ours, suffix = f"{stack}.layers.{cell[3]}.0", "_l0"
+            where = "encoder.lstm" if cell[1] == "encoder" else "decoder"
+            ours, suffix = f"{where}.layers.{cell[3]}.0", "_l0"
         yield from _of_cell(cell[4], value, ours, suffix)
     elif name.endswith("/memory_layer/kernel"):
         yield "attention.memory_layer.weight", value.T

@@ -187,7 +187,7 @@ def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
         return f"{sublayer}.{'outer' if match[2] == '1' else 'inner'}", int(match[1])
     if match := re.fullmatch(r"local_moe/(.+)", name):
         gate = _EXPERTS.get(match[1])
-        return gate and (f"{sublayer}.{gate}", 0)
+        return None if gate is None else (f"{sublayer}.{gate}", 0)
     if name.endswith("dot_product_self_attention_relative_v2/key_relative_embeddings"):
         return f"{sublayer}.relative.table", 0
     if match := re.fullmatch(r"multihead_attention/(\w+)/kernel", name):

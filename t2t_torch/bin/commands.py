@@ -1,0 +1,257 @@
+"""The table of commands: the settings of each, its workflow, and its documentation.
+
+A workflow and its settings are named "module.name" of `workflows/`, so that `--help` imports those
+of one command alone.  A new command is a `Command` here, and a line in pyproject.toml; it is also
+run by  python -m t2t_torch.bin NAME.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t2t_torch import registry
+from t2t_torch.bin.command import Command
+from t2t_torch.errors import UsageError
+from t2t_torch.reporter import output, phase
+from t2t_torch.signals import EarlyExit, SignalStop, ending_on_signals
+
+if TYPE_CHECKING:
+    from t2t_torch.export.settings import ExportSettings
+    from t2t_torch.interop.settings import ImportSettings
+    from t2t_torch.workflows.evaluate import EvaluateSettings
+    from t2t_torch.workflows.generate import DatagenSettings
+    from t2t_torch.workflows.quick import QuickSettings
+    from t2t_torch.workflows.search_settings import SearchSettings
+    from t2t_torch.workflows.serve import ServeSettings
+    from t2t_torch.workflows.train_settings import TrainSettings
+
+
+def _datagen(settings: DatagenSettings) -> None:
+    """Generates data and prints the next command, or drafts a declaration."""
+    from t2t_torch.workflows.generate import declare, generate
+
+    if settings.declare:
+        with phase("reading the data to declare"):
+            target = settings.declare_to
+            declare(Path(settings.declare), Path(target) if target else None)
+        return
+    if settings.declare_to:
+        raise UsageError(
+            "--declare_to needs the data:  t2t-datagen --declare=FILE --declare_to=NEW"
+        )
+    with ending_on_signals():
+        made = generate(settings)
+    for name in made:
+        is_mixture = registry.problem(name).mixing_schedule is not None
+        together = ", all of them together" if is_mixture else ""
+        output(f"\nNext{together}:\n{_next(name, settings)}")
+
+
+def _next(name: str, settings: DatagenSettings) -> str:
+    """Returns the recommended command of t2t-trainer, that of the `--config` file, or that of the
+    imported run whose declaration was read.
+    """
+    data_dir = Path(str(settings.data_dir))
+    if settings.config:
+        command = ["t2t-trainer", f"--config={settings.config}", f"--data_dir={data_dir}"]
+        return f"  {shlex.join([*command, '--output_dir=run'])}"
+    from t2t_torch.files import read_json
+
+    for run in (Path(folder).parent for folder in settings.t2t_usr_dir):
+        if (run / "task.json").exists() and read_json(run / "task.json")["problem"] == name:
+            command = ["t2t-trainer", f"--output_dir={run}", f"--data_dir={data_dir}"]
+            return (
+                f"  {shlex.join(command)} --train_steps=STEPS\n"
+                "(trains the imported model further; STEPS count those that it has)"
+            )
+    from t2t_torch.train.recommendation import recommend
+
+    return recommend(name, data_dir).command(name, data_dir, settings.t2t_usr_dir)
+
+
+datagen = Command("t2t-datagen", "workflows.generate.DatagenSettings", _datagen)
+
+
+_HP = re.compile(r"--?hp_(\w+)(?:=(.*))?", re.DOTALL)
+
+
+def _train(settings: TrainSettings) -> int:
+    """Trains, or searches if there is a search space; returns the exit code."""
+    if settings.hparams_range:
+        from t2t_torch.workflows.search_settings import search_settings_of
+
+        return _search(search_settings_of(settings))
+    from t2t_torch.workflows.train import train
+
+    with contextlib.ExitStack() as stack:
+        early = None
+        if not (settings.help_hparams or settings.dry_run):
+            early = stack.enter_context(EarlyExit(settings.signal_exit_code))
+        number = train(settings, stop=SignalStop(early=early))
+    return (settings.signal_exit_code or 128 + number) if number else 0
+
+
+def _expand_hparams(arguments: Sequence[str]) -> list[str]:
+    """Returns arguments with `--hp_name=value` and `--hp_name value` as `--hp=name=value`.
+
+    Raises:
+      UsageError: one has no value.
+    """
+    words, pending = [], list(arguments)
+    while pending:
+        word = pending.pop(0)
+        match = _HP.fullmatch(word)
+        if match is None:
+            words.append(word)
+            continue
+        value = match[2]
+        if value is None:
+            if not pending:
+                raise UsageError(f"{word} needs a value: {word}=...")
+            value = pending.pop(0)
+        words.append(f"--hp={match[1]}={value}")
+    return words
+
+
+trainer = Command(
+    "t2t-trainer",
+    "workflows.train_settings.TrainSettings",
+    _train,
+    prepare=_expand_hparams,
+)
+
+
+decoder = Command("t2t-decoder", "workflows.decode.DecodeSettings", "workflows.decode.decode")
+
+
+def _evaluate(settings: EvaluateSettings) -> int:
+    """Evaluates; returns the exit code."""
+    from t2t_torch.workflows.evaluate import evaluate
+
+    stop = SignalStop()
+    evaluate(settings, stop=stop)
+    return 128 + stop.signal if stop else 0
+
+
+evaluation = Command("t2t-eval", "workflows.evaluate.EvaluateSettings", _evaluate)
+
+
+def _export(settings: ExportSettings) -> None:
+    from t2t_torch.workflows.export import export
+
+    with ending_on_signals():
+        export(settings)
+
+
+exporter = Command("t2t-exporter", "export.settings.ExportSettings", _export)
+
+
+def _serve(settings: ServeSettings) -> int:
+    """Serves; returns the exit code."""
+    from t2t_torch.workflows.serve import serve
+
+    return serve(settings)
+
+
+server = Command("t2t-server", "workflows.serve.ServeSettings", _serve)
+
+
+_STOPPING = "stopping: trials are being saved; run the same command to continue"
+
+
+def _search(settings: SearchSettings) -> int:
+    """Searches; returns the exit code."""
+    from t2t_torch.workflows.search import search
+
+    stop = SignalStop(_STOPPING)
+    search(settings, stop=stop)
+    return 128 + stop.signal if stop else 0
+
+
+tuner = Command("t2t-tuner", "workflows.search_settings.SearchSettings", _search)
+
+
+def _quick(settings: QuickSettings) -> int:
+    """Runs all steps; returns the exit code."""
+    from t2t_torch.workflows.quick import quick as workflow
+
+    with ending_on_signals():
+        number = workflow(settings, stop=SignalStop())
+    return 128 + number if number else 0
+
+
+quick = Command(
+    "t2t-quick", "workflows.quick.QuickSettings", _quick, positional="file", lists_names=False
+)
+
+
+def _import_run(settings: ImportSettings) -> None:
+    """Imports; prints the report and the next commands."""
+    from t2t_torch.interop.importer import import_run as workflow
+
+    report = workflow(settings)
+    lines = [str(report), "", "Next:"]
+    files = sorted(report.path.glob("run*.json"))
+    for number, file in enumerate(files, 1):
+        if number == 1:
+            lines.append(f"  t2t-datagen --config={file} --data_dir=data")
+        folder = "run" if len(files) == 1 else f"run{number}"
+        lines.append(f"  t2t-trainer --config={file} --data_dir=data --output_dir={folder}")
+    if not files:
+        lines.append(f"  t2t-decoder --output_dir={report.path} --decode_interactive")
+    output("\n".join(lines))
+
+
+import_run = Command("t2t-import", "interop.settings.ImportSettings", _import_run)
+
+
+data = Command(
+    "t2t-data", "workflows.inspect_data.DataSettings", "workflows.inspect_data.inspect_data"
+)
+
+
+compare = Command(
+    "t2t-compare",
+    "workflows.compare.CompareSettings",
+    "workflows.compare.compare",
+    positional="runs",
+    lists_names=False,
+)
+
+
+avg_all = Command(
+    "t2t-avg-all", "workflows.average.AveragingSettings", "workflows.average.average_all"
+)
+
+
+translate_all = Command(
+    "t2t-translate-all",
+    "workflows.translate_all.TranslationSettings",
+    "workflows.translate_all.translate_all",
+)
+
+
+bleu = Command("t2t-bleu", "workflows.bleu.BleuSettings", "workflows.bleu.compute_bleu")
+
+
+latency = Command(
+    "t2t-latency", "workflows.latency.LatencySettings", "workflows.latency.measure_latency"
+)
+
+
+query_server = Command(
+    "t2t-query-server", "workflows.serve.QuerySettings", "workflows.serve.query", lists_names=False
+)
+
+
+build_vocab = Command(
+    "t2t-build-vocab", "workflows.generate.VocabSettings", "workflows.generate.build_vocab"
+)
+
+COMMANDS = {one.name: one for one in list(globals().values()) if isinstance(one, Command)}
+"""All commands by name."""

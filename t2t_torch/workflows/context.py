@@ -1,0 +1,283 @@
+"""Settings that several workflows share; what workflows do first: users' code, checks of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from t2t_torch import registry
+from t2t_torch.errors import RegistryError, T2TError, UsageError, did_you_mean
+from t2t_torch.files import check_target
+from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp
+from t2t_torch.workflows import config_file
+
+if TYPE_CHECKING:
+    from t2t_torch.mode import Split
+    from t2t_torch.params import Params
+    from t2t_torch.problem import Problem
+    from t2t_torch.train.run_directory import TaskRecord
+
+_S = TypeVar("_S", bound=Settings)
+
+_LARGEST = 2**31 - 1
+_LARGEST_SEED = 2**63 - 1
+
+# Declarations of fields that several classes have.
+
+PROBLEM = hp(None, "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help.")
+MODEL = hp(None, "Model to train; auto: the recommended one.  Names: --registry_help.")
+HPARAMS_SET = hp(
+    None, "Named set of hyperparameters; auto: the recommended one.  Names: --registry_help."
+)
+HPARAMS = hp("", 'Changes to the set: "hidden_size=512,label_smoothing=0".')
+DATA_DIR = hp(None, "Directory of the generated data.", path=True)
+TMP_DIR = hp(None, "Directory of raw files; missing files are downloaded.", path=True)
+EVAL_METRICS = hp((), "Metrics besides the problem's, each for the targets it fits: a,b,c.")
+CHECKED = hp(None, "Checked against the run if given; not needed.")
+CHECKPOINT_PATH = hp(
+    None,
+    "Checkpoint: a ckpt-<step> folder, a step, 'best' or 'latest'; default: the best "
+    "evaluated one, or the latest if none was evaluated.",
+    path=True,
+)
+VERIFY_DATA = hp(
+    "changed",
+    "Shards of --data_dir that are compared with their checksums.  changed: if their size or "
+    "times changed since the last check; full: all of them; finds disk errors.",
+)
+
+VerifyData = Literal["changed", "full"]
+
+
+RUN_FLAGS = ("problem", "model", "hparams_set")
+"""Names of the settings of what a run trains."""
+
+
+# Settings of values given in Python.
+
+
+def settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> _S:
+    """Returns settings of the values given in Python; None counts as not given.
+
+    Args:
+      kind: class of the settings.
+      command: command of the same settings, for messages.
+      values: values by name.  A path may be a `Path`, and one of `config_file.OBJECTS` a mapping.
+
+    Raises:
+      UsageError: there is no such setting, or a value does not fit; all are reported.
+    """
+    fields = {name.rstrip("_"): (name, field) for name, field in kind.declared().items()}
+    given, faults = {}, []
+    for name, value in values.items():
+        if name not in fields:
+            faults.append(f"unknown setting {name!r}.{unknown_hint(name, fields, values)}")
+        elif value is not None:
+            own, field = fields[name]
+            plain = _plain(name, field, value)
+            if fault := field.fault(plain) or _size_fault(name, plain):
+                faults.append(f"{name}={plain!r}: {fault}. ({name}: {field.meaning})")
+            given[own] = plain
+    if faults:
+        raise UsageError(f"{command}: " + "\n".join(faults))
+    return kind(**given)
+
+
+def _plain(name: str, field: Setting, value: Any) -> Any:
+    """Returns a value of Python as that of a field."""
+    if field.is_list:
+        items = value if isinstance(value, list | tuple) else [value]
+        value = tuple(str(one) if isinstance(one, Path) else one for one in items)
+    elif isinstance(value, Path):
+        value = str(value)
+    elif name in config_file.OBJECTS and isinstance(value, Mapping):
+        value = config_file.pairs(value)
+    is_path = field.path and isinstance(value, str)
+    return os.path.expanduser(value) if is_path else value  # noqa: PTH111 -- keeps "./"
+
+
+def _size_fault(name: str, value: Any) -> str:
+    largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
+    is_large = isinstance(value, int) and abs(value) > largest
+    return f"expected at most {largest:,}" if is_large else ""
+
+
+def unknown_hint(name: str, known: Iterable[str], given: Mapping[str, Any]) -> str:
+    """Returns a sentence that suggests what an unknown setting may be; "" if nothing is similar.
+
+    Args:
+      name: the unknown name.
+      known: names of the settings.
+      given: values of settings by name.
+    """
+    for flag, kind in (("hparams", "hyperparameter"), ("decode_hparams", "setting of decoding")):
+        if flag not in known:
+            continue
+        field = _field_of(flag, name, given.get("hparams_set", ""))
+        if field.startswith("--"):
+            return f" Did you mean {field}={given.get(name) or 'VALUE'}?"
+        if field:
+            meant = f"{name!r} is" if field == name else f"Did you mean {field!r}? It is"
+            return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
+    return did_you_mean(name, known, cutoff=0.7, form="--{}")
+
+
+def _field_of(flag: str, name: str, hparams_set: Any) -> str:
+    """Returns the field of --hparams or --decode_hparams, or the flag, that a name stands for."""
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.hparam import HParams
+
+    kind: type[Params] = DecodeHParams if flag == "decode_hparams" else HParams
+    if flag == "hparams" and hparams_set:
+        with contextlib.suppress(T2TError):
+            kind = type(registry.hparams(hparams_set))
+    meant = name if name in kind.model_fields else kind.aliases.get(name, "")
+    return meant if meant in kind.model_fields or meant.startswith("--") else ""
+
+
+# Checks of settings.
+
+
+def file_to_write(settings: Settings, name: str, *, stdout: bool = False) -> Path | None:
+    """Returns the file that a setting names, checked before any work; None if it is not set.
+
+    Args:
+      settings: the settings.
+      name: name of the flag.
+      stdout: True if `-` means the standard output; it is returned unchecked.
+
+    Raises:
+      UsageError: it is a folder, its folder does not exist, or it cannot be written.
+    """
+    value = getattr(settings, name, None) or getattr(settings, f"{name}_", None)
+    if not value:
+        return None
+    file = Path(value)
+    if stdout and value == "-":
+        return file
+    if file.is_dir():
+        raise UsageError(f"--{name}={file} is a folder; name a file.")
+    if not file.resolve().parent.is_dir():
+        raise UsageError(
+            f"--{name}={file}: there is no folder {file.parent}. Make it:  "
+            f"mkdir -p {shlex.quote(str(file.parent))}"
+        )
+    check_target(file, flag=f"--{name}")
+    return file
+
+
+# Facts of a run that settings repeat, or leave to it.
+
+
+def data_dir_of_run(output_dir: str, data_dir: str | None) -> str:
+    """Returns the data directory: the given one, or the folder that a run was trained on.
+
+    Args:
+      output_dir: run directory; of several, separated by commas, the first counts.
+      data_dir: the given data directory.
+
+    Raises:
+      CheckpointError: there is no run.
+      UsageError: the run does not record the folder, or it no longer exists.
+    """
+    if data_dir:
+        return data_dir
+    from t2t_torch.train.run_directory import RunDirectory
+
+    directory = RunDirectory(output_dir.split(",")[0])
+    directory.task()  # reports a missing run
+    known = config_file.recorded_data_dir(directory.path)
+    if known and not Path(known).is_dir():
+        raise UsageError(
+            f"--data_dir is needed: '{directory.path}' was trained on {known}, which no longer "
+            "exists. Give its present location, or generate it again with t2t-datagen."
+        )
+    if not known:
+        raise MissingSettingsError(f"missing flags:\n  --data_dir=...  {DATA_DIR.meaning}")
+    return known
+
+
+def verify_data(verify: VerifyData, data_dir: Path, problem: Problem, *splits: Split) -> None:
+    """Compares all of a problem's data with its checksums, if `verify` is "full".
+
+    Args:
+      verify: value of the setting `verify_data`.
+      data_dir: directory of the generated data.
+      problem: the problem; of a mixture all components are verified.
+      splits: the splits to verify; default: all.
+
+    Raises:
+      DataError: files differ; names all of them.
+    """
+    if verify != "full":
+        return
+    from t2t_torch.data.manifest import Manifest
+
+    for name in dict.fromkeys(component.dataset_name for component in problem.components):
+        manifest = Manifest.load(data_dir, name)
+        manifest.verify(data_dir, splits or None, thorough=True)
+
+
+def check_is_of_run(
+    settings: Settings,
+    task: TaskRecord,
+    run: str | Path,
+    names: Sequence[str] = RUN_FLAGS,
+    *,
+    of_several: bool = True,
+) -> None:
+    """Checks `problem`, `model` and `hparams_set` against a run.
+
+    Args:
+      settings: the settings.
+      task: the record of the run.
+      run: the run directory, for errors.
+      names: the settings to check.
+      of_several: True if `problem` may be one of several problems of the run; `load` checks it.
+
+    Raises:
+      UsageError: a setting differs from the run.
+    """
+    for name in names:
+        requested, here = getattr(settings, name), getattr(task, name)
+        if requested in (None, "", here):
+            continue
+        if of_several and name == "problem" and _is_of_several(here):
+            continue
+        raise UsageError(
+            f"--{name}={requested}, but '{run}' is a run of {name} {here!r}. Leave "
+            f"--{name} out, or give the --output_dir of another run."
+        )
+
+
+def _is_of_several(problem: str) -> bool:
+    try:
+        return registry.problem(problem).mixing_schedule is not None
+    except RegistryError:  # of a folder of the user's, which is imported later
+        return True
+
+
+def check_is_of_trial(settings: Settings, output_dir: str, of_problems: Iterable[str]) -> None:
+    """Checks that no setting is given that a run of a trial does not use.
+
+    Args:
+      settings: the settings.
+      output_dir: the run directory.
+      of_problems: names of settings that only apply to runs of problems.
+
+    Raises:
+      UsageError: such settings are given; lists all of them.
+    """
+    named = [f"--{name}" for name in of_problems if name in settings.given]
+    if "," in output_dir:
+        named.append("several runs in --output_dir")
+    if named:
+        are = "are" if len(named) > 1 else "is"
+        raise UsageError(
+            f"{', '.join(named)} {are} for a run of a problem, and '{output_dir}' "
+            f"is one of a trial: leave {'them' if are == 'are' else 'it'} out."
+        )

@@ -1,0 +1,404 @@
+"""Decoding of a file, of a data set, of typed inputs, or of a trial's data; scores of lines."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.errors import UsageError
+from t2t_torch.mode import Split
+from t2t_torch.reporter import Reporter, output
+from t2t_torch.settings import hp, require
+from t2t_torch.trust import CodeSettings, running
+from t2t_torch.workflows.context import (
+    CHECKED,
+    CHECKPOINT_PATH,
+    VERIFY_DATA,
+    VerifyData,
+    check_is_of_run,
+    check_is_of_trial,
+    verify_data,
+)
+
+if TYPE_CHECKING:
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.predictor import Predictor
+
+
+DECODED_PROBLEM = hp(
+    None, "Problem to decode, of a run of several problems; default: the run's own."
+)
+
+
+class DecodeSettings(CodeSettings):
+    """Decodes with a trained model: a file, a data set, or typed inputs.
+
+        t2t-decoder --output_dir=run --decode_from_file=in.txt --decode_to_file=out.txt
+        t2t-decoder --output_dir=run --decode_from_file=new.csv --decode_to_file=answered.csv
+        t2t-decoder --output_dir=run --data_dir=data
+        t2t-decoder --output_dir=run --decode_interactive
+        t2t-decoder --output_dir=run --score_file=lines.txt
+
+    Problem, model, hyperparameters and vocabularies come from the run directory.
+    For a run of a trial, decodes its validation loader, or arrays:
+        t2t-decoder --output_dir=run --decode_to_file=out.npz
+        t2t-decoder --output_dir=run --decode_from_file=in.jsonl --decode_to_file=out.jsonl
+    """
+
+    problem: str | None = DECODED_PROBLEM
+    model: str | None = CHECKED
+    hparams_set: str | None = CHECKED
+    data_dir: str | None = hp(
+        None, "Directory of the generated data; only needed to decode a data set.", path=True
+    )
+    output_dir: str | None = hp(
+        None,
+        "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
+        "averages probabilities, or log-probabilities for texts.",
+        path=True,
+    )
+    verify_data: VerifyData = VERIFY_DATA
+    checkpoint_path: str | None = CHECKPOINT_PATH
+    decode_from_file: str | None = hp(
+        None, "File of inputs, one per line; or a table, .csv, .tsv, .xlsx, .parquet.", path=True
+    )
+    decode_to_file: str | None = hp(
+        None,
+        "File of outputs, one per input, in the same order; default: next to the inputs.",
+        path=True,
+    )
+    decode_reference: str | None = hp(
+        None,
+        "File of reference outputs, for BLEU and chrF with the signatures of sacreBLEU.",
+        path=True,
+    )
+    score_file: str | None = hp(
+        None,
+        "File of texts, or of inputs and outputs with a tab between: writes the log-probability "
+        "(nats) of each line, to --decode_to_file or beside it.",
+        path=True,
+    )
+    decode_hparams: str = hp("", 'Decoding settings: "beam_size=4,alpha=0.6".')
+    decode_shards: int = hp(
+        1,
+        "Parts that inputs are decoded in: --decode_hparams=shard_id=N decodes one; without it "
+        "those that are not there yet are decoded, and all are joined.",
+        low=1,
+        high=100000,
+    )
+    decode_interactive: bool = hp(False, "Decodes lines typed in the terminal.")
+    eval_use_test_set: bool = hp(
+        False, "Decodes the test split of a data set instead of the dev split."
+    )
+
+    @property
+    def split(self) -> Split:
+        """The split of a data set that is decoded."""
+        return Split.TEST if self.eval_use_test_set else Split.EVAL
+
+    @property
+    def runs(self) -> list[str]:
+        """The run directory, or those of an ensemble."""
+        return [str(Path(run).expanduser()) for run in str(self.output_dir).split(",")]
+
+    help_decode_hparams: bool = hp(False, "Lists the settings of --decode_hparams and exits.")
+
+
+def decode(settings: DecodeSettings, *, reporter: Reporter | None = None) -> None:
+    """Decodes as the settings say; writes the outputs and reports what was done.
+
+    Args:
+      settings: what is decoded, and how.
+      reporter: where the results are reported; None: to the current one.
+
+    Raises:
+      T2TError: a setting does not fit, or the run or the inputs cannot be read.
+    """
+    from t2t_torch.loading import trial_of
+
+    with running(settings, reporter):
+        hparams = _decode_hparams(settings)
+        if settings.help_decode_hparams:
+            output(hparams.describe().removesuffix("\n"))
+            return
+        if settings.output_dir and any(map(trial_of, settings.output_dir.split(","))):
+            from t2t_torch.train.random_state import restored_generators
+
+            with restored_generators():
+                _decode_trial(settings)
+            return
+        settings = _checked(settings, hparams)
+        if settings.score_file:
+            _score_file(settings, hparams)
+        elif settings.decode_interactive:
+            _interact(settings, hparams)
+        elif settings.decode_from_file:
+            _decode_file(settings, hparams)
+        else:
+            _decode_dataset(settings, hparams)
+
+
+_WHOLE = {"shards": 1, "shard_id": -1, "shards_start_offset": 0, "shard_google_format": False}
+
+
+def _decode_hparams(settings: DecodeSettings) -> DecodeHParams:
+    """Returns the decoding hparams: those of the run, changed by the settings.
+
+    Scores of lines read no search, and have none of the run.
+
+    Raises:
+      HParamsError: a decoding setting is unknown or out of bounds.
+      UsageError: the number of shards is given twice.
+    """
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.loading import decode_defaults
+
+    changes = settings.decode_hparams
+    if settings.decode_shards != 1:
+        if any(item.partition("=")[0].strip() == "shards" for item in changes.split(",")):
+            raise UsageError("--decode_shards and --decode_hparams=shards=...: give one of them.")
+        changes = f"shards={settings.decode_shards},{changes}".removesuffix(",")
+    run = settings.output_dir or _parent(settings.checkpoint_path)
+    has_defaults = run and not settings.score_file
+    defaults = decode_defaults(run.split(",")[0]) if has_defaults else ""
+    return parse_decode_hparams(changes, defaults=defaults)
+
+
+def _parent(checkpoint: str | None) -> str:
+    """Returns the run directory of a checkpoint's path; "" without one."""
+    return str(Path(checkpoint).resolve().parent) if checkpoint else ""
+
+
+def _checked(settings: DecodeSettings, hparams: DecodeHParams) -> DecodeSettings:
+    """Returns settings that fit each other, with the run directory of the checkpoint.
+
+    Raises:
+      UsageError: settings do not fit each other, or there is no run directory.
+    """
+    path = settings.checkpoint_path
+    if path != "best" and not settings.output_dir:
+        settings = settings.replace(output_dir=_parent(path))
+    require(settings, "output_dir")
+    ways = ("score_file", "decode_interactive", "decode_from_file")
+    given = [f"--{name}" for name in ways if getattr(settings, name)]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)}: give one of them.")
+    if hparams.shards > 1 and (settings.score_file or settings.decode_interactive):
+        raise UsageError(f"{given[0]} is done in one part: leave --decode_shards and shards= out.")
+    if settings.score_file:
+        hparams.check_of_scores()
+    elif settings.decode_interactive:
+        hparams.check_of_prompt()
+    elif settings.decode_from_file:
+        hparams.check_of_files("--decode_from_file")
+    if settings.decode_reference and not settings.decode_from_file:
+        raise UsageError(
+            "--decode_reference belongs to --decode_from_file; a data set has its own targets."
+        )
+    return settings
+
+
+def _load(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor | LabelPredictor:
+    from t2t_torch.decode.loading import load
+    from t2t_torch.distributed.precision import warn_if_slow
+    from t2t_torch.train.memory import keep_freed_memory
+    from t2t_torch.train.run_directory import RunDirectory
+
+    keep_freed_memory()
+    runs = settings.runs
+    task = RunDirectory(runs[0]).task()
+    check_is_of_run(settings, task, runs[0])
+    problem = settings.problem if settings.problem != task.problem else None
+    several: Any = runs if len(runs) > 1 else runs[0]
+    predictor = load(several, settings.checkpoint_path, problem=problem, hparams=hparams)
+    device = next(predictor.model.parameters()).device
+    warn_if_slow(predictor.model.hparams, device, hparams.activation_dtype)
+    return predictor
+
+
+def _generating(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor:
+    """Loads a model that generates text.
+
+    Raises:
+      UsageError: the model has other outputs.
+    """
+    from t2t_torch.decode.predictor import Predictor
+
+    predictor = _load(settings, hparams)
+    if not isinstance(predictor, Predictor):
+        raise UsageError(
+            f"'{settings.output_dir}' has learnt to give {', '.join(predictor.features.targets)}, "
+            "not texts: give its inputs, one a line, with --decode_from_file; what it finds in the "
+            "data is written by  t2t-eval --output=FOLDER"
+        )
+    return predictor
+
+
+def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    from t2t_torch.decode import files
+    from t2t_torch.decode.outputs import (
+        decodes_name,
+        name_of_shard,
+        one_line,
+        part_of,
+        report_file,
+        rows_of_shard,
+        shard_of,
+    )
+    from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.files import check_target
+    from t2t_torch.metrics import text_scores
+
+    given, references = Path(str(settings.decode_from_file)), None
+    reference = Path(settings.decode_reference) if settings.decode_reference else None
+    target = Path(settings.decode_to_file) if settings.decode_to_file else None
+    shard = shard_of(hparams)
+    source = part_of(given, hparams)
+    if source != given:  # cut before: a file like any other
+        target = target and name_of_shard(target, hparams, shard)
+        reference = reference and part_of(reference, hparams)
+        hparams, shard = hparams.replace(**_WHOLE), None
+    read = [path for path in (source, reference) if path is not None]
+    # Looked at first: an hour of decoding should not be for nothing.
+    if target:
+        check_target(name_of_shard(target, hparams, shard), *read)
+    if reference is not None:
+        references = files.read_inputs(reference, hparams.separator)
+        inputs = files.read_inputs(source, hparams.separator)
+        text_scores.check_counts(len(inputs), len(references), f"--decode_reference={reference}")
+        references = references[rows_of_shard(hparams, len(references))]
+    predictor = _load(settings, hparams)
+    if not isinstance(predictor, Predictor):
+        lines = files.label_file(predictor, source, str(target) if target else None, hparams)
+        path = target or Path()
+    else:
+        path = decodes_name(source, predictor, hparams, shard)
+        if target:
+            path = name_of_shard(target, hparams, shard)
+        check_target(path, *read)
+        decoded = files.decode_file(predictor, source, target or None, hparams)
+        report_file(f"{decoded}: {path}", path)
+        best = hparams.replace(return_beams=False, write_beam_scores=False)
+        lines = [one_line(prediction, best) for prediction in decoded.predictions]
+    if references is not None:
+        names = text_scores.scores_of(predictor.features)
+        report_file(text_scores.table(lines, references, names), path)
+
+
+def _score_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    from t2t_torch.decode import evaluation
+    from t2t_torch.decode.outputs import report_file
+    from t2t_torch.files import check_target
+
+    source = Path(str(settings.score_file))
+    target = Path(settings.decode_to_file or f"{source}.scores")
+    check_target(target, source)
+    scores = evaluation.score_file(_generating(settings, hparams), source, target)
+    total = sum(score.log_probability for score in scores)
+    tokens = sum(score.tokens for score in scores)
+    summary = "0 lines, nothing to score"
+    if scores:
+        perplexity = math.exp(min(-total / tokens, 700.0))
+        summary = (
+            f"{len(scores):,} lines, {tokens:,} tokens: log-probability {total:.4f} nats, "
+            f"perplexity {perplexity:.4f}"
+        )
+    report_file(f"{summary}: {target}", target)
+
+
+def _decode_dataset(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    from t2t_torch.decode import files
+    from t2t_torch.decode.outputs import decodes_name, one_line, shard_of
+    from t2t_torch.files import check_target, is_stream
+    from t2t_torch.metrics import text_scores
+
+    if not settings.data_dir:
+        raise UsageError(
+            "what shall be decoded? Expected one of\n"
+            "  --decode_from_file=...   a file of inputs\n"
+            "  --decode_interactive     what you type\n"
+            "  --data_dir=...           the problem's generated data"
+        )
+    requested = Path(settings.decode_to_file) if settings.decode_to_file else None
+    if requested is not None:
+        if is_stream(requested):
+            raise UsageError(
+                f"--decode_to_file={requested} is no regular file, and a data set is decoded to "
+                "three files. Give a name that theirs begin with."
+            )
+        check_target(requested)
+    predictor = _generating(settings, hparams)
+    data_dir, split = Path(settings.data_dir), settings.split
+    verify_data(settings.verify_data, data_dir, predictor.problem, split)
+    step = predictor.run.step if predictor.run else 0
+    base = requested or Path(settings.runs[0], "decodes", f"{split.value}-{step}")
+    decoded, targets = files.decode_dataset(predictor, data_dir, split, base, hparams)
+    output(f"{decoded}: {decodes_name(base, predictor, hparams, shard_of(hparams))}")
+    best = hparams.replace(return_beams=False, write_beam_scores=False, identity_output=False)
+    found = [one_line(prediction, best) for prediction in decoded.predictions]
+    right = sum(one == target for one, target in zip(found, targets, strict=True))
+    output(f"exact match {right / max(1, len(targets)):.4f} ({right:,} of {len(targets):,})")
+    if repaired := sum(prediction.hypotheses[0].repaired for prediction in decoded.predictions):
+        output(f"repaired, since they were no trees over the words: {repaired:,}")
+    output(text_scores.table(found, targets, text_scores.scores_of(predictor.features)))
+
+
+def _interact(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    from t2t_torch.decode.interactive import LabelPrompt, TextPrompt
+    from t2t_torch.decode.predictor import Predictor
+
+    def write(text: str) -> None:
+        print(text, end="", flush=True)
+
+    predictor = _load(settings, hparams)
+    if isinstance(sys.stdin, io.TextIOWrapper):  # The prompt says which line is not UTF-8.
+        sys.stdin.reconfigure(errors="surrogateescape")
+    if isinstance(predictor, Predictor):
+        TextPrompt(predictor, hparams, write).run(sys.stdin)
+    else:
+        LabelPrompt(predictor, hparams, write).run(sys.stdin)
+
+
+_OF_PROBLEMS = (
+    *("data_dir", "problem", "model", "hparams_set", "decode_reference", "score_file"),
+    *("decode_hparams", "decode_shards", "decode_interactive", "eval_use_test_set"),
+)
+
+
+def _decode_trial(settings: DecodeSettings) -> None:
+    """Decodes with a run of a trial.
+
+    Raises:
+      UsageError: a flag applies only to problems, or the suffix of a file is unknown.
+    """
+    check_is_of_trial(settings, str(settings.output_dir), _OF_PROBLEMS)
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.files import check_target
+    from t2t_torch.trial.decoding import TrialDecoder, check_files, device
+    from t2t_torch.trial.predictor import OpenedRun
+
+    run_dir = Path(settings.runs[0])
+    source, target = (
+        Path(file) if file else None
+        for file in (settings.decode_from_file, settings.decode_to_file)
+    )
+    given = [source] if source else []
+    if target:
+        check_files(source, target)
+        check_target(target, *given)
+    elif source:
+        check_files(source, source)
+    opened = OpenedRun.of(run_dir, World(0, 1, device()))
+    decoder = TrialDecoder(opened, settings.checkpoint_path)
+    chosen = decoder.predictor.chosen
+    if not target and source:
+        target = source.with_name(f"{source.stem}.{opened.task.name}.{chosen.step}{source.suffix}")
+    target = target or run_dir / "decodes" / f"validation-{chosen.step}.npz"
+    check_target(target, *given)
+    count = decoder.decode(source, target)
+    what = source or "the validation loader"
+    output(f"{count:,} records of {what}, {chosen.description}: {target}")

@@ -1,0 +1,450 @@
+"""Evaluation of a run, of several as an ensemble, or of a trial, without changing them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import t2t_torch
+from t2t_torch.errors import CheckpointError, UsageError
+from t2t_torch.mode import Split
+from t2t_torch.reporter import Reporter, output, phase
+from t2t_torch.settings import hp, require
+from t2t_torch.signals import StopRequest
+from t2t_torch.train.run_config import RunConfig
+from t2t_torch.train.stopping import short_names
+from t2t_torch.trust import CodeSettings, running
+from t2t_torch.workflows.context import (
+    CHECKED,
+    CHECKPOINT_PATH,
+    DATA_DIR,
+    EVAL_METRICS,
+    VERIFY_DATA,
+    VerifyData,
+    check_is_of_run,
+    check_is_of_trial,
+    data_dir_of_run,
+    file_to_write,
+    verify_data,
+)
+
+if TYPE_CHECKING:
+    from t2t_torch.checkpoint.checkpoint import Checkpoint
+    from t2t_torch.decode.evaluation import Files
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.problem_task import LearningTask
+    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.train.task import Task
+    from t2t_torch.trial.task import TrialTask
+
+
+class EvaluateSettings(CodeSettings):
+    """Evaluates a checkpoint of a run without changing the run.
+
+        t2t-eval --output_dir=run
+        t2t-eval --output_dir=run --checkpoint_path=best --eval_use_test_set
+        t2t-eval --output_dir=run --checkpoint_path=6000 --output_json=eval.json
+        t2t-eval --output_dir=run --output=eval    # eval/results.json, eval/rows.tsv
+
+    Problem, model, hyperparameters, vocabularies and, unless --data_dir is given, the data come
+    from the run.  If the run keeps an average of its weights, the average is evaluated.  For a
+    trial, evaluates its validation loader:
+        t2t-eval --output_dir=run_of_a_trial
+    Several processes:  torchrun --nproc-per-node=2 -m t2t_torch.bin.eval ...
+    """
+
+    problem: str | None = hp(
+        None,
+        "Problem to evaluate, of runs of several problems; otherwise checked against the run.",
+    )
+    model: str | None = CHECKED
+    hparams_set: str | None = CHECKED
+    hparams: str = hp(
+        "", "Changes to hyperparameters that may differ from training; batch_size may not."
+    )
+    data_dir: str | None = DATA_DIR
+    output_dir: str | None = hp(
+        None,
+        "Run directory of t2t-trainer; several, separated by commas, are evaluated as an "
+        "ensemble that averages probabilities.",
+        path=True,
+    )
+    eval_metrics: tuple[str, ...] = EVAL_METRICS
+    verify_data: VerifyData = VERIFY_DATA
+    checkpoint_path: str | None = CHECKPOINT_PATH
+    eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
+    eval_steps: int = hp(0, "Number of batches; 0: the whole split.", low=0)
+    worker_gpu: int = hp(1, "Device: 1: a GPU if available; 0: the CPU.", low=0, high=1)
+    output_json: str | None = hp(None, "JSON file of the results; -: standard output.", path=True)
+    output: str | None = hp(
+        None,
+        "Folder, or file ending in .tsv or .json, of the results and of each row with target,"
+        " prediction and probabilities.",
+        path=True,
+    )
+    decode_hparams: str = hp("", "Decoding settings for --output, as in t2t-decoder.")
+
+    @property
+    def split(self) -> Split:
+        """The evaluated split."""
+        return Split.TEST if self.eval_use_test_set else Split.EVAL
+
+
+def evaluate(
+    settings: EvaluateSettings, *, reporter: Reporter | None = None, stop: StopRequest | None = None
+) -> dict[str, Any] | None:
+    """Evaluates a run; reports the results and writes the requested files.
+
+    Args:
+      settings: what is evaluated, and how.
+      reporter: where the results are reported; None: to the current one.
+      stop: request to stop.
+
+    Returns:
+      The results as JSON values; None in processes of torchrun other than the first, and after a
+      request to stop.
+
+    Raises:
+      T2TError: a setting does not fit, or the run cannot be evaluated.
+    """
+    from t2t_torch.loading import trial_of
+
+    stop = StopRequest() if stop is None else stop
+    with running(settings, reporter):
+        require(settings, "output_dir")
+        if any(map(trial_of, str(settings.output_dir).split(","))):
+            return _evaluate_trial(settings, stop)
+        data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
+        settings = settings.replace(data_dir=data_dir)
+        if "," in str(settings.output_dir):
+            return _evaluate_ensemble(settings)
+        return _evaluate_run(settings, stop)
+
+
+def _evaluate_run(settings: EvaluateSettings, stop: StopRequest) -> dict[str, Any] | None:
+    """Evaluates a run of a problem, or of several problems."""
+    from t2t_torch.train.run_directory import RunDirectory
+
+    directory = RunDirectory(str(settings.output_dir))
+    record = directory.task()
+    check_is_of_run(settings, record, directory.path, of_several=False)
+    target = file_to_write(settings, "output_json", stdout=True)
+    files, decoding = _files(settings)
+
+    def open_run(world: World) -> tuple[RunDirectory, LearningTask]:
+        task = _task(settings, directory, world)
+        _make_ready(settings, task, decoding)
+        return directory, task
+
+    evaluated = _evaluated(settings, open_run, settings.split, stop)
+    if not evaluated.leads or stop:
+        return None  # the rows may take long
+    checkpoint, task = evaluated.checkpoint, evaluated.task
+    about = (record.problem, record.model, checkpoint.step, settings.split, str(checkpoint.path))
+    results = _results(settings, *about, evaluated.metrics)
+    _report(results, target)
+    if files is not None:
+        run = (settings.output_dir, str(checkpoint.path))
+        dtype = task.hparams.activation_dtype
+        problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
+        with phase("predicting each row"):
+            _write(settings, files, results, run, problems, decoding, dtype)
+    return results
+
+
+_OF_PROBLEMS = (
+    *("data_dir", "problem", "model", "hparams_set", "hparams", "eval_metrics"),
+    *("eval_use_test_set", "output", "decode_hparams"),
+)
+
+
+def _evaluate_trial(settings: EvaluateSettings, stop: StopRequest) -> dict[str, Any] | None:
+    """Evaluates a run of a trial on its validation loader."""
+    from t2t_torch.trial.predictor import open_task
+
+    target = file_to_write(settings, "output_json", stdout=True)
+    check_is_of_trial(settings, str(settings.output_dir), _OF_PROBLEMS)
+
+    def open_run(world: World) -> tuple[RunDirectory, TrialTask]:
+        directory, _, task = open_task(Path(str(settings.output_dir)), world)
+        return directory, task
+
+    evaluated = _evaluated(settings, open_run, Split.EVAL, stop)
+    if not evaluated.leads or stop:
+        return None
+    task, checkpoint = evaluated.task, evaluated.checkpoint
+    about = (task.name, evaluated.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
+    results = _results(settings, *about, evaluated.metrics)
+    _report(results, target)
+    return results
+
+
+class Evaluated(NamedTuple):
+    """Results of an evaluation.
+
+    Attributes:
+      task: the evaluated task.
+      model: class name of the model.
+      checkpoint: evaluated checkpoint.
+      metrics: scalar metrics; empty after a signal.
+      leads: True if this process prints the results.
+    """
+
+    task: Any
+    model: str
+    checkpoint: Checkpoint
+    metrics: dict[str, float]
+    leads: bool
+
+
+def _evaluated(
+    settings: EvaluateSettings,
+    open_run: Callable[[World], tuple[RunDirectory, Task]],
+    split: Split,
+    stop: StopRequest,
+) -> Evaluated:
+    """Evaluates a checkpoint of a run on a split, in all processes."""
+    from t2t_torch.distributed.precision import warn_if_slow
+    from t2t_torch.distributed.process_group import join_world
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.random_state import restored_generators
+
+    config = RunConfig(eval_steps=settings.eval_steps, eval_split=split)
+    with join_world(use_gpu=settings.worker_gpu > 0) as world, restored_generators(), stop:
+        directory, task = open_run(world)
+        with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
+            checkpoint = _restored(estimator, settings.checkpoint_path)
+            if world.leads:
+                warn_if_slow(task.hparams, world.device)
+            metrics = dict(estimator.evaluate())
+            model = type(estimator.model).__name__
+            if estimator.signal:  # of any process
+                stop.request(estimator.signal)
+            return Evaluated(task, model, checkpoint, metrics, world.leads)
+
+
+def _files(settings: EvaluateSettings) -> tuple[Files | None, DecodeHParams]:
+    """Returns the files of `--output`, or None, and the decoding hparams.
+
+    Raises:
+      UsageError: a file cannot be written, or not all rows are evaluated.
+    """
+    from t2t_torch.decode.evaluation import Files
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.files import check_target
+    from t2t_torch.loading import decode_defaults
+
+    defaults = decode_defaults(str(settings.output_dir).split(",")[0])
+    hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
+    if not settings.output:
+        if settings.decode_hparams:
+            raise UsageError("--decode_hparams: texts are decoded for --output alone. Give it.")
+        return None, hparams
+    if settings.eval_steps:
+        raise UsageError(
+            f"--output writes every row of the split, --eval_steps={settings.eval_steps} evaluates "
+            "some. Leave one of them out."
+        )
+    files = Files.of(settings.output)
+    for path in files:
+        check_target(path, flag="--output")
+    return files, hparams
+
+
+def _make_ready(settings: EvaluateSettings, task: LearningTask, decoding: DecodeHParams) -> None:
+    """Adds the metrics of label tables and of `--eval_metrics` to a task.
+
+    Raises:
+      HParamsError: `--decode_hparams` contains settings that the rows of `--output` do not use.
+    """
+    from t2t_torch.decode.evaluation import check_rows
+    from t2t_torch.train.experiment import add_metrics
+
+    if settings.output:
+        check_rows(decoding, {name: one.features for name, one in task.tasks.items()})
+    add_metrics(task, settings.eval_metrics, lambda feature: feature.label_metrics)
+
+
+def _write(
+    settings: EvaluateSettings,
+    files: Files,
+    results: dict[str, Any],
+    run: Sequence[Any],
+    problems: Iterable[str],
+    how: DecodeHParams,
+    dtype: str | None = None,
+) -> None:
+    """Writes the results and the rows.
+
+    Args:
+      settings: the settings.
+      files: files to write.
+      results: reported results.
+      run: arguments of `decode.loading.load`: a run directory or several, and a checkpoint.
+      problems: problems of a run of several.
+      how: decoding hparams.
+      dtype: number type of the evaluation; None: that of training.
+    """
+    from t2t_torch.decode.evaluation import EvaluatedRows, confusion, write_results, write_rows
+    from t2t_torch.decode.loading import load
+    from t2t_torch.metrics.text_scores import score
+
+    device = None if settings.worker_gpu else "cpu"
+    data_dir, split = Path(str(settings.data_dir)), Split(results["split"])
+    write_results(files.results, results)  # rows may take long
+    results["confusion"], results["text_scores"] = {}, {}
+    for problem in problems or (None,):
+        part = problem or (None if isinstance(run[0], str) else settings.problem)
+        predictor = load(*run, problem=part, hparams=how, device=device)
+        rows = EvaluatedRows(predictor, data_dir, split, how, activation_dtype=dtype)
+        path = files.rows_of(problem)
+        count = write_rows(path, rows)
+        output(f"{count:,} {'row' if count == 1 else 'rows'} written to {path}")
+        for target, counts in rows.confusion.items():
+            name = target if problem is None else f"{problem}/{target}"
+            results["confusion"][name] = confusion(counts)
+        for target, texts in rows.texts.items():
+            name = target if problem is None else f"{problem}/{target}"
+            scores = score(*zip(*texts, strict=True)) if texts else {}
+            results["text_scores"][name] = {
+                which: {"value": one.value, "signature": one.signature}
+                for which, one in scores.items()
+            }
+            output("\n".join(f"  {one.line}" for one in scores.values()))
+    write_results(files.results, results)
+    output(f"results written to {files.results}")
+
+
+def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
+    """Evaluates several runs as an ensemble, in this process."""
+    from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
+    from t2t_torch.decode.loading import registered
+
+    runs = [str(Path(run).expanduser()) for run in str(settings.output_dir).split(",")]
+    for run in runs:
+        directory = run_of(run)
+        check_is_of_run(settings, directory.task(), directory.path, ("model", "hparams_set"))
+    if settings.hparams:
+        raise UsageError(
+            f"--hparams={settings.hparams}: several runs are evaluated with their own. Leave it "
+            "out, or give one run."
+        )
+    target = file_to_write(settings, "output_json", stdout=True)
+    files, decoding = _files(settings)
+    first, data_dir, split = run_of(runs[0]), Path(str(settings.data_dir)), settings.split
+    problem = registered(first, first.task())[0]
+    verify_data(settings.verify_data, data_dir, problem, split)
+    metrics = evaluate_ensemble(
+        runs,
+        data_dir,
+        split,
+        settings.checkpoint_path,
+        problem=settings.problem,
+        limit=settings.eval_steps,
+        device=None if settings.worker_gpu else "cpu",
+        prepare=lambda task: _make_ready(settings, task, decoding),
+    )
+    name = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
+    step = settings.checkpoint_path or "best or newest"
+    about = (name, f"{len(runs)} runs as one", step, split, ", ".join(runs))
+    results = _results(settings, *about, metrics)
+    _report(results, target)
+    if files is not None:
+        _write(settings, files, results, (runs, settings.checkpoint_path), (), decoding)
+    return results
+
+
+def _task(settings: EvaluateSettings, directory: RunDirectory, world: World) -> LearningTask:
+    from t2t_torch.decode.loading import registered
+    from t2t_torch.train.multi_task import task_of
+
+    problem, model = registered(directory, directory.task())
+    hparams = directory.hparams(model.HParams).parse(settings.hparams)
+    data_dir = Path(str(settings.data_dir))
+    with world.leader_first() as leads:
+        if leads:
+            directory.check_hparams(hparams, trains=False)
+            names = problem.vocab_files_in(data_dir, directory.path)
+            directory.check_vocabularies(names, data_dir)
+            verify_data(settings.verify_data, data_dir, problem, settings.split)
+    return task_of(
+        problem,
+        model,
+        hparams,
+        data_dir=data_dir,
+        vocab_dir=directory.path,
+        pin_memory=world.device.type == "cuda",
+    )
+
+
+def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:
+    """Restores the requested checkpoint; by default the best one, or the newest if none is rated.
+
+    Raises:
+      CheckpointError: there is none, or it is corrupt.
+    """
+    from t2t_torch.decode.loading import BEST, NO_CHECKPOINT, find_checkpoint
+
+    if not wanted and estimator.checkpoints.best() is not None:
+        wanted = BEST
+    if not wanted:
+        newest = estimator.restore_newest()
+        if newest is None:
+            raise CheckpointError(NO_CHECKPOINT.format(estimator.directory.path))
+        return newest
+    chosen = find_checkpoint(estimator.directory, wanted)
+    chosen.check_vocabularies(estimator.directory.path)
+    estimator.restore(chosen)
+    return chosen
+
+
+def _results(
+    settings: EvaluateSettings,
+    problem: str,
+    model: str,
+    step: int | str,
+    split: Split,
+    checkpoint: str,
+    metrics: Mapping[str, float],
+) -> dict[str, Any]:
+    """Returns the results as JSON values; NaN becomes null, because JSON has no NaN."""
+    from t2t_torch.decode.evaluation import label_tables
+
+    tables, plain = label_tables(metrics)
+    return {
+        "problem": problem,
+        "model": model,
+        "checkpoint": checkpoint,
+        "step": step,
+        "split": split.value,
+        "batches": settings.eval_steps or "all",
+        "version": t2t_torch.__version__,
+        "metrics": {name: v if math.isfinite(v) else None for name, v in plain.items()},
+        "labels": tables,
+    }
+
+
+def _report(results: dict[str, Any], target: Path | None) -> None:
+    from t2t_torch.decode.evaluation import format_tables, write_results
+
+    if str(target) == "-":
+        output(json.dumps(results, indent=2))
+        return
+    step = str(results["step"])
+    which = f"step {step}" if step.isdecimal() else f"checkpoints: {step}"
+    what = f"{results['problem']}, {results['split']}, {which}"
+    output(f"{what}  ({results['checkpoint']})")
+    names = short_names(results["metrics"])
+    width = max(map(len, names.values()))
+    for name, value in results["metrics"].items():
+        output(f"  {names[name]:<{width}}  {'nan' if value is None else format(value, '.6g')}")
+    for line in format_tables(results["labels"]):
+        output(line)
+    if target is not None:
+        write_results(target, results)
+        output(f"written to {target}")

@@ -1,0 +1,530 @@
+"""Generation of the data of problems, import of data of tensor2tensor, drafts of declarations."""
+
+from __future__ import annotations
+
+import fnmatch
+import functools
+import itertools
+import json
+import math
+import os
+import shlex
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from absl import logging
+
+from t2t_torch import registry
+from t2t_torch.errors import UsageError
+from t2t_torch.mode import Split
+from t2t_torch.registry import parse_problem_name
+from t2t_torch.reporter import Reporter, message, output, phase
+from t2t_torch.settings import Settings, hp, require
+from t2t_torch.trust import UsrDirSettings, running, workflow
+from t2t_torch.workflows.context import DATA_DIR, PROBLEM, TMP_DIR
+
+if TYPE_CHECKING:
+    from t2t_torch.data.manifest import Manifest
+
+
+class GenerateSettings(UsrDirSettings):
+    """Settings of the generation of data."""
+
+    problem: str | None = hp(
+        None,
+        "Problems to generate: a name, names separated by commas, or a pattern such as "
+        "algorithmic*.",
+    )
+    data_dir: str | None = DATA_DIR
+    tmp_dir: str | None = TMP_DIR
+    random_seed: int | None = hp(
+        None, "Random seed of the order of examples; default: the problem's own."
+    )
+    exclude_problems: tuple[str, ...] = hp((), "Problems to skip: names or patterns.")
+    num_concurrent_processes: int | None = hp(
+        None,
+        "Number of encoding processes, which does not change the result; default: all CPUs "
+        "for large data.",
+        low=1,
+        high=1024,
+    )
+    max_cases: int = hp(0, "Maximum number of examples per split; 0: all.", low=0)
+    overwrite: bool = hp(
+        False, "Generates existing data and vocabularies again, and replaces them."
+    )
+    on_bad_record: Literal["fail", "skip"] = hp(
+        "fail",
+        "Policy for records that cannot be read or encoded; skip: they are skipped, counted "
+        "and listed.",
+    )
+    num_tasks: int | None = hp(
+        None,
+        "Number of tasks that share the work; each is one command, or one task of Ray.",
+        low=1,
+        high=100000,
+    )
+    task_id: int | None = hp(
+        None,
+        "Index of this command's task, from 0 to --num_tasks - 1; the last to finish combines"
+        " the data.",
+        low=0,
+    )
+    runner: Literal["local", "ray"] = hp(
+        "local",
+        "Executor: local processes, or the Ray cluster at RAY_ADDRESS.",
+    )
+    import_tfrecords: str | None = hp(
+        None,
+        "Directory of tensor2tensor whose data of --problem is imported, with the same ids "
+        "and vocabulary.",
+        path=True,
+    )
+    only_list: bool = hp(False, "Lists the selected problems and exits.")
+
+
+class DeclareSettings(Settings):
+    """Settings of a draft of a declaration."""
+
+    declare: str | None = hp(
+        None,
+        "File or folder of your own data to inspect; prints a declaration in JSON and exits.",
+        path=True,
+    )
+    declare_to: str | None = hp(
+        None,
+        "With --declare: file of the declaration; must not exist. Default: standard output.",
+        path=True,
+    )
+
+
+class DatagenSettings(GenerateSettings, DeclareSettings):
+    """Generates the data of problems: vocabulary, shards and manifest.
+
+        t2t-datagen --problem=translate_multi30k_ende --data_dir=data --tmp_dir=raw
+
+    Missing raw files are downloaded to --tmp_dir.  Existing data with the same settings is kept.
+    Several commands may run at the same time.
+
+        t2t-datagen --declare=train.csv --declare_to=my_problems/support_tickets.json
+
+    inspects your own data and writes the declaration of a problem (docs/tutorials/own_data.md).
+    """
+
+    config: str | None = hp(
+        None, "JSON file of flags; flags given on the command line win.", path=True
+    )
+
+
+_IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite".split()
+
+
+def generate(settings: GenerateSettings, *, reporter: Reporter | None = None) -> list[str]:
+    """Generates the data of problems, or imports that of tensor2tensor.
+
+    Data that exists already is kept, unless `overwrite` is set.
+
+    Args:
+      settings: problems, and where and how their data is generated.
+      reporter: where a summary of the data is reported; None: to the current one.
+
+    Returns:
+      Names of the problems whose data is complete, in order; a mixture follows its components.
+
+    Raises:
+      T2TError: a setting does not fit, or raw files are missing or malformed.
+    """
+    with running(settings, reporter):
+        if settings.import_tfrecords:
+            return _import(settings, settings.import_tfrecords)
+        names = _chosen(settings)
+        if settings.only_list:
+            output("\n".join(names))
+            return []
+        if not settings.problem:
+            output("\n".join(f"  * {name}" for name in names))
+        require(settings, "problem", "data_dir")
+        _check_tasks(settings)
+        data_dir = Path(str(settings.data_dir))
+        # tensor2tensor's default is /tmp/t2t_datagen.
+        tmp_dir = Path(settings.tmp_dir or Path(tempfile.gettempdir()) / "t2t_datagen")
+        return [made for name in names for made in _generate(settings, name, data_dir, tmp_dir)]
+
+
+def _generate(settings: GenerateSettings, name: str, data_dir: Path, tmp_dir: Path) -> list[str]:
+    """Generates the data of a problem; returns the names of what is complete."""
+    problem = registry.problem(name)
+    if problem.mixing_schedule is not None:  # it has no data of its own
+        parts = [one.full_name for one in problem.components]
+        made = [one for part in parts for one in _generate(settings, part, data_dir, tmp_dir)]
+        return [*made, name] if set(parts) <= set(made) else made
+    from t2t_torch.data import generate as data
+
+    logging.info("%s: generating in %s; raw files: %s", name, data_dir, tmp_dir)
+    start = time.perf_counter()
+    options: dict[str, Any] = {
+        "seed": settings.random_seed,
+        "max_cases": settings.max_cases,
+        "on_bad_record": settings.on_bad_record,
+        "overwrite": settings.overwrite,
+    }
+    num_tasks, task_id = settings.num_tasks, settings.task_id
+    processes = settings.num_concurrent_processes
+    manifest: Manifest | None
+    if settings.runner == "ray":
+        manifest = data.generate_on_ray(problem, data_dir, tmp_dir, num_tasks=num_tasks, **options)
+    elif num_tasks is not None and task_id is not None:
+        options |= {"task_id": task_id, "num_tasks": num_tasks, "num_processes": processes}
+        outcome = data.run_task(problem, data_dir, tmp_dir, **options)
+        manifest = outcome.manifest
+        missing = ", ".join(map(str, outcome.missing)) or "none"
+        output(f"{problem.dataset_name}: task {task_id} of {num_tasks} done; missing: {missing}")
+    else:
+        with phase(f"generating {name}"):
+            manifest = data.generate_data(
+                problem, data_dir, tmp_dir, num_processes=processes, **options
+            )
+    if manifest is None:
+        return []
+    _report(manifest, name, data_dir, start)
+    return [name]
+
+
+def _check_tasks(settings: GenerateSettings) -> None:
+    """Checks the settings of tasks and of Ray.
+
+    Raises:
+      UsageError: they contradict each other.
+    """
+    num_tasks, task_id = settings.num_tasks, settings.task_id
+    if settings.runner == "ray":
+        for flag in ("task_id", "num_concurrent_processes"):
+            if getattr(settings, flag) is not None:
+                raise UsageError(f"--{flag} does not go with --runner=ray; leave it out.")
+    elif (num_tasks is None) != (task_id is None):
+        raise UsageError(
+            "--num_tasks and --task_id go together: each of N commands says --num_tasks=N and "
+            "another --task_id, from 0 to N - 1. (With --runner=ray, --num_tasks alone.)"
+        )
+    elif num_tasks is not None and task_id is not None and task_id >= num_tasks:
+        raise UsageError(
+            f"--task_id={task_id}: with --num_tasks={num_tasks} the last is {num_tasks - 1}."
+        )
+
+
+def _import(settings: GenerateSettings, source: str) -> list[str]:
+    """Imports TFRecord files of tensor2tensor; returns the names of the problems."""
+    from t2t_torch.data.import_tfrecords import import_named
+
+    require(settings, "problem", "data_dir")
+    for flag in settings.declared():
+        if flag in settings.given and flag not in _IMPORTING:
+            raise UsageError(f"--{flag} does not go with --import_tfrecords; leave it out.")
+    data_dir = Path(str(settings.data_dir))
+    names = [name.strip() for name in str(settings.problem).split(",") if name.strip()]
+    for name in names:
+        start = time.perf_counter()
+        manifest = import_named(name, source, data_dir, overwrite=settings.overwrite)
+        _report(manifest, name, data_dir, start)
+    return names
+
+
+def _report(manifest: Manifest, name: str, data_dir: Path, start: float) -> None:
+    """Reports a summary of the data and its baselines."""
+    from t2t_torch.reports.baseline import write_baselines
+
+    seconds = time.perf_counter() - start
+    output(f"\n{manifest.problem} in {data_dir}, {seconds:.1f} seconds\n")
+    output(_summary(manifest))
+    if any(entry.skipped for entry in manifest.splits.values()):
+        skipped = ", ".join(f"{entry.skipped:,} of {key}" for key, entry in manifest.splits.items())
+        output(f"\nSkipped: {skipped}; see {data_dir / f'{manifest.problem}.skipped.txt'}")
+    for key, entry in manifest.splits.items():
+        for feature, count in entry.unknown.items():
+            output(f"\n{_unknown_line(key, feature, count, entry.unknown_labels.get(feature, ()))}")
+    numbers = [f for f in manifest.features.values() if "float" in f.type and f.role != "notes"]
+    if numbers and Split.TRAIN.value in manifest.splits:
+        _warn_of_scales(name, data_dir)
+    with phase("labels and baselines"):
+        findings = _label_findings(name, data_dir) if Split.TRAIN.value in manifest.splits else ()
+        for finding in findings:
+            output(f"\n{finding}")
+        baselines = write_baselines(registry.problem(name), data_dir)
+    for is_perfect, head in (
+        (False, "A trained model should exceed, on dev:"),
+        (True, "No model can exceed this on dev, which cannot rank models:"),
+    ):
+        if lines := [f"  {one}" for one in baselines if one.is_perfect is is_perfect]:
+            output("\n".join(["", head, *lines]))
+    if dev := _dev_line(name, data_dir):
+        output(f"\n{dev}")
+
+
+_FEW_INPUTS = 50  # of a dev split, which tell little about others
+
+
+def _dev_line(name: str, data_dir: Path) -> str:
+    """Returns the number of distinct inputs of the dev split, and how precise an accuracy is."""
+    from t2t_torch.data.manifest import Manifest
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import Column, combined, distinct, row_hashes
+
+    problem = registry.problem(name)
+    if problem.mixing_schedule is not None:
+        return ""
+    if Split.EVAL.value not in Manifest.load(data_dir, problem.dataset_name).splits:
+        return ""
+    features = problem.features(data_dir)
+    shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
+    columns = [
+        Column(shards.column(features.columns[one]))
+        for one, its in features.inputs.items()
+        if its.vocab_size
+    ]
+    if not columns:
+        return ""
+    count = distinct(functools.reduce(combined, map(row_hashes, columns)))
+    line = f"dev: {len(shards):,} rows of {count:,} distinct inputs."
+    if any(one.classifies and not one.is_sequence for one in features.targets.values()):
+        # Of 0.9, by the normal approximation: equal inputs count once, as their answers are equal.
+        line += f" An accuracy of 0.9 is certain to +-{1.96 * math.sqrt(0.09 / count):.3f} (95 %)."
+    return line if count >= _FEW_INPUTS else f"{line} These are too few to choose models by."
+
+
+def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -> str:
+    """Returns the message about labels of a split that training does not have."""
+    from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
+
+    verb = f"{feature!r} label never occurs" if count == 1 else f"{feature!r} labels never occur"
+    shown = ", ".join(labels)
+    more = ", ..." if len(labels) >= MAX_UNKNOWN_LABELS else ""
+    return f"{split}: {count:,} {verb} in training{f': {shown}{more}' if shown else ''}"
+
+
+def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
+    """Yields sentences about rare, imbalanced or similar labels of the training data."""
+    from t2t_torch.reports.column_statistics import count_labels, tag_faults
+    from t2t_torch.reports.data_report import label_findings, labels_in_training
+    from t2t_torch.text.tags import scheme_of
+
+    for target, feature, column in labels_in_training(registry.problem(name), data_dir):
+        if feature.is_sequence and feature.aligned_to:
+            yield f"The tags of {target}: {scheme_of(feature.labels)}."
+            faults = tag_faults(feature.labels, column)
+            if faults.broken:
+                yield f"Tags break the rules of this scheme in {faults}."
+        is_class = feature.classifies and not feature.is_sequence
+        yield from label_findings(target, count_labels(feature, column), is_class=is_class)
+
+
+def _warn_of_scales(name: str, data_dir: Path) -> None:
+    """Warns about numbers whose scale makes training difficult."""
+    from t2t_torch.data.shards import Shards
+    from t2t_torch.reports.column_statistics import scale_warnings
+
+    problem = registry.problem(name)
+    shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
+    for warning in scale_warnings(problem.stored_features(data_dir), shards):
+        output(f"\nwarning: {warning}")
+
+
+def _summary(manifest: Manifest) -> str:
+    """Returns a table with a row for each feature of each split."""
+    head = ("split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary")
+    lines = [head]
+    for split, entry in manifest.splits.items():
+        first = (split, f"{len(entry.shards):,}", f"{entry.rows:,}")
+        for name, feature in manifest.features.items():
+            if feature.role == "kept":
+                continue
+            tokens = entry.tokens[name]
+            lines.append(
+                (
+                    *first,
+                    name,
+                    f"{tokens:,}",
+                    f"{tokens / entry.rows:.1f}",
+                    f"{entry.max_length[name]:,}",
+                    f"{feature.vocab_size:,}" if feature.vocab_size else "",
+                )
+            )
+            first = ("", "", "")
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    names = (0, 3)  # columns of words, aligned on their left
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column in names else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _chosen(settings: GenerateSettings) -> list[str]:
+    """Returns the requested problems in order; all problems by default.
+
+    `x` and `x_rev` share their data, so only the first of them is returned.
+
+    Raises:
+      T2TError: a name is unknown or its file does not import, or no problem is left.
+    """
+    requested = [part.strip() for part in (settings.problem or "*").split(",") if part.strip()]
+    if not requested:
+        raise UsageError(
+            f"--problem={settings.problem} names no problem. List all:  t2t-datagen --only_list"
+        )
+    chosen: dict[str, str] = {}
+    for name in requested:
+        for match in _matching(name):
+            chosen.setdefault(parse_problem_name(match).base_name, match)
+    excluded = {
+        parse_problem_name(match).base_name
+        for name in settings.exclude_problems
+        if name.strip()
+        for match in _matching(name.strip())
+    }
+    left = [name for base, name in chosen.items() if base not in excluded]
+    if not left:
+        raise UsageError(
+            f"--exclude_problems={','.join(settings.exclude_problems)} leaves none of: "
+            f"{', '.join(chosen.values())}. Exclude fewer."
+        )
+    return left
+
+
+def _matching(name: str) -> list[str]:
+    """Returns the problems that match a pattern, or a single name, which is looked up.
+
+    Raises:
+      T2TError: there is no match, or the file of the problem does not import.
+    """
+    if not any(mark in name for mark in "*?["):
+        registry.problem(name)
+        return [name]
+    matching = fnmatch.filter(registry.list_names("problem"), name)
+    if not matching:
+        raise UsageError(f"no problem matches {name!r}. List all:  t2t-datagen --only_list")
+    return matching
+
+
+def declare(path: Path, target: Path | None) -> None:
+    """Prints or writes a declaration; reports samples, doubts and notes.
+
+    Raises:
+      UsageError: `target` exists or cannot be written.
+    """
+    from t2t_torch.declaration.draft import draft
+
+    if target is not None:
+        _check_absent(target)
+    drafted = draft(path)
+    if target is not None:
+        _write_new(target, drafted.text)
+    name, folder = drafted.content["problem"], drafted.path.parent
+    lines = ["The first rows, as samples:"]
+    lines += [
+        f"  {field}: {_shown(value)}" for row in drafted.samples for field, value in row.items()
+    ]
+    for heading, sentences in (("Please check:", drafted.doubts), ("Notes:", drafted.notes)):
+        lines += [heading, *(f"  - {sentence}" for sentence in sentences)] if sentences else []
+    if drafted.alternatives:
+        lines.append("Alternatives, each a declaration in place of this one:")
+    for meaning, content in drafted.alternatives:
+        lines += [f"  * {meaning}:", f"    {json.dumps(content, ensure_ascii=False)}"]
+    usr_dir = folder if target is None else target.parent
+    command = ["t2t-datagen", f"--t2t_usr_dir={usr_dir}", f"--problem={name}", "--data_dir=data"]
+    if usr_dir.resolve() != folder.resolve():
+        command.append(f"--tmp_dir={folder}")
+    if drafted.has_bad_rows:
+        command.append("--on_bad_record=skip")
+    if target is None:
+        again = ["t2t-datagen", f"--declare={path}", f"--declare_to={drafted.path}"]
+        lines += ["", f"Save it:  {shlex.join(again)}"]
+        lines += ["Check it, and run:", f"  {shlex.join(command)}"]
+        lines += [f"(Saved in another folder, it needs --tmp_dir={folder} too.)", ""]
+    else:
+        lines += ["", f"Wrote {target}. Check it, and run:", f"  {shlex.join(command)}", ""]
+    message("\n".join(lines))
+    if target is None:
+        output(drafted.text)
+
+
+def _check_absent(target: Path) -> None:
+    if target.suffix != ".json":
+        raise UsageError(
+            f"--declare_to={target}: expected a new file whose name ends with .json, such as "
+            f"{target / 'mine.json' if target.is_dir() else target.with_suffix('.json')}."
+        )
+    if os.path.lexists(target):
+        raise UsageError(
+            f"--declare_to={target} exists, and is not overwritten. Give another name, such as "
+            f"--declare_to={_free(target)}, or move it."
+        )
+
+
+def _free(target: Path) -> Path:
+    names = (target.with_name(f"{target.stem}_{number}.json") for number in itertools.count(2))
+    return next(path for path in names if not os.path.lexists(path))
+
+
+def _write_new(target: Path, text: str) -> None:
+    """Writes a file that must not exist yet; creates its parent folders."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("x", encoding="utf-8") as file:
+            try:
+                file.write(f"{text}\n")
+                file.flush()
+            except OSError:
+                target.unlink()
+                raise
+    except FileExistsError:
+        _check_absent(target)
+        raise UsageError(f"--declare_to={target}: {target.parent} is not a folder.") from None
+    except OSError as error:
+        raise UsageError(f"--declare_to={target} cannot be written: {error.strerror}.") from None
+
+
+def _shown(value: object) -> str:
+    """Formats a value on one line, shortened if necessary."""
+    if isinstance(value, bytes):
+        return f"a file of {len(value):,} bytes"
+    text = f"a picture of {value.shape}" if hasattr(value, "shape") else repr(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+class VocabSettings(UsrDirSettings):
+    """Builds the vocabulary of a problem, without its data.
+
+        t2t-build-vocab --problem=translate_multi30k_ende --data_dir=data --tmp_dir=raw
+
+    A vocabulary that is in the data directory already is kept.  t2t-datagen builds it, too; this
+    command is for several machines that are to share one, and for a look at it.
+    """
+
+    problem: str | None = PROBLEM
+    data_dir: str | None = DATA_DIR
+    tmp_dir: str | None = TMP_DIR
+
+
+@workflow
+def build_vocab(settings: VocabSettings) -> None:
+    """Builds the vocabulary of a problem."""
+    require(settings, "problem", "data_dir")
+    problem, data_dir = registry.problem(str(settings.problem)), Path(str(settings.data_dir))
+    tmp_dir = Path(settings.tmp_dir or data_dir)
+    if not problem.vocab_files:
+        raise UsageError(f"problem {problem.full_name!r} has no vocabulary: its ids are fixed.")
+    data_dir.mkdir(parents=True, exist_ok=True)
+    before = {name for name in problem.vocab_files if (data_dir / name).exists()}
+    problem.prepare(tmp_dir)
+    problem.build_vocab(data_dir, tmp_dir)
+    features = problem.features(data_dir)
+    for name in problem.vocab_files:
+        state = "kept" if name in before else "built"
+        output(f"{state}  {data_dir / name}")
+    for name, feature in features.all.items():
+        if feature.is_text:
+            output(f"{name}: {feature.vocab_size:,} ids")

@@ -1,0 +1,108 @@
+"""Inspection of generated data: counts, samples, labels, duplicates, batches."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from t2t_torch import registry
+from t2t_torch.errors import DataError, UsageError
+from t2t_torch.mode import Split
+from t2t_torch.reporter import message, output
+from t2t_torch.settings import hp, require
+from t2t_torch.trust import UsrDirSettings, workflow
+from t2t_torch.workflows.context import DATA_DIR, HPARAMS, PROBLEM, file_to_write
+
+if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
+    from t2t_torch.reports.column_statistics import BucketTable
+
+
+class DataSettings(UsrDirSettings):
+    """Inspects generated data: counts, samples, labels, unknown tokens, duplicates, batches.
+
+        t2t-data --problem=translate_multi30k_ende --data_dir=data --report=report.html
+
+    Reads the shards written by t2t-datagen, prints statistics, and points out likely defects.
+    """
+
+    problem: str | None = PROBLEM
+    hparams_set: str | None = hp(None, "Hparams set whose training batches are shown.")
+    hparams: str = HPARAMS
+    data_dir: str | None = DATA_DIR
+    num_samples: int = hp(3, "Number of rows shown per split.", low=0)
+    report: str | None = hp(None, "HTML file of the report, with plots.", path=True)
+    json_: str | None = hp(None, "JSON file of the statistics.", path=True)
+
+
+@workflow
+def inspect_data(settings: DataSettings) -> None:
+    """Reports statistics of a problem's data; writes the requested files."""
+    require(settings, "problem", "data_dir")
+    if "hparams" in settings.given and not settings.hparams_set:
+        raise UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
+    from t2t_torch.reports.data_report import findings, plain_text, sections_of
+    from t2t_torch.reports.page import page
+    from t2t_torch.reports.plots import INSTALL, can_draw, draw
+    from t2t_torch.reports.statistics import statistics_of
+
+    problem = registry.problem(str(settings.problem))
+    json_file, report = (file_to_write(settings, name) for name in ("json", "report"))
+    data_dir = Path(str(settings.data_dir))
+    statistics = statistics_of(problem, data_dir, num_samples=settings.num_samples)
+    if settings.hparams_set:
+        statistics = dataclasses.replace(statistics, buckets=_buckets(settings, problem, data_dir))
+    sections, remarks = sections_of(statistics), findings(statistics)
+    output(plain_text(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
+    if json_file is not None:
+        text = json.dumps({**statistics.plain(), "findings": remarks}, ensure_ascii=False)
+        _write(json_file, text + "\n")
+    if report is not None:
+        plots = draw(statistics) if can_draw() else None
+        _write(report, page(statistics, sections, remarks, plots))
+        if plots is None:
+            message(INSTALL)
+
+
+def _write(file: Path, text: str) -> None:
+    from t2t_torch.files import open_target
+
+    try:
+        with open_target(file) as stream:
+            stream.write(text.encode("utf-8", "backslashreplace").decode())
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}.") from None
+    output(f"\nWritten: {file}")
+
+
+def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> BucketTable:
+    """Returns the batches of a training epoch."""
+    from t2t_torch.pipeline.plan import Batching, EpochPlan
+    from t2t_torch.pipeline.reader import LengthLimits
+    from t2t_torch.reports.column_statistics import bucket_table
+    from t2t_torch.reports.statistics import shards_of
+
+    name, changes = str(settings.hparams_set), settings.hparams
+    hparams = registry.hparams(name).parse(changes)
+    if hparams.pack_dataset or hparams.pad_batch or problem.split_length(hparams):
+        raise UsageError(
+            "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
+            "pad_batch and split_to_length make of them is shown by  t2t-trainer --dry_run"
+        )
+    features = problem.features(data_dir)
+    train = shards_of(problem, data_dir).get(Split.TRAIN.value)
+    if not train:
+        raise DataError("There is no training split, so there are no batches to show.")
+    scheme = Batching.of(problem, hparams).training
+    limits = LengthLimits.of(features, hparams)
+    lengths = limits.lengths(train, features.all, features.columns)
+    plan = EpochPlan(lengths, scheme, source=train.fingerprint)
+    return bucket_table(
+        f"{name} and {changes}" if changes else name,
+        lengths,
+        plan.in_order(),
+        scheme.boundaries,
+        scheme.batch_sizes,
+    )

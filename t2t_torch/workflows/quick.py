@@ -1,0 +1,459 @@
+"""From a file to a served model: declares, generates, trains, evaluates, exports, reports."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import shlex
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch import registry
+from t2t_torch.errors import T2TError, UsageError
+from t2t_torch.export.settings import ExportSettings
+from t2t_torch.files import read_json, read_lines, read_text
+from t2t_torch.reporter import SILENT, Reporter, message, output, phase
+from t2t_torch.settings import Settings, hp, require
+from t2t_torch.signals import StopRequest
+from t2t_torch.trust import running
+from t2t_torch.workflows.evaluate import EvaluateSettings, evaluate
+from t2t_torch.workflows.export import export
+from t2t_torch.workflows.generate import DeclareSettings, GenerateSettings, declare, generate
+from t2t_torch.workflows.latency import LatencySettings, measure_latency
+from t2t_torch.workflows.train import train
+from t2t_torch.workflows.train_settings import TrainSettings
+
+if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
+    from t2t_torch.reports.section import Section
+    from t2t_torch.train.estimator import Estimator
+    from t2t_torch.train.recommendation import Recommendation
+
+
+class QuickSettings(Settings):
+    """From a file to a served model: declares, generates, trains, evaluates and exports.
+
+        t2t-quick reviews.csv
+        t2t-quick reviews.csv --minutes=3 --output_dir=reviews
+        t2t-quick my_problem.json    # a declaration, as of t2t-datagen --declare_to
+
+    Runs the other commands, and prints each of them.  Model, hparams set and steps are chosen by
+    the kind and the size of the data.  All files are in --output_dir: the declaration, which you
+    can edit, data, run, evaluation, artifact and report.html.  Run it again to resume.
+    """
+
+    output_dir: str | None = hp(
+        None, "Directory of everything that is written; default: the file's name.", path=True
+    )
+    random_seed: int | None = hp(None, "Random seed of the training.")
+    file: str | None = hp(
+        None,
+        "File or folder of data, or a declaration (.json); also without --file=.",
+        path=True,
+    )
+    minutes: float = hp(10.0, "Minutes of training at most, evaluations not counted.", low=0.01)
+
+
+_PROBE_STEPS = 20
+_PROBE_SECONDS = 60.0  # Only a training that may take longer is timed before.
+_SCORES = {"bleu": "BLEU", "chrf": "chrF"}  # of decoded texts
+_ROWS = 8  # of each kind of sample on the report
+_OF_DATA = ("lengths", "labels", "numbers", "duplicates")  # sections on the report
+_HIDDEN = ("_probabilities", "_is_right", "_scores")  # columns of rows.tsv
+
+
+def quick(
+    settings: QuickSettings, *, reporter: Reporter | None = None, stop: StopRequest | None = None
+) -> int:
+    """Makes a served model of a file of data; resumes what was interrupted.
+
+    Args:
+      settings: the file, and where and how long.
+      reporter: where progress and results are reported; None: to the current one.
+      stop: request to stop.
+
+    Returns:
+      The number of the signal that stopped it; 0 if it is complete.
+
+    Raises:
+      T2TError: a setting does not fit, or a step has failed.
+    """
+    with running(settings, reporter):
+        require(settings, "file")
+        file = Path(str(settings.file))
+        if not file.exists():
+            raise UsageError(f"there is no file or folder {file}.")
+        name = file.name.partition(".")[0] or "quick"
+        folder = Path(settings.output_dir or f"{name}_quick")
+        if folder.exists() and not folder.is_dir():
+            raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
+        _check_source(file, folder)
+        from t2t_torch.train.run_directory import Lock
+
+        lock = Lock(folder / "quick.lock")
+        try:
+            _Quick(settings, file, folder, StopRequest() if stop is None else stop).run()
+        except _StoppedError as stopped:
+            return stopped.number
+        finally:
+            lock.release()
+        return 0
+
+
+def _check_source(file: Path, folder: Path) -> None:
+    """Records the file that a folder belongs to.
+
+    Raises:
+      UsageError: the folder belongs to another file, or cannot be written.
+    """
+    record, source = folder / "source.txt", str(file.resolve())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not record.exists():
+            record.write_text(f"{source}\n", encoding="utf-8")
+        known = read_text(record).strip()
+        if known != source and Path(known).name == file.name and not Path(known).exists():
+            output(f"{known}, which {folder} was made of, is gone: {source} is used.")
+            record.write_text(f"{source}\n", encoding="utf-8")
+            known = source
+    except OSError as error:
+        raise UsageError(f"--output_dir={folder} cannot be written: {error.strerror}.") from None
+    if known != source:
+        raise UsageError(f"{folder} belongs to {known}: give another --output_dir.")
+
+
+class _StoppedError(Exception):
+    """A step was stopped by a signal."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class _Quick:
+    """The steps of one file, in their order.
+
+    Args:
+      settings: the settings.
+      file: data, or a declaration.
+      folder: folder of everything that is written.
+      stop: request to stop.
+    """
+
+    def __init__(
+        self, settings: QuickSettings, file: Path, folder: Path, stop: StopRequest
+    ) -> None:
+        self.settings = settings
+        self.file = file
+        self.folder = folder
+        self.data = folder / "data"
+        self.train = folder / "run"
+        self.commands: list[str] = []
+        self._stop = stop
+
+    def run(self) -> None:
+        """Runs all steps, and writes the report."""
+        declaration = self._declared()
+        name = str(read_json(declaration)["problem"])
+        registry.import_usr_dir(declaration.parent)
+        self._generate(name, declaration)
+        metrics = self._train(name, declaration.parent)
+        run, artifact = str(self.train), self.folder / "artifact"
+        evaluated: dict[str, Any] = {"output": str(self.folder / "evaluation"), **metrics}
+        if "test" in self._splits(name):
+            evaluated["eval_use_test_set"] = True
+        evaluation = EvaluateSettings(output_dir=run, **evaluated)
+        self._call("t2t-eval", evaluation, lambda: evaluate(evaluation, stop=self._stop))
+        exported = ExportSettings(output_dir=run, export_dir=str(artifact), overwrite=True)
+        self._call("t2t-exporter", exported, lambda: export(exported))
+        timed = LatencySettings(
+            artifact=str(artifact),
+            output_dir=run,
+            json_=str(self.folder / "latency.json"),
+            rows=200,
+            passes=1,
+            warm_up=50,
+        )
+        self._call("t2t-latency", timed, lambda: measure_latency(timed))
+        report = self.folder / "report.html"
+        _write_report(report, self, name)
+        output(f"\nReport:  {report}")
+        warnings = _warnings(registry.problem(name), self)
+        for warning in warnings:
+            output(f"{warning}.")
+        output("To serve it all the same:" if warnings else "Serve it:")
+        output(f"  {shlex.join(['t2t-server', f'--artifact={artifact}'])}")
+        output(f"or in Python:  t2t_torch.load({str(artifact)!r})")
+
+    def _call(self, command: str, settings: Settings, step: Callable[[], Any]) -> None:
+        """Reports the command of a step, and runs it.
+
+        Raises:
+          T2TError: the step failed; the message says how to resume.
+          _StoppedError: a signal stopped it.
+        """
+        line = shlex.join([command, *settings.arguments()])
+        self.commands.append(line)
+        output(f"\n$ {line}")
+        try:
+            step()
+            number = self._stop.signal
+        except KeyboardInterrupt:
+            number = signal.SIGINT
+        except SystemExit as ended:
+            number = int(ended.code or 0) - 128
+        except T2TError as error:
+            again = f"{command} has ended with an error. Run t2t-quick again to resume."
+            if command == "t2t-datagen":
+                again = f"{self.file} was refused. Correct it, and run t2t-quick again."
+            error.args = (f"{error}\nt2t-quick: {again}",)
+            raise
+        if number:
+            name = signal.Signals(number).name
+            message(
+                f"t2t-quick: stopped by {name} during {command}. Run t2t-quick again to resume."
+            )
+            raise _StoppedError(number)
+
+    def _declared(self) -> Path:
+        """Returns the declaration; writes it if the file is data."""
+        if self.file.suffix == ".json" and registry.json_declaration(self.file):
+            return self.file
+        target = self.folder / "problem" / f"{_plain(self.file.name.partition('.')[0])}.json"
+        if target.exists():
+            output(f"{target} is there already, and is used. Delete it to declare the data again.")
+        else:
+            drafted = DeclareSettings(declare=str(self.file), declare_to=str(target))
+            self._call("t2t-datagen", drafted, lambda: declare(self.file, target))
+        return target
+
+    def _generate(self, name: str, declaration: Path) -> None:
+        from t2t_torch.declaration.detect_format import detect_files
+
+        raw = detect_files(self.file).folder if self.file.is_dir() else self.file.parent
+        settings = GenerateSettings(
+            t2t_usr_dir=(str(declaration.parent),),
+            problem=name,
+            data_dir=str(self.data),
+            tmp_dir=str(raw),
+            on_bad_record="skip",
+        )
+        self._call("t2t-datagen", settings, lambda: generate(settings))
+
+    def _train(self, name: str, usr_dir: Path) -> dict[str, Any]:
+        """Trains; returns the settings of an evaluation with the same metrics."""
+        from t2t_torch.train.recommendation import recommend
+
+        values: dict[str, Any] = {
+            "data_dir": str(self.data),
+            "output_dir": str(self.train),
+            "train_seconds": max(1, round(60 * self.settings.minutes)),
+        }
+        chosen = recommend(name, self.data)
+        metrics = chosen.settings.get("eval_metrics", ())
+        if not (self.train / "task.json").exists():  # else the run knows the rest
+            values |= {
+                "problem": name,
+                "model": chosen.model,
+                "hparams_set": chosen.hparams_set,
+                **chosen.settings,
+                "keep_checkpoint_best": 1,
+                "keep_checkpoint_max": 2,
+                "t2t_usr_dir": (str(usr_dir),),
+            }
+            fitted = self._fitted(name, chosen)
+            if fitted < chosen.train_steps:
+                values["train_steps"] = fitted
+                each = chosen.evaluation_steps or fitted
+                values["local_eval_frequency"] = max(1, min(each, fitted // 4))
+            if self.settings.random_seed is not None:
+                values["random_seed"] = self.settings.random_seed
+        settings = TrainSettings(**values)
+        self._call("t2t-trainer", settings, lambda: train(settings, stop=self._stop))
+        return {"eval_metrics": metrics} if metrics else {}
+
+    def _fitted(self, name: str, chosen: Recommendation) -> int:
+        """Returns the steps that fit into the time, from the time of the first ones."""
+        minutes = self.settings.minutes
+        seconds = 60 * minutes
+        is_short = 0 < chosen.seconds < min(_PROBE_SECONDS, seconds / 4)  # 0: no estimate
+        if is_short or not chosen.train_steps:
+            return chosen.train_steps
+        with phase("measuring a training step"):
+            each = _seconds_of_a_step(name, self.data, chosen)
+        steps = max(_PROBE_STEPS, int(0.95 * seconds / each))
+        if steps < chosen.train_steps:
+            output(f"\nA step takes {each:.2g} s: {steps:,} steps in {minutes:g} minutes.")
+        return min(steps, chosen.train_steps)
+
+    def _splits(self, name: str) -> set[str]:
+        from t2t_torch.data.manifest import Manifest
+
+        return set(Manifest.load(self.data, registry.problem(name).dataset_name).splits)
+
+
+def _plain(name: str) -> str:
+    """Returns a file name as a problem's name: lower case, digits and underscores."""
+    plain = "".join(letter if letter.isalnum() else "_" for letter in name.lower()).strip("_")
+    return plain if plain and not plain[0].isdigit() else f"data_{plain}"
+
+
+def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> float:
+    """Returns the time of a training step, measured in a run that is thrown away."""
+    from t2t_torch.train.task import Hook
+
+    times: list[float] = []
+
+    class Clock(Hook):
+        in_banner = False
+
+        def after_step(self, estimator: Estimator) -> None:
+            times.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as folder:
+        settings = TrainSettings(
+            problem=name,
+            model=chosen.model,
+            hparams_set=chosen.hparams_set,
+            hparams=chosen.hparams,
+            data_dir=str(data_dir),
+            output_dir=str(Path(folder, "run")),
+            train_steps=_PROBE_STEPS,
+            schedule="train",
+        )
+        train(settings, callbacks=[Clock()], reporter=SILENT)
+    # The faster half: the first steps, and those beside other programs, are slow.
+    steps = sorted(after - before for before, after in itertools.pairwise(times[1:]))
+    fast = steps[: len(steps) // 2]
+    return max(1e-4, sum(fast) / len(fast))
+
+
+def _warnings(problem: Problem, quick: _Quick) -> list[str]:
+    """Returns a warning for each baseline that the evaluated checkpoint does not exceed on dev."""
+    from t2t_torch.reports.baseline import warnings_of
+    from t2t_torch.train.run_directory import MetricsFile
+
+    step = read_json(quick.folder / "evaluation" / "results.json")["step"]
+    reports = MetricsFile(quick.train).read()
+    metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
+    return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
+
+
+# The report.
+
+
+def _write_report(target: Path, quick: _Quick, name: str) -> None:
+    """Writes the page: commands, results, curves, confusion, samples, data, latency."""
+    from t2t_torch.files import write_text
+    from t2t_torch.reports.baseline import read_baselines
+    from t2t_torch.reports.data_report import findings, sections_of
+    from t2t_torch.reports.page import Head, document
+    from t2t_torch.reports.section import Section, Table, command_line, number
+    from t2t_torch.reports.statistics import statistics_of
+    from t2t_torch.train.run_page import curves_of
+    from t2t_torch.train.stopping import short_names
+
+    results = read_json(quick.folder / "evaluation" / "results.json")
+    names = short_names(results["metrics"])
+    metrics = {names[key]: v for key, v in results["metrics"].items() if v is not None}
+    last = ("neg_log_perplexity", "loss")  # of least interest
+    metrics = dict(
+        sorted(metrics.items(), key=lambda item: last.index(item[0]) if item[0] in last else -1)
+    )
+    metrics = {**_text_scores(results), **metrics}
+    split = results["split"]
+    rows = [[key, number(value)] for key, value in metrics.items()]
+    baselines = read_baselines(registry.problem(name), quick.data)
+    rows += [
+        [f"dev {one.target} {one.metric}, {one.method}", number(one.value)] for one in baselines
+    ]
+    meaning = f"Of the best checkpoint, step {results['step']}, on the whole {split} split."
+    sections = [
+        Section("results", "Results", meaning, [Table(("metric", "value"), rows, frozenset({0}))]),
+        *_confusions(results),
+        *_samples(quick.folder / "evaluation"),
+    ]
+    curves, plots = curves_of(quick.train)
+    statistics = statistics_of(registry.problem(name), quick.data, num_samples=0)
+    of_data = [section for section in sections_of(statistics) if section.name in _OF_DATA]
+    sections += [curves, *of_data, *_latency(quick.folder)]
+    lines = [command_line(command) for command in quick.commands]
+    sections.append(Section("commands", "Commands", "Each can be run by itself.", lines))
+    known = read_json(quick.train / "task.json")
+    head = Head(
+        title=f"{name}: a first model",
+        heading=f"{known['model']} on {name}",
+        place=str(quick.folder.resolve()),
+        tiles=[(number(value), key) for key, value in list(metrics.items())[:4]],
+        note="",
+        findings=findings(statistics),
+        writer="t2t-quick",
+    )
+    write_text(target, document(head, sections, plots))
+
+
+def _text_scores(results: Mapping[str, Any]) -> dict[str, float]:
+    """Returns the scores of decoded texts, by score, and by target if there are several."""
+    of_targets = results.get("text_scores") or {}
+    several = len(of_targets) > 1
+    return {
+        f"{target} {_SCORES[name]}" if several else _SCORES[name]: one["value"]
+        for target, scores in of_targets.items()
+        for name, one in scores.items()
+        if name in _SCORES
+    }
+
+
+def _confusions(results: dict[str, Any]) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, confusion_blocks
+
+    for target, known in (results.get("confusion") or {}).items():
+        labels, counts = known["labels"], known["counts"]
+        pairs = [(i, j, count) for i, row in enumerate(counts) for j, count in enumerate(row)]
+        meaning = "Rows of the matrix are references, columns are predictions."
+        blocks = list(confusion_blocks(labels, pairs))
+        yield Section(f"confusion-{target}", f"Confusion of {target}", meaning, blocks)
+
+
+def _samples(evaluation: Path) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table
+
+    csv.field_size_limit(2**31 - 1)  # a text may be long
+    for file in sorted(evaluation.glob("*.tsv")):
+        lines = (f"{line}\n" for line in read_lines(file))
+        rows = list(itertools.islice(csv.reader(lines, delimiter="\t"), 2000))
+        if len(rows) < 2:
+            continue
+        places = [i for i, name in enumerate(rows[0]) if not name.endswith(_HIDDEN)]
+        flags = [i for i, name in enumerate(rows[0]) if name.endswith("_is_right")]
+        wrong = [row for row in rows[1:] if any(row[i] == "0" for i in flags)]
+        right = [row for row in rows[1:] if row not in wrong]
+        head, words = [rows[0][i] for i in places], frozenset(range(len(places)))
+        tables = [
+            Table(head, [[row[i][:300] for i in places] for row in _spread(some)], words, title)
+            for title, some in (("Wrong", wrong), ("Right" if flags else "", right))
+            if some
+        ]
+        meaning = f"Every row is in evaluation/{file.name}."
+        yield Section(file.stem, "Samples", meaning, tables)
+
+
+def _spread(rows: list[list[str]]) -> list[list[str]]:
+    """Returns some rows from all parts of a list."""
+    return rows[:: max(1, len(rows) // _ROWS)][:_ROWS]
+
+
+def _latency(folder: Path) -> Iterator[Section]:
+    from t2t_torch.reports.section import Section, Table, number
+
+    file = folder / "latency.json"
+    if not file.exists():
+        return
+    found = read_json(file)["found"]
+    names = ("p50", "p90", "p99", "mean")
+    rows = [[which, *(number(times[name]) for name in names)] for which, times in found.items()]
+    table = Table(("", *names), rows, frozenset({0}))
+    yield Section("latency", "Latency", "Milliseconds of single inputs, on one thread.", [table])

@@ -1,0 +1,618 @@
+"""Settings of a search, what a resumed search takes from its start, and the search they request."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from t2t_torch import registry
+from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch.files import read_json, write_text
+from t2t_torch.reporter import message
+from t2t_torch.search_space import Space
+from t2t_torch.settings import Settings, hp, require
+from t2t_torch.trust import CodeSettings, check_code
+from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
+from t2t_torch.tune.study import without_password
+from t2t_torch.workflows.context import DATA_DIR, EVAL_METRICS, HPARAMS_SET, MODEL, PROBLEM
+
+if TYPE_CHECKING:
+    from t2t_torch.hparam import HParams
+    from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.tune.search_target import SearchTarget
+
+
+class SearchSettings(CodeSettings):
+    """Hyperparameter search: trains many trials, stops bad ones early, reports the best.
+
+        t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
+            --hparams_range=transformer_tiny_range --data_dir=data --output_dir=search \\
+            --metric=loss --max_trials=16 --train_steps=400 --parallel=2
+        t2t-tuner --trial=my_trial --config=experiment.yaml --output_dir=search
+
+    Each trial is a run of t2t-trainer in trials/<number>; best/ is the directory of the best one.
+    The results are printed at the end, and written to search.html and to files ready to use. Run it
+    again with the same --output_dir to resume, also after kill -9.  Several tuners, also on other
+    machines (--storage), share a search. SIGTERM or SIGINT lets the trainings save, and exits with
+    128 + the signal's number.
+    """
+
+    problem: str | None = PROBLEM
+    model: str | None = MODEL
+    hparams_set: str | None = HPARAMS_SET
+    hparams: str = hp("", 'Changes to the set, in all trials: "hidden_size=64".')
+    data_dir: str | None = DATA_DIR
+    output_dir: str | None = hp(
+        None, "Directory of the search: trials, trial history, page and findings.", path=True
+    )
+    eval_metrics: tuple[str, ...] = EVAL_METRICS
+    hparams_range: str | None = hp(None, "Named search space.  Names: --registry_help.")
+    ranges: str | None = hp(
+        None,
+        "YAML file of the search space, instead of --hparams_range: {type: "
+        "int|double|log|categorical, ...} per name.",
+        path=True,
+    )
+    trial: str | None = hp(
+        None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]", path=True
+    )
+    config: str | None = hp(
+        None, "YAML file of the trial's experiment, with the search space.", path=True
+    )
+    searcher: str | None = hp(
+        None,
+        "Search method; adaptive_asha (default): stops trials that fall behind at rungs; "
+        "random; grid; tpe: samples more where results were good; single.",
+        choices=SEARCHERS,
+    )
+    metric: str | None = hp(None, "Metric that ranks trials, as named by evaluations.")
+    metric_minimize: bool | None = hp(
+        None, "Lower values are better; default: as declared by the metric or the experiment."
+    )
+    max_trials: int | None = hp(
+        None, "Number of trials, including the unchanged set; default: 16.", low=1
+    )
+    train_steps: int | None = hp(None, "Optimizer steps of a complete training.", low=1)
+    max_rungs: int | None = hp(None, "Maximum number of rungs of ASHA; default: 5.", low=1)
+    seed: int | None = hp(
+        None, "Random seed of the search and of its trainings; default: 1.", low=0
+    )
+    eval_steps: int | None = hp(
+        None, "Number of batches per evaluation; 0, the default: the whole split.", low=0
+    )
+    local_eval_frequency: int | None = hp(
+        None,
+        "Steps between evaluations in addition to those at rungs; default: a tenth of "
+        "--train_steps.",
+        low=1,
+    )
+    max_restarts: int | None = hp(
+        None,
+        "Maximum number of restarts of a failed training from its checkpoint; default: 5.",
+        low=0,
+    )
+    worker_gpu: int | None = hp(
+        None, "1: a GPU for each training, if there are any; 0: the CPU.", low=0
+    )
+    parallel: int = hp(1, "Number of concurrent trainings.", low=1, high=1024)
+    divisor: float | None = hp(
+        None, "Reduction factor: one of this many trials continues at each rung; default: 4."
+    )
+    mode: str | None = hp(
+        None,
+        "Allocation of trials to rungs; aggressive: all start at the lowest rung; "
+        "conservative: some start at each rung; standard: between them.",
+        choices=MODES,
+    )
+    bracket_rungs: tuple[str, ...] = hp((), "Number of rungs of each bracket, instead of --mode.")
+    default_first: bool = hp(
+        True, "The first trial is the unchanged set, and is trained to the end for comparison."
+    )
+    storage: str | None = hp(
+        None,
+        "URL of a database through which machines share a search; default: a file in --output_dir.",
+    )
+    study_name: str | None = hp(
+        None, "Of the search in the storage; by default the name of --output_dir."
+    )
+    report_only: bool = hp(False, "Writes the page and the findings without training.")
+
+
+NAME = "tuner.json"
+"""In the search's folder: the settings with which it was started."""
+
+_MODULE_FILE = "module_file"
+"""There: the file of a trial that is a module; see `RunRecord`."""
+
+_STEPS_OF = "steps_of"
+"""There, beside the settings: what loaders have said of a length."""
+
+_PATHS = ("data_dir", "config", "ranges", "trial", "t2t_usr_dir")
+_TOGETHER = (
+    ("problem", "trial"),
+    ("hparams_range", "ranges"),
+    ("metric", "metric_minimize"),
+    ("mode", "bracket_rungs"),
+)
+"""Settings of which none is remembered if one is given: what it says is all that is said."""
+_OF_ONE_START = ("output_dir", "parallel", "max_restarts", "report_only", "trust_code")
+"""Settings that are not taken from the beginning of a search."""
+
+
+def study_name(settings: SearchSettings, output_dir: Path) -> str:
+    """Returns the name of the search in its storage."""
+    return settings.study_name or output_dir.name
+
+
+def recall(settings: SearchSettings, output_dir: Path) -> tuple[SearchSettings, dict[str, int]]:
+    """Takes what is not given from the start of the search.
+
+    Args:
+      settings: the given settings.
+      output_dir: directory of the search.
+
+    Returns:
+      The settings, and the optimizer steps by length, as given to `remember`.
+
+    Raises:
+      CheckpointError: the recorded settings cannot be read, or the search is stored elsewhere.
+      UsageError: recorded code comes with the search, which is not trusted; see `trust`.
+    """
+    file = output_dir / NAME
+    try:
+        known = read_json(file)
+    except FileNotFoundError:
+        return settings, {}
+    except ValueError as error:
+        raise CheckpointError(
+            f"{file} is damaged: {error}. Remove it, and give the flags of the search again."
+        ) from error
+    steps_of: dict[str, int] = known.pop(_STEPS_OF, {})
+    _check_place(settings, output_dir, known)
+    for names in _TOGETHER:
+        if settings.given.intersection(names):
+            known = {name: value for name, value in known.items() if name not in names}
+    remembered = settings.declared().keys() - _OF_ONE_START
+    own = {name: value for name, value in known.items() if name in remembered}
+    recalled = settings.with_defaults(**own)
+    if "t2t_usr_dir" not in settings.given:
+        for folder in recalled.t2t_usr_dir:
+            check_code(output_dir, folder)
+    if recalled.trial:
+        _check_trial(recalled, output_dir, known.get(_MODULE_FILE, ""))
+    return recalled, steps_of
+
+
+def _check_trial(settings: SearchSettings, output_dir: Path, module_file: str) -> None:
+    """Checks that the code that the search recalls may be executed; see `trust`."""
+    # Imported here to keep --help fast.
+    from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.trial.run_record import check_functions, check_trial
+
+    trial = str(settings.trial)
+    if "trial" not in settings.given:
+        check_trial(trial, output_dir, module_file)
+    if settings.config and not settings.given >= {"trial", "config"}:
+        functions = ExperimentConfig.read(Path(settings.config)).functions
+        check_functions(trial, output_dir, functions)
+
+
+def _check_place(settings: SearchSettings, output_dir: Path, known: Mapping[str, Any]) -> None:
+    """Checks that settings name the search whose runs are in this folder, and its storage.
+
+    Raises:
+      CheckpointError: they name another one, or the URL of the storage needs a password.
+    """
+    storage = known.get("storage") or ""
+    is_meant = "storage" in settings.given or "***" in storage
+    if is_meant and without_password(settings.storage or "") != storage:
+        where = f"at --storage={storage}" if storage else "in its own journal, without --storage"
+        raise CheckpointError(
+            f"the search of {output_dir} is kept {where}. Say so, with the password if it has one; "
+            "or begin one in another --output_dir."
+        )
+    name = known.get("study_name") or output_dir.name
+    if "study_name" in settings.given and settings.study_name != name:
+        raise CheckpointError(
+            f"the search of {output_dir} is --study_name={name}. Leave the flag out to resume "
+            "it; or begin another one in another --output_dir."
+        )
+
+
+def remember(settings: SearchSettings, output_dir: Path, steps_of: Mapping[str, int]) -> None:
+    """Records the settings for resuming the search, without passwords.
+
+    Args:
+      settings: the settings.
+      output_dir: directory of the search.
+      steps_of: optimizer steps of lengths that depend on data loaders, by length.
+    """
+    # The folder may be moved, and have another name then.
+    known = {
+        **_to_remember(settings),
+        "study_name": study_name(settings, output_dir),
+        _STEPS_OF: dict(steps_of),
+    }
+    if settings.trial:
+        from t2t_torch.trial.run_record import module_file_of  # keeps --help fast
+
+        known[_MODULE_FILE] = module_file_of(settings.trial)
+    write_text(output_dir / NAME, json.dumps(known, indent=2) + "\n")
+
+
+def command(settings: SearchSettings, output_dir: Path) -> str:
+    """Returns the shell command that starts this search."""
+    known = _to_remember(settings)
+    if known.get("study_name") == output_dir.name:
+        del known["study_name"]
+    words = SearchSettings(**known).arguments()
+    return shlex.join(["t2t-tuner", *words, f"--output_dir={output_dir}"])
+
+
+def _to_remember(settings: SearchSettings) -> dict[str, Any]:
+    """Returns the values other than defaults, with absolute paths and without passwords."""
+    fields = settings.declared()
+    values = {
+        name: value
+        for name, value in settings
+        if name not in _OF_ONE_START and value != fields[name].default
+    }
+    if settings.storage:
+        values["storage"] = without_password(settings.storage)
+    for name in values.keys() & _PATHS:
+        value = values[name]
+        values[name] = absolute(value) if isinstance(value, str) else tuple(map(absolute, value))
+    return values
+
+
+def absolute(path: str) -> str:
+    """Returns the absolute path of a path or `path:Class`; module names are unchanged."""
+    head, colon, name = path.rpartition(":")
+    if colon and not Path(path).exists() and Path(head).exists():
+        return f"{os.path.abspath(head)}:{name}"  # noqa: PTH100 -- links stay what they are
+    return os.path.abspath(path) if Path(path).exists() else path  # noqa: PTH100
+
+
+# tensor2tensor's `t2t-trainer --hparams_range=... --autotune_*`: the search of `t2t-tuner`.
+
+
+_SAME = """
+    problem model hparams_set hparams data_dir output_dir eval_metrics train_steps eval_steps
+    local_eval_frequency worker_gpu hparams_range t2t_usr_dir trust_code
+"""
+_OF_TRAINER = {
+    **{name: name for name in _SAME.split()},
+    "random_seed": "seed",
+    "autotune_objective": "metric",
+    "autotune_max_trials": "max_trials",
+    "autotune_parallel_trials": "parallel",
+}
+"""Names of settings by their names in those of training."""
+
+
+def search_settings_of(settings: Settings) -> SearchSettings:
+    """Returns the search that settings of training request.
+
+    Args:
+      settings: settings of `t2t-trainer`, with `hparams_range`.
+
+    Raises:
+      UsageError: a setting is given that a search does not use.
+      HParamsError: a value is out of bounds.
+    """
+    values, read = dict(settings), {*_OF_TRAINER, "autotune_maximize", "schedule"}
+    strange = [
+        name.rstrip("_") for name in values if settings.is_changed(name) and name not in read
+    ]
+    if strange:
+        raise UsageError(
+            f"--{', --'.join(strange)}: nothing in a search (--hparams_range) reads it. Leave it "
+            "out, or run t2t-tuner, which has more flags."
+        )
+    if settings.is_changed("schedule"):
+        raise UsageError(
+            f"--schedule={values['schedule']}: a search trains and evaluates in turns."
+        )
+    own = {new: values[old] for old, new in _OF_TRAINER.items() if old in settings.given}
+    own["max_trials"] = values["autotune_max_trials"]
+    if "autotune_maximize" in settings.given:
+        own["metric_minimize"] = not values["autotune_maximize"]
+    return SearchSettings(**own)
+
+
+# The requested search.
+
+
+DEFAULT_MAX_TRIALS = 16
+DEFAULT_MAX_RESTARTS = 5
+_DEFAULT_SEED = 1
+_EVALUATIONS = 10  # of a whole training, besides those at the rungs
+_OF_PLANS = ("searcher", "max_trials", "divisor", "max_rungs", "mode", "seed")
+
+
+class RequestedSearch(NamedTuple):
+    """The search that settings request.
+
+    Attributes:
+      plan: plan of the search.
+      space: search space.
+      subject: what a trial trains.
+      max_restarts: maximum number of restarts of a failing training.
+      steps_of: optimizer steps of lengths that depend on data loaders, by length.
+    """
+
+    plan: SearchPlan
+    space: Space
+    subject: SearchTarget
+    max_restarts: int
+    steps_of: Mapping[str, int]
+
+
+def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -> RequestedSearch:
+    """Returns the search that settings request.
+
+    Args:
+      settings: the settings.
+      known_steps: recorded `RequestedSearch.steps_of` of a resumed search.
+
+    Raises:
+      UsageError: settings are missing or contradict each other.
+      HParamsError: the ranges are invalid.
+    """
+    if settings.config and not settings.trial:
+        raise UsageError("--config is the experiment of a --trial. Give --trial, or leave it out.")
+    made = _of_trial(settings, known_steps) if settings.trial else _of_problem(settings)
+    most = settings.max_restarts
+    return made if most is None else made._replace(max_restarts=most)
+
+
+NEEDED = ("problem", "model", "hparams_set", "data_dir", "train_steps")
+"""Settings that a new search over a problem's hyperparameters must have."""
+
+
+def _of_problem(settings: SearchSettings) -> RequestedSearch:
+    from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
+
+    require(settings, *NEEDED)
+    model, hparams_set = str(settings.model), str(settings.hparams_set)
+    if bool(settings.hparams_range) == bool(settings.ranges):
+        named = ", ".join(registry.list_names("ranged_hparams"))
+        raise UsageError(
+            "give either --hparams_range, a named set of ranges, or --ranges, a YAML file of them. "
+            f"Named are: {named}."
+        )
+    if model not in registry.list_names("model"):
+        registry.model(model)  # says which there are, before torch is imported
+    problem = registry.problem(str(settings.problem)).full_name
+    hparams = registry.hparams(hparams_set, model).parse(settings.hparams)
+    space, source = _problem_space(settings, hparams)
+    check_read(hparams, space, source)
+    metric, less = settings.metric or "loss", settings.metric_minimize
+    if less is None:
+        less = _lower_is_better(metric)
+    length = settings.train_steps or 0
+    more = [
+        f"--eval_steps={settings.eval_steps or 0}",
+        f"--local_eval_frequency={settings.local_eval_frequency or max(length // _EVALUATIONS, 1)}",
+        f"--eval_early_stopping_metric={metric}",
+        f"--eval_early_stopping_metric_minimize={str(less).lower()}",
+    ]
+    subject = ProblemSearchTarget(
+        problem=problem,
+        model=model,
+        hparams_set=hparams_set,
+        hparams=settings.hparams,
+        data_dir=Path(str(settings.data_dir)).absolute(),
+        usr_dirs=tuple(registry.usr_dirs()),
+        more=(*more, *_arguments(settings, "worker_gpu", "eval_metrics")),
+    )
+    default = {name: getattr(hparams, name) for name in space.kinds}
+    known = {"metric": metric, "lower_is_better": less, "length": length}
+    plan = _plan(settings, space, known, default)
+    return RequestedSearch(plan, space, subject, DEFAULT_MAX_RESTARTS, {})
+
+
+def _of_trial(settings: SearchSettings, known_steps: Mapping[str, int]) -> RequestedSearch:
+    require(settings, "config")
+    not_of_trials = "problem model hparams_set hparams hparams_range ranges data_dir".split()
+    if wrong := [name for name in not_of_trials if getattr(settings, name)]:
+        raise UsageError(
+            f"--{' --'.join(wrong)}: not with --trial, whose experiment (--config) says what is "
+            "trained and searched."
+        )
+    from t2t_torch.trial.config import ExperimentConfig
+    from t2t_torch.trial.user_code import split_spec
+    from t2t_torch.tune.search_target import TrialSearchTarget
+
+    trial, path = str(settings.trial), Path(str(settings.config)).absolute()
+    config = ExperimentConfig.read(path)
+    searcher = config.searcher
+    space = Space.of_mapping(config.hyperparameters)
+    metric, less = settings.metric or searcher.metric, settings.metric_minimize
+    if not metric:
+        raise UsageError(
+            f"{path} names no metric to rank trials by. Write searcher: {{metric: ...}}, or give "
+            "--metric."
+        )
+    steps_of: dict[str, int] = {}
+    length = settings.train_steps
+    if length is None:
+        length, steps_of = _length(trial, config, path, space, known_steps)
+    known = {
+        "metric": metric,
+        "lower_is_better": searcher.smaller_is_better if less is None else less,
+        "length": length,
+        "searcher": searcher.name,
+        "max_trials": searcher.trials,
+        "divisor": searcher.divisor,
+        "max_rungs": searcher.max_rungs,
+        "mode": searcher.mode,
+        "bracket_rungs": searcher.bracket_rungs,
+        "max_concurrent": searcher.max_concurrent_trials,
+        "seed": config.reproducibility.experiment_seed,
+    }
+    # The tuner begins again itself what breaks, and counts it.
+    more = ["--max_restarts=0", *_arguments(settings, "eval_steps", "local_eval_frequency")]
+    if settings.metric:
+        more.append(f"--eval_early_stopping_metric={metric}")
+    if less is not None:
+        more.append(f"--eval_early_stopping_metric_minimize={str(less).lower()}")
+    location, class_name = split_spec(trial)
+    subject = TrialSearchTarget(
+        trial=absolute(trial),
+        config=path,
+        name=class_name or Path(location).stem,
+        usr_dirs=tuple(registry.usr_dirs()),
+        more=(*more, *_arguments(settings, "worker_gpu", "eval_metrics")),
+    )
+    plan = _plan(settings, space, known, None)
+    return RequestedSearch(plan, space, subject, config.max_restarts, steps_of)
+
+
+def _plan(
+    settings: SearchSettings,
+    space: Space,
+    known: Mapping[str, Any],
+    default: Mapping[str, Any] | None,
+) -> SearchPlan:
+    """Returns the plan of an experiment, or of defaults, with the settings, which win."""
+    own = {name: getattr(settings, name) for name in _OF_PLANS}
+    own["bracket_rungs"] = tuple(_whole("bracket_rungs", one) for one in settings.bracket_rungs)
+    plan = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **known}
+    plan |= {name: value for name, value in own.items() if value not in (None, ())}
+    _check_read(settings, plan)
+    if plan["searcher"] == "single" or not settings.default_first:
+        default = None
+    if plan["searcher"] != "single" and not space.searched:
+        raise UsageError(
+            f"there is nothing to search: {', '.join(space.kinds) or 'no hyperparameter'} is "
+            "constant. Give a range, or train it: t2t-trainer."
+        )
+    plan["max_trials"] = _max_trials(plan, space, has_default=default is not None)
+    return SearchPlan(**plan, default=default)
+
+
+def _check_read(settings: SearchSettings, plan: Mapping[str, Any]) -> None:
+    """Checks that a search uses all given settings.
+
+    Raises:
+      UsageError: some are not used; all are reported.
+    """
+    searcher, given, faults = plan["searcher"], settings.given, []
+    if searcher not in WITH_RUNGS:
+        for name in ("mode", "divisor", "max_rungs", "bracket_rungs"):
+            if name in given:
+                faults.append(f"--{name}: of rungs, and --searcher={searcher} has none.")
+    elif plan.get("bracket_rungs"):
+        for name in ("mode", "max_rungs"):
+            if name in given:
+                faults.append(f"--{name}: bracket_rungs, which are given, say how many rungs.")
+    elif searcher == "asha" and "mode" in given:
+        faults.append("--mode: of several brackets, and --searcher=asha has one.")
+    if searcher == "single" and "max_trials" in given and settings.max_trials != 1:
+        faults.append(f"--max_trials={settings.max_trials}: --searcher=single has one trial.")
+    if "default_first" in given and (settings.trial or searcher == "single"):
+        what = "a --trial has no unchanged set" if settings.trial else "--searcher=single has one"
+        faults.append(f"--default_first: the unchanged set comes before others; {what}.")
+    if faults:
+        raise UsageError("\n".join([*faults, "Leave it out."]))
+
+
+def _max_trials(plan: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
+    requested: int | None = plan.get("max_trials")
+    if plan["searcher"] == "single":
+        return 1
+    if plan["searcher"] == "grid":
+        size = space.grid_size() + int(has_default)
+        return size if requested is None else min(requested, size)
+    return DEFAULT_MAX_TRIALS if requested is None else requested
+
+
+def _problem_space(settings: SearchSettings, hparams: HParams) -> tuple[Space, str]:
+    """Returns the search space, and the setting that names it."""
+    if settings.hparams_range:
+        ranges = registry.ranged_hparams(settings.hparams_range)
+        source = f"--hparams_range={settings.hparams_range}"
+        ranges.check(hparams, source)
+        return Space.of_ranges(ranges), source
+    from t2t_torch.trial.config import read_mapping
+
+    path = Path(str(settings.ranges))
+    space = Space.of_mapping(read_mapping(path), f"{path}: ")
+    faults: dict[str, None] = {}
+    for name, kind in space.kinds.items():
+        for value in kind.ends:
+            try:
+                hparams.replace(**{name: value})
+            except HParamsError as error:
+                faults[f"{path}: {error}"] = None
+    if faults:
+        raise HParamsError("\n".join(faults))
+    return space, f"--ranges={settings.ranges}"
+
+
+def _length(
+    trial: str,
+    config: ExperimentConfig,
+    path: Path,
+    space: Space,
+    known_steps: Mapping[str, int],
+) -> tuple[int, dict[str, int]]:
+    """Returns the optimizer steps of a whole training, from the trial's data loaders if needed.
+
+    Args:
+      trial: location of the trial.
+      config: the experiment.
+      path: file of the experiment.
+      space: search space.
+      known_steps: optimizer steps of known lengths.
+
+    Returns:
+      The steps, and those by length if data loaders were used, else none.
+
+    Raises:
+      UsageError: the experiment has no length, or it depends on the search space.
+    """
+    length = config.searcher.length
+    if length is None:
+        raise UsageError(
+            f"{path} does not say how long to train. Write searcher: {{max_length: {{batches: "
+            "1000}}, or give --train_steps."
+        )
+    if length.unit in ("records", "epochs"):
+        written = str(length)
+        if written in known_steps:
+            return known_steps[written], dict(known_steps)
+        from t2t_torch.trial.config import whole_length
+
+        message(f"computing the number of steps in {written} from the loaders")
+        steps = whole_length(trial, path, space, registry.usr_dirs())
+        return steps, {written: steps}
+    scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)
+    return scale.steps(length), {}
+
+
+def _arguments(settings: SearchSettings, *names: str) -> list[str]:
+    """Returns the settings of these names that are given as flags of t2t-trainer."""
+    fields = settings.declared()
+    values = ((name, getattr(settings, name)) for name in names)
+    return [word for n, value in values if value != () for word in fields[n].arguments(n, value)]
+
+
+def _lower_is_better(metric: str) -> bool:
+    if metric.rpartition("/")[2] == "loss":
+        return True
+    from t2t_torch.metrics.metric import lower_is_better  # imports torch
+
+    return lower_is_better(metric)
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--{name}: {text!r} is no whole number.") from None
