@@ -36,8 +36,8 @@ from t2t_torch.files import report_streams
 from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp, require
 from t2t_torch.trust import running
 from t2t_torch.workflows.config_file import COMMANDS as SECTIONS
-from t2t_torch.workflows.config_file import OBJECTS, with_file
-from t2t_torch.workflows.context import unknown_hint
+from t2t_torch.workflows.config_file import OBJECTS, size_fault, with_file
+from t2t_torch.workflows.context import CONFIG, unknown_hint
 
 # The interpreter's last collection of torch's objects takes 1 to 2 s and frees nothing.
 atexit.register(gc.freeze)
@@ -46,8 +46,6 @@ atexit.register(gc.freeze)
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as in shells: 128 + SIGINT."""
 
-_LARGEST = 2**31 - 1
-_LARGEST_SEED = 2**63 - 1
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
 _LIBRARIES = (
@@ -71,9 +69,7 @@ class CommandOptions(Settings):
         "Lists all names: problems, models, sets, optimizers, metrics ...; with --problem the "
         "models and sets that fit it; exits.",
     )
-    config: str | None = hp(
-        None, "JSON file of flags; flags given on the command line win.", path=True
-    )
+    config: str | None = CONFIG
     config_schema: bool = hp(False, "Prints the JSON schema of --config's file, and exits.")
     verbosity: int = hp(0, "Logging level: -1 warnings, 0 information, 1 everything.")
 
@@ -420,12 +416,10 @@ def _write_declaration(declaration: Mapping[str, Any], settings: Any) -> None:
 
 def _check_size(name: str, flag: flags.Flag[Any]) -> None:
     """Raises UsageError for nan, infinity and integers that are too large."""
-    value = flag.value
-    if isinstance(value, float) and not math.isfinite(value):
-        raise UsageError(f"--{name}={value}: expected a finite number. --{name}: {flag.help}")
-    largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
-    if isinstance(value, int) and abs(value) > largest:
-        raise UsageError(f"--{name}={value}: expected at most {largest:,}. --{name}: {flag.help}")
+    is_infinite = isinstance(flag.value, float) and not math.isfinite(flag.value)
+    fault = "expected a finite number" if is_infinite else size_fault(name, flag.value)
+    if fault:
+        raise UsageError(f"--{name}={flag.value}: {fault}. --{name}: {flag.help}")
 
 
 def _fault_of_path(error: UnicodeEncodeError | OSError) -> str:

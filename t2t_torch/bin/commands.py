@@ -1,7 +1,7 @@
-"""The table of commands: the settings of each, its workflow, and its documentation.
+"""The table of commands: the settings of each, which document it, and its workflow.
 
-A workflow and its settings are named "module.name" of `workflows/`, so that `--help` imports those
-of one command alone.  A new command is a `Command` here, and a line in pyproject.toml; it is also
+Workflows and settings are named "module.name" of this package, so that `--help` imports those of
+one command alone.  A new command is a `Command` here, and a line in pyproject.toml; it is also
 run by  python -m t2t_torch.bin NAME.
 """
 

@@ -29,7 +29,7 @@ _running = 0  # trainings that run
 
 @contextlib.contextmanager
 def seeded(seed: int, batch: int, device: torch.device, *, piece: int = 0) -> Iterator[None]:
-    """Context of a pass: the generators of the CPU and of the device are seeded, and its own.
+    """Context of a pass, which alone draws from the seeded generators of the CPU and the device.
 
     Args:
       seed: seed of the run.

@@ -51,6 +51,8 @@ SHARED = frozenset(
 )
 """Settings that a command leaves out if it does not have them, as they may be another's."""
 
+_LARGEST = 2**31 - 1
+_LARGEST_SEED = 2**63 - 1
 _MADE_WITH = ("version", "processes")
 _DATA_FROM_RUN = "data_dir_from_run"  # as seen from the run directory, for a folder that has both
 _ABOUT = (*_MADE_WITH, _DATA_FROM_RUN)
@@ -107,7 +109,7 @@ class ConfigFile:
                 self.values["problem"] = str(value.get("problem", ""))
             else:
                 own, field = fields[name]
-                plain = _plain(name, field, value)
+                plain = plain_value(name, field, value)
                 if fault := _fault(name, field, plain):
                     faults.append(f"{name}: {json.dumps(value)} {fault}.")
                 elif plain is not None:
@@ -338,22 +340,31 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     return f"unknown flag {name!r}.{did_you_mean(name, known)} All flags: --help"
 
 
-def _plain(name: str, field: Setting, value: Any) -> Any:
-    """Returns a JSON value as that of a field."""
-    if name in OBJECTS and isinstance(value, dict):
+def plain_value(name: str, field: Setting, value: Any) -> Any:
+    """Returns a value of JSON or Python as that of a field."""
+    if isinstance(value, Path):
+        value = str(value)
+    if name in OBJECTS and isinstance(value, Mapping):
         return pairs(value)
-    if field.is_list and isinstance(value, list):
-        return tuple(value)
+    if field.is_list and isinstance(value, list | tuple):
+        return tuple(str(one) if isinstance(one, Path) else one for one in value)
     if field.path and isinstance(value, str):
         return os.path.expanduser(value)  # noqa: PTH111 -- Path would eat "./" and a last "/"
     return value
+
+
+def size_fault(name: str, value: Any) -> str:
+    """Returns the error message for an integer that is too large; "" for other values."""
+    largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
+    is_large = isinstance(value, int) and abs(value) > largest
+    return f"expected at most {largest:,}" if is_large else ""
 
 
 def _fault(name: str, field: Setting, value: Any) -> str:
     """Returns the error message for a value; "" if it is valid, or null and so is the default."""
     if value is None and field.default is None:
         return ""
-    fault = field.fault(value)
+    fault = field.fault(value) or size_fault(name, value)
     if fault and name in OBJECTS:
         return 'should be an object, {"name": value}, or a string, "name=value,..."'
     return fault

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from t2t_torch import registry
 from t2t_torch.errors import RegistryError, T2TError, UsageError, did_you_mean
 from t2t_torch.files import check_target
-from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp
+from t2t_torch.settings import MissingSettingsError, Settings, hp
 from t2t_torch.workflows import config_file
 
 if TYPE_CHECKING:
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     from t2t_torch.train.run_directory import TaskRecord
 
 _S = TypeVar("_S", bound=Settings)
-
-_LARGEST = 2**31 - 1
-_LARGEST_SEED = 2**63 - 1
 
 # Declarations of fields that several classes have.
 
@@ -36,6 +32,7 @@ HPARAMS_SET = hp(
 HPARAMS = hp("", 'Changes to the set: "hidden_size=512,label_smoothing=0".')
 DATA_DIR = hp(None, "Directory of the generated data.", path=True)
 TMP_DIR = hp(None, "Directory of raw files; missing files are downloaded.", path=True)
+CONFIG = hp(None, "JSON file of flags; flags given on the command line win.", path=True)
 EVAL_METRICS = hp((), "Metrics besides the problem's, each for the targets it fits: a,b,c.")
 CHECKED = hp(None, "Checked against the run if given; not needed.")
 CHECKPOINT_PATH = hp(
@@ -78,32 +75,14 @@ def settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> _S:
             faults.append(f"unknown setting {name!r}.{unknown_hint(name, fields, values)}")
         elif value is not None:
             own, field = fields[name]
-            plain = _plain(name, field, value)
-            if fault := field.fault(plain) or _size_fault(name, plain):
+            is_item = field.is_list and not isinstance(value, list | tuple)
+            plain = config_file.plain_value(name, field, [value] if is_item else value)
+            if fault := field.fault(plain) or config_file.size_fault(name, plain):
                 faults.append(f"{name}={plain!r}: {fault}. ({name}: {field.meaning})")
             given[own] = plain
     if faults:
         raise UsageError(f"{command}: " + "\n".join(faults))
     return kind(**given)
-
-
-def _plain(name: str, field: Setting, value: Any) -> Any:
-    """Returns a value of Python as that of a field."""
-    if field.is_list:
-        items = value if isinstance(value, list | tuple) else [value]
-        value = tuple(str(one) if isinstance(one, Path) else one for one in items)
-    elif isinstance(value, Path):
-        value = str(value)
-    elif name in config_file.OBJECTS and isinstance(value, Mapping):
-        value = config_file.pairs(value)
-    is_path = field.path and isinstance(value, str)
-    return os.path.expanduser(value) if is_path else value  # noqa: PTH111 -- keeps "./"
-
-
-def _size_fault(name: str, value: Any) -> str:
-    largest = _LARGEST_SEED if name == "random_seed" else _LARGEST
-    is_large = isinstance(value, int) and abs(value) > largest
-    return f"expected at most {largest:,}" if is_large else ""
 
 
 def unknown_hint(name: str, known: Iterable[str], given: Mapping[str, Any]) -> str:

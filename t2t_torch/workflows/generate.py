@@ -24,7 +24,7 @@ from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import Reporter, message, output, phase
 from t2t_torch.settings import Settings, hp, require
 from t2t_torch.trust import UsrDirSettings, running, workflow
-from t2t_torch.workflows.context import DATA_DIR, PROBLEM, TMP_DIR
+from t2t_torch.workflows.context import CONFIG, DATA_DIR, PROBLEM, TMP_DIR
 
 if TYPE_CHECKING:
     from t2t_torch.data.manifest import Manifest
@@ -113,9 +113,7 @@ class DatagenSettings(GenerateSettings, DeclareSettings):
     inspects your own data and writes the declaration of a problem (docs/tutorials/own_data.md).
     """
 
-    config: str | None = hp(
-        None, "JSON file of flags; flags given on the command line win.", path=True
-    )
+    config: str | None = CONFIG
 
 
 _IMPORTING = "import_tfrecords problem data_dir tmp_dir t2t_usr_dir overwrite".split()

@@ -15,8 +15,7 @@ from t2t_torch.train.recommendation import AUTO
 from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.trust import running
 from t2t_torch.workflows import config_file, train_record
-from t2t_torch.workflows.config_file import recorded_data_dir
-from t2t_torch.workflows.context import RUN_FLAGS, verify_data
+from t2t_torch.workflows.context import RUN_FLAGS, data_dir_of_run, verify_data
 from t2t_torch.workflows.train_settings import TrainSettings, check_settings
 
 if TYPE_CHECKING:
@@ -103,8 +102,9 @@ def _directory(settings: TrainSettings) -> RunDirectory:
 def _train(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
     """Completes the settings by the recommendation and the run; trains."""
     directory = _directory(settings)
-    if directory.exists and not settings.data_dir:
-        settings = settings.with_defaults(data_dir=recorded_data_dir(directory.path))
+    if directory.exists and not settings.print_config:
+        data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
+        settings = settings.replace(data_dir=data_dir)
     if not settings.print_config:
         of_run = () if directory.exists or directory.has_checkpoints else RUN_FLAGS
         require(settings, *of_run, "data_dir", "output_dir")

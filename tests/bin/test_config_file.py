@@ -22,6 +22,7 @@ class BakingSettings(Settings):
     data_dir: str | None = DATA_DIR
     loaves: int = hp(2, "Loaves.", low=1, high=9)
     heat: float | None = hp(None, "Degrees.", low=0.0)
+    steps: int = hp(1, "Steps.")
     flour: str = hp("rye", "What is ground.", choices=("rye", "wheat"))
     seeds: tuple[str, ...] = hp((), "What is sprinkled: a,b.")
     recipes: tuple[str, ...] = hp((), "File of a recipe.", path=True, repeated=True)
@@ -118,3 +119,8 @@ def test_a_file_that_says_a_flag_twice_is_refused(tmp_path):
     file.write_text('{"loaves": 1, "loaves": 2}')
     with pytest.raises(UsageError, match="says loaves twice"):
         config_file.ConfigFile.read(file, BakingSettings)
+
+
+def test_a_number_that_is_too_large_is_refused(bake, capsys):
+    assert bake({"steps": 2**31}) == 2
+    assert "steps: 2147483648 expected at most 2,147,483,647" in capsys.readouterr().err
