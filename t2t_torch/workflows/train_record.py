@@ -79,7 +79,7 @@ def recommend(settings: TrainSettings, directory: RunDirectory) -> tuple[TrainSe
     recommendation = recommended_training(name, Path(str(settings.data_dir)))
     values = recommendation.settings
     if "train_steps" in settings.given or settings.train_epochs:
-        del values["train_steps"]
+        values.pop("train_steps", None)
     if settings.hparams and "hparams" in values:
         values["hparams"] += f",{settings.hparams}"
     named = {"model": recommendation.model, "hparams_set": recommendation.hparams_set}
