@@ -30,9 +30,9 @@ class OurTraining:
     """
 
     def __init__(self, task: Task, count: int, seed: int, device: torch.device) -> None:
-        from t2t_torch.checkpoint.checkpoint import TrainerState
         from t2t_torch.distributed.process_group import World
-        from t2t_torch.train.estimator import TrainState, train_step, warm_up
+        from t2t_torch.run.checkpoint import TrainerState
+        from t2t_torch.train.estimator import TrainState, compile_shapes, train_step
         from t2t_torch.train.random_state import INITIALIZATION, seeded
 
         world = World(0, 1, device)
@@ -43,7 +43,7 @@ class OurTraining:
         self.run: TrainState = TrainState.create(
             task, model, source, self.state, world, train_steps=6000
         )
-        warm_up(self.run, world)
+        compile_shapes(self.run, world)
         self._step = functools.partial(train_step, self.run, self.state, world)
         self.batches: list[tuple[int, Batch]] = list(itertools.islice(self.run.batches, count))
 

@@ -29,10 +29,10 @@ def main() -> None:
 
     from t2t_torch.distributed.precision import resolve
     from t2t_torch.distributed.process_group import ONE_PROCESS
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.memory import keep_freed_memory
     from t2t_torch.train.run_config import RunConfig
-    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
     keep_freed_memory()
     chosen = task(arguments.data_dir, resolve(hparams(activation_dtype="auto"), ONE_PROCESS))

@@ -39,10 +39,10 @@ def _task(path: str) -> Any:
 
 def ours(settings: tuple[str, int]) -> Turn:
     """Prepares our side: each turn goes on with the run."""
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.memory import keep_freed_memory
     from t2t_torch.train.run_config import RunConfig
-    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
     path, steps = settings
     keep_freed_memory()

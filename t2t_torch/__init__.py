@@ -46,13 +46,13 @@ if TYPE_CHECKING:
         UsageError,
     )
     from t2t_torch.hparam import HParams
-    from t2t_torch.loading import load
     from t2t_torch.model import T2TModel
     from t2t_torch.pipeline.loader import Dataset
     from t2t_torch.problem import Problem
     from t2t_torch.runtime.session import Artifact
     from t2t_torch.train.task import Hook
     from t2t_torch.trial.pytorch_trial import PyTorchTrial
+    from t2t_torch.workflows.run import Run, load
 
 
 __version__ = "0.2.0"
@@ -73,6 +73,7 @@ __all__ = [
     "Problem",
     "PyTorchTrial",
     "RegistryError",
+    "Run",
     "Server",
     "T2TError",
     "T2TModel",
@@ -105,7 +106,7 @@ _ELSEWHERE = {
     "Problem": "t2t_torch.problem",
     "PyTorchTrial": "t2t_torch.trial.pytorch_trial",
     "T2TModel": "t2t_torch.model",
-    "load": "t2t_torch.loading",
+    **dict.fromkeys(["Run", "load"], "t2t_torch.workflows.run"),
 }
 
 

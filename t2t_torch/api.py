@@ -40,10 +40,10 @@ from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
 from t2t_torch import registry
 from t2t_torch.errors import DataError, HParamsError, UsageError, in_python
 from t2t_torch.files import replace_if_other
-from t2t_torch.loading import form_of, load
 from t2t_torch.problem import Problem
 from t2t_torch.settings import Settings
 from t2t_torch.signals import SignalStop, StopRequest
+from t2t_torch.workflows.run import form_of, load
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from t2t_torch.model import T2TModel
     from t2t_torch.runtime.session import Artifact, TensorArtifact
     from t2t_torch.train.task import Hook
-    from t2t_torch.trial.predictor import TrialPredictor
+    from t2t_torch.workflows.run_kind import TrainedModel
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -63,9 +63,6 @@ Declaration: TypeAlias = Mapping[str, Any]
 pandas DataFrame, a pyarrow Table, or a list of dicts."""
 
 ProblemLike: TypeAlias = "str | Problem | type[Problem] | Declaration"
-
-
-# Parts: problems, models, hyperparameters.
 
 
 def problem(source: ProblemLike, data_dir: str | Path | None = None) -> Problem:
@@ -153,9 +150,6 @@ def declare(source: Any, name: str = "", **keys: Any) -> dict[str, Any]:
     return {**content, **keys}
 
 
-# Data, training, evaluation, export, serving.
-
-
 def generate(
     problem: ProblemLike, data_dir: str | Path, tmp_dir: str | Path | None = None, **settings: Any
 ) -> Problem:
@@ -199,7 +193,7 @@ def train(
     callbacks: Sequence[Hook] = (),
     stop: StopRequest | None = None,
     **settings: Any,
-) -> Predictor | LabelPredictor | TrialPredictor:
+) -> Predictor | LabelPredictor | TrainedModel:
     """Trains a model, as `t2t-trainer`; resumes the run of `output_dir` exactly.
 
     Args:
@@ -246,7 +240,7 @@ def train(
         number = workflow(made, callbacks=callbacks, stop=SignalStop() if stop is None else stop)
     if stop is None:
         _raise_if_stopped(number)
-    return load(output_dir, trust_code=made.trust_code)  # type: ignore[return-value]  # a run
+    return load(output_dir, trust_code=made.trust_code)
 
 
 def evaluate(
@@ -294,19 +288,19 @@ def export(
       **settings: any flag of `t2t-exporter`, for example `overwrite=True` or `quantize="int8"`.
 
     Returns:
-      The loaded artifact; its path for the formats safetensors and ctranslate2.
+      The loaded artifact; its path for formats that are not run here.
 
     Raises:
       T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
     """
     from t2t_torch.export.settings import ExportSettings
-    from t2t_torch.runtime.signature import CTRANSLATE2, SAFETENSORS
+    from t2t_torch.runtime.signature import ONNX, TORCH
     from t2t_torch.workflows.export import export as workflow
 
     chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
     with _settings_of(ExportSettings, "t2t-exporter", chosen) as made:
         export_dir = workflow(made)
-    if form_of(export_dir) in (SAFETENSORS, CTRANSLATE2):
+    if form_of(export_dir) not in (ONNX, TORCH):
         return export_dir
     return load(export_dir)  # type: ignore[return-value]  # an artifact, not a run
 
@@ -439,9 +433,6 @@ def _copy_log(log: IO[str]) -> None:
     with log:
         for line in log:
             sys.stderr.write(line)
-
-
-# A problem from a declaration, a class or an instance; hyperparameters as a set and changes.
 
 
 def _name_of(source: ProblemLike, data_dir: str | Path | None, *, overwrite: bool = False) -> str:

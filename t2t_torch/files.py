@@ -284,9 +284,6 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-# Structures and archives that take more memory than their files.
-
-
 def check_tree(
     value: Any, children: Callable[[Any], Collection[Any]], *, most_nodes: int, most_depth: int
 ) -> int:
@@ -309,38 +306,6 @@ def check_tree(
             raise ValueError(f"it is nested deeper than {most_depth}")
         pending += [(part, depth + 1) for part in parts]
     return count
-
-
-MAX_YAML = 1 << 19
-"""Bytes of a YAML file; longer ones take many seconds to parse."""
-
-
-def parse_yaml(text: str | bytes, loader: Any) -> Any:
-    """Returns the content of a YAML text.
-
-    Args:
-      text: the text; no longer than `MAX_YAML`.
-      loader: class of the loader, a `SafeLoader`.
-
-    Raises:
-      yaml.YAMLError: it is no YAML, is nested too deeply, or has too many parts, aliases repeated.
-    """
-    import yaml  # keeps --help fast
-
-    def parts(node: Any) -> Collection[Any]:
-        if isinstance(node, yaml.MappingNode):
-            return [one for pair in node.value for one in pair]
-        return node.value if isinstance(node, yaml.SequenceNode) else ()
-
-    made = loader(text)
-    try:
-        node = made.get_single_node()
-        check_tree(node, parts, most_nodes=1 << 18, most_depth=64)
-        return None if node is None else made.construct_document(node)
-    except (RecursionError, ValueError) as error:
-        raise yaml.YAMLError(str(error)) from None
-    finally:
-        made.dispose()
 
 
 def read_entries(path: Path) -> list[str]:
@@ -370,9 +335,6 @@ def open_zip(file: IO[bytes], *, max_members: int = 1 << 22) -> zipfile.ZipFile:
     if members > max_members or size > max_members << 8:
         raise zipfile.BadZipFile(f"it has more than {max_members:,} members")
     return zipfile.ZipFile(file)
-
-
-# Text files, line by line.
 
 
 _MAGIC: Mapping[re.Pattern[bytes], Callable[..., Any]] = {
@@ -502,9 +464,6 @@ def without_packing(name: str) -> str:
     return re.sub(r"\.(gz|bz2|xz)$", "", name, flags=re.IGNORECASE)
 
 
-# Joining lines to long texts, for language models that read across line ends.
-
-
 BLOCK_CHARACTERS = 1 << 16
 """How long a text is at least, the last one aside; what is chopped from it is much shorter."""
 
@@ -521,9 +480,6 @@ def blocks(lines: Iterable[str], *, characters: int = BLOCK_CHARACTERS) -> Itera
             held, size = [], 0
     if held:
         yield "\n".join(held)
-
-
-# Output files: checks and atomic writes.
 
 
 def check_target(target: Path, *sources: Path, flag: str = "--decode_to_file") -> None:
@@ -692,9 +648,6 @@ def _is_open_as(path: Path, descriptor: int) -> bool:
         return False
 
 
-# Locks of files.
-
-
 def is_locked(file: Path) -> bool:
     """Returns True if a process holds the lock (flock) of a file; False if it does not exist."""
     try:
@@ -708,9 +661,6 @@ def is_locked(file: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-# Files as values: their paths in lists, and their content in base64.
 
 
 def path_of_line(text: str, folder: Path, kind: str) -> Path:

@@ -13,19 +13,17 @@ Mode never enters hparams: `module.training` turns dropout off.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from t2t_torch.errors import HParamsError
 from t2t_torch.files import read_json
 from t2t_torch.params import Params, Unread, hp
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature
-
-
-# Hyperparameters of the training loss and of sampling.
 
 
 class LossHParams(Params):
@@ -182,9 +180,6 @@ class ScheduledSamplingHParams(Params):
     )
 
 
-# Hyperparameters of inputs.
-
-
 class InputHParams(Params):
     """Inputs: vectors of words and characters; see docs/reference/tokens.md."""
 
@@ -279,9 +274,6 @@ class AudioHParams(Params):
         0, "SpecAugment: masks over frequency that are drawn for a sound; training only.", low=0
     )
     audio_frequency_mask_bins: int = hp(15, "SpecAugment: mel filters of the widest mask.", low=1)
-
-
-# Hyperparameters of optimization.
 
 
 class OptimizationHParams(Params):
@@ -631,13 +623,13 @@ class ReportHParams(Params):
     )
 
 
-# Hyperparameters that nothing here reads: tensor2tensor 1.15.7, layers/common_hparams.py and
-# models/transformer.py.
-
-
 def _unread(
     reads: Literal["model", "others", "nothing"], instead: str = "", **defaults: Any
 ) -> dict[str, Unread]:
+    """Returns hyperparameters that nothing here reads.
+
+    tensor2tensor 1.15.7, layers/common_hparams.py and models/transformer.py.
+    """
     return {name: Unread((value,), reads, instead) for name, value in defaults.items()}
 
 
@@ -700,6 +692,36 @@ _UNREAD: dict[str, Unread] = {
     **_unread("nothing", no_data_parallelism=False, tpu_enable_host_call=False),
     **_unread("nothing", use_custom_ops=True, use_pad_remover=True, symbol_modality_num_shards=1),
 }
+
+
+def values_by_target(field: str, text: str, targets: Collection[str]) -> dict[str, list[str]]:
+    """Parses "[a,b]", or "[intent:a,slots:b,c]": the values of each target.
+
+    Args:
+      field: name of the hparam, for messages.
+      text: value of the hparam; the brackets, which --hparams needs around a comma, are optional.
+      targets: names of the targets of the problem.
+
+    Returns:
+      Values by target; the key "" holds those before any name, for all other targets.
+
+    Raises:
+      HParamsError: there is no such target, or it is repeated.
+    """
+    entries: dict[str, list[str]] = {}
+    target = ""
+    for part in text.strip().removeprefix("[").removesuffix("]").split(","):
+        name, colon, value = (piece.strip() for piece in part.rpartition(":"))
+        if colon:
+            if name not in targets or name in entries:
+                fault = "is named twice" if name in entries else "is no target"
+                raise HParamsError(
+                    f"{field}={text}: {name!r} {fault}. Targets: {', '.join(targets)}."
+                )
+            target = name
+        if value:
+            entries.setdefault(target, []).append(value)
+    return entries
 
 
 def recorded_beside(source: Path) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,11 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Feature
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.cross_entropy import kl_divergence
 from t2t_torch.layers.tokens import Hidden
-from t2t_torch.loss import Loss
-from t2t_torch.objectives import ExtraLossInputs
+from t2t_torch.loss import Loss, TargetLoss, TargetOutputs, average
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from t2t_torch.objectives import TargetObjective
-
-
-__all__ = ["ExtraLossInputs", "Hidden", "InputModality", "Loss", "Modality", "modality_of"]
+__all__ = ["Hidden", "InputModality", "Loss", "Modality", "modality_of"]
 
 
 class RowPrediction(NamedTuple):
@@ -69,7 +63,7 @@ class Modality(nn.Module, abc.ABC):
       learns_from_teacher: True if it implements distillation itself, without a distribution.
       bottom: embeds values of a batch, -> [B, S, H]; None for a target that is never an input.
       top: hidden [..., H] -> logits; targets only.
-      objective: training loss of a target, set by `build_modalities`; else None.
+      target_loss: loss of a target, set by `build_modalities`; None for a modality with its own.
     """
 
     serves: ClassVar[type[Feature]]
@@ -79,11 +73,11 @@ class Modality(nn.Module, abc.ABC):
     learns_from_teacher: ClassVar[bool] = False
     bottom: nn.Module | None
     top: nn.Module
-    objective: TargetObjective | None
+    target_loss: TargetLoss | None
 
     def __init__(self) -> None:
         super().__init__()
-        self.objective = None
+        self.target_loss = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -141,67 +135,45 @@ class Modality(nn.Module, abc.ABC):
           targets: targets as in the batch.
           weights: weights of examples, [B]; None is 1.
         """
-        if self.objective is None:
+        if self.target_loss is None:
             raise NotImplementedError(f"{type(self).__name__} has no loss")
         counted = self.item_weights(targets, weights)
-        values = self.objective.values([self.scores(logits)], self.labels(targets), counted.dim())
+        values = self.target_loss.values(self.scores(logits), self.labels(targets))
+        values = average([values], counted.dim())
         return Loss((values * counted).sum(), counted.sum())
 
-    def training_loss(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        extra: ExtraLossInputs | None = None,
-    ) -> Loss:
-        """Returns the training loss; a modality may compute it without logits.
-
-        Args:
-          hidden: hidden states, [B, ..., H].
-          targets: targets as in the batch.
-          weights: weights of examples, [B]; None is 1.
-          extra: further inputs of the loss, if any.
-        """
-        extra = extra or ExtraLossInputs()
-        top = extra.top or self.logits
-        logits = [top(Hidden(one, extra.mask)) for one in (hidden, *extra.passes)]
-        if self.objective is None:
-            return self.loss(logits[0], targets, weights)
-        taught = None if extra.taught is None else extra.taught.logits(extra.taught.hidden)
-        counted = self.item_weights(targets, weights)
-        values = self.training_values(logits, targets, taught, counted.dim(), data=extra.data)
+    def training_loss(self, outputs: TargetOutputs) -> Loss:
+        """Returns the training loss; a modality may compute it without all logits."""
+        targets, terms = outputs.targets, outputs.terms
+        logits = [(outputs.top or self.logits)(one) for one in outputs.passes]
+        if self.target_loss is None:
+            return self.loss(logits[0], targets, outputs.weights)
+        counted, labels = self.item_weights(targets, outputs.weights), self.labels(targets)
+        each = [self.target_loss.values(self.scores(one), labels) for one in logits]
+        values = average(each, counted.dim())
+        if terms is not None:
+            teacher = terms.teacher
+            taught = None if teacher is None else teacher.logits(teacher.hidden)
+            values = terms(values, logits, taught, counted.dim())
         return Loss((values * counted).sum(), counted.sum())
 
-    def training_values(
-        self,
-        logits: Sequence[Tensor],
-        targets: Tensor,
-        taught: Tensor | None,
-        axes: int,
-        *,
-        data: bool = True,
+    def distill(
+        self, scores: Sequence[Tensor], taught: Tensor, axes: int, *, weight: float, heat: float
     ) -> Tensor:
-        """Returns the training loss of each item.
+        """Returns the weighted distillation loss of each item.
+
+        Hinton et al. 2015, arXiv:1503.02531: the divergence from the teacher, both at a
+        temperature, times the squared temperature to keep the scale of the gradients.
 
         Args:
-          logits: logits of each pass.
-          targets: targets, the same for all passes.
-          taught: logits of the teacher.
-          axes: number of leading axes of the targets that index items.
-          data: True to include the loss of the data, False for the additions only.
+          scores: scores of each pass, as returned by `alternatives`.
+          taught: scores of the teacher.
+          axes: number of leading axes that index items.
+          weight: weight of the teacher.
+          heat: temperature.
         """
-        objective = self.objective
-        assert objective is not None
-        scores = [self.scores(one) for one in logits]
-        values = objective.values(scores, self.labels(targets), axes)
-        if not data:
-            values = torch.zeros_like(values)
-        if taught is None and objective.is_plain:
-            return values
-        alternatives = [self.alternatives(one) for one in logits]
-        if taught is not None:
-            values = objective.taught(values, alternatives, self.alternatives(taught), axes)
-        return values + objective.additions(alternatives, axes)
+        soft = average([kl_divergence(taught / heat, one / heat) for one in scores], axes)
+        return weight * heat**2 * soft
 
     def item_weights(self, targets: Tensor, weights: Tensor | None) -> Tensor:
         """Returns the weight of each item: that of its example, in TRAIN times that of its class.
@@ -216,7 +188,7 @@ class Modality(nn.Module, abc.ABC):
         counted = self.counted(targets)
         if weights is not None:
             counted = counted * weights.view(-1, *[1] * (counted.dim() - 1))
-        by_class = None if self.objective is None else self.objective.loss.weights(targets)
+        by_class = None if self.target_loss is None else self.target_loss.weights(targets)
         return counted if by_class is None else counted * by_class
 
     def sample(self, hidden: Hidden, top: Callable[[Hidden], Tensor] | None = None) -> Tensor:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol, final
 
 import torch
@@ -17,17 +18,15 @@ from torch import Tensor, nn
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import Feature, Features, RowWeight, Text
+from t2t_torch.features.feature import select_texts
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
-from t2t_torch.loss import Loss, total_loss
+from t2t_torch.loss import ItemTerms, Loss, TargetOutputs, total_loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Modality
-from t2t_torch.objectives import target_loss, training_losses
 from t2t_torch.overrides import MODEL, refuse_overrides
 from t2t_torch.reporter import message
 from t2t_torch.text.encoder import EOS
-
-# Compatibility of models and problems: the types of inputs and targets.
 
 
 def check_features(model: type[T2TModel], features: Features, problem: str = "") -> None:
@@ -74,7 +73,7 @@ def _mismatch(model: type[T2TModel], features: Features, problem: str) -> str:
                 f"model {model.name!r} reads {_named(model.reads)}; {name!r}{of} is a "
                 f"{type(feature).__name__}."
             )
-    texts = [name for name, feature in features.inputs.items() if feature.is_text]
+    texts = list(select_texts(features.inputs))
     fewest, most = model.texts
     if not fewest <= len(texts) <= most:
         wanted = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -295,51 +294,45 @@ class T2TModel(nn.Module, abc.ABC):
         """Returns the loss of a target: in TRAIN the training loss, in EVAL the reported one.
 
         The training loss of a text is computed without making all logits, unless `top` is
-        overridden.  Penalties of `body`, R-Drop and a teacher are added by the objective.
+        overridden.  Penalties of `body` are added by the caller, the other terms of a training
+        loss by its objective.
 
         Args:
           hidden: output of `body`.
           target: name of the target.
           batch: targets, and weights of examples.
         """
-        if self.training:
-            return target_loss(self, target, [hidden], batch)
-        return self._reported_loss(self.top(hidden, target), target, batch)
-
-    def _reported_loss(self, logits: Tensor, target: str, batch: dict[str, Tensor]) -> Loss:
-        weights = self.example_weights(target, batch)
-        return self.modality(target).loss(logits, batch[target], weights)
+        modality = self.modality(target)
+        if not self.training:
+            weights = self.example_weights(target, batch)
+            return modality.loss(self.top(hidden, target), batch[target], weights)
+        return modality.training_loss(target_outputs(self, [hidden], target, batch))
 
     @final  # type: ignore[misc]
-    def forward(
-        self,
-        batch: dict[str, Tensor],
-        objective: Callable[[dict[str, Tensor]], dict[str, Loss]] | None = None,
-    ) -> Output:
+    def forward(self, batch: dict[str, Tensor]) -> Output:
         """Runs a teacher-forced pass; `self.training` decides dropout and the kind of loss.
+
+        In TRAIN the losses are those of `loss` and the penalties of `body`.  What hyperparameters
+        add to them, for example R-Drop, is computed by `objectives.Objective`.
 
         Args:
           batch: features as the pipeline produces them; [B, S] int64 ids of a text, 0 at padding.
-          objective: computes the losses instead of a single pass; see `Objective`.  It runs within
-            this call because sharded weights are gathered only here.
         """
-        return Output({}, objective(batch)) if objective is not None else self._pass(batch)
-
-    def _pass(self, batch: dict[str, Tensor]) -> Output:
-        """Runs a teacher-forced pass without an objective."""
-        hidden = self.hidden_states(batch)
-        if self.training:
-            return Output({}, training_losses(self, [hidden], batch))
         logits: dict[str, Tensor] = {}
         losses: dict[str, Loss] = {}
+        hidden = self.hidden_states(batch)
         for name in self.features.targets:
-            logits[name] = self.top(hidden[name], name)
+            if self.training:
+                loss = self.loss(hidden[name], name, batch)
+                losses[name] = add_penalties(self, loss, [hidden[name]], name, batch)
+                continue
+            modality, made = self.modality(name), self.top(hidden[name], name)
             losses[name] = (
                 self.loss(hidden[name], name, batch)
                 if self.overrides("loss")
-                else self._reported_loss(logits[name], name, batch)
+                else modality.loss(made, batch[name], self.example_weights(name, batch))
             )
-            logits[name] = self.modality(name).readable(logits[name], batch[name])
+            logits[name] = modality.readable(made, batch[name])
         return Output(logits, losses)
 
     def overrides(self, method: str) -> bool:
@@ -392,17 +385,26 @@ class T2TModel(nn.Module, abc.ABC):
             expected[-1] = self._widths[name]
         return "" if shape == expected else f"states of {expected} for {name!r}; got {shape}"
 
-    def example_weights(self, target: str, batch: dict[str, Tensor]) -> Tensor | None:
+    def example_weights(
+        self, target: str, batch: dict[str, Tensor], prepended: Prepended | None = None
+    ) -> Tensor | None:
         """Returns the weight of a position of each example in the loss of a target, [B]; None is 1.
 
         With several targets each example has the same weight: a tag in a sentence of n words has
         weight 1/n.  The losses of targets can then be added, and still add up over batches.
+
+        Args:
+          target: name of the target.
+          batch: targets, and weights of examples.
+          prepended: further positions that are trained.
         """
         weights: Tensor | None = None
         feature = self.features.targets[target]
         by_example = len(self.features.targets) > 1 or (self.training and self.counts_examples)
         if by_example and feature.is_sequence:
             positions = (batch[target] != feature.padding).sum(1)  # [B]
+            if prepended is not None:
+                positions = positions + (prepended.ids != feature.padding).sum(1)
             weights = 1.0 / positions.clamp(min=1).float()
         for name, note in self.features.notes.items():
             if isinstance(note, RowWeight) and note.of in (None, target):
@@ -452,3 +454,50 @@ class T2TModel(nn.Module, abc.ABC):
             return self.top(hidden, target)[:, -1], after
         mask = None if hidden.mask is None else hidden.mask[:, -1]
         return self.top(Hidden(hidden.states[:, -1], mask), target), after
+
+
+def target_outputs(
+    model: T2TModel,
+    passes: Sequence[Hidden],
+    target: str,
+    batch: dict[str, Tensor],
+    terms: ItemTerms | None = None,
+) -> TargetOutputs:
+    """Returns the inputs of the training loss of a target.
+
+    Args:
+      model: model that is trained.
+      passes: output of `body` in each pass.
+      target: name of the target.
+      batch: targets, and weights of examples.
+      terms: terms to add to the loss of each item.
+    """
+    weights = model.example_weights(target, batch, passes[0].prepended)
+    return TargetOutputs(passes, batch[target], weights, own_top(model, target), terms)
+
+
+def own_top(model: T2TModel, target: str) -> Callable[[Hidden], Tensor] | None:
+    """Returns `top` of a target if the model overrides it, else None."""
+    return functools.partial(model.top, target=target) if model.overrides("top") else None
+
+
+def add_penalties(
+    model: T2TModel, loss: Loss, passes: Sequence[Hidden], target: str, batch: dict[str, Tensor]
+) -> Loss:
+    """Returns the loss of a target with the mean penalty over passes of `body`.
+
+    Args:
+      model: model that is trained.
+      loss: loss of the target.
+      passes: output of `body` in each pass.
+      target: name of the target.
+      batch: targets, and weights of examples.
+    """
+    for penalty in [one.penalty for one in passes if one.penalty is not None]:
+        added = penalty
+        if penalty.dim():
+            weights = model.example_weights(target, batch)
+            counted = model.modality(target).item_weights(batch[target], weights)
+            added = (penalty * counted.reshape(len(penalty), -1).sum(1)).sum()
+        loss = loss._replace(sum=loss.sum + added / len(passes))
+    return loss

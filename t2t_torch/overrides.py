@@ -1,4 +1,4 @@
-"""Methods of tensor2tensor that a subclass must not define, because nothing here calls them."""
+"""Methods that a subclass must not define, because nothing here calls them (any more)."""
 
 from __future__ import annotations
 
@@ -30,17 +30,51 @@ MODEL: Final[Mapping[str, str]] = {
 """Method that a `T2TModel` must not define -> what to do instead."""
 
 PROBLEM: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("eval_metrics", "eval_metric_fns"), _METRICS),
+    **dict.fromkeys(("eval_metrics", "eval_metric_fns", "metrics_of"), _METRICS),
     **dict.fromkeys(("generate_encoded_samples",), _SAMPLES),
     **dict.fromkeys(("dataset_splits", "is_generate_per_split"), _SPLITS),
     **dict.fromkeys(("feature_encoders", "example_reading_spec", "features"), _FEATURES),
     "hparams": _SETTINGS,
+    "loss_of": "Set the attribute `loss` to a name, or to names by target, instead.",
+    "split_length": "Set the attribute `chop_length` instead.",
+    "input_columns": "Set the attributes `column_names` and `column_forms` instead.",
+    "kept_vocab_files_in": "Override `kept_vocab_files` instead.",
+    "optional_vocab_files": "Set `is_optional` of the file's builder in `learners` instead.",
     "settings": "List the attributes that change the generated data in `setting_names`.",
     "generate_data": "Override `generate_samples` instead; t2t-datagen writes the files.",
     "dataset_filename": "Override `dataset_name` instead.",
     "source_data_files": "List the raw files in the attribute `sources` instead.",
 }
 """Method or attribute that a `Problem` must not define -> what to do instead."""
+
+_OF_KIND = (
+    "Register a function for your class with `{}.register` instead (docs/how_to/add_a_feature.md)."
+)
+_OF_OUTPUTS = "table_columns table_value console_lines from_line named_scores search_settings"
+_MOVED = {
+    **{f"t2t_torch.decode.outputs.{name}": name for name in _OF_OUTPUTS.split()},
+    "t2t_torch.decode.outputs.value_line": "line",
+    "t2t_torch.reports.describe": "describe",
+    "t2t_torch.reports.describe_value": "describe_value",
+    "t2t_torch.reports.summarize": "summary",
+    "t2t_torch.reports.draw": "picture",
+    "t2t_torch.metrics.label_metrics": "label_metrics",
+    "t2t_torch.metrics.default_scores": "text_scores",
+    "t2t_torch.pipeline.reader.restore": "restore",
+    "t2t_torch.export.encode_graph": "encode_graph",
+    "t2t_torch.export.decode_graph": "decode_graph",
+    "t2t_torch.export.verification.unusual_values": "unusual_values",
+    "t2t_torch.reports.is_listed_by_word": "is_listed_by_word",
+    "t2t_torch.reports.empty_length": "empty_length",
+    "t2t_torch.decode.outputs.has_verdict": "is_discrete",
+    "t2t_torch.pipeline.reader.file_decoder": "is_encoded",
+}
+
+FEATURE: Final[Mapping[str, str]] = {
+    **{name: _OF_KIND.format(function) for function, name in _MOVED.items()},
+    "table_cells": _OF_KIND.format("t2t_torch.decode.outputs.table_value"),
+}
+"""Method that a `Feature` must not define -> what to do instead."""
 
 
 def refuse_overrides(cls: type, base: type, names: Mapping[str, str]) -> None:

@@ -5,20 +5,20 @@ from __future__ import annotations
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, final
 
 from t2t_torch.data.raw_file import RawFile, existing_files, get_all, samples_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
-from t2t_torch.errors import CheckpointError, DataError
+from t2t_torch.errors import DataError
 from t2t_torch.features import Features
 from t2t_torch.mode import Split
 from t2t_torch.overrides import PROBLEM, refuse_overrides
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.registry import get_problem_name
-from t2t_torch.runtime.prediction import InputColumns, Prediction
+from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.text.encoder import WordCutter
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ class Problem(ABC):
       shuffle_seed: seed of the order of examples in the shards; tensor2tensor's `--random_seed`.
       keeps_order: True if the shards keep the order in which examples were generated, for example
         for a text that a language model reads from end to end (hparam `stream_length`).
+      chop_length: number of tokens per piece of a text, each an example; 0: not split.  The
+        hyperparameter `split_to_length` overrides it.
       most_growth: factor by which `preprocess_example` may lengthen a training example beyond
         `max_length`.
       suggested_flags: flags of t2t-trainer for a first training, printed by t2t-datagen.
@@ -99,6 +101,7 @@ class Problem(ABC):
     target_space_id: int = 0
     shuffle_seed: ClassVar[int] = 429459
     keeps_order: ClassVar[bool] = False
+    chop_length: ClassVar[int] = 0
     most_growth: ClassVar[float] = 1.0
     suggested_flags: ClassVar[str] = "--model=transformer --hparams_set=transformer_small"
     cutters: ClassVar[Mapping[str, WordCutter]] = {}
@@ -143,20 +146,6 @@ class Problem(ABC):
         """Builders of vocabularies and labels from training samples; none by default."""
         return ()
 
-    def input_columns(self, kinds: Mapping[str, str]) -> InputColumns:
-        """Returns the columns of the fields of an input, given their `InputSpec.kind`."""
-        return InputColumns(self.full_name, kinds, dict(self.column_names), dict(self.column_forms))
-
-    def metrics_of(self, target: str) -> tuple[str, ...]:
-        """Returns the names of the metrics of a target."""
-        if isinstance(self.metrics, Mapping):
-            return self.metrics[target]
-        return self.metrics
-
-    def loss_of(self, target: str) -> str:
-        """Returns the registered name of the loss of a target; "" for the default of its type."""
-        return self.loss.get(target, "") if isinstance(self.loss, Mapping) else self.loss
-
     @property
     def vocab_files(self) -> tuple[str, ...]:
         """Names of the vocabulary files in the data folder that `stored_features` reads."""
@@ -169,52 +158,6 @@ class Problem(ABC):
         They are used as they are in the data folder.  The others are built with each data set.
         """
         return ()
-
-    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
-        """Returns the vocabulary files that are used as they are in a data folder."""
-        return self.kept_vocab_files
-
-    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
-        """Returns the contents of those `vocab_files` that follow from the problem alone.
-
-        Data and runs of another library do not have these files.
-
-        Args:
-          directory: data folder.
-        """
-        return {}
-
-    @property
-    def optional_vocab_files(self) -> tuple[str, ...]:
-        """The `vocab_files` that data of earlier versions may lack.
-
-        They define the meaning of stored numbers, so a run and its data both have them or neither.
-        """
-        return ()
-
-    @final
-    def vocab_files_in(self, directory: Path, run: Path | None = None) -> tuple[str, ...]:
-        """Returns the vocabulary files of a data folder or a run, without missing optional ones.
-
-        Args:
-          directory: the folder.
-          run: an existing run directory that must use the same data.
-
-        Raises:
-          CheckpointError: one of the two has a file that the other lacks.
-        """
-        absent = {file for file in self.optional_vocab_files if not (directory / file).exists()}
-        if run is not None and (run / "task.json").exists():
-            for file in self.optional_vocab_files:
-                if (file in absent) is (run / file).exists():
-                    there, lacking = (run, directory) if file in absent else (directory, run)
-                    raise CheckpointError(
-                        f"{there} has {file}, the mean and deviation by which its numbers are "
-                        f"standardized, and {lacking} has not: the run was trained on numbers of "
-                        "another scale than those of the data. Train in another --output_dir, or "
-                        "point --data_dir to the data that this run began with."
-                    )
-        return tuple(file for file in self.vocab_files if file not in absent)
 
     def raw_files(self, tmp_dir: Path) -> Sequence[Path]:
         """Raw files that the samples are read from, whether they exist or not.
@@ -272,7 +215,7 @@ class Problem(ABC):
                 f"`cutters` of {self.full_name!r} cuts texts, and {wrong[0]!r} of a sample is "
                 f"{reprlib.repr(sample.get(wrong[0]))}. Name fields that are texts."
             )
-        return [self._cut(sample)]
+        return [cut_words(self, sample)]
 
     def inputs_of(self, sample: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Returns the inputs of a sample without targets, in the form that `examples_of` returns.
@@ -280,11 +223,7 @@ class Problem(ABC):
         Raises:
           DataError: the sample has no inputs.
         """
-        return [self._cut(sample)]
-
-    def _cut(self, sample: Mapping[str, Any]) -> dict[str, Any]:
-        there = self.cutters.keys() & sample.keys()  # requests have no targets
-        return {**sample, **{field: self.cutters[field](sample[field]) for field in there}}
+        return [cut_words(self, sample)]
 
     def answer_of(
         self, target: str, parts: Sequence[Prediction], sample: Mapping[str, Any]
@@ -345,36 +284,31 @@ class Problem(ABC):
         if self.was_reversed:
             features = features.reversed()
         features = features.copied() if self.was_copy else features
-        losses = {target: self.loss_of(target) for target in features.targets}
+        loss = self.loss
+        losses = loss if not isinstance(loss, str) else dict.fromkeys(features.targets, loss)
         return replace(
             features,
-            losses={name: loss for name, loss in losses.items() if loss},
+            losses={name: losses[name] for name in features.targets if losses.get(name)},
             input_space_id=self.input_space_id,
             target_space_id=self.target_space_id,
         )
 
     def max_length(self, hparams: DataHParams) -> int:
         """Returns the length of the longest training example, in tokens: tensor2tensor's rule."""
-        return self.split_length(hparams) or hparams.max_length or hparams.batch_size
+        chopped = hparams.split_to_length or self.chop_length
+        return chopped or hparams.max_length or hparams.batch_size
 
-    def split_length(self, hparams: DataHParams) -> int:
-        """Returns the number of tokens per piece of a text, each an example; 0: not split."""
-        return hparams.split_to_length
 
-    @final
-    def settings(self) -> dict[str, Any]:
-        """Returns the settings that determine the generated bytes, except the seed, for JSON.
+def cut_words(problem: Problem, sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a sample with its texts split into words by the `cutters` of a problem."""
+    there = problem.cutters.keys() & sample.keys()  # requests have no targets
+    return {**sample, **{field: problem.cutters[field](sample[field]) for field in there}}
 
-        Data that was generated with other settings is not reused.
-        """
-        shards = {split.value: count for split, count in self.shards.items()}
-        optional = ("keeps_order", *self.optional_setting_names)
-        used = [name for name in optional if getattr(self, name)]
-        names = (*self.setting_names, *used)
-        result = {"shards": shards, **{name: getattr(self, name) for name in names}}
-        if self.cutters:
-            result["cutters"] = {field: asdict(cut) for field, cut in self.cutters.items()}
-        return result
+
+def metric_names(problem: Problem, target: str) -> tuple[str, ...]:
+    """Returns the names of the metrics of a target."""
+    metrics = problem.metrics
+    return metrics[target] if isinstance(metrics, Mapping) else metrics
 
 
 _Held = TypeVar("_Held")

@@ -115,9 +115,6 @@ def import_source(source: Path, root: Path, wanted: str) -> None:
         )
 
 
-# Names of problems, with the suffixes `_rev` and `_copy`.
-
-
 class ProblemSpec(NamedTuple):
     """Parts of the name of a problem."""
 
@@ -159,6 +156,7 @@ _TITLES = {
     "hparams": "hparams set",
     "ranged_hparams": "hparams range",
     "schedule": "learning-rate schedule",
+    "run_kind": "kind of run",
 }
 
 _H = TypeVar("_H", bound="HParams")
@@ -233,6 +231,8 @@ register_loss = Register("loss")
 """Declares what is trained on; see `losses/`."""
 register_hook = Register("hook")
 """Declares a `Hook`, which watches a run."""
+register_run_kind = Register("run_kind")
+"""Declares a `RunKind`, what the library does with the runs of one kind; see `run_kinds/`."""
 register_reader = RegisterReader()
 """Declares a function that yields the records of a file; see `readers/`."""
 
@@ -343,6 +343,11 @@ def loss(name: str) -> Any:
 def hook(name: str) -> Callable[..., Any]:
     """Returns the hook class of this name."""
     return cast("Callable[..., Any]", _find("hook", name))
+
+
+def run_kind(name: str) -> Any:
+    """Returns the kind of run of this name."""
+    return _find("run_kind", name)
 
 
 def reader(name: str) -> Callable[..., Any]:
@@ -598,7 +603,7 @@ def _register(kind: str, name: str | None, obj: Any) -> Any:
         _check_arguments(name, obj)
     if kind == "hparams":
         obj = _signing(name, obj)
-    elif kind in ("problem", "model") and inspect.isclass(obj):
+    elif kind in ("problem", "model", "run_kind") and inspect.isclass(obj):
         cast("Any", obj).name = name
     if name in _STATE.objects[kind]:
         old, old_place = _STATE.objects[kind][name]

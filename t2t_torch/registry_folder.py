@@ -21,7 +21,7 @@ from t2t_torch.files import RepeatedKeyError, read_bytes, read_json, unique_keys
 KINDS = {
     "problem": "problems", "model": "models", "hparams": "hparams", "ranged_hparams": "hparams",
     "optimizer": "optimizers", "schedule": "schedules", "metric": "metrics", "loss": "losses",
-    "hook": "hooks", "reader": "readers",
+    "hook": "hooks", "reader": "readers", "run_kind": "run_kinds",
 }  # fmt: skip
 """Every kind of thing that has names, and the folder of this package that declares them."""
 

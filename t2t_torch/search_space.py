@@ -23,19 +23,6 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# Ranges of hyperparameters.
-#
-# A registered function fills them.  It sets only the hyperparameters to search; the others keep
-# their values of the hparams set:
-#
-#     @register_ranged_hparams
-#     def transformer_small_range(rhp: RangedHParams) -> None:
-#         rhp.set_float("learning_rate_constant", 0.1, 4.0, scale=rhp.LOG_SCALE)
-#         rhp.set_int("num_hidden_layers", 2, 6)
-#
-# Names and scales are tensor2tensor's, layers/common_hparams.py.
-
-
 LINEAR_SCALE = 1
 """All values are as likely."""
 LOG_SCALE = 2
@@ -296,6 +283,16 @@ class RangedHParams:
 
     Setting a range again replaces it, which allows deriving ranges from others; the kind of range
     must not change.
+
+    A registered function fills them.  It sets only the hyperparameters to search; the others keep
+    their values of the hparams set:
+
+        @register_ranged_hparams
+        def transformer_small_range(rhp: RangedHParams) -> None:
+            rhp.set_float("learning_rate_constant", 0.1, 4.0, scale=rhp.LOG_SCALE)
+            rhp.set_int("num_hidden_layers", 2, 6)
+
+    Names and scales are tensor2tensor's, layers/common_hparams.py.
     """
 
     LINEAR_SCALE = LINEAR_SCALE

@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
+from t2t_torch.data.encoding import (
+    lowest_id,
+)
 from t2t_torch.data.raw_file import samples_of
+from t2t_torch.data.vocabulary_builder import (
+    vocab_files_in,
+)
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
     UNKNOWN,
@@ -46,20 +52,28 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
+from t2t_torch.features.feature import select_sequences
 from t2t_torch.hparam import HParams
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel, check_features
 from t2t_torch.pipeline.collate import random_batch
-from t2t_torch.problem import Problem
+from t2t_torch.pipeline.reader import (
+    file_decoder,
+)
+from t2t_torch.problem import (
+    Problem,
+    metric_names,
+)
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import output
+from t2t_torch.reports import (
+    draw,
+)
 from t2t_torch.settings import require
 from t2t_torch.text.encoder import (
     EOS,
-    CharacterEncoder,
     ClassLabelEncoder,
     IntegerEncoder,
-    TokenEncoder,
 )
 from t2t_torch.text.tree import TransitionEncoder
 from t2t_torch.trust import UsrDirSettings
@@ -206,7 +220,7 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
         said += f"{logits.dtype} {list(logits.shape)}"
         assert logits.dtype == torch.float32 and len(logits) == len(batch[name]), said
         feature = model.features.targets[name]
-        if feature.is_sequence:
+        if name in select_sequences(model.features.targets):
             wanted = [*batch[name].shape, feature.vocab_size]
             said = f"top of {name!r}: expected logits of {wanted}, got {list(logits.shape)}"
             assert logits.shape[:-1] == batch[name].shape, said
@@ -222,7 +236,7 @@ def _check_shapes(model: T2TModel, batch: dict[str, Tensor]) -> None:
 def _check_frames(model: T2TModel, batch: dict[str, Tensor]) -> None:
     """Checks that the outputs of frames do not depend on padding or on the batch."""
     (name,) = model.features.targets
-    padded = {name: _padded(model.features.all[name], ids) for name, ids in batch.items()}
+    padded = _lengthened(model.features, batch)
     alone = {key: values[1:2] for key, values in batch.items()}
     logits, more, one = (model.logits(each)[name] for each in (batch, padded, alone))
     torch.testing.assert_close(more[:, : logits.size(1)], logits, atol=1e-5, rtol=1e-5)
@@ -235,13 +249,13 @@ def _check_frames(model: T2TModel, batch: dict[str, Tensor]) -> None:
 def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
     if not model.searches:
         return
-    padded = {name: _padded(model.features.all[name], ids) for name, ids in batch.items()}
+    padded = _lengthened(model.features, batch)
     alone = {key: values[1:2] for key, values in batch.items()}
     for name, logits in model(batch).logits.items():
         feature = model.features.targets[name]
-        present = batch[name] != feature.padding if feature.is_sequence else torch.tensor(True)
         more, one = model(padded).logits[name], model(alone).logits[name][0]
-        if feature.is_sequence:  # else there are no positions that may be padding
+        if name in select_sequences(model.features.targets):  # else there are no positions
+            present = batch[name] != feature.padding
             more, logits, one = more[:, : logits.size(1)][present], logits, one[present[1]]
             first, second = logits[present], logits[1][present[1]]
         else:
@@ -259,11 +273,14 @@ def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
         )
 
 
-def _padded(feature: Feature, values: Tensor) -> Tensor:
-    if not feature.is_sequence:
-        return values
-    more = values.new_full((len(values), 3, *values.shape[2:]), feature.padding)
-    return torch.cat([values, more], 1)
+def _lengthened(features: Features, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Returns a batch whose sequences have three more positions, of padding."""
+    longer = {}
+    for name, feature in select_sequences(features.all).items():
+        values = batch[name]
+        more = values.new_full((len(values), 3, *values.shape[2:]), feature.padding)
+        longer[name] = torch.cat([values, more], 1)
+    return {**batch, **longer}
 
 
 def _cut(values: Tensor, to: Tensor) -> Tensor:
@@ -331,7 +348,7 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
     assert (spec.was_reversed, spec.was_copy) == (problem.was_reversed, problem.was_copy)
     problem.prepare(tmp_dir)
     problem.build_vocab(data_dir, tmp_dir)
-    for file in problem.vocab_files_in(data_dir):
+    for file in vocab_files_in(problem, data_dir):
         assert (data_dir / file).is_file(), f"{problem.name}: no {file}"
     stored = problem.stored_features(data_dir)
     for split in problem.shards:
@@ -341,7 +358,7 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
             _check_sample(problem, stored, sample)
     assert set(problem.features(data_dir).columns.values()) <= set(stored.all)
     for target, feature in problem.features(data_dir).targets.items():
-        for metric in problem.metrics_of(target):
+        for metric in metric_names(problem, target):
             metric_of(metric, feature)
 
 
@@ -354,20 +371,20 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
         value = sample[feature.source or name]
         ids: Any = feature.encode(value)
         if feature.vocab_size:
-            low, high = feature.lowest_id, feature.vocab_size
+            low, high = lowest_id(feature), feature.vocab_size
             assert all(low <= i < high for i in ids), f"{place}: {ids}"
-        picture = None if feature.is_encoded else feature.picture(ids)
-        again = feature.decode(ids) if picture is None else picture
+        again = feature.decode(ids)
         if _reads_back(feature) and UNKNOWN not in ids:
+            picture = draw(feature, ids)
+            again = again if picture is None else picture
             assert np.array_equal(again, value), f"{place}: {value!r}"
 
 
 def _reads_back(feature: Feature) -> bool:
     """Returns True if values can be decoded exactly; a word vocabulary merges unknown words."""
     if isinstance(feature, Text):
-        encoder = getattr(feature.encoder, "text", feature.encoder)  # that of a `TaskEncoder`
-        return not isinstance(encoder, TokenEncoder | CharacterEncoder | TransitionEncoder)
-    if feature.is_encoded:  # files in place of pixels
+        return feature.encoder.is_lossless
+    if file_decoder(feature):  # files in place of pixels
         return False
     return isinstance(feature, ClassLabel | Tags | Choice | Image | Span)
 

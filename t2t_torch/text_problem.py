@@ -37,7 +37,7 @@ from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import load_subwords
 
 if TYPE_CHECKING:
-    from t2t_torch.hparam import DataHParams
+    pass
 
 
 class VocabType(enum.Enum):
@@ -397,7 +397,6 @@ class Text2SelfProblem(Text2TextProblem):
 
     text_fields = ("targets",)
     has_inputs = False
-    chop_length: ClassVar[int] = 0
     metrics: ClassVar[tuple[str, ...]] = (
         "accuracy",
         "accuracy_top5",
@@ -405,7 +404,3 @@ class Text2SelfProblem(Text2TextProblem):
         "perplexity",
         "word_perplexity",
     )
-
-    def split_length(self, hparams: DataHParams) -> int:
-        """Returns the number of tokens per piece: `split_to_length` if set, else `chop_length`."""
-        return hparams.split_to_length or self.chop_length

@@ -146,7 +146,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The same, after "Your own data" of the README."""
+    """The same, after "Your own data" of docs/tutorials/commands.md."""
     words = ["one", "two", "three", "four", "five"]
     orders = [" ".join(order) for order in itertools.permutations(words, 3)]
     backwards = [" ".join(reversed(order.split())) for order in orders]
@@ -155,7 +155,7 @@ def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             file = folder / "mine" / f"{side}.{part}.txt"
             file.parent.mkdir(exist_ok=True)
             file.write_text("\n".join(chosen) + "\n", "utf-8")
-    for command in commands(section(ROOT / "README.md", "Your own data")):
+    for command in commands(section(DOCS / "tutorials" / "commands.md", "Your own data")):
         run(command, monkeypatch)
     return folder
 
@@ -163,7 +163,7 @@ def own_data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_commands_for_your_own_data_run_and_so_does_the_python_after_them(own_data: Path):
     assert len((own_data / "outputs.txt").read_text("utf-8").splitlines()) == 6
     (own_data / "run" / "multi30k").symlink_to(own_data / "run" / "mine")
-    for block in blocks(section(ROOT / "README.md", "Python"), "python"):
+    for block in blocks(section(DOCS / "tutorials" / "commands.md", "Python"), "python"):
         exec(block, {})
 
 
@@ -552,8 +552,12 @@ def test_every_word_for_make_is_one(page: Path):
     assert {first or second for first, second in named} <= targets
 
 
-def test_the_tree_of_the_readme_is_that_of_the_repository():
-    tree = blocks(section(ROOT / "README.md", "Repository layout"), "text")[0]
+def test_the_readme_is_read_in_four_minutes():
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 900
+
+
+def test_the_tree_of_the_architecture_is_that_of_the_repository():
+    tree = blocks(section(ROOT / "ARCHITECTURE.md", "Repository layout"), "text")[0]
     top, inside = [], []
     for line in tree.splitlines():
         words = re.split(r"\s{2,}", line.strip())[0].split()

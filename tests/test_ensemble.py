@@ -28,7 +28,7 @@ from t2t_torch.features import (
     Words,
 )
 from t2t_torch.mode import Split
-from t2t_torch.objectives import Objective
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.testing import random_batch
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tree import TransitionEncoder
@@ -287,7 +287,7 @@ def test_runs_are_loaded_decoded_and_evaluated_as_one(runs):
     single = evaluate_ensemble(made[:1], folder, Split.EVAL, device="cpu")
     assert results.keys() == single.keys()
     assert results["loss"] != single["loss"]
-    with pytest.raises(UsageError, match="a run of problem"):
+    with pytest.raises(UsageError, match="is a run of algorithmic_reverse_binary40_test, not of"):
         t2t_torch.load(made, problem="sentiment_imdb")
 
 

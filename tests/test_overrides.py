@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import textwrap
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from t2t_torch import overrides, registry
 from t2t_torch.errors import RegistryError
+from t2t_torch.features import ClassLabel, Feature
 from t2t_torch.model import T2TModel
 from t2t_torch.models.transformer import Transformer
 from t2t_torch.problem import Problem
@@ -35,6 +37,17 @@ def test_a_problem_that_overrides_what_is_never_called_is_refused_by_name(base, 
     with pytest.raises(RegistryError, match=rf"Mine overrides '{name}', but") as refused:
         define(base, name)
     assert overrides.PROBLEM[name] in str(refused.value)
+
+
+@pytest.mark.parametrize("name", overrides.FEATURE)
+@pytest.mark.parametrize("base", [Feature, ClassLabel])
+def test_a_kind_of_feature_that_overrides_what_is_never_called_is_refused_by_name(base, name):
+    with pytest.raises(RegistryError, match=rf"Mine overrides '{name}', but") as refused:
+        define(base, name)
+    function = overrides.FEATURE[name].split("`")[1].removesuffix(".register")
+    module, _, function = function.rpartition(".")
+    assert hasattr(importlib.import_module(module), function)
+    assert overrides.FEATURE[name] in str(refused.value)
 
 
 def test_a_mixin_is_refused_and_named():

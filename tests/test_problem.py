@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 
 import pytest
 
+from t2t_torch.data.publish import data_settings
 from t2t_torch.errors import DataError
 from t2t_torch.features import Features, Text
 from t2t_torch.hparam import DataHParams
@@ -54,10 +55,10 @@ def test_a_copy_has_its_inputs_as_targets_after_reversal() -> None:
 
 
 def test_settings_are_what_changes_the_bytes_and_fit_json() -> None:
-    settings = Spelling().settings()
+    settings = data_settings(Spelling())
     assert settings == {"shards": {"train": 10, "dev": 1}, "words": ("zero", "one")}
     assert json.loads(json.dumps(settings))["words"] == ["zero", "one"]
-    assert Spelling(reverse=True).settings() == settings
+    assert data_settings(Spelling(reverse=True)) == settings
 
 
 @pytest.mark.parametrize(("max_length", "expected"), [(0, 4096), (256, 256)])
@@ -95,5 +96,5 @@ def test_cutters_are_settings_and_fit_json() -> None:
         "splits_glued": False,
         "lower_case": True,
     }
-    told = json.loads(json.dumps(Shouting().settings()))["cutters"]
+    told = json.loads(json.dumps(data_settings(Shouting())))["cutters"]
     assert told == {"inputs": cutter, "targets": cutter}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.data.publish import data_settings
 from t2t_torch.errors import DataError
 from t2t_torch.mode import Split
 from t2t_torch.text.subword import SubwordEncoder
@@ -121,9 +122,9 @@ def test_a_vocabulary_can_be_borrowed_and_is_made_if_absent(
 
 
 def test_settings_name_the_vocabulary_and_fit_json() -> None:
-    settings = json.loads(json.dumps(Greetings().settings()))
+    settings = json.loads(json.dumps(data_settings(Greetings())))
     assert settings["vocab_filename"] == "vocab.greetings.320.subwords"
-    assert json.loads(json.dumps(GreetingsBytes().settings()))["vocab_filename"] is None
+    assert json.loads(json.dumps(data_settings(GreetingsBytes())))["vocab_filename"] is None
 
 
 def test_the_vocabulary_is_learnt_from_no_more_samples_than_allowed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from t2t_torch.bin.commands import (
 )
 from t2t_torch.errors import UsageError, in_python
 from t2t_torch.trial.run_record import check_functions, module_file_of, place_of_code
-from t2t_torch.trial.user_code import Source, load
+from t2t_torch.trial.user_code import CodeSource, load
 from t2t_torch.workflows import search_settings
 from t2t_torch.workflows.search_settings import SearchSettings
 
@@ -151,7 +151,7 @@ def test_a_module_that_the_current_folder_adds_to_an_installed_package_needs_tru
         with pytest.raises(UsageError):
             trust.check_module(folder / "run", name)
     trust.check_module(folder / "run", "whole")
-    load(Source.of("whole"))
+    load(CodeSource.of("whole"))
     assert sys.path == paths  # nothing is imported from the current folder
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from t2t_torch import registry
 from t2t_torch.errors import DataError
+from t2t_torch.export import GraphOutput, decode_graph, encode_graph
 from t2t_torch.features import ClassLabel, Feature, Features, InputSpec, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.loss import Loss
@@ -30,6 +31,7 @@ from t2t_torch.modality import BatchPrediction, Modality
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.registry import register_hparams, register_metric, register_problem
+from t2t_torch.reports import summarize
 from t2t_torch.text.encoder import ByteEncoder
 
 _MONTHS_AND_DAYS = (
@@ -99,41 +101,47 @@ class Date(Feature):
         """Returns a date."""
         return f"{self.last_year:04}-01-31"
 
-    # The data report.
 
-    def summary(self, rows: Iterable[Any]) -> dict[str, float | str]:
-        """Returns the earliest and the latest date, and the share of weekends."""
-        dates = sorted(self.decode(row) for row in rows)
-        weekends = sum(datetime.date.fromisoformat(one).weekday() > 4 for one in dates)
-        return {"earliest": dates[0], "latest": dates[-1], "weekends": weekends / len(dates)}
+# The data report.
 
-    # Export: the same as `encode` and `decode`, as operators of an ONNX graph.
 
-    def encode_graph(self, name: str, inputs: Any) -> str:
-        """Adds the input, a string, and what splits it into year, month and day."""
-        graph, texts = inputs.graph, inputs.input(name, "string", [])
-        years = "|".join(map(str, range(self.first_year, self.last_year + 1)))
-        is_date = graph.add("RegexFullMatch", texts, pattern=f"({years})-({_MONTHS_AND_DAYS})")
-        least = graph.add("ReduceMin", graph.integers(is_date), keepdims=0)
-        message = f"{name}: no date from {self.first_year} to {self.last_year} such as 2026-11-23"
-        texts = graph.require(graph.add("Greater", least, 0), message, texts)
-        parts, _ = graph.several(2, "StringSplit", texts, delimiter="-")
-        return graph.add("Reshape", graph.integers(parts), [-1, 3])
+@summarize.register
+def summarize_dates(feature: Date, rows: Iterable[Any]) -> dict[str, float | str]:
+    """Returns the earliest and the latest date, and the share of weekends."""
+    dates = sorted(feature.decode(row) for row in rows)
+    weekends = sum(datetime.date.fromisoformat(one).weekday() > 4 for one in dates)
+    return {"earliest": dates[0], "latest": dates[-1], "weekends": weekends / len(dates)}
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Any
-    ) -> tuple[str, str, Sequence[int | str | None]]:
-        """Adds what joins the names of year, month and day."""
-        years = [f"{year:04}-" for year in range(self.first_year, self.last_year + 1)]
-        months = [f"{month:02}-" for month in range(1, _MONTHS + 1)]
-        days = [f"{day:02}" for day in range(1, _DAYS + 1)]
-        numbers, text = outputs[f"{name}.numbers"], None
-        for place, (names, first) in enumerate(((years, self.first_year), (months, 1), (days, 1))):
-            number = graph.add("Sub", graph.add("Gather", numbers, place, axis=1), first)
-            part = graph.add("Gather", graph.constant(names), number)
-            text = part if text is None else graph.add("StringConcat", text, part)
-        assert text is not None
-        return text, "string", ()
+
+# Export: the same as `encode` and `decode`, as operators of an ONNX graph.
+
+
+@encode_graph.register(Date)
+def encode_date(feature: Date, name: str, inputs: Any) -> str:
+    """Adds the input, a string, and the operators that split it into year, month and day."""
+    graph, texts = inputs.graph, inputs.input(name, "string", [])
+    first, last = feature.first_year, feature.last_year
+    years = "|".join(map(str, range(first, last + 1)))
+    is_date = graph.add("RegexFullMatch", texts, pattern=f"({years})-({_MONTHS_AND_DAYS})")
+    least = graph.add("ReduceMin", graph.integers(is_date), keepdims=0)
+    message = f"{name}: no date from {first} to {last} such as 2026-11-23"
+    texts = graph.require(graph.add("Greater", least, 0), message, texts)
+    parts, _ = graph.several(2, "StringSplit", texts, delimiter="-")
+    return str(graph.add("Reshape", graph.integers(parts), [-1, 3]))
+
+
+@decode_graph.register(Date)
+def decode_date(feature: Date, name: str, outputs: Mapping[str, str], graph: Any) -> GraphOutput:
+    """Adds the operators that join the names of year, month and day."""
+    years = [f"{year:04}-" for year in range(feature.first_year, feature.last_year + 1)]
+    months = [f"{month:02}-" for month in range(1, _MONTHS + 1)]
+    days = [f"{day:02}" for day in range(1, _DAYS + 1)]
+    numbers, text = outputs[f"{name}.numbers"], ""
+    for place, (names, first) in enumerate(((years, feature.first_year), (months, 1), (days, 1))):
+        number = graph.add("Sub", graph.add("Gather", numbers, place, axis=1), first)
+        part = graph.add("Gather", graph.constant(names), number)
+        text = part if not text else graph.add("StringConcat", text, part)
+    return text, "string", ()
 
 
 def _parsed(value: str) -> datetime.date:

@@ -213,17 +213,14 @@ class Command:
 
     def _values(self, argv: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, Any] | None]:
         """Returns the given values, and the declaration of a problem in the `--config` file."""
-        given = self._parsed(self._prepare(self._with_positional(argv)))
-        kind = type("Flags", (self._settings, CommandOptions), {})
-        return with_file(given, kind, self.name)
-
-    def _with_positional(self, argv: Sequence[str]) -> list[str]:
-        """Returns the arguments with those that are no flags as the flag `positional`."""
+        # Arguments that are no flags become the flag `positional`.
         words, several = list(argv), self._positional and self.declared[self._positional].is_list
         places = [i for i, word in enumerate(words) if not word.startswith("-")]
         for place in places if several else places[: bool(self._positional)]:
             words[place] = f"--{self._positional}={words[place]}"
-        return words
+        given = self._parsed(self._prepare(words))
+        kind = type("Flags", (self._settings, CommandOptions), {})
+        return with_file(given, kind, self.name)
 
     def _parsed(self, arguments: list[str]) -> dict[str, Any]:
         """Returns the values of the flags that are given."""
@@ -237,7 +234,11 @@ class Command:
         except (flags.Error, ValueError) as error:
             raise UsageError(_with_expected_values(values, str(error))) from None
         for name in values:
-            _check_size(name, values[name])
+            flag = values[name]
+            is_infinite = isinstance(flag.value, float) and not math.isfinite(flag.value)
+            fault = "expected a finite number" if is_infinite else size_fault(name, flag.value)
+            if fault:
+                raise UsageError(f"--{name}={flag.value}: {fault}. --{name}: {flag.help}")
         if rest:
             raise UsageError(f"unexpected argument {rest[0]!r}; flags are written --name=value.")
         return {name: values[name].value for name in values if values[name].present}
@@ -412,14 +413,6 @@ def _write_declaration(declaration: Mapping[str, Any], settings: Any) -> None:
     require(settings, "data_dir")
     overwrite = getattr(settings, "overwrite", False)
     write_declaration(declaration, Path(settings.data_dir), overwrite=overwrite)
-
-
-def _check_size(name: str, flag: flags.Flag[Any]) -> None:
-    """Raises UsageError for nan, infinity and integers that are too large."""
-    is_infinite = isinstance(flag.value, float) and not math.isfinite(flag.value)
-    fault = "expected a finite number" if is_infinite else size_fault(name, flag.value)
-    if fault:
-        raise UsageError(f"--{name}={flag.value}: {fault}. --{name}: {flag.help}")
 
 
 def _fault_of_path(error: UnicodeEncodeError | OSError) -> str:

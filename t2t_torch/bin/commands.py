@@ -231,12 +231,14 @@ avg_all = Command(
 
 translate_all = Command(
     "t2t-translate-all",
-    "workflows.translate_all.TranslationSettings",
-    "workflows.translate_all.translate_all",
+    "workflows.translations.TranslationSettings",
+    "workflows.translations.translate_all",
 )
 
 
-bleu = Command("t2t-bleu", "workflows.bleu.BleuSettings", "workflows.bleu.compute_bleu")
+bleu = Command(
+    "t2t-bleu", "workflows.translations.BleuSettings", "workflows.translations.compute_bleu"
+)
 
 
 latency = Command(

@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import concurrent.futures.process
 import dataclasses
-import functools
 import gc
 import itertools
 import multiprocessing
@@ -21,11 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import pydantic
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS
+from t2t_torch.data.manifest import MAX_UNKNOWN_LABELS, StoredEntry
 from t2t_torch.data.raw_file import samples_of, seeded
 from t2t_torch.data.shards import Ragged, Rows, value_dtype
 from t2t_torch.data.shuffle import Shuffle
@@ -38,12 +36,11 @@ from t2t_torch.reporter import bar
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from t2t_torch.data.publish import Request
+    from t2t_torch.data.publish import DatasetRequest
     from t2t_torch.features import Feature, Features
     from t2t_torch.problem import Problem
 
 
-# Chunks of samples, and slices of the work of several tasks.
 # A chunk is encoded by a worker at once: large enough to hide the cost of sending it.
 CHUNK_ROWS = 8192
 _CHUNK_BYTES = 1 << 22  # of values, about
@@ -140,7 +137,10 @@ class Chunks:
             if not is_own:
                 continue
             if sample.keys() != columns.keys():
-                raise self._misfit(number, sample)
+                raise DataError(
+                    f"{self._where}: sample {number} has {', '.join(sample) or 'nothing'}; the "
+                    f"problem's features need {', '.join(self._fields)}. Fix its generate_samples."
+                )
             for name, column in columns.items():
                 value = sample[name]
                 column.append(value)
@@ -158,12 +158,6 @@ class Chunks:
     def _chunk(self, last: int, columns: Mapping[str, list[Any]]) -> Chunk:
         count = len(next(iter(columns.values())))
         return Chunk(self._where, last + 1 - count, columns)
-
-    def _misfit(self, number: int, sample: Mapping[str, Any]) -> DataError:
-        return DataError(
-            f"{self._where}: sample {number} has {', '.join(sample) or 'nothing'}; "
-            f"the problem's features need {', '.join(self._fields)}. Fix its generate_samples."
-        )
 
 
 def _size(value: Any) -> int:
@@ -200,7 +194,7 @@ class MakeFeatures:
 
 
 @dataclasses.dataclass(frozen=True)
-class Encoded:
+class EncodedChunk:
     """An encoded chunk.
 
     Attributes:
@@ -244,9 +238,12 @@ class Encoder:
         self._make_features = make_features
         self._rows_before_pool = _ROWS_BEFORE_POOL if num_processes is None else 0
         self._num_processes = num_processes or available_cpus()
-        if self._num_processes > 1 and not _can_be_sent(make_features):
-            logging.warning("The problem cannot be pickled, so one process encodes.")
-            self._num_processes = 1
+        if self._num_processes > 1:
+            try:
+                pickle.dumps(make_features)
+            except Exception:
+                logging.warning("The problem cannot be pickled, so one process encodes.")
+                self._num_processes = 1
         self._rows = 0
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
 
@@ -262,14 +259,14 @@ class Encoder:
         """True if worker processes have been started."""
         return self._pool is not None
 
-    def encode(self, chunks: Iterable[Chunk]) -> Iterator[Encoded]:
+    def encode(self, chunks: Iterable[Chunk]) -> Iterator[EncodedChunk]:
         """Encodes every chunk; holds at most two chunks per worker at a time.
 
         Raises:
           DataError: a sample cannot be encoded and is not skipped (the message has split, sample
             and feature), or a worker died.
         """
-        waiting: collections.deque[concurrent.futures.Future[Encoded]] = collections.deque()
+        waiting: collections.deque[concurrent.futures.Future[EncodedChunk]] = collections.deque()
         try:
             for chunk in chunks:
                 if self._num_processes == 1 or self._rows < self._rows_before_pool:
@@ -309,7 +306,7 @@ def available_cpus() -> int:
 
 def encode_chunk(
     features: Mapping[str, Feature], chunk: Chunk, *, skip_unfit: bool = False
-) -> Encoded:
+) -> EncodedChunk:
     """Encodes the samples of a chunk.
 
     Raises:
@@ -321,7 +318,7 @@ def encode_chunk(
         if not skip_unfit:
             raise
     else:
-        return Encoded(chunk.num_rows, rows, chunk.first + np.arange(chunk.num_rows))
+        return EncodedChunk(chunk.num_rows, rows, chunk.first + np.arange(chunk.num_rows))
     unfit = {}
     for index in range(chunk.num_rows):
         try:
@@ -329,7 +326,7 @@ def encode_chunk(
         except DataError as error:
             unfit[index] = str(error)
     indices = [index for index in range(chunk.num_rows) if index not in unfit]
-    return Encoded(
+    return EncodedChunk(
         chunk.num_rows,
         _encode_columns(features, chunk.only(indices)),
         chunk.first + np.array(indices, dtype=np.int64),
@@ -344,6 +341,11 @@ def _encode_columns(features: Mapping[str, Feature], chunk: Chunk) -> Rows:
     }
 
 
+def lowest_id(feature: Feature) -> int:
+    """Returns the lowest id that `encode` returns: `UNKNOWN` if a label may be unknown."""
+    return UNKNOWN if feature.vocab_size and feature.allow_unknown else 0
+
+
 def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Chunk) -> Ragged:
     dtype = value_dtype(feature.arrow_type)
     try:
@@ -351,7 +353,7 @@ def _encode_column(feature: Feature, name: str, column: Sequence[Any], chunk: Ch
     except _UNFIT as error:
         raise _located(error, feature, name, column, chunk) from error
     size = feature.vocab_size
-    low = feature.lowest_id
+    low = lowest_id(feature)
     if size and len(rows.values) and not low <= rows.values.min() <= rows.values.max() < size:
         raise DataError(
             f"{chunk.where}, samples from {chunk.number(0)} on: {name!r} encodes to ids from "
@@ -381,14 +383,6 @@ def _located(
     return DataError(f"{chunk.where}, {place}, which cannot be encoded: {error}{hint}")
 
 
-def _can_be_sent(make_features: MakeFeatures) -> bool:
-    try:
-        pickle.dumps(make_features)
-    except Exception:
-        return False
-    return True
-
-
 # State of a worker process; set once when it starts.
 _worker_features: Mapping[str, Feature] = {}
 _worker_skips_unfit = False
@@ -413,14 +407,11 @@ def _follow_parent() -> None:
         os._exit(1)
 
 
-def _encode_in_worker(chunk: Chunk) -> Encoded:
+def _encode_in_worker(chunk: Chunk) -> EncodedChunk:
     return encode_chunk(_worker_features, chunk, skip_unfit=_worker_skips_unfit)
 
 
-# A task's slice of a split: generated, encoded, counted and shuffled.
-
-
-class ShareEntry(pydantic.BaseModel):
+class ShareEntry(StoredEntry):
     """Statistics of a slice; those of all slices add up to the split.
 
     Attributes:
@@ -435,8 +426,6 @@ class ShareEntry(pydantic.BaseModel):
       unfit: number of samples of the slice that could not be encoded and were skipped.
       unfit_listed: index and reason of the first of them.
     """
-
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     samples: int
     rows: int
@@ -459,6 +448,20 @@ class ShareEntry(pydantic.BaseModel):
         listed = [*self.unread_listed, *(why for _, why in self.unfit_listed)]
         more = self.skipped - len(listed)
         return [*listed, f"and {more} more"] if more else listed
+
+
+class RowLengths:
+    """Sum and maximum of the row lengths of features, by name."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.total = dict.fromkeys(names, 0)
+        self.longest = dict.fromkeys(self.total, 0)
+
+    def add(self, rows: Rows) -> None:
+        """Counts rows."""
+        for name, column in rows.items():
+            self.total[name] += len(column.values)
+            self.longest[name] = max(self.longest[name], int(column.lengths.max(initial=0)))
 
 
 class _UnknownLabels:
@@ -488,7 +491,7 @@ class _UnknownLabels:
 
 
 def encode_share(
-    request: Request,
+    request: DatasetRequest,
     split: Split,
     features: Features,
     encoder: Encoder,
@@ -503,9 +506,8 @@ def encode_share(
       DataError: a raw file is malformed or a sample cannot be encoded, and it is not skipped.
     """
     problem, where = request.problem, request.where(split)
-    tokens = dict.fromkeys(features.stored, 0)
-    longest = dict.fromkeys(features.stored, 0)
-    unknown = {name: 0 for name, feature in features.all.items() if feature.lowest_id == UNKNOWN}
+    lengths = RowLengths(features.stored)
+    unknown = {name: 0 for name, feature in features.all.items() if lowest_id(feature) == UNKNOWN}
     unfit: list[tuple[int, str]] = []
     num_unfit = 0
     problem.bad_records = unread = BadRecords(request.on_bad_record)
@@ -516,9 +518,7 @@ def encode_share(
         limited = itertools.islice(watched, request.max_cases or None)
         chunks = Chunks(limited, features.sources.values(), where, share)
         for encoded in encoder.encode(chunks):
-            for name, column in encoded.rows.items():
-                tokens[name] += len(column.values)
-                longest[name] = max(longest[name], int(column.lengths.max(initial=0)))
+            lengths.add(encoded.rows)
             for name in unknown:
                 unknown[name] += int((encoded.rows[name].values == UNKNOWN).sum())
             shuffle.add(encoded.rows, encoded.numbers)
@@ -529,8 +529,8 @@ def encode_share(
     return ShareEntry(
         samples=chunks.num_samples,
         rows=shuffle.num_rows,
-        tokens=tokens,
-        max_length=longest,
+        tokens=lengths.total,
+        max_length=lengths.longest,
         unknown={name: count for name, count in unknown.items() if count},
         unknown_labels={
             name: list(unknown_labels.labels[name]) for name in unknown if unknown[name]
@@ -558,13 +558,20 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
             )
     rows = sum(share.rows for share in shares)
     if rows == 0:
-        raise DataError(_nothing(where, sum(share.skipped for share in shares)))
+        skipped = sum(share.skipped for share in shares)
+        left_out = f"; {skipped} were skipped" if skipped else ""
+        raise DataError(
+            f"{where}: generate_samples gave no sample{left_out}, and at least one was expected. "
+            "Look at the raw files (--tmp_dir), or take the split out of the problem's `shards`."
+        )
     unfit = sorted(itertools.chain.from_iterable(share.unfit_listed for share in shares))
     return ShareEntry(
         samples=first.samples,
         rows=rows,
-        tokens=functools.reduce(_added, (share.tokens for share in shares)),
-        max_length=functools.reduce(_greater, (share.max_length for share in shares)),
+        tokens={name: sum(share.tokens[name] for share in shares) for name in first.tokens},
+        max_length={
+            name: max(share.max_length[name] for share in shares) for name in first.max_length
+        },
         unknown=dict(sum((Counter(share.unknown) for share in shares), Counter())),
         unknown_labels={
             name: list(labels) for share in shares for name, labels in share.unknown_labels.items()
@@ -574,22 +581,6 @@ def whole(shares: Sequence[ShareEntry], where: str) -> ShareEntry:
         unfit=sum(share.unfit for share in shares),
         unfit_listed=unfit[:MAX_LISTED],
     )
-
-
-def _nothing(where: str, skipped: int) -> str:
-    left_out = f"; {skipped} were skipped" if skipped else ""
-    return (
-        f"{where}: generate_samples gave no sample{left_out}, and at least one was expected. Look "
-        "at the raw files (--tmp_dir), or take the split out of the problem's `shards`."
-    )
-
-
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: one[name] + other[name] for name in one}
-
-
-def _greater(one: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, int]:
-    return {name: max(one[name], other[name]) for name in one}
 
 
 def row_bar(where: str, *, show: bool) -> tqdm[Any]:

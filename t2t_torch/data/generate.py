@@ -25,12 +25,19 @@ from t2t_torch.data.encoding import (
     encode_share,
     whole,
 )
-from t2t_torch.data.manifest import Manifest, RawFileEntry, datagen_command, fault_of
-from t2t_torch.data.publish import Publication, Request
+from t2t_torch.data.manifest import (
+    Manifest,
+    RawFileEntry,
+    StoredEntry,
+    datagen_command,
+    fault_of,
+)
+from t2t_torch.data.publish import DatasetRequest, Publication
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import DataError, T2TError, UsageError, require
-from t2t_torch.files import STAGED_SUFFIX, copy_regular, read_text, sync, write_text
+from t2t_torch.files import copy_regular, read_text, sync, write_text
 from t2t_torch.mode import Split
 from t2t_torch.readers.text_file import Policy
 from t2t_torch.reporter import bar
@@ -40,23 +47,7 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# Working folder of the tasks that generate one data set together.
-#
-# plan.json        the agreed settings; written after the vocabulary
-# vocab/           the vocabulary of all tasks
-# part-00003/      a task's part of each split, encoded and sorted: train/run-00000 ...
-# part-00003.json  written when the part is complete
-# part-00003.lock  locked by the process that creates the part
-#
-# The file `.NAME.tasks.done` next to the folder lists the tasks of the latest plan that have
-# reported the state of the data set.
-
-
-class _Entry(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class Plan(_Entry):
+class Plan(StoredEntry):
     """Settings that all tasks agree on.
 
     Attributes:
@@ -76,14 +67,14 @@ class Plan(_Entry):
     identity: str = pydantic.Field(default_factory=lambda: uuid.uuid4().hex)
 
 
-class RunEntry(_Entry):
+class RunEntry(StoredEntry):
     """A file of sorted rows: its path below the part's folder, and its size in bytes."""
 
     file: str
     bytes: int
 
 
-class Report(_Entry):
+class TaskReport(StoredEntry):
     """Tasks of a plan that have reported the state of the data set; kept after the plan is removed.
 
     Attributes:
@@ -99,14 +90,14 @@ class Report(_Entry):
     published: bool = False
 
 
-class PartEntry(_Entry):
+class PartEntry(StoredEntry):
     """Contents of a task's part: statistics and files by split."""
 
     splits: Mapping[str, ShareEntry]
     runs: Mapping[str, Sequence[RunEntry]]
 
 
-_Kind = TypeVar("_Kind", bound=_Entry)
+_Kind = TypeVar("_Kind", bound=StoredEntry)
 
 
 def _read(kind: type[_Kind], path: Path) -> _Kind | None:
@@ -117,12 +108,17 @@ def _read(kind: type[_Kind], path: Path) -> _Kind | None:
         return None
 
 
-def _write(path: Path, entry: _Entry) -> None:
-    write_text(path, entry.model_dump_json(by_alias=True))
-
-
 class Parts:
-    """Files of the tasks of one data set.
+    """Files of the tasks that generate one data set together.
+
+        plan.json        the agreed settings; written after the vocabulary
+        vocab/           the vocabulary of all tasks
+        part-00003/      a task's part of each split, encoded and sorted: train/run-00000 ...
+        part-00003.json  written when the part is complete
+        part-00003.lock  locked by the process that creates the part
+
+    The file `.NAME.tasks.done` next to the folder lists the tasks of the latest plan that have
+    reported the state of the data set.
 
     Args:
       data_dir: data folder.
@@ -147,11 +143,11 @@ class Parts:
         """Writes the plan, after the vocabulary is complete."""
         for path in (*self.vocab.iterdir(), self.vocab):
             sync(path)
-        _write(self.folder / "plan.json", plan)
+        write_text(self.folder / "plan.json", plan.model_dump_json())
 
-    def report(self) -> Report | None:
+    def report(self) -> TaskReport | None:
         """Returns the report of the latest plan; None if it is missing or malformed."""
-        return _read(Report, self.done)
+        return _read(TaskReport, self.done)
 
     def record(self, plan: Plan, task: int | None = None, *, published: bool = False) -> None:
         """Records that a task of a plan has finished, or that its data set is published.
@@ -160,7 +156,7 @@ class Parts:
         """
         report = self.report()
         if report is None or report.identity != plan.identity:
-            report = Report(identity=plan.identity, num_tasks=plan.num_tasks)
+            report = TaskReport(identity=plan.identity, num_tasks=plan.num_tasks)
         self._save(report, task, published=report.published or published)
 
     def record_again(self, task: int) -> None:
@@ -169,15 +165,17 @@ class Parts:
         if report is not None:
             self._save(report, task, published=report.published)
 
-    def _save(self, report: Report, task: int | None, *, published: bool) -> None:
+    def _save(self, report: TaskReport, task: int | None, *, published: bool) -> None:
         reported = sorted({*report.reported, *(() if task is None else (task,))})
-        _write(self.done, report.model_copy(update={"reported": reported, "published": published}))
+        report = report.model_copy(update={"reported": reported, "published": published})
+        write_text(self.done, report.model_dump_json())
 
-    def is_unrecorded(self, task: int, num_tasks: int) -> bool:
+    def is_unrecorded(self, task: int | None, num_tasks: int) -> bool:
         """Returns True if so many tasks published the data set, and this one has not reported."""
         report = self.report()
         return (
-            report is not None
+            task is not None
+            and report is not None
             and report.published
             and report.num_tasks == num_tasks
             and task not in report.reported
@@ -224,7 +222,8 @@ class Parts:
             ]
             for split, paths in runs.items()
         }
-        _write(place.with_suffix(".json"), PartEntry(splits=splits, runs=entries))
+        part = PartEntry(splits=splits, runs=entries)
+        write_text(place.with_suffix(".json"), part.model_dump_json())
 
     def runs(self, split: Split, parts: Sequence[PartEntry]) -> list[Path]:
         """Returns the files of a split, of all tasks."""
@@ -244,30 +243,19 @@ class Parts:
             return
         with contextlib.ExitStack() as stack:
             for lock in sorted(self.folder.glob("part-*.lock")):
-                if stack.enter_context(_try_lock(lock)):
-                    continue
-                if not or_refuse:
-                    return
-                raise DataError(
-                    f"A task is at work in {self.folder} on data with other settings. "
-                    "End it, or choose another --data_dir."
-                )
+                try:
+                    fcntl.flock(stack.enter_context(lock.open("r+")), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    if not or_refuse:
+                        return
+                    raise DataError(
+                        f"A task is at work in {self.folder} on data with other settings. "
+                        "End it, or choose another --data_dir."
+                    ) from None
             removed = self.folder.with_name(f"{self.folder.name}.removed")
             shutil.rmtree(removed, ignore_errors=True)
             self.folder.rename(removed)
             shutil.rmtree(removed, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _try_lock(lock: Path) -> Iterator[bool]:
-    """Context manager that tries to take a lock; yields True if it was free."""
-    with lock.open("r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
 
 
 def generate_data(
@@ -308,30 +296,10 @@ def generate_data(
         the data set exists with different settings, raw files or user vocabulary, or a directory
         cannot be created.
     """
-    request = Request.of(
-        problem,
-        data_dir,
-        tmp_dir,
-        seed=seed,
-        max_cases=max_cases,
-        on_bad_record=on_bad_record,
-    )
-    with request.lock():
-        if not overwrite:
-            manifest = request.complete(thorough=True)
-            if manifest is not None:
-                request.log_complete()
-                return manifest
-        return _make(request, num_processes, progress=progress)
+    settings: Any = {"seed": seed, "max_cases": max_cases, "on_bad_record": on_bad_record}
+    request = DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
 
-
-def _make(request: Request, num_processes: int | None, *, progress: bool) -> Manifest:
-    """Generates everything; the caller holds the lock."""
-    problem = request.problem
-    staging = request.folder / f".{request.name}{STAGED_SUFFIX}"
-    shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-    staging.mkdir()
-    try:
+    def write(staging: Path) -> Manifest:
         made_from, vocab_folder = request.learn(staging)
         features = problem.stored_features(vocab_folder)
         publication = Publication(request, features, staging)
@@ -345,13 +313,13 @@ def _make(request: Request, num_processes: int | None, *, progress: bool) -> Man
                 publication.write(split, entry, shuffle.drain())
         Parts(request.folder, request.name).done.unlink(missing_ok=True)  # of data that goes now
         return publication.publish(made_from, vocab_folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+
+    return request.fulfil(write, overwrite=overwrite)
 
 
 @contextlib.contextmanager
 def _encoded_splits(
-    request: Request,
+    request: DatasetRequest,
     features: Features,
     vocab_folder: Path,
     folder: Path,
@@ -387,13 +355,8 @@ def _encoded_splits(
         yield map(encode, problem.shards)
 
 
-# Generation by several tasks: jobs of an array, on one or many machines.
-#
-# All tasks run the same command with different indices and share the data folder.
-
-
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """State of the data set after a task.
 
     Attributes:
@@ -413,12 +376,10 @@ def run_task(
     task_id: int,
     num_tasks: int,
     num_processes: int | None = None,
-    seed: int | None = None,
-    max_cases: int = 0,
-    on_bad_record: Policy = "fail",
     overwrite: bool = False,
     progress: bool = True,
-) -> Outcome:
+    **settings: Any,
+) -> TaskOutcome:
     """Generates one task's slice of a data set; the last task merges and publishes all slices.
 
     All arguments except `task_id` are the same for every task.  A task generates all samples and
@@ -432,12 +393,10 @@ def run_task(
       task_id: index of the task, from 0 to num_tasks - 1.
       num_tasks: number of tasks.
       num_processes: number of encoding processes; None uses all CPUs if the data is large.
-      seed: as for `generate_data`.
-      max_cases: as for `generate_data`.
-      on_bad_record: as for `generate_data`.
       overwrite: True to replace existing data.  Parts of other tasks with the same settings are
         used.
       progress: True to show a progress bar on stderr.
+      settings: `seed`, `max_cases` and `on_bad_record`, as for `generate_data`.
 
     Raises:
       UsageError: `task_id` or `num_tasks` is out of range.
@@ -448,18 +407,11 @@ def run_task(
             f"task {task_id} of {num_tasks} is not there; --task_id counts from 0 to "
             f"--num_tasks - 1, here {num_tasks - 1}."
         )
-    request = Request.of(
-        problem,
-        data_dir,
-        tmp_dir,
-        seed=seed,
-        max_cases=max_cases,
-        on_bad_record=on_bad_record,
-    )
+    request = DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
     tasks = Tasks(request, num_tasks)
     plan, manifest = tasks.begin(task_id, overwrite=overwrite)
     if plan is None:
-        return Outcome(manifest=manifest)
+        return TaskOutcome(manifest=manifest)
     tasks.run(plan, task_id, num_processes, progress=progress)
     return tasks.finish(plan, task_id)
 
@@ -470,14 +422,9 @@ class Tasks:
     Args:
       request: description of the data set.
       num_tasks: number of tasks, the same for all of them.
-
-    Raises:
-      UsageError: it is less than one.
     """
 
-    def __init__(self, request: Request, num_tasks: int) -> None:
-        if num_tasks < 1:
-            raise UsageError(f"{num_tasks} tasks make nothing; --num_tasks counts from 1.")
+    def __init__(self, request: DatasetRequest, num_tasks: int) -> None:
         self._request = request
         self._num_tasks = num_tasks
         self._parts = Parts(request.folder, request.name)
@@ -505,8 +452,11 @@ class Tasks:
         with request.lock():
             plan = self._parts.plan()
             manifest = None
-            if not replace_all and (not overwrite or self._only_records(plan, task)):
-                manifest = self._complete(overwrite=overwrite)
+            # With --overwrite, the data may be that of the array to which the task belongs.
+            is_own = plan is None and self._parts.is_unrecorded(task, self._num_tasks)
+            if not replace_all and (not overwrite or is_own):
+                with contextlib.suppress(*([DataError] if overwrite else [])):
+                    manifest = request.complete(thorough=False)
             if manifest is not None:
                 if not overwrite:
                     request.log_complete()
@@ -548,7 +498,7 @@ class Tasks:
             if self._parts.plan() == plan and self._parts.part(task) is None:
                 self._encode(plan, task, num_processes, progress=progress)
 
-    def finish(self, plan: Plan, task: int | None = None) -> Outcome:
+    def finish(self, plan: Plan, task: int | None = None) -> TaskOutcome:
         """Merges and publishes the parts if all are complete.
 
         Args:
@@ -569,30 +519,16 @@ class Tasks:
                 if task is not None:
                     self._parts.record_again(task)
                 self._parts.clear()
-                return Outcome(manifest=manifest)
+                return TaskOutcome(manifest=manifest)
             self._parts.record(plan, task)
             parts = [self._parts.part(task) for task in range(plan.num_tasks)]
             missing = [task for task, part in enumerate(parts) if part is None]
             if missing:
-                return Outcome(missing=missing)
+                return TaskOutcome(missing=missing)
             manifest = self._merge(plan, [part for part in parts if part is not None])
             self._parts.record(plan, published=True)
             self._parts.clear()
-            return Outcome(manifest=manifest)
-
-    def _only_records(self, plan: Plan | None, task: int | None) -> bool:
-        """Returns True if a task with --overwrite belongs to the array that published the data."""
-        if plan is not None or task is None:
-            return False
-        return self._parts.is_unrecorded(task, self._num_tasks)
-
-    def _complete(self, *, overwrite: bool) -> Manifest | None:
-        try:
-            return self._request.complete(thorough=False)
-        except DataError:
-            if not overwrite:
-                raise
-            return None
+            return TaskOutcome(manifest=manifest)
 
     def _make_plan(self) -> Plan:
         """Creates the vocabulary, then the plan."""
@@ -606,7 +542,7 @@ class Tasks:
             raw_files=made_from,
             vocab_files={
                 file: raw_file.entry(vocab_folder / file)
-                for file in self._request.problem.vocab_files_in(vocab_folder)
+                for file in vocab_files_in(self._request.problem, vocab_folder)
             },
             vocab_in_folder=vocab_folder != parts.vocab,
         )
@@ -677,9 +613,6 @@ class Tasks:
         )
 
 
-# Generation on a Ray cluster.
-
-
 # Retries of a task whose worker dies: a machine may leave the cluster, but a task that dies four
 # times probably dies because of the data.
 _RETRIES = 3
@@ -691,11 +624,9 @@ def generate_on_ray(
     tmp_dir: str | Path,
     *,
     num_tasks: int | None = None,
-    seed: int | None = None,
-    max_cases: int = 0,
-    on_bad_record: Policy = "fail",
     overwrite: bool = False,
     progress: bool = True,
+    **settings: Any,
 ) -> Manifest:
     """Generates a data set with Ray, which runs and retries the tasks of an array (`run_task`).
 
@@ -708,11 +639,9 @@ def generate_on_ray(
       data_dir: output folder, shared by all machines.
       tmp_dir: folder of raw files, shared or not.
       num_tasks: number of tasks; by default one for each CPU of the cluster.
-      seed: as for `generate_data`.
-      max_cases: as for `generate_data`.
-      on_bad_record: as for `generate_data`.
       overwrite: True to replace existing data, also with different settings.
       progress: True to show a progress bar on stderr.
+      settings: `seed`, `max_cases` and `on_bad_record`, as for `generate_data`.
 
     Raises:
       UsageError: Ray is not installed.
@@ -720,12 +649,7 @@ def generate_on_ray(
     """
     ray = require("ray", "ray", "--runner=ray needs Ray")
     folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
-    options: dict[str, Any] = {
-        "seed": seed,
-        "max_cases": max_cases,
-        "on_bad_record": on_bad_record,
-    }
-    request = Request.of(problem, folder, raw_folder, **options)
+    request = DatasetRequest.of(problem, folder, raw_folder, **settings)
     usr_dirs = [str(Path(directory).resolve()) for directory in registry.usr_dirs()]
     with _cluster(ray):
         count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -735,7 +659,7 @@ def generate_on_ray(
             return manifest
         assert plan is not None
         logging.info("%s: %d tasks on Ray", request.name, count)
-        options |= {"num_tasks": count, "overwrite": overwrite, "num_processes": 1}
+        options = {**settings, "num_tasks": count, "overwrite": overwrite, "num_processes": 1}
         _run_all(ray, (problem.full_name, usr_dirs, folder, raw_folder), options, progress=progress)
         outcome = tasks.finish(plan)
     if outcome.manifest is None:
@@ -750,24 +674,23 @@ def _run_all(
     remote = ray.remote(num_cpus=1, max_retries=_RETRIES)(_run)
     count = options["num_tasks"]
     waiting = [remote.remote(*what, {**options, "task_id": task}) for task in range(count)]
-    options = {"desc": f"{what[0]} on Ray", "total": count, "unit": " tasks"}
-    with bar(show=progress, **options) as shown:
-        while waiting:
-            done, waiting = ray.wait(waiting)
-            try:
-                fault = ray.get(done[0])
-            except ray.exceptions.RayError as error:
-                _cancel(ray, waiting)
-                raise DataError(
-                    f"A task of {what[0]!r} died on Ray, {_RETRIES + 1} times: {error}\n"
-                    "Look at the cluster's memory and disks, and run it again: what other tasks "
-                    "have made is kept."
-                ) from error
-            if fault is not None:
-                _cancel(ray, waiting)
-                kind, message = fault
-                raise getattr(errors, kind, DataError)(message)
-            shown.update()
+    with bar(show=progress, desc=f"{what[0]} on Ray", total=count, unit=" tasks") as shown:
+        try:
+            while waiting:
+                done, waiting = ray.wait(waiting)
+                if fault := ray.get(done[0]):
+                    kind, message = fault
+                    raise getattr(errors, kind, DataError)(message)
+                shown.update()
+        except ray.exceptions.RayError as error:
+            raise DataError(
+                f"A task of {what[0]!r} died on Ray, {_RETRIES + 1} times: {error}\n"
+                "Look at the cluster's memory and disks, and run it again: what other tasks "
+                "have made is kept."
+            ) from error
+        finally:
+            for task in waiting:
+                ray.cancel(task, force=True)
 
 
 def _run(
@@ -784,11 +707,6 @@ def _run(
     except T2TError as error:
         return type(error).__name__, str(error)
     return None
-
-
-def _cancel(ray: Any, tasks: list[Any]) -> None:
-    for task in tasks:
-        ray.cancel(task, force=True)
 
 
 @contextlib.contextmanager

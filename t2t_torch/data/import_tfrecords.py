@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
-import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,21 +16,15 @@ import numpy.typing as npt
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data import shards as ragged
-from t2t_torch.data.encoding import row_bar
-from t2t_torch.data.manifest import Manifest, RawFileEntry, SplitEntry, fault_of, sha256_of
-from t2t_torch.data.publish import Publication, Request
-from t2t_torch.data.shards import Ragged, Rows, ShardWriter, schema_of, shard_name, value_dtype
-from t2t_torch.data.tfrecord import (
-    Records,
-    Values,
-    float_rows,
-    int64_rows,
-    parse_example,
-    read_records,
-)
+from t2t_torch.data import raw_file
+from t2t_torch.data.encoding import RowLengths, lowest_id, row_bar
+from t2t_torch.data.manifest import Manifest, SplitEntry, fault_of, sha256_of
+from t2t_torch.data.publish import DatasetRequest, Publication, data_settings
+from t2t_torch.data.shards import Ragged, Rows, num_rows, value_dtype
+from t2t_torch.data.tfrecord import ExampleValues, Records, parse_example, read_records
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import DataError
-from t2t_torch.files import STAGED_SUFFIX, copy_regular
+from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.text.encoder import ByteEncoder
@@ -38,11 +32,8 @@ from t2t_torch.text.encoder import ByteEncoder
 if TYPE_CHECKING:
     from tqdm import tqdm
 
-    from t2t_torch.features import Feature, Features
+    from t2t_torch.features import Feature
     from t2t_torch.problem import Problem
-
-
-# Which of tensor2tensor's files a folder holds.
 
 
 _MAX_NAMED = 10
@@ -118,19 +109,16 @@ def _names(folder: Path) -> str:
     return f"There is data of: {available}. Name the folder or the problem that was meant."
 
 
-# Unpacking of packed examples.
-#
-# tensor2tensor's packed problems store several examples in one: `targets` holds them one after
-# another, and `targets_segmentation` says of each id to which it belongs: 1, 2, ..., 0 between
-# them.
-
-
 SUFFIX = "_segmentation"
 """Suffix of the names of features with segment numbers."""
 
 
 def separate(rows: Rows, segments: Mapping[str, Ragged]) -> Rows:
     """Returns the examples of packed rows in order.
+
+    tensor2tensor's packed problems store several examples in one: `targets` holds them one after
+    another, and `targets_segmentation` says of each id to which it belongs: 1, 2, ..., 0 between
+    them.
 
     Args:
       rows: rows by feature.
@@ -167,12 +155,22 @@ def _apart(name: str, row: Ragged, segment: Ragged) -> tuple[Ragged, npt.NDArray
     return Ragged(row.values[positions], offsets), identity
 
 
-# Infers the problem of tensor2tensor's records if it is not declared yet.
-
-
 _MAX_READ = 10_000  # records of each split
 _TARGETS = ("targets", "label")
 _NO_INPUTS = [0]  # what tensor2tensor stores as the inputs of a language model, when it packs
+
+
+@functools.singledispatch
+def known_vocab_files(problem: Problem, directory: Path) -> Mapping[str, str]:
+    """Returns the contents of those `vocab_files` that follow from the problem alone.
+
+    Data and runs of another library do not have these files.
+
+    Args:
+      problem: the problem.
+      directory: data folder.
+    """
+    return {}
 
 
 def declaration_of(source: Path, name: str) -> str:
@@ -193,7 +191,9 @@ def declaration_of(source: Path, name: str) -> str:
         )
     targets = [example[key] for example in examples if key in example]
     has_inputs = any(
-        values.to_list() != _NO_INPUTS for example in examples if (values := example.get("inputs"))
+        list(values.items) != _NO_INPUTS
+        for example in examples
+        if (values := example.get("inputs"))
     )
     declared = {"problem": name, **_kind(targets, names, has_inputs=has_inputs)}
     ending = ".txt" if declared["kind"] == "text2self" else ".jsonl"
@@ -203,8 +203,8 @@ def declaration_of(source: Path, name: str) -> str:
     return json.dumps(declared, indent=2, ensure_ascii=False)
 
 
-def _first_examples(files: Sequence[Path]) -> list[dict[str, Values]]:
-    examples: list[dict[str, Values]] = []
+def _first_examples(files: Sequence[Path]) -> list[dict[str, ExampleValues]]:
+    examples: list[dict[str, ExampleValues]] = []
     for file in files:
         for records in read_records(file):
             for index, content in enumerate(records.contents):
@@ -217,23 +217,24 @@ def _first_examples(files: Sequence[Path]) -> list[dict[str, Values]]:
     return examples
 
 
-def _kind(targets: Sequence[Values], names: set[str], *, has_inputs: bool) -> dict[str, Any]:
+def _kind(targets: Sequence[ExampleValues], names: set[str], *, has_inputs: bool) -> dict[str, Any]:
     if not has_inputs:
         return {"kind": "text2self"}
     if targets[0].kind == "float":
-        size = len(targets[0].to_list())
+        size = len(targets[0].items)
         return {"kind": "text2real", **({"settings": {"target_size": size}} if size > 1 else {})}
     if "context" in names:
         return {"kind": "questioncontext2text"}
-    rows = int64_rows([values.packed for values in targets])
-    if (rows.lengths == 1).all() and f"targets{SUFFIX}" not in names:
-        labels = [str(number) for number in range(int(rows.values.max()) + 1)]
+    rows = [values.items for values in targets]
+    is_number = targets[0].kind == "int64" and all(len(row) == 1 for row in rows)
+    if is_number and f"targets{SUFFIX}" not in names:
+        labels = [str(number) for number in range(max(row[0] for row in rows) + 1)]
         return {"kind": "text2class", "labels": labels}
     return {"kind": "text2text"}
 
 
 def _vocabulary(
-    source: Path, name: str, examples: Sequence[Mapping[str, Values]]
+    source: Path, name: str, examples: Sequence[Mapping[str, ExampleValues]]
 ) -> dict[str, Any]:
     """Returns the declaration of the vocabulary that matches the existing file."""
     kinds = {"subwords": "subword", "tokens": "token"}
@@ -245,17 +246,14 @@ def _vocabulary(
                 return {"vocab_type": kinds[match[3]], **size}
             others.append(match[1])
     ids = [
-        int(np.max(int64_rows([values.packed]).values))
+        max(values.items)
         for example in examples
         for key, values in example.items()
-        if key in ("inputs", "targets") and values.kind == "int64" and not values.is_empty
+        if key in ("inputs", "targets") and values.kind == "int64" and values.items
     ]
     if max(ids, default=0) < ByteEncoder().vocab_size:
         return {"vocab_type": "character"}
     return {"use_vocab_from_other_problem": others[0]} if others else {}
-
-
-# From tensor2tensor's records to rows of a problem's features.
 
 
 _OTHER_NAMES = {"targets": ("label",)}
@@ -300,17 +298,14 @@ class TfRows:
         rows = {}
         numbers = {}
         for name, feature in self._features.items():
-            key = self._key(name, names)
+            others = (name, *_OTHER_NAMES.get(name, ()))
+            key = next((key for key in others if key in names), name)
             rows[name] = _column(examples, key, feature)
             if packed:
-                numbers[name] = _integers(examples, key + SUFFIX)
+                numbers[name] = _rows(examples, key + SUFFIX, "int64")
             names -= {key, key + SUFFIX, key + _POSITION}
         self.ignored |= names
         return separate(rows, numbers) if packed else rows
-
-    def _key(self, name: str, names: set[str]) -> str:
-        """Returns the name of a feature in the records."""
-        return next((key for key in (name, *_OTHER_NAMES.get(name, ())) if key in names), name)
 
     def _located(self, records: Records, error: ValueError) -> DataError:
         """Returns the error with the place of the first record that causes it."""
@@ -339,38 +334,34 @@ def refuse_pictures(path: Path) -> None:
         return
 
 
-def _column(examples: Sequence[Mapping[str, Values]], key: str, feature: Feature) -> Ragged:
+def _column(examples: Sequence[Mapping[str, ExampleValues]], key: str, feature: Feature) -> Ragged:
     """Returns the checked values of a feature."""
     dtype = value_dtype(feature.arrow_type)
     if dtype.kind == "f":
-        values = _lists(examples, key, "float")
-        rows = float_rows([v.packed for v in values])
+        rows = _rows(examples, key, "float")
     else:
-        rows = _integers(examples, key)
+        rows = _rows(examples, key, "int64")
         _check_ids(rows, key, feature, dtype)
     _check_lengths(rows, key, feature)
     return Ragged(rows.values.astype(dtype), rows.offsets)
 
 
-def _integers(examples: Sequence[Mapping[str, Values]], key: str) -> Ragged:
-    return int64_rows([values.packed for values in _lists(examples, key, "int64")])
-
-
-def _lists(examples: Sequence[Mapping[str, Values]], key: str, kind: str) -> list[Values]:
+def _rows(examples: Sequence[Mapping[str, ExampleValues]], key: str, kind: str) -> Ragged:
+    """Returns the values of a name; raises ValueError if an example lacks them."""
     lists = []
     for example in examples:
         values = example.get(key)
-        if values is None or values.is_empty:
+        if values is None or not values.items:
             available = ", ".join(sorted(example)) or "nothing"
             raise ValueError(f"it has no {key!r}, which the problem needs; it has: {available}")
         if values.kind != kind:
             raise ValueError(f"{key!r} holds {values.kind}, where {kind} was expected")
-        lists.append(values)
-    return lists
+        lists.append(values.items)
+    return Ragged.from_lists(lists, np.float32 if kind == "float" else np.int64)
 
 
 def _check_ids(rows: Ragged, key: str, feature: Feature, dtype: np.dtype[Any]) -> None:
-    size, low = feature.vocab_size, feature.lowest_id
+    size, low = feature.vocab_size, lowest_id(feature)
     high = size - 1
     if not size:
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -386,9 +377,9 @@ def _check_ids(rows: Ragged, key: str, feature: Feature, dtype: np.dtype[Any]) -
 def _check_lengths(rows: Ragged, key: str, feature: Feature) -> None:
     shape = feature.shape
     width = int(np.prod([size for size in shape if size is not None], dtype=np.int64))
-    wrong = rows.lengths % width != 0 if feature.is_sequence else rows.lengths != width
+    wrong = rows.lengths % width != 0 if None in shape else rows.lengths != width
     if wrong.any():
-        expected = f"a multiple of {width}" if feature.is_sequence else f"{width}"
+        expected = f"a multiple of {width}" if None in shape else f"{width}"
         raise ValueError(
             f"{key!r} has {rows.lengths[wrong][0]} values, where {expected} was expected"
         )
@@ -425,14 +416,18 @@ def import_tfrecords(
     """
     source = Path(source)
     shards = find_shards(source, problem.dataset_name)
-    request = _request(problem, source, data_dir, shards)
-    with request.lock():
-        if not overwrite:
-            manifest = _complete(request, source)
-            if manifest is not None:
-                return manifest
-            _check_vocabularies(request)
-        return _Import(request, shards).make(progress=progress)
+    request = _ImportRequest.of(problem, data_dir, source)
+    settings = {
+        **data_settings(problem),
+        "shards": {split.value: len(files) for split, files in shards.items()},
+        "imported_from": _ORIGIN,
+    }
+    request = dataclasses.replace(request, settings=json.loads(json.dumps(settings)))
+
+    def write(staging: Path) -> Manifest:
+        return _write(request, shards, staging, progress=progress)
+
+    return request.fulfil(write, overwrite=overwrite)
 
 
 def import_named(
@@ -455,150 +450,123 @@ def import_named(
     return import_tfrecords(registry.problem(base), source, data_dir, overwrite=overwrite)
 
 
-def _request(
-    problem: Problem, source: Path, data_dir: str | Path, shards: Mapping[Split, Sequence[Path]]
-) -> Request:
-    """Returns the description of the data set; `raw_folder` is the folder of the records."""
-    request = Request.of(problem, data_dir, source, seed=None, max_cases=0, on_bad_record="fail")
-    settings = {
-        **problem.settings(),
-        "shards": {split.value: len(files) for split, files in shards.items()},
-        "imported_from": _ORIGIN,
-    }
-    return Request(problem, request.folder, source, json.loads(json.dumps(settings)))
+class _ImportRequest(DatasetRequest):
+    """Description of a data set to import; `raw_folder` is the folder of the records."""
 
+    def complete(self, *, thorough: bool) -> Manifest | None:
+        """See `DatasetRequest.complete`.
 
-def _complete(request: Request, source: Path) -> Manifest | None:
-    """Returns the manifest of the existing data set if it is complete and matches; else None."""
-    name, folder = request.name, request.folder
-    if not Manifest.path(folder, name).exists():
-        return None
-    manifest = Manifest.load(folder, name)
-    differences = request.differences(manifest.settings)
-    if not differences:
-        faults = [fault_of(source / file, entry) for file, entry in manifest.raw_files.items()]
-        differences += [fault for fault in faults if fault]
-        for file, sha256 in manifest.vocab_files.items():
-            if (source / file).is_file() and sha256_of(source / file) != sha256:
-                differences.append(f"{source / file}: another vocabulary")
-    if differences:
-        raise DataError(
-            f"{folder} has data of {name!r} that is not what these records give:\n  "
-            + "\n  ".join(differences)
-            + "\nKeep it and choose another --data_dir, or replace it with --overwrite."
-        )
-    try:
-        manifest.verify(folder, thorough=True)
-    except DataError as error:
-        logging.warning("%s\nIt is imported again now.", str(error).rpartition("\n")[0])
-        return None
-    logging.info("%s: complete in %s (--overwrite imports it again)", name, folder)
-    return manifest
+        Raises:
+          DataError: a different data set, or a vocabulary that may be of other data, exists.
+        """
+        manifest = super().complete(thorough=thorough)
+        for file in self.problem.vocab_files if manifest is None else ():
+            existing, imported = self.folder / file, self.raw_folder / file
+            both = existing.is_file() and imported.is_file()
+            if both and sha256_of(existing) != sha256_of(imported):
+                raise DataError(
+                    f"{existing} is another vocabulary than {imported}, and other data may have "
+                    "been made with it. Choose another --data_dir, or replace it with --overwrite."
+                )
+        return manifest
 
-
-def _check_vocabularies(request: Request) -> None:
-    """Raises DataError if an existing vocabulary, possibly of other data, would be replaced."""
-    for file in request.problem.vocab_files:
-        existing, imported = request.folder / file, request.raw_folder / file
-        if existing.is_file() and imported.is_file() and sha256_of(existing) != sha256_of(imported):
+    def check_same(self, manifest: Manifest) -> None:
+        """Raises DataError if an existing data set is not what the records give."""
+        differences = self.differences(manifest.settings)
+        if not differences:
+            files = manifest.raw_files.items()
+            faults = [fault_of(self.raw_folder / file, entry) for file, entry in files]
+            differences += [fault for fault in faults if fault]
+            for file, sha256 in manifest.vocab_files.items():
+                path = self.raw_folder / file
+                if path.is_file() and sha256_of(path) != sha256:
+                    differences.append(f"{path}: another vocabulary")
+        if differences:
             raise DataError(
-                f"{existing} is another vocabulary than {imported}, and other data may have been "
-                "made with it. Choose another --data_dir, or replace it with --overwrite."
+                f"{self.folder} has data of {self.name!r} that is not what these records give:\n  "
+                + "\n  ".join(differences)
+                + "\nKeep it and choose another --data_dir, or replace it with --overwrite."
             )
 
 
-class _Import:
-    """Import of one data set; the caller holds the lock."""
+def _write(
+    request: _ImportRequest,
+    shards: Mapping[Split, Sequence[Path]],
+    staging: Path,
+    *,
+    progress: bool,
+) -> Manifest:
+    """Writes and publishes everything, a shard for each file; see `DatasetRequest.fulfil`."""
+    refuse_pictures(shards[Split.TRAIN][0])
+    _copy_vocabularies(request, staging)
+    # tensor2tensor's files have ids alone.
+    features = dataclasses.replace(request.problem.stored_features(staging), kept={})
+    rows = TfRows(features.all)
+    publication = Publication(request, features, staging)
+    for split, files in shards.items():
+        lengths = RowLengths(features.all)
+        with row_bar(request.where(split), show=progress) as bar:
 
-    def __init__(self, request: Request, shards: Mapping[Split, Sequence[Path]]) -> None:
-        self._request = request
-        self._shards = shards
-        self._staging = request.folder / f".{request.name}{STAGED_SUFFIX}"
+            def counted(
+                file: Path, bar: tqdm[Any] = bar, lengths: RowLengths = lengths
+            ) -> Iterator[Rows]:
+                for piece in rows.read(file):
+                    if count := num_rows(piece):
+                        bar.update(count)
+                        lengths.add(piece)
+                        yield piece
 
-    def make(self, *, progress: bool) -> Manifest:
-        """Writes and publishes everything."""
-        request, staging = self._request, self._staging
-        shutil.rmtree(staging, ignore_errors=True)  # of a run that was killed
-        staging.mkdir()
-        try:
-            refuse_pictures(self._shards[Split.TRAIN][0])
-            self._copy_vocabularies()
-            # tensor2tensor's files have ids alone.
-            features = dataclasses.replace(request.problem.stored_features(staging), kept={})
-            rows = TfRows(features.all)
-            publication = Publication(request, features, staging)
-            for split, files in self._shards.items():
-                with row_bar(request.where(split), show=progress) as bar:
-                    publication.add(split, self._write(split, files, features, rows, bar))
-            if rows.ignored:
-                ignored = ", ".join(sorted(rows.ignored))
-                logging.info("%s: features that were not imported: %s", request.name, ignored)
-            made_from = {
-                file.name: RawFileEntry(bytes=file.stat().st_size, sha256=sha256_of(file))
-                for files in self._shards.values()
-                for file in files
-            }
-            return publication.publish(made_from, staging)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-
-    def _copy_vocabularies(self) -> None:
-        source, name = self._request.raw_folder, self._request.name
-        files = self._request.problem.vocab_files_in(source)
-        known = self._request.problem.known_vocab_files(source)
-        theirs = {file: source / file for file in files}
-        for file in files:  # newer versions of tensor2tensor leave the size out for words
-            if file.endswith(".tokens") and not theirs[file].is_file():
-                theirs[file] = source / re.sub(r"\.\d+(?=\.tokens$)", "", file)
-        missing = [file for file in files if not (file in known or theirs[file].is_file())]
-        if not missing:
-            for file in files:
-                if file in known:
-                    (self._staging / file).write_text(known[file], "utf-8")
-                else:
-                    copy_regular(theirs[file], self._staging / file)
-            return
-        message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
-        if any(file.startswith("labels.") for file in missing):
-            message += (
-                " tensor2tensor keeps no file of labels: give their names, in the order of their "
-                'numbers, as `class_labels` of the problem (in JSON "labels").'
-            )
-        if any(file.startswith("vocab.") for file in missing):
-            message += (
-                f" It has the vocabularies: {', '.join(vocabularies(source)) or 'none'}. If one of "
-                "these is the one, copy it there under the name above; or set "
-                '`approx_vocab_size` of the problem (in JSON "vocab_size") to the number in its '
-                "name."
-            )
-        raise DataError(message)
-
-    def _write(
-        self, split: Split, files: Sequence[Path], features: Features, rows: TfRows, bar: tqdm[Any]
-    ) -> SplitEntry:
-        """Writes a shard for each file."""
-        schema = schema_of({name: f.arrow_type for name, f in features.all.items()})
-        tokens = dict.fromkeys(schema.names, 0)
-        longest = dict.fromkeys(schema.names, 0)
-        shards = []
-        for index, file in enumerate(files):
-            name = shard_name(self._request.name, split, index, len(files))
-            writer = ShardWriter(self._staging / name, schema)
-            for piece in _nonempty(rows.read(file)):
-                writer.append(piece)
-                bar.update(ragged.num_rows(piece))
-                for column, row in piece.items():
-                    tokens[column] += len(row.values)
-                    longest[column] = max(longest[column], int(row.lengths.max()))
-            shards.append(writer.close())
-        total = sum(shard.rows for shard in shards)
+            written = publication.write_shards(split, list(map(counted, files)))
+        total = sum(shard.rows for shard in written)
         if not total:
             raise DataError(
-                f"{self._request.where(split)}: the files hold no record. Move them away, or "
-                "copy whole ones there."
+                f"{request.where(split)}: the files hold no record. Move them away, or copy whole "
+                "ones there."
             )
-        return SplitEntry(rows=total, tokens=tokens, max_length=longest, shards=shards)
+        entry = SplitEntry(
+            rows=total, tokens=lengths.total, max_length=lengths.longest, shards=written
+        )
+        publication.add(split, entry)
+    if rows.ignored:
+        ignored = ", ".join(sorted(rows.ignored))
+        logging.info("%s: features that were not imported: %s", request.name, ignored)
+    made_from = {file.name: raw_file.entry(file) for files in shards.values() for file in files}
+    return publication.publish(made_from, staging)
 
 
-def _nonempty(pieces: Iterator[Rows]) -> Iterator[Rows]:
-    return (piece for piece in pieces if ragged.num_rows(piece))
+def _copy_vocabularies(request: _ImportRequest, staging: Path) -> None:
+    """Copies the vocabulary files, and writes those that follow from the problem.
+
+    Raises:
+      DataError: files are missing.
+    """
+    source, name = request.raw_folder, request.name
+    files = vocab_files_in(request.problem, source)
+    known = known_vocab_files(request.problem, source)
+    missing = []
+    for file in files:
+        path = source / file
+        if file.endswith(".tokens") and not path.is_file():
+            # Newer versions of tensor2tensor leave the size out for words.
+            path = source / re.sub(r"\.\d+(?=\.tokens$)", "", file)
+        if file in known:
+            (staging / file).write_text(known[file], "utf-8")
+        elif path.is_file():
+            copy_regular(path, staging / file)
+        else:
+            missing.append(file)
+    if not missing:
+        return
+    message = f"{name!r} has the files {', '.join(missing)}, and {source} has no such."
+    if any(file.startswith("labels.") for file in missing):
+        message += (
+            " tensor2tensor keeps no file of labels: give their names, in the order of their "
+            'numbers, as `class_labels` of the problem (in JSON "labels").'
+        )
+    if any(file.startswith("vocab.") for file in missing):
+        message += (
+            f" It has the vocabularies: {', '.join(vocabularies(source)) or 'none'}. If one of "
+            "these is the one, copy it there under the name above; or set `approx_vocab_size` of "
+            'the problem (in JSON "vocab_size") to the number in its name.'
+        )
+    raise DataError(message)

@@ -18,9 +18,6 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import open_regular, read_bytes, read_json, write_text
 from t2t_torch.mode import Split
 
-# Cache of verified shards, which avoids hashing unchanged files again.
-
-
 # A file may change once more within the tick of its file system's clock, and then looks as it did.
 # Two seconds is the longest tick there is, that of FAT.
 _TICK_NANOSECONDS = 2_000_000_000
@@ -93,13 +90,13 @@ MAX_UNKNOWN_LABELS = 5
 """Maximum labels of a split, by feature, that are named because training does not have them."""
 
 
-class _Entry(pydantic.BaseModel):
-    """Base class of parts of a manifest: immutable, without unknown fields."""
+class StoredEntry(pydantic.BaseModel):
+    """Base class of what is stored as JSON with data: immutable, without unknown fields."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
 
-class FeatureEntry(_Entry):
+class FeatureEntry(StoredEntry):
     """A stored feature: its role in the model, its Arrow type and its number of ids."""
 
     role: Literal["inputs", "targets", "notes", "kept"]
@@ -107,7 +104,7 @@ class FeatureEntry(_Entry):
     vocab_size: int | None
 
 
-class ShardEntry(_Entry):
+class ShardEntry(StoredEntry):
     """A shard: file name in the data folder, number of rows, size in bytes, sha256."""
 
     file: str
@@ -123,14 +120,14 @@ class ShardEntry(_Entry):
         return file
 
 
-class RawFileEntry(_Entry):
+class RawFileEntry(StoredEntry):
     """A raw file that the data was made from: size in bytes, sha256."""
 
     bytes: int
     sha256: str
 
 
-class SplitEntry(_Entry):
+class SplitEntry(StoredEntry):
     """A split: its shards in order; sum and maximum of the row lengths by feature.
 
     `skipped` is the number of bad records and invalid samples, `unknown` the number of labels by
@@ -146,7 +143,7 @@ class SplitEntry(_Entry):
     unknown_labels: Mapping[str, Sequence[str]] = {}
 
 
-class Manifest(_Entry):
+class Manifest(StoredEntry):
     """Manifest of a data set.  It is written last; if it exists, the data set is complete.
 
     It has no times, machines or versions: the same settings give the same bytes.  The file has an
@@ -183,7 +180,12 @@ class Manifest(_Entry):
         """
         path = cls.path(data_dir, name)
         try:
-            manifest = cls._parsed(read_bytes(path))
+            content = json.loads(read_bytes(path))
+            # Manifests of earlier versions have no checksum.
+            expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
+            manifest = cls.model_validate(content)
+            if expected is not None and _checksum(content) != expected:
+                raise ValueError("it was altered or damaged: its checksum does not fit its content")
         except FileNotFoundError:
             raise DataError(
                 f"No data of {name!r} in {data_dir}. Make it:  {datagen_command(name, data_dir)}"
@@ -202,19 +204,6 @@ class Manifest(_Entry):
                 f"{path} is the manifest of {manifest.problem!r}, not of {name!r}. "
                 f"Generate it again:  {datagen_command(name, data_dir)} --overwrite"
             )
-        return manifest
-
-    @classmethod
-    def _parsed(cls, text: bytes) -> Manifest:
-        """Parses a manifest; ValueError if it is invalid or its checksum does not match.
-
-        Manifests of earlier versions have no checksum and are accepted.
-        """
-        content = json.loads(text)
-        expected = content.pop(_CHECKSUM, None) if isinstance(content, dict) else None
-        manifest = cls.model_validate(content)
-        if expected is not None and _checksum(content) != expected:
-            raise ValueError("it was altered or damaged: its checksum does not fit its content")
         return manifest
 
     def save(self, data_dir: Path) -> None:

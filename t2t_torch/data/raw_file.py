@@ -48,9 +48,6 @@ if TYPE_CHECKING:
     from t2t_torch.problem import Problem
 
 
-# Locks between processes on one machine or on a shared file system.
-
-
 @contextlib.contextmanager
 def exclusive(path: Path, purpose: str) -> Iterator[None]:
     """Context manager that holds a lock; logs a message once if it must wait.
@@ -76,9 +73,6 @@ def exclusive(path: Path, purpose: str) -> Iterator[None]:
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
-
-
-# Verified downloads.
 
 
 _TIMEOUT_SECONDS = 60.0  # without a byte
@@ -192,9 +186,6 @@ def _as_it_is(path: Path, sha256: str | None) -> Path:
     except DataError as error:
         logging.warning("%s is used as it is, but it is not the known file: %s.", path, error)
     return path
-
-
-# Safe unpacking of archives.
 
 
 _SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz", ".tar", ".zip", ".gz")
@@ -430,9 +421,10 @@ class RawFile:
         if path is not None:
             return path
         if self.archive is None:
-            return find_or_fetch(
-                self.name, tmp_dir, folders=self.folders, urls=self.urls, sha256=self.sha256
-            )
+            if not self.urls:
+                raise DataError(_missing(self.name, tmp_dir, self.folders))
+            folder = tmp_dir / self.folders[0]
+            return fetch(self.urls, folder, filename=self.download, sha256=self.sha256)
         archive = self.archive.get(tmp_dir)
         unpacked = unpack(archive)
         path = find(self.name, unpacked, folders=self.inside)
@@ -448,7 +440,8 @@ class RawFile:
     @property
     def download(self) -> str:
         """The name of the downloaded file, to which `sha256` applies."""
-        return _download_name(self.name, self.urls)
+        packed = bool(self.urls) and urlsplit(self.urls[0]).path.endswith(".gz")
+        return f"{self.name}.gz" if packed and not self.name.endswith(".gz") else self.name
 
     def itself(self, tmp_dir: Path) -> Path | None:
         """Returns the path of the file itself, not of its archive; None if it is missing."""
@@ -471,29 +464,6 @@ def find(name: str, tmp_dir: Path, *, folders: Sequence[str] = ("",)) -> Path | 
             if path.is_file():
                 return path
     return None
-
-
-def find_or_fetch(
-    name: str,
-    tmp_dir: Path,
-    *,
-    folders: Sequence[str] = ("",),
-    urls: Sequence[str] = (),
-    sha256: str | None = None,
-) -> Path:
-    """Returns a raw file, possibly compressed: the result of `find`, or else of `fetch`.
-
-    An existing file is used unchanged.  The arguments are those of `RawFile`.
-
-    Raises:
-      DataError: the file is missing and cannot be downloaded; says where to put it.
-    """
-    path = find(name, tmp_dir, folders=folders)
-    if path is not None:
-        return path
-    if not urls:
-        raise DataError(_missing(name, tmp_dir, folders))
-    return fetch(urls, tmp_dir / folders[0], filename=_download_name(name, urls), sha256=sha256)
 
 
 def existing_files(files: Iterable[RawFile], tmp_dir: Path) -> list[Path]:
@@ -596,18 +566,9 @@ def matching(archive: RawFile, tmp_dir: Path, pattern: str) -> list[Path]:
     return paths
 
 
-def _download_name(name: str, urls: Sequence[str]) -> str:
-    """Returns the name of a download, with ".gz" if it is compressed."""
-    packed = bool(urls) and urlsplit(urls[0]).path.endswith(".gz") and not name.endswith(".gz")
-    return f"{name}.gz" if packed else name
-
-
 def _missing(name: str, tmp_dir: Path, folders: Sequence[str]) -> str:
     places = " or ".join(str(tmp_dir / folder) for folder in folders)
     return f"{name} is not there. Put it, packed with gzip or not, in {places}."
-
-
-# Recorded raw files of a data set, and changes to them.
 
 
 def entries(problem: Problem, tmp_dir: Path) -> Mapping[str, RawFileEntry]:
@@ -658,9 +619,6 @@ def _change(name: str, path: Path, recorded: Mapping[str, RawFileEntry]) -> str 
     if entry(path).sha256 in {entry.sha256 for entry in recorded.values()}:
         return None
     return f"{path}: not among the files it was made from ({', '.join(recorded)})"
-
-
-# Raw samples of a problem; errors name the place in the problem's own code.
 
 
 def samples_of(problem: Problem, tmp_dir: Path, split: Split) -> Iterator[dict[str, Any]]:

@@ -18,9 +18,6 @@ from t2t_torch.errors import DataError
 from t2t_torch.files import check_regular, named_errors, path_inside, sync
 from t2t_torch.mode import Split
 
-# Rows of different lengths in two flat arrays, like lists in Arrow.
-
-
 Values: TypeAlias = npt.NDArray[Any]
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
@@ -305,7 +302,12 @@ class ShardWriter:
 
     def _write_batch(self) -> None:
         rows = concatenate(self._pending)
-        arrays = [_list_array(rows[field.name], field.type) for field in self._schema]
+        arrays = []
+        for field in self._schema:
+            column = rows[field.name]
+            offsets = pa.array(column.offsets.astype(np.int32))
+            values = pa.array(column.values, type=field.type.value_type)
+            arrays.append(pa.ListArray.from_arrays(offsets, values, type=field.type))
         with named_errors(self.path):
             self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         self._pending = []
@@ -320,12 +322,6 @@ def schema_of(arrow_types: Mapping[str, str]) -> pa.Schema:
             for name, arrow_type in arrow_types.items()
         ]
     )
-
-
-def _list_array(rows: Ragged, type_: pa.DataType) -> pa.Array:
-    offsets = pa.array(rows.offsets.astype(np.int32))
-    values = pa.array(rows.values, type=type_.value_type)
-    return pa.ListArray.from_arrays(offsets, values, type=type_)
 
 
 def _read_batches(data_dir: Path, manifest: Manifest, shard: ShardEntry) -> list[pa.RecordBatch]:

@@ -17,9 +17,6 @@ from t2t_torch.data.shards import Ragged, Rows
 from t2t_torch.errors import DataError
 from t2t_torch.files import named_errors, open_regular
 
-# Files of rows sorted by key; any range of keys can be read.
-
-
 Keys: TypeAlias = npt.NDArray[np.uint64]
 
 _RANGE_BITS = 12
@@ -28,7 +25,7 @@ NUM_RANGES = 1 << _RANGE_BITS
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SortedRun:
     """A file of rows sorted by key; created by `write`, opened by `open`.
 
     The file contains in numpy's format: names and dtypes of the features, and the numbers of rows
@@ -50,7 +47,7 @@ class Run:
     start: int
 
     @classmethod
-    def write(cls, path: Path, keys: Keys, rows: Rows) -> Run:
+    def write(cls, path: Path, keys: Keys, rows: Rows) -> SortedRun:
         """Writes rows that are sorted by key."""
         dtypes = {name: column.values.dtype for name, column in rows.items()}
         firsts = np.arange(1, NUM_RANGES, dtype=np.uint64) << np.uint64(64 - _RANGE_BITS)
@@ -70,7 +67,7 @@ class Run:
         return cls(path, dtypes, row_edges, value_edges, start)
 
     @classmethod
-    def open(cls, path: Path) -> Run:
+    def open(cls, path: Path) -> SortedRun:
         """Opens a file written by `write`; raises DataError if it is damaged."""
         try:
             with open_regular(path) as file:
@@ -125,7 +122,7 @@ class Run:
         return keys, rows
 
 
-def groups(runs: Sequence[Run], memory_bytes: int) -> list[tuple[int, int]]:
+def groups(runs: Sequence[SortedRun], memory_bytes: int) -> list[tuple[int, int]]:
     """Divides the ranges into consecutive groups (first, last + 1) that are read at once.
 
     The rows of a group in all runs take at most `memory_bytes`, unless the group is a single range.
@@ -141,15 +138,6 @@ def groups(runs: Sequence[Run], memory_bytes: int) -> list[tuple[int, int]]:
             result.append((first, last))
         first = last
     return result
-
-
-def read_sorted(runs: Sequence[Run], first: int, last: int) -> Rows:
-    """Returns the rows of some ranges of several runs, sorted by key."""
-    pieces = [run.read(first, last) for run in runs]
-    keys = np.concatenate([piece for piece, _ in pieces])
-    rows = shards.concatenate([piece for _, piece in pieces])
-    del pieces
-    return shards.take(rows, np.argsort(keys))
 
 
 MEMORY_BYTES = 1 << 26  # encoded rows held before they are spilled; sorting them takes twice that
@@ -189,7 +177,7 @@ class Shuffle:
         self._keys: list[Keys] = []
         self._buffer: list[Rows] = []
         self._buffered_bytes = 0
-        self._runs: list[Run] = []
+        self._runs: list[SortedRun] = []
 
     def add(self, rows: Rows, numbers: npt.NDArray[np.integer] | None = None) -> None:
         """Adds rows.
@@ -240,7 +228,7 @@ class Shuffle:
         if self._buffer:
             self._directory.mkdir(parents=True, exist_ok=True)
             path = self._directory / f"run-{len(self._runs):05d}"
-            self._runs.append(Run.write(path, *self._sorted_buffer()))
+            self._runs.append(SortedRun.write(path, *self._sorted_buffer()))
 
 
 def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterator[Rows]:
@@ -249,14 +237,18 @@ def merged(files: Sequence[Path], *, memory_bytes: int = MEMORY_BYTES) -> Iterat
     Raises:
       DataError: a file is missing or damaged.
     """
-    return _merged([Run.open(path) for path in files], memory_bytes)
+    return _merged([SortedRun.open(path) for path in files], memory_bytes)
 
 
-def _merged(runs: Sequence[Run], memory_bytes: int) -> Iterator[Rows]:
+def _merged(runs: Sequence[SortedRun], memory_bytes: int) -> Iterator[Rows]:
     nonempty = [run for run in runs if run.num_rows]
     if nonempty:
         for first, last in groups(nonempty, memory_bytes):
-            yield read_sorted(nonempty, first, last)
+            pieces = [run.read(first, last) for run in nonempty]
+            keys = np.concatenate([piece for piece, _ in pieces])
+            rows = shards.concatenate([piece for _, piece in pieces])
+            del pieces
+            yield shards.take(rows, np.argsort(keys))
 
 
 def _splitmix64(seed: int, numbers: npt.NDArray[np.integer]) -> Keys:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, NamedTuple
 
 import google_crc32c
-import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
-from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_regular
 
@@ -145,167 +145,78 @@ def _damaged(message: str, content: mmap.mmap) -> DataError:
     return DataError(f"{message} The file is damaged or no TFRecord file; copy it again.")
 
 
-# The records of tensor2tensor's files: `tf.train.Example`, read without TensorFlow.
-#
-# An Example maps names to lists of integers, floats or bytes.  Source: TensorFlow's
-# `core/example/feature.proto` and protobuf's encoding,
-# https://protobuf.dev/programming-guides/encoding.
+def message_types(schema: str) -> dict[str, Any]:
+    """Returns classes of protocol buffers by name, apart from those of an installed TensorFlow.
 
-
-Kind: TypeAlias = Literal["bytes", "float", "int64"]
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
-_KINDS: Mapping[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}  # numbers of Feature's fields
-_MAX_VARINT_BYTES = 10
-_FLOAT = np.dtype("<f4")
-
-
-@dataclass(frozen=True)
-class Values:
-    """A list of an Example.
-
-    Attributes:
-      kind: type of the elements.
-      packed: concatenated varints for int64, little-endian numbers for float.
-      items: elements for bytes.
+    Args:
+      schema: names of messages, each with its fields, `number:type:field`.  A type is one of
+        protobuf's or a message before it; `+` before it means repeated, and `?` an alternative of
+        the one-of `kind`.
     """
+    file = descriptor_pb2.FileDescriptorProto(name="t2t_torch.proto", syntax="proto3")
+    for word in schema.split():
+        if ":" not in word:
+            made = file.message_type.add(name=word)
+            continue
+        number, kind, field = word.split(":")
+        added = made.field.add(name=field, number=int(number))
+        added.label = added.LABEL_REPEATED if kind[0] == "+" else added.LABEL_OPTIONAL
+        if kind[0] == "?":
+            added.oneof_index = 0
+            if not made.oneof_decl:
+                made.oneof_decl.add(name="kind")
+        kind = kind.lstrip("+?")
+        if kind[0].isupper():
+            added.type, added.type_name = added.TYPE_MESSAGE, f".{kind}"
+        else:
+            added.type = added.Type.Value(f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        one.name: message_factory.GetMessageClass(pool.FindMessageTypeByName(one.name))
+        for one in file.message_type
+    }
 
-    kind: Kind
-    packed: bytes = b""
-    items: Sequence[bytes] = ()
 
-    @property
-    def is_empty(self) -> bool:
-        """True if the list is empty."""
-        return not self.packed and not self.items
-
-    def to_list(self) -> list[int] | list[float] | list[bytes]:
-        """Returns the elements; raises ValueError if the list is malformed."""
-        if self.kind == "bytes":
-            return list(self.items)
-        rows = int64_rows if self.kind == "int64" else float_rows
-        numbers: list[int] | list[float] = rows([self.packed]).values.tolist()
-        return numbers
+def parse_message(kind: Any, content: bytes) -> Any:
+    """Returns a message; raises ValueError if the content is none."""
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise ValueError(f"it is no {kind.DESCRIPTOR.name}: {error}") from None
 
 
-def parse_example(record: bytes) -> dict[str, Values]:
+# TensorFlow's core/example/feature.proto; a map is a repeated message of keys and values.
+_EXAMPLE = message_types(
+    """
+    BytesList 1:+bytes:value
+    FloatList 1:+float:value
+    Int64List 1:+int64:value
+    Feature 1:?BytesList:bytes 2:?FloatList:float 3:?Int64List:int64
+    Entry 1:string:key 2:Feature:value
+    Features 1:+Entry:feature
+    Example 1:Features:features
+    """
+)["Example"]
+
+
+class ExampleValues(NamedTuple):
+    """A list of an Example: the type of its elements ("bytes", "float", "int64"), and these."""
+
+    kind: str
+    items: Sequence[Any]
+
+
+def parse_example(record: bytes) -> dict[str, ExampleValues]:
     """Returns the lists of an Example by name; omits lists without a type and unknown fields.
 
     Raises:
       ValueError: the record is not an Example; contains the reason.
     """
-    lists: dict[str, Values] = {}
-    for number, wire, start, stop in message_fields(record, 0, len(record)):
-        if number == 1 and wire == _BYTES:
-            for entry, entry_wire, begin, end in message_fields(record, start, stop):
-                if entry == 1 and entry_wire == _BYTES:
-                    name, values = _entry(record, begin, end)
-                    if values is None:
-                        lists.pop(name, None)
-                    else:
-                        lists[name] = values
-    return lists
-
-
-def int64_rows(packed: Sequence[bytes]) -> Ragged:
-    """Returns the integers of lists as int64; raises ValueError if a list is malformed."""
-    data = np.frombuffer(b"".join(packed), np.uint8)
-    is_last = data < 0x80
-    stops = np.cumsum(np.fromiter(map(len, packed), np.int64, len(packed)))
-    if not is_last[stops[np.diff(stops, prepend=0) > 0] - 1].all():
-        raise ValueError("a list of integers ends within a number")
-    counted = np.concatenate([[0], np.cumsum(is_last)])
-    offsets = np.concatenate([[0], counted[stops]]).astype(np.int64)
-    if is_last.all():
-        return Ragged(data.astype(np.int64), offsets)
-    ends = np.flatnonzero(is_last) + 1
-    sizes = np.diff(ends, prepend=0)
-    if sizes.max() > _MAX_VARINT_BYTES:
-        raise ValueError(f"an integer has more than {_MAX_VARINT_BYTES} bytes")
-    starts = ends - sizes
-    place = np.arange(len(data)) - np.repeat(starts, sizes)
-    parts = (data & np.uint8(0x7F)).astype(np.uint64) << (7 * place).astype(np.uint64)
-    return Ragged(np.add.reduceat(parts, starts).view(np.int64), offsets)
-
-
-def float_rows(packed: Sequence[bytes]) -> Ragged:
-    """Returns the numbers of lists as float32; raises ValueError if a list is malformed."""
-    sizes = np.fromiter(map(len, packed), np.int64, len(packed))
-    if (sizes % _FLOAT.itemsize).any():
-        raise ValueError("a list of floats ends within a number")
-    offsets = np.concatenate([[0], np.cumsum(sizes // _FLOAT.itemsize)]).astype(np.int64)
-    values = np.frombuffer(b"".join(packed), _FLOAT).astype(np.float32)
-    return Ragged(values, offsets)
-
-
-def _entry(record: bytes, start: int, stop: int) -> tuple[str, Values | None]:
-    """Returns the name and the list of a map entry."""
-    name = ""
-    values: Values | None = None
-    for number, wire, begin, end in message_fields(record, start, stop):
-        if number == 1 and wire == _BYTES:
-            name = record[begin:end].decode()
-        elif number == 2 and wire == _BYTES:
-            values = _feature(record, begin, end)
-    return name, values
-
-
-def _feature(record: bytes, start: int, stop: int) -> Values | None:
-    """Returns the last list of a feature; lists of the same type are concatenated."""
-    values: Values | None = None
-    for number, wire, begin, end in message_fields(record, start, stop):
-        kind = _KINDS.get(number) if wire == _BYTES else None
-        if kind is not None:
-            more = _list(record, begin, end, kind)
-            if values is not None and values.kind == kind:
-                more = Values(kind, values.packed + more.packed, [*values.items, *more.items])
-            values = more
-    return values
-
-
-def _list(record: bytes, start: int, stop: int, kind: Kind) -> Values:
-    """Returns a list; packed and unpacked numbers have the same bytes."""
-    single = {"bytes": _BYTES, "float": _FIXED32, "int64": _VARINT}[kind]
-    parts = [
-        record[begin:end]
-        for number, wire, begin, end in message_fields(record, start, stop)
-        if number == 1 and wire in (single, _BYTES)
-    ]
-    return Values(kind, items=parts) if kind == "bytes" else Values(kind, packed=b"".join(parts))
-
-
-def message_fields(record: bytes, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields (number, wire type, start, stop of the content) of each field of a message."""
-    while start < stop:
-        tag, start = read_varint(record, start, stop)
-        wire = tag & 7
-        if wire == _BYTES:
-            size, start = read_varint(record, start, stop)
-            end = start + size
-        elif wire == _VARINT:
-            _, end = read_varint(record, start, stop)
-        elif wire == _FIXED32:
-            end = start + 4
-        elif wire == _FIXED64:
-            end = start + 8
-        else:
-            raise ValueError(f"wire type {wire} at byte {start}, where 0, 1, 2 or 5 is expected")
-        if end > stop or tag < 8:
-            raise ValueError(
-                f"a field at byte {start} has no number, or is longer than its message"
-            )
-        yield tag >> 3, wire, start, end
-        start = end
-
-
-def read_varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
-    """Returns a varint (7 bits per byte, low bits first) and its end."""
-    if start < stop and record[start] < 0x80:  # most are of one byte
-        return record[start], start + 1
-    number = 0
-    for place in range(start, min(stop, start + _MAX_VARINT_BYTES)):
-        byte = record[place]
-        number |= (byte & 0x7F) << (7 * (place - start))
-        if byte < 0x80:
-            return number, place + 1
-    raise ValueError(f"a number at byte {start} does not end")
+    entries = parse_message(_EXAMPLE, record).features.feature
+    kinds = {entry.key: (entry.value, entry.value.WhichOneof("kind")) for entry in entries}
+    return {
+        name: ExampleValues(kind, getattr(feature, kind).value)
+        for name, (feature, kind) in kinds.items()
+        if kind
+    }

@@ -13,16 +13,16 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from t2t_torch.errors import DataError
+from t2t_torch.errors import CheckpointError, DataError
 from t2t_torch.features.real import numbers_of
 from t2t_torch.files import read_json, write_text
 from t2t_torch.text.encoder import RESERVED_TOKENS, CharacterEncoder
 from t2t_torch.text.subword import SubwordEncoder
 
-# Uniform sampling from a stream of unknown length.
-
+if TYPE_CHECKING:
+    from t2t_torch.problem import Problem
 
 T = TypeVar("T")
 
@@ -73,7 +73,11 @@ class VocabularyBuilder(ABC):
 
     Attributes:
       file: name of the file.
+      is_optional: True if data of earlier versions may lack the file.  It defines the meaning of
+        stored numbers, so a run and its data both have it or neither.
     """
+
+    is_optional: bool = False
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -81,6 +85,39 @@ class VocabularyBuilder(ABC):
     @abstractmethod
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:
         """Yields the samples unchanged; writes the file atomically at their end."""
+
+
+def optional_vocab_files(problem: Problem) -> list[str]:
+    """Returns the `vocab_files` that data of earlier versions may lack."""
+    learners = (learner for part in problem.components for learner in part.learners())
+    optional = dict.fromkeys(learner.file for learner in learners if learner.is_optional)
+    return [file for file in optional if file in problem.vocab_files]
+
+
+def vocab_files_in(problem: Problem, directory: Path, run: Path | None = None) -> tuple[str, ...]:
+    """Returns the vocabulary files of a data folder or a run, without missing optional ones.
+
+    Args:
+      problem: the problem.
+      directory: the folder.
+      run: an existing run directory that must use the same data.
+
+    Raises:
+      CheckpointError: one of the two has a file that the other lacks.
+    """
+    optional = optional_vocab_files(problem)
+    absent = {file for file in optional if not (directory / file).exists()}
+    if run is not None and (run / "task.json").exists():
+        for file in optional:
+            if (file in absent) is (run / file).exists():
+                there, lacking = (run, directory) if file in absent else (directory, run)
+                raise CheckpointError(
+                    f"{there} has {file}, the mean and deviation by which its numbers are "
+                    f"standardized, and {lacking} has not: the run was trained on numbers of "
+                    "another scale than those of the data. Train in another --output_dir, or "
+                    "point --data_dir to the data that this run began with."
+                )
+    return tuple(file for file in problem.vocab_files if file not in absent)
 
 
 def learn(
@@ -221,6 +258,8 @@ class MomentsBuilder(VocabularyBuilder):
       file: name of the file.
       field: field of a sample: a list of numbers, of the same length in all samples.
     """
+
+    is_optional = True
 
     def __init__(self, file: str, field: str) -> None:
         super().__init__(file)

@@ -215,7 +215,7 @@ class Inspected:
 
 
 @dataclass(frozen=True)
-class Table:
+class FileColumns:
     """The columns of a file.
 
     Attributes:
@@ -231,7 +231,7 @@ class Table:
     first: Mapping[str, Any]
 
 
-def inspect(path: Path, detected: DetectedFormat) -> Table:
+def inspect(path: Path, detected: DetectedFormat) -> FileColumns:
     """Inspects the first `MAX_ROWS` rows of a file.
 
     Raises:
@@ -244,7 +244,7 @@ def inspect(path: Path, detected: DetectedFormat) -> Table:
         raise DataError(f"{path} has no row that can be read{_why(bad)}.")
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: _inspect(name, [row.get(name) for row in rows]) for name in names}
-    return Table(columns, len(rows), bad, rows[0])
+    return FileColumns(columns, len(rows), bad, rows[0])
 
 
 def _inspect(name: str, values: Sequence[Any]) -> Inspected:

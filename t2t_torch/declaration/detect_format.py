@@ -626,9 +626,6 @@ def _header(rows: Sequence[list[str]]) -> tuple[bool, str]:
     return True, ""
 
 
-# Related files: other splits and parallel files.
-
-
 _SPLITS = {
     "train": ("train", "training"),
     "eval": ("dev", "valid", "validation", "val", "eval", "trial", "devel", "development"),
@@ -693,7 +690,7 @@ def _inside(folder: Path) -> DetectedFiles:
     endings = {_ending(one) for one in chosen}
     parallel = len(chosen) > 1 and all(map(_ends_in_language, chosen))
     parallel = parallel and len({_stem(one) for one in chosen}) == 1
-    if chosen and (len(chosen) == 1 or parallel or _pictures(chosen)):
+    if chosen and (len(chosen) == 1 or parallel or all("-ubyte" in one.name for one in chosen)):
         return _beside(chosen[0], there)
     if chosen and len(endings) == 1 and not train:
         pattern = f"*{next(iter(endings))}"
@@ -857,10 +854,6 @@ def _is_data_set(path: Path) -> bool:
         return False
     names = class_names(path)
     return _known(path) or (len(names) > 1 and not any(map(_split_of, names)))
-
-
-def _pictures(chosen: list[Path]) -> bool:
-    return all("-ubyte" in one.name for one in chosen)
 
 
 def _visible(folder: Path) -> list[Path]:

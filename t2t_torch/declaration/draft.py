@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from t2t_torch import registry
-from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, Inspected, Table, inspect
+from t2t_torch.declaration.columns import LABEL_NAMES, MAX_ROWS, FileColumns, Inspected, inspect
 from t2t_torch.declaration.detect_format import (
     MAX_PIXELS,
     DetectedFiles,
@@ -35,9 +35,6 @@ from t2t_torch.readers.spans import TOKENIZER
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.runtime.prediction import WRITTEN_LIST
 from t2t_torch.text.tokenizer import tokenize, word_expression
-
-# Inference of the problem kind from the columns of a file.
-
 
 _NUMBER_NAMES = "score rating stars star price value grade"
 _WRITTEN_NAMES = (
@@ -81,13 +78,13 @@ class Inferred:
             used |= set(named if isinstance(named, list) else [named])
         return used
 
-    def lacks(self, table: Table) -> bool:
+    def lacks(self, table: FileColumns) -> bool:
         """Returns whether a column that is the only one of a field is empty in some rows."""
         alone = [column for column in self.fields.values() if isinstance(column, str)]
         return any(table.columns[name].empty for name in alone if name in table.columns)
 
 
-def infer_problem(format_name: str, table: Table) -> Inferred:
+def infer_problem(format_name: str, table: FileColumns) -> Inferred:
     """Infers the kind of problem of a table.
 
     Raises:
@@ -113,14 +110,14 @@ def infer_problem(format_name: str, table: Table) -> Inferred:
     return made
 
 
-def _bio(table: Table) -> Inferred:
+def _bio(table: FileColumns) -> Inferred:
     if "label" in table.columns:
         return Inferred("intentslot")
     doubt = "there is no file of intents (label), so only the tags are predicted."
     return Inferred("text2tags", {"inputs": "words", "targets": "tags"}, [doubt])
 
 
-def _labelled(table: Table) -> Inferred:
+def _labelled(table: FileColumns) -> Inferred:
     if any(isinstance(one, list) and len(one) > 1 for one in table.columns["labels"].values):
         return Inferred("text2multilabel", {"inputs": "text", "targets": "labels"})
     label, coarse = table.columns["label"], table.columns["coarse"]
@@ -138,7 +135,7 @@ def _conllu() -> Inferred:
     return Inferred("text2tags", {"inputs": "form", "targets": "upos"}, [doubt])
 
 
-def _conll(table: Table) -> Inferred:
+def _conll(table: FileColumns) -> Inferred:
     columns = list(table.columns)
     if len(columns) < 2:
         raise DataError("There is one column, where words and tags were expected.")
@@ -151,7 +148,7 @@ def _conll(table: Table) -> Inferred:
     return Inferred("text2tags", {"inputs": columns[0], "targets": columns[-1]}, doubts)
 
 
-def _pictures(table: Table) -> Inferred:
+def _pictures(table: FileColumns) -> Inferred:
     labels = sorted(table.columns["label"].counts, key=int)
     doubt = f"the labels are the numbers that are there, {labels[0]} to {labels[-1]}."
     return Inferred("image2class", {}, [doubt], {"labels": labels, "settings": _size(table)})
@@ -160,7 +157,7 @@ def _pictures(table: Table) -> Inferred:
 _INSPECTED = 50  # pictures
 
 
-def _size(table: Table) -> dict[str, int]:
+def _size(table: FileColumns) -> dict[str, int]:
     images = table.columns["image"].values
     image = images[0]
     if not isinstance(image, bytes):
@@ -173,14 +170,14 @@ def _size(table: Table) -> dict[str, int]:
     return {"height": side, "width": side, "channels": 1 if is_grey else 3}
 
 
-def _class_folders(table: Table) -> Inferred:
+def _class_folders(table: FileColumns) -> Inferred:
     if "image" not in table.columns:
         return Inferred("text2class", {"inputs": "text", "targets": "label"})
     more = {"labels": sorted(table.columns["label"].counts), "settings": _size(table)}
     return Inferred("image2class", {"inputs": "image", "targets": "label"}, [], more)
 
 
-def _spans(table: Table) -> Inferred:
+def _spans(table: FileColumns) -> Inferred:
     spans, cut = (sum(table.columns[name].rows) for name in ("spans", "cut"))
     by_text = Inferred("text2class", {"inputs": "text", "targets": "label"})
     if not spans:
@@ -197,7 +194,7 @@ def _spans(table: Table) -> Inferred:
     return made
 
 
-def _of_columns(table: Table) -> Inferred:
+def _of_columns(table: FileColumns) -> Inferred:
     columns = {name: one for name, one in table.columns.items() if one.values}
     named = {name.lower(): name for name in columns}
     _check_no_word_rows(columns)
@@ -218,7 +215,10 @@ def _of_columns(table: Table) -> Inferred:
     if any(one.mean_words >= 2 for one in texts):  # otherwise words, or a language without spaces
         texts = [one for one in texts if not one.is_code]
     if not texts and labels and any(one.is_list for one in rest):
-        return _turns(rest, labels)
+        turns = next(one for one in rest if one.is_list)
+        doubts = [f"{turns.name!r} is used as the utterances of a dialogue, in order."]
+        label = _chosen(labels, LABEL_NAMES, doubts, "the label")
+        return Inferred("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
     if not texts:
         words = [one for one in rest if one.is_plain and not one.is_number and one.distinct > 1]
         texts = sorted(words, key=lambda one: -one.mean_words)[:1]
@@ -427,13 +427,6 @@ def _pair(texts: list[Inspected], labels: list[Inspected], numbers: list[Inspect
     )
 
 
-def _turns(rest: Sequence[Inspected], labels: list[Inspected]) -> Inferred:
-    turns = next(one for one in rest if one.is_list)
-    doubts = [f"{turns.name!r} is used as the utterances of a dialogue, in order."]
-    label = _chosen(labels, LABEL_NAMES, doubts, "the label")
-    return Inferred("multiturn2class", {"inputs": turns.name, "targets": label.name}, doubts)
-
-
 def _question(columns: Mapping[str, Inspected], named: Mapping[str, str]) -> Inferred | None:
     question, context = named.get("question"), named.get("context") or named.get("passage")
     answer = named.get("answers") or named.get("answer")
@@ -530,7 +523,7 @@ def _some(names: Sequence[str], between: str = ", ") -> str:
     return f"{', '.join(names[:_MAX_LISTED])} and {len(names) - _MAX_LISTED} others"
 
 
-def _unused(table: Table, made: Inferred) -> Iterable[str]:
+def _unused(table: FileColumns, made: Inferred) -> Iterable[str]:
     """Yields notes on empty values of the used columns, and one on the unused columns."""
     used = {list(table.columns)[-1] if name == "-1" else name for name in made.columns}
     unused = []
@@ -753,7 +746,7 @@ def _content(
     found: DetectedFiles,
     detected: DetectedFormat,
     made: Inferred,
-    table: Table,
+    table: FileColumns,
     *,
     parallel: bool,
 ) -> dict[str, Any]:
@@ -807,7 +800,7 @@ def _absent(folder: Path, name: str) -> Path:
     return next(path for path in (folder / f"{s}.json" for s in stems) if not os.path.lexists(path))
 
 
-def _of_rows(table: Table) -> list[str]:
+def _of_rows(table: FileColumns) -> list[str]:
     messages = []
     if table.bad.count:
         messages.append(

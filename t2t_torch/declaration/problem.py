@@ -21,8 +21,8 @@ from t2t_torch.declaration.schema import (
     USUAL_COLUMNS,
     Column,
     Declaration,
-    Kind,
-    Value,
+    FieldType,
+    ProblemKind,
     check_names,
     content_of,
     mistake,
@@ -42,10 +42,7 @@ from t2t_torch.text.subword import SmallVocabularyError
 from t2t_torch.text.tokenizer import TOKENIZERS, word_expression
 from t2t_torch.text_problem import Text2TextProblem, TextProblem, VocabType
 
-# Conversion of a declaration to class attributes.
-
-
-_LABELLED = (Value.LABEL, Value.LABELS, Value.TAGS)
+_LABELLED = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS)
 _FROM_0 = ("max_turns", "chop_length", "min_word_count")
 """Settings that may be 0."""
 
@@ -54,7 +51,7 @@ _IN_THE_DATA = ("kind", "files", "format", "options", "fields", "split_by", "fea
 
 
 def attributes_of(
-    declaration: Declaration, path: Path, kind: Kind, family: type[Problem]
+    declaration: Declaration, path: Path, kind: ProblemKind, family: type[Problem]
 ) -> dict[str, Any]:
     """Returns the class attributes of a declared problem.
 
@@ -68,14 +65,20 @@ def attributes_of(
         **_vocabulary(declaration),
         **_beside(declaration),
         "column_names": _column_names(columns),
-        "column_forms": _column_forms(columns),
+        "column_forms": {
+            field: {"column": list(one.column), "join": one.join, "split": one.split}
+            for field, one in columns.items()
+            if one.split is not None or one.join != " " or any(" + " in name for name in one.column)
+        },
     }
-    if Value.NUMBERS in kind.fields.values():
+    if FieldType.NUMBERS in kind.fields.values():
         attributes.setdefault("target_size", len(columns["targets"].column))
     if declaration.metrics is not None:
         attributes["metrics"] = _metrics(declaration, path, family)
     if declaration.loss is not None:
-        attributes["loss"] = _loss(declaration, path, family)
+        if isinstance(declaration.loss, Mapping):  # targets without one keep their defaults
+            _check_targets("loss", declaration.loss, declaration, path, family)
+        attributes["loss"] = declaration.loss or ""
     if declaration.labels:
         attributes["class_labels"] = declaration.labels
     elif declaration.features.soft_labels:
@@ -103,15 +106,6 @@ def _column_names(columns: Mapping[str, Column]) -> dict[str, str]:
     }
 
 
-def _column_forms(columns: Mapping[str, Column]) -> dict[str, dict[str, Any]]:
-    """Returns how columns are read, by field, unless their names determine it."""
-    return {
-        field: {"column": list(one.column), "join": one.join, "split": one.split}
-        for field, one in columns.items()
-        if one.split is not None or one.join != " " or any(" + " in name for name in one.column)
-    }
-
-
 def declared_settings(said: Mapping[str, Any], family: type[Problem]) -> dict[str, Any]:
     """Returns the class attributes that identify data of different declarations."""
     declared = {f"declared_{key}": said[key] for key in _IN_THE_DATA if said.get(key)}
@@ -127,14 +121,6 @@ def _metrics(
         return tuple(said or ())
     _check_targets("metrics", said, declaration, path, family)
     return {**of_target, **said}
-
-
-def _loss(declaration: Declaration, path: Path, family: type[Problem]) -> str | Mapping[str, str]:
-    """Returns the declared loss, or those by target; other targets keep their defaults."""
-    said = declaration.loss or ""
-    if isinstance(said, Mapping):
-        _check_targets("loss", said, declaration, path, family)
-    return said
 
 
 def _check_targets(
@@ -204,7 +190,7 @@ def _are_speeds(value: Any) -> bool:
     )
 
 
-def _settings(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Any]:
+def _settings(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, Any]:
     """Returns the class attributes of "settings"."""
     for name, value in declaration.settings.items():
         if name not in kind.settings:
@@ -299,7 +285,9 @@ _OF_MIXTURES = {
 """For each key of problems without files, the kinds that have it."""
 
 
-def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: type[Problem]) -> None:
+def _refuse_others(
+    declaration: Declaration, path: Path, kind: ProblemKind, family: type[Problem]
+) -> None:
     """Raises RegistryError for unsupported keys of this kind, and for missing required ones."""
     name = declaration.kind
     if declaration.files is None:
@@ -309,7 +297,7 @@ def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: typ
             listed = " and ".join(map(repr, kinds))
             raise mistake(path, key, f"is for kind {listed}, not for {name!r}.")
     known = [key for key, attribute in _ATTRIBUTES.items() if hasattr(family, attribute)]
-    if Value.WORDS not in kind.fields.values():
+    if FieldType.WORDS not in kind.fields.values():
         known = [key for key in known if key != "gazetteer"]  # only for given words
     for key in declaration.features.model_fields_set - set(known):
         what = f"kind {name!r} has no such feature.{nearest(key, known)}"
@@ -329,7 +317,7 @@ def _refuse_others(declaration: Declaration, path: Path, kind: Kind, family: typ
             raise mistake(path, key, "names one of them twice.")
 
 
-def _columns(declaration: Declaration, path: Path, kind: Kind) -> dict[str, Column]:
+def _columns(declaration: Declaration, path: Path, kind: ProblemKind) -> dict[str, Column]:
     """Returns the column of each field: declared, the format's default, or of the same name."""
     for field in declaration.fields:
         if field not in kind.fields:
@@ -374,9 +362,6 @@ def usual_format(declaration: Declaration, path: Path) -> str:
         return "bio" if declaration.kind == "intentslot" else ""  # a folder has no extension
 
 
-# Vocabulary builder whose errors name the declaration's keys.
-
-
 class DeclaredVocabularyBuilder(VocabularyBuilder):
     """Wraps a vocabulary builder.
 
@@ -387,7 +372,7 @@ class DeclaredVocabularyBuilder(VocabularyBuilder):
 
     def __init__(self, learner: VocabularyBuilder, path: Path) -> None:
         super().__init__(learner.file)
-        self._learner = learner
+        self._learner, self.is_optional = learner, learner.is_optional
         self._path = path
 
     def learn(self, samples: Iterator[Sample], path: Path) -> Iterator[Sample]:

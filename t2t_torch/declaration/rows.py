@@ -16,7 +16,15 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from t2t_torch.declaration.schema import Column, Declaration, Kind, Rows, Value, mistake, nearest
+from t2t_torch.declaration.schema import (
+    Column,
+    Declaration,
+    FieldType,
+    ProblemKind,
+    Rows,
+    mistake,
+    nearest,
+)
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.readers.conll import FILES as BIO_FILES
@@ -213,9 +221,6 @@ def _bio_file(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.exists()), None)
 
 
-# Conversion of columns to the fields of a sample.
-
-
 _FROM_THE_END = re.compile(r"-[1-9]\d*")
 _IN_NO_WORD = re.compile(r"[ \t\r\n]")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
@@ -259,13 +264,13 @@ def picked(values: Mapping[str, Any], column: Column) -> list[Any]:
     return found
 
 
-def converted(value: Value, parts: Sequence[Any], column: Column) -> Any:
+def converted(value: FieldType, parts: Sequence[Any], column: Column) -> Any:
     """Returns a field's value, converted from a row's values in the field's columns.
 
     Raises:
       UnfitError: the values are invalid for the field.
     """
-    if value is Value.PROBABILITIES and len(parts) > 1:
+    if value is FieldType.PROBABILITIES and len(parts) > 1:
         parts = [dict(zip(column.column, parts, strict=True))]
     return _CONVERSIONS[value](parts, column)
 
@@ -454,21 +459,21 @@ def gazetteer(parts: Sequence[Any], column: Column) -> dict[int, dict[str, float
     return made
 
 
-_CONVERSIONS: Mapping[Value, Callable[[Sequence[Any], Column], Any]] = {
-    Value.TEXT: text,
-    Value.ANY_TEXT: any_text,
-    Value.TEXTS: texts,
-    Value.WORDS: words,
-    Value.TAGS: words,
-    Value.LABEL: label,
-    Value.LABELS: labels,
-    Value.NUMBERS: numbers,
-    Value.ANSWERS: answers,
-    Value.TREE: text,
-    Value.IMAGE: image,
-    Value.SOUND: text,  # its place is known by the file of the row: see `SampleMaker.find_sounds`
-    Value.PROBABILITIES: probabilities,
-    Value.GAZETTEER: gazetteer,
+_CONVERSIONS: Mapping[FieldType, Callable[[Sequence[Any], Column], Any]] = {
+    FieldType.TEXT: text,
+    FieldType.ANY_TEXT: any_text,
+    FieldType.TEXTS: texts,
+    FieldType.WORDS: words,
+    FieldType.TAGS: words,
+    FieldType.LABEL: label,
+    FieldType.LABELS: labels,
+    FieldType.NUMBERS: numbers,
+    FieldType.ANSWERS: answers,
+    FieldType.TREE: text,
+    FieldType.IMAGE: image,
+    FieldType.SOUND: text,  # found beside the file of the row: see `SampleMaker.find_sounds`
+    FieldType.PROBABILITIES: probabilities,
+    FieldType.GAZETTEER: gazetteer,
 }
 
 
@@ -515,9 +520,6 @@ def _short(value: Any) -> str:
     return shown if len(shown) <= 80 else shown[:77] + "..."
 
 
-# Conversion of rows to samples.
-
-
 class SampleMaker:
     """Converts rows to samples.
 
@@ -535,7 +537,7 @@ class SampleMaker:
     def __init__(
         self,
         declaration: Declaration,
-        kind: Kind,
+        kind: ProblemKind,
         columns: Mapping[str, Column],
         sizes: Mapping[str, int],
     ) -> None:
@@ -550,26 +552,26 @@ class SampleMaker:
         beside = declaration.features
         fields = {field: kind.fields[field] for field in columns}
         if beside.soft_labels:
-            fields["targets"] = Value.PROBABILITIES
+            fields["targets"] = FieldType.PROBABILITIES
         self._fields = [(field, value, columns[field]) for field, value in fields.items()]
         if beside.gazetteer:
-            self._fields.append(("gazetteer", Value.GAZETTEER, beside.gazetteer))
+            self._fields.append(("gazetteer", FieldType.GAZETTEER, beside.gazetteer))
         if beside.dense:
-            self._fields.append(("dense", Value.NUMBERS, beside.dense.column))
+            self._fields.append(("dense", FieldType.NUMBERS, beside.dense.column))
         if beside.weight:
-            self._fields.append(("weight", Value.NUMBERS, beside.weight))
+            self._fields.append(("weight", FieldType.NUMBERS, beside.weight))
         # Most fields are texts of one column and need no conversion.
         self._texts = [
             (field, column, column.column[0])
             for field, value, column in self._fields
-            if value is Value.TEXT and len(column.column) == 1
+            if value is FieldType.TEXT and len(column.column) == 1
         ]
         texts = [field for field, *_ in self._texts]
         self.labelled = [field for field, value, _ in self._fields if value in _LABELS]
         self._others = [one for one in self._fields if one[0] not in texts]
-        aligned = (Value.TREE, Value.TAGS, Value.GAZETTEER)
+        aligned = (FieldType.TREE, FieldType.TAGS, FieldType.GAZETTEER)
         self.say: Callable[[str], None] = logging.warning
-        self._sounds = [field for field, value, _ in self._fields if value is Value.SOUND]
+        self._sounds = [field for field, value, _ in self._fields if value is FieldType.SOUND]
         self._is_aligned = any(value in aligned for _, value, _ in self._fields)
 
     @property
@@ -602,7 +604,7 @@ class SampleMaker:
             if type(held) is str and held and not held.isspace():
                 made[field] = held
             else:
-                self._make(made, row, field, Value.TEXT, column)
+                self._make(made, row, field, FieldType.TEXT, column)
         for field, value, column in self._others:
             self._make(made, row, field, value, column)
         if self._is_aligned:
@@ -612,7 +614,12 @@ class SampleMaker:
         return made
 
     def _make(
-        self, made: dict[str, Any], row: Mapping[str, Any], field: str, value: Value, column: Column
+        self,
+        made: dict[str, Any],
+        row: Mapping[str, Any],
+        field: str,
+        value: FieldType,
+        column: Column,
     ) -> None:
         """Adds a field to a sample."""
         try:
@@ -625,24 +632,29 @@ class SampleMaker:
             message = str(error).rstrip(".")
             raise UnfitError(f"column {names} ({field!r}): {message}.") from None
 
-    def _check(self, field: str, value: Value, made: dict[str, Any]) -> None:
+    def _check(self, field: str, value: FieldType, made: dict[str, Any]) -> None:
         """Raises UnfitError if a value contradicts the declaration or the other fields."""
-        if self._labels and value in (Value.LABEL, Value.LABELS, Value.TAGS, Value.PROBABILITIES):
+        if self._labels and value in (
+            FieldType.LABEL,
+            FieldType.LABELS,
+            FieldType.TAGS,
+            FieldType.PROBABILITIES,
+        ):
             held = made[field] if isinstance(made[field], list | dict) else [made[field]]
             unknown = next((label for label in held if label not in self._labels), None)
             if unknown is not None:
                 raise UnfitError(f"{unknown!r} is no label.{nearest(unknown, self._labels)}")
-        if value is Value.NUMBERS and len(made[field]) != self._sizes[field]:
+        if value is FieldType.NUMBERS and len(made[field]) != self._sizes[field]:
             raise UnfitError(f"{len(made[field])} numbers, not {self._sizes[field]}")
         if field == "weight" and made[field][0] < 0:
             raise UnfitError(f"{made[field][0]} is no weight: it is below 0")
-        if value is Value.ANSWERS:
+        if value is FieldType.ANSWERS:
             made[field] = located(made[field], made["context"])
 
     def _check_words(self, made: dict[str, Any]) -> None:
         """Parses trees; UnfitError unless words, tags and leaves have the same number."""
         for field, value, _ in self._fields:
-            if value is Value.TREE:
+            if value is FieldType.TREE:
                 try:
                     made[field] = parse_tree(made[field])
                 except DataError as error:
@@ -651,13 +663,13 @@ class SampleMaker:
                 if made.setdefault("inputs", leaves) != leaves:
                     raise UnfitError(f"the words are not those of the tree: {' '.join(leaves)!r}.")
         for field, value, _ in self._fields:
-            if value not in (Value.TAGS, Value.GAZETTEER):
+            if value not in (FieldType.TAGS, FieldType.GAZETTEER):
                 continue
             held, words = made[field], len(made["inputs"])
-            count = len(held) if value is Value.TAGS else max(held, default=-1) + 1
-            if count > words or (value is Value.TAGS and count < words):
+            count = len(held) if value is FieldType.TAGS else max(held, default=-1) + 1
+            if count > words or (value is FieldType.TAGS and count < words):
                 raise UnfitError(f"{words} words, but {count} in {field!r}.")
-            if value is Value.GAZETTEER:
+            if value is FieldType.GAZETTEER:
                 made[field] = [held.get(place, {}) for place in range(words)]
 
     def split(
@@ -771,7 +783,7 @@ class SampleMaker:
 
 _MOST_GROUPS = 500_000  # in memory
 _MOST_BEYOND = 1.5  # times the number of rows that is declared
-_LABELS = (Value.LABEL, Value.LABELS, Value.TAGS, Value.PROBABILITIES)
+_LABELS = (FieldType.LABEL, FieldType.LABELS, FieldType.TAGS, FieldType.PROBABILITIES)
 
 
 def _drawn(

@@ -341,14 +341,11 @@ def _is_column(name: object) -> bool:
     return isinstance(name, int | str) and not isinstance(name, bool) and name != ""
 
 
-# Kinds of declarable problems: problem type, and fields of their samples.
-
-
 MIXTURES = ("mixture", "taskmixture", "multi")
 """The kinds that refer to other problems and have no files of their own."""
 
 
-class Value(enum.Enum):
+class FieldType(enum.Enum):
     """Type of a sample's field."""
 
     TEXT = "a text"
@@ -371,7 +368,7 @@ _VOCABULARY = ("max_samples_for_vocab", "min_word_count", "oov_token")
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemKind:
     """A kind of problem.
 
     Attributes:
@@ -383,7 +380,7 @@ class Kind:
     """
 
     family: str
-    fields: Mapping[str, Value]
+    fields: Mapping[str, FieldType]
     group: tuple[str, ...] = ("inputs",)
     settings: tuple[str, ...] = _VOCABULARY
     optional: tuple[str, ...] = ()
@@ -395,96 +392,96 @@ class Kind:
 
 
 _WORD = (*_VOCABULARY, "gazetteer_width")
-_TEXT_TO_LABEL = {"inputs": Value.TEXT, "targets": Value.LABEL}
-_PAIR = {"first": Value.TEXT, "second": Value.TEXT}
+_TEXT_TO_LABEL = {"inputs": FieldType.TEXT, "targets": FieldType.LABEL}
+_PAIR = {"first": FieldType.TEXT, "second": FieldType.TEXT}
 _PATH_TEXT = {"inputs": "path", "targets": "text"}
 
-KINDS: Mapping[str, Kind] = {
-    "text2text": Kind(
+KINDS: Mapping[str, ProblemKind] = {
+    "text2text": ProblemKind(
         "t2t_torch.text_problem:Text2TextProblem",
-        {"inputs": Value.TEXT, "targets": Value.TEXT},
+        {"inputs": FieldType.TEXT, "targets": FieldType.TEXT},
     ),
-    "text2self": Kind(
+    "text2self": ProblemKind(
         "t2t_torch.text_problem:Text2SelfProblem",
-        {"targets": Value.ANY_TEXT},
+        {"targets": FieldType.ANY_TEXT},
         ("targets",),
         (*_VOCABULARY, "chop_length"),
     ),
-    "text2class": Kind(
+    "text2class": ProblemKind(
         "t2t_torch.problem_types.classification:Text2ClassProblem",
         _TEXT_TO_LABEL,
     ),
-    "text2multilabel": Kind(
+    "text2multilabel": ProblemKind(
         "t2t_torch.problem_types.classification:Text2MultiLabelProblem",
-        {"inputs": Value.TEXT, "targets": Value.LABELS},
+        {"inputs": FieldType.TEXT, "targets": FieldType.LABELS},
     ),
-    "textpair2class": Kind(
+    "textpair2class": ProblemKind(
         "t2t_torch.problem_types.classification:TextPair2ClassProblem",
-        {**_PAIR, "targets": Value.LABEL},
+        {**_PAIR, "targets": FieldType.LABEL},
         ("first", "second"),
     ),
-    "textpair2real": Kind(
+    "textpair2real": ProblemKind(
         "t2t_torch.problem_types.classification:TextPair2RealProblem",
-        {**_PAIR, "targets": Value.NUMBERS},
+        {**_PAIR, "targets": FieldType.NUMBERS},
         ("first", "second"),
         (*_VOCABULARY, "target_size", "raw_targets"),
     ),
-    "text2real": Kind(
+    "text2real": ProblemKind(
         "t2t_torch.problem_types.classification:Text2RealProblem",
-        {"inputs": Value.TEXT, "targets": Value.NUMBERS},
+        {"inputs": FieldType.TEXT, "targets": FieldType.NUMBERS},
         settings=(*_VOCABULARY, "target_size", "raw_targets"),
     ),
-    "text2tags": Kind(
+    "text2tags": ProblemKind(
         "t2t_torch.problem_types.words:Text2TagsProblem",
-        {"inputs": Value.WORDS, "targets": Value.TAGS},
+        {"inputs": FieldType.WORDS, "targets": FieldType.TAGS},
         settings=(*_WORD, "tokenizer"),
     ),
-    "intentslot": Kind(
+    "intentslot": ProblemKind(
         "t2t_torch.problem_types.words:IntentSlotProblem",
-        {"inputs": Value.WORDS, "intent": Value.LABEL, "slots": Value.TAGS},
+        {"inputs": FieldType.WORDS, "intent": FieldType.LABEL, "slots": FieldType.TAGS},
         settings=(*_WORD, "tokenizer"),
     ),
-    "pairranking": Kind(
+    "pairranking": ProblemKind(
         "t2t_torch.problem_types.classification:PairRankingProblem",
-        {"query": Value.TEXT, "positive": Value.TEXT, "negative": Value.TEXT},
+        {"query": FieldType.TEXT, "positive": FieldType.TEXT, "negative": FieldType.TEXT},
         ("query",),
     ),
-    "queryrelevance": Kind(
+    "queryrelevance": ProblemKind(
         "t2t_torch.problem_types.classification:QueryRelevanceProblem",
-        {"query": Value.TEXT, "document": Value.TEXT, "targets": Value.LABEL},
+        {"query": FieldType.TEXT, "document": FieldType.TEXT, "targets": FieldType.LABEL},
         ("query",),
         (*_VOCABULARY, "max_queries", "max_documents"),
     ),
-    "spanqa": Kind(
+    "spanqa": ProblemKind(
         "t2t_torch.problem_types.words:SpanQAProblem",
-        {"question": Value.TEXT, "context": Value.TEXT, "answers": Value.ANSWERS},
+        {"question": FieldType.TEXT, "context": FieldType.TEXT, "answers": FieldType.ANSWERS},
         ("context",),
         (*_WORD, "max_context", "context_stride"),
     ),
-    "text2tree": Kind(
+    "text2tree": ProblemKind(
         "t2t_torch.problem_types.words:Text2TreeProblem",
-        {"inputs": Value.WORDS, "targets": Value.TREE},
+        {"inputs": FieldType.WORDS, "targets": FieldType.TREE},
         settings=_WORD,
         optional=("inputs",),
     ),
-    "multiturn2class": Kind(
+    "multiturn2class": ProblemKind(
         "t2t_torch.problem_types.classification:MultiTurn2ClassProblem",
-        {"inputs": Value.TEXTS, "targets": Value.LABEL},
+        {"inputs": FieldType.TEXTS, "targets": FieldType.LABEL},
         settings=(*_VOCABULARY, "max_turns"),
     ),
-    "image2class": Kind(
+    "image2class": ProblemKind(
         "t2t_torch.problem_types.images:Image2ClassProblem",
-        {"inputs": Value.IMAGE, "targets": Value.LABEL},
+        {"inputs": FieldType.IMAGE, "targets": FieldType.LABEL},
         settings=("height", "width", "channels", "augmentation"),
     ),
-    "speech2text": Kind(
+    "speech2text": ProblemKind(
         "t2t_torch.problem_types.speech:Speech2TextProblem",
-        {"inputs": Value.SOUND, "targets": Value.TEXT},
+        {"inputs": FieldType.SOUND, "targets": FieldType.TEXT},
         settings=(*_VOCABULARY, "sample_rate", "resample", "speeds"),
     ),
-    "questioncontext2text": Kind(
+    "questioncontext2text": ProblemKind(
         "t2t_torch.problem_types.text2text:QuestionContext2TextProblem",
-        {"inputs": Value.TEXT, "context": Value.TEXT, "targets": Value.TEXT},
+        {"inputs": FieldType.TEXT, "context": FieldType.TEXT, "targets": FieldType.TEXT},
         ("context",),
     ),
 }
@@ -504,9 +501,6 @@ USUAL_COLUMNS: Mapping[tuple[str, str], Mapping[str, str]] = {
 }
 """Default columns by format and kind, used without "fields"; otherwise the columns have the
 fields' names."""
-
-
-# Names that refer to other objects: problems, models and hparams sets.
 
 
 _KINDS = {"model": "model", "hparams_set": "hparams"}

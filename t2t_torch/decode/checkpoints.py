@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode import files
 from t2t_torch.decode.files import label_file
 from t2t_torch.decode.hparam import DecodeHParams
@@ -20,6 +19,7 @@ from t2t_torch.features import Features
 from t2t_torch.files import check_target
 from t2t_torch.metrics.text_scores import check_counts, score, scores_of
 from t2t_torch.mode import Split
+from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.runtime.prediction import Prediction
 
 

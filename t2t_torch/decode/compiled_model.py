@@ -21,12 +21,6 @@ from t2t_torch.layers.attention import Attended, Attending, Growing
 from t2t_torch.model import State, T2TModel
 from t2t_torch.text.encoder import PAD
 
-# Decoding states with few different numbers of rows.
-#
-# CUDA graphs replay operations on the same memory: each number of rows, and each length of a
-# growing cache, would need another graph.
-
-
 _FEWEST = 8  # sentences
 _FIRST_CAPACITY = 32  # positions; doubled when they are full
 
@@ -40,6 +34,9 @@ class FixedRows:
     """A `State` that wraps a model's own and pads its rows.
 
     The place of a finished sentence stays empty until half of all places are; then the others move.
+
+    CUDA graphs replay operations on the same memory: each number of rows, and each length of a
+    growing cache, would need another graph.
 
     Args:
       state: the model's state before its first step.

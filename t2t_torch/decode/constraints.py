@@ -24,9 +24,6 @@ from t2t_torch.features import Text
 from t2t_torch.layers.attention import Attended, Attending
 from t2t_torch.text.encoder import EOS, PAD
 
-# Phrases as ids, and the search for them in hypotheses.
-
-
 NOTHING = -1
 """Placeholder for no id."""
 
@@ -118,7 +115,7 @@ class Phrases(NamedTuple):
         return self.ids.gather(-1, (self.lengths - 1).clamp(min=0).unsqueeze(-1)).squeeze(-1)
 
 
-class Progress(NamedTuple):
+class PhraseProgress(NamedTuple):
     """Progress of N hypotheses through their phrases, up to C each; see `Phrases`.
 
     Attributes:
@@ -154,20 +151,21 @@ class Constraints:
     def __init__(self, phrases: Phrases) -> None:
         self._phrases = phrases
 
-    def progress(self, ids: Tensor, rows: Tensor) -> Progress:
+    def progress(self, ids: Tensor, rows: Tensor) -> PhraseProgress:
         """Returns the progress of hypotheses with ids [N, t] in rows [N]."""
         phrases = self._phrases.select(rows)
         inside, first = phrases.lengths.chunk(2, 1)  # [N, C] each
         met, started = _either(phrases.within(ids)), phrases.started(ids)
         left = ~met & (inside > 0)
-        furthest = _furthest(started)  # [N, P]
+        lengths = torch.arange(started.size(-1), device=started.device)
+        furthest = (started * lengths).amax(-1)  # of the longest match, [N, P]
         # A phrase with another form for the beginning of a text takes it there, and only there.
         goes_on = left if ids.size(1) else left & (first == 0)
         possible = torch.cat([goes_on, left & started.chunk(2, 1)[1].any(-1)], 1)
         saved = torch.cat([inside, inside], 1) - phrases.lengths + furthest
         most = saved.masked_fill(~possible, -_NEVER).amax(1)
         following = phrases.ids.gather(-1, furthest.unsqueeze(-1)).squeeze(-1)
-        return Progress(
+        return PhraseProgress(
             phrases,
             met,
             started,
@@ -176,7 +174,9 @@ class Constraints:
             urgent=possible & (saved == most.unsqueeze(1)),
         )
 
-    def restrict(self, scores: Tensor, progress: Progress, room: Tensor, original: Tensor) -> None:
+    def restrict(
+        self, scores: Tensor, progress: PhraseProgress, room: Tensor, original: Tensor
+    ) -> None:
         """Sets ids that would leave a phrase out to minus infinity; see `LogitsProcessor`.
 
         Args:
@@ -198,7 +198,7 @@ class Constraints:
         scores.copy_(torch.where(stuck.unsqueeze(1) & urgent, original, scores))
 
     def candidates(
-        self, scores: Tensor, progress: Progress, beam: Beam, length: int, policy: BeamPolicy
+        self, scores: Tensor, progress: PhraseProgress, beam: Beam, length: int, policy: BeamPolicy
     ) -> Candidates:
         """Returns K continuations that do not end and K that end, [R, 2 K]; see `candidates_of`.
 
@@ -211,7 +211,12 @@ class Constraints:
         """
         num_rows, beam_size = beam.alive_log_probs.shape
         width = min(scores.size(1), 2 * beam_size + progress.wanted.size(1))
-        ids = _with_wanted(scores, progress.wanted, width)  # [N, W]
+        # The most probable ids and the wanted ids, ascending.  [N, V] -> [N, W].
+        raised = F.pad(scores, (0, 1))
+        places = torch.where(progress.wanted == NOTHING, scores.size(1), progress.wanted)
+        more = scores.gather(1, progress.wanted.clamp(min=0)) + _FIRST
+        raised = raised.scatter(1, places, more)[:, :-1]
+        ids = likeliest_of(raised, width)
         needed = _needed_after(progress, ids).view(num_rows, -1)
         candidate_scores = scores.gather(1, ids).view(num_rows, beam_size, width)
         candidate_scores = candidate_scores + beam.alive_log_probs.unsqueeze(-1)
@@ -241,24 +246,10 @@ class Constraints:
 _NEVER = 2**40  # larger than any turn
 
 
-def _furthest(started: Tensor) -> Tensor:
-    """Returns the length of the longest match of each phrase.  [N, ..., L] -> [N, ...]."""
-    return (started * torch.arange(started.size(-1), device=started.device)).amax(-1)
-
-
-def _with_wanted(scores: Tensor, wanted: Tensor, width: int) -> Tensor:
-    """Returns the most probable ids and the wanted ids, ascending.  [N, V] -> [N, width]."""
-    raised = F.pad(scores, (0, 1))
-    places = torch.where(wanted == NOTHING, scores.size(1), wanted)
-    more = scores.gather(1, wanted.clamp(min=0)) + _FIRST
-    raised = raised.scatter(1, places, more)[:, :-1]
-    return likeliest_of(raised, width)
-
-
 _FIRST = 1e5  # larger than any difference of log-probabilities
 
 
-def _needed_after(progress: Progress, ids: Tensor) -> Tensor:
+def _needed_after(progress: PhraseProgress, ids: Tensor) -> Tensor:
     """Returns the number of ids still needed after each next id.  [N, W] -> [N, W]."""
     phrases = progress.phrases
     inside = phrases.lengths.chunk(2, 1)[0].unsqueeze(1)  # [N, 1, C]
@@ -289,13 +280,7 @@ def _place_in_bank(bank: Tensor, counted: Tensor) -> Tensor:
     return before - before.gather(1, start)
 
 
-# Bans on next ids, for search and sampling.
-#
-# Each processor has `forbid`, which sets banned ids to minus infinity.  The scores of outputs stay
-# the model's own: probabilities are not renormalized after a ban.
-
-
-class Written(NamedTuple):
+class PartialOutputs(NamedTuple):
     """Outputs so far.
 
     Attributes:
@@ -310,9 +295,13 @@ class Written(NamedTuple):
 
 
 class LogitsProcessor(Protocol):
-    """Bans ids from the next step."""
+    """Bans ids from the next step.
 
-    def forbid(self, scores: Tensor, written: Written) -> None:
+    Banned ids get minus infinity.  The scores of outputs stay the model's own: probabilities are
+    not renormalized after a ban.
+    """
+
+    def forbid(self, scores: Tensor, written: PartialOutputs) -> None:
         """Sets banned ids to minus infinity.  `scores` [N, V] is changed in place."""
 
 
@@ -326,7 +315,7 @@ class MinimumLength:
 
     lengths: Tensor
 
-    def forbid(self, scores: Tensor, written: Written) -> None:
+    def forbid(self, scores: Tensor, written: PartialOutputs) -> None:
         """Bans `EOS` and `PAD`; see `LogitsProcessor`."""
         early = written.ids.size(1) + 1 < self.lengths[written.rows]
         for identity in (PAD, EOS):
@@ -343,7 +332,7 @@ class RepeatedNgrams:
 
     size: int
 
-    def forbid(self, scores: Tensor, written: Written) -> None:
+    def forbid(self, scores: Tensor, written: PartialOutputs) -> None:
         """Bans ids that followed the same n-1 ids, but never `EOS`; see `LogitsProcessor`."""
         ids, size = written.ids, self.size
         if ids.size(1) < size:
@@ -367,7 +356,7 @@ class ForbiddenPhrases:
 
     phrases: Phrases
 
-    def forbid(self, scores: Tensor, written: Written) -> None:
+    def forbid(self, scores: Tensor, written: PartialOutputs) -> None:
         """Bans the last id of a phrase after all of its other ids; see `LogitsProcessor`."""
         phrases = self.phrases.select(written.rows)
         before = (phrases.lengths - 1).clamp(min=0).unsqueeze(-1)
@@ -381,12 +370,6 @@ def _forbid_where(scores: Tensor, ids: Tensor, forbidden: Tensor) -> None:
     scores.scatter_reduce_(1, ids, most, "amin")
 
 
-# Coverage: how much of the input a hypothesis has attended to.
-#
-# Wu et al. 2016, "Google's Neural Machine Translation System", arXiv:1609.08144, section 7,
-# equation 14.
-
-
 _LEAST = 1e-30  # minimum attention, which keeps the logarithm finite
 
 
@@ -394,6 +377,9 @@ class Coverage:
     """Sums the attention of hypotheses and returns the coverage penalty of their scores.
 
     An instance serves one search.
+
+    Wu et al. 2016, "Google's Neural Machine Translation System", arXiv:1609.08144, section 7,
+    equation 14.
 
     Args:
       beta: weight of the penalty; Wu et al. report 0.2 as best.
@@ -441,12 +427,6 @@ class Coverage:
         return self.beta * (logarithms * self._mask).sum(-1)
 
 
-# Diverse beam search: groups of hypotheses that are penalized for similarity.
-#
-# Vijayakumar et al. 2018, "Diverse Beam Search for Improved Description of Complex Scenes", AAAI,
-# arXiv:1610.02424: with the Hamming distance.
-
-
 class DiversityPenalty(NamedTuple):
     """Penalties on log-probabilities in the choice of a group.
 
@@ -468,6 +448,9 @@ class Diversity:
     scores are the model's own.
 
     An instance serves one search.
+
+    Vijayakumar et al. 2018, "Diverse Beam Search for Improved Description of Complex Scenes", AAAI,
+    arXiv:1610.02424: with the Hamming distance.
 
     Args:
       groups: G, a divisor of K.
@@ -541,14 +524,11 @@ def add_taken(taken: Tensor, grown: Beam) -> None:
     taken.scatter_add_(1, grown.alive_ids[:, :, -1], lives)
 
 
-# Requests: constraints on the output of a single input.
-
-
 PREFIX, CONSTRAINTS, FORBIDDEN = "targets_prefix", "constraints", "forbidden"
 """Keys of an input mapping; the first contains a text, the others lists of texts."""
 
 
-class Request(list[int]):
+class DecodeRequest(list[int]):
     """The ids of an input, with constraints on its output.
 
     Attributes:
@@ -648,7 +628,7 @@ class RequestMaker:
         self._cut = cut or str
         self._goes_on = goes_on
 
-    def request(self, ids: Sequence[int], given: GenerationConstraints) -> Request:
+    def request(self, ids: Sequence[int], given: GenerationConstraints) -> DecodeRequest:
         """Returns the ids of an input with the constraints on its output.
 
         Args:
@@ -673,11 +653,11 @@ class RequestMaker:
             for text, phrase in constraints.items():
                 if _stands_in(never.inside, phrase.inside) or _begins(never.first, phrase.first):
                     raise DataError(f"{text!r} has to be written, but {out!r} in it is forbidden.")
-        request = Request(ids, prefix, list(constraints.values()), list(forbidden.values()))
+        request = DecodeRequest(ids, prefix, list(constraints.values()), list(forbidden.values()))
         self._check(request)
         return request
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: DecodeRequest) -> None:
         hparams = self._hparams
         if request.constraints and (hparams.draws or hparams.beam_size == 1):
             setting = "sampling_method=random" if hparams.draws else "beam_size=1"

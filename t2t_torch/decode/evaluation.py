@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -15,34 +16,47 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.storage import step_of
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor, prediction_of
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.outputs import (
-    prediction_record,
+    has_verdict,
+    is_in_table,
+    search_settings,
+    spell,
+    table_cells,
+    table_columns,
+    table_value,
     target_record,
     write_table,
 )
 from t2t_torch.decode.predictor import Predictor, batches_by_length
-from t2t_torch.decode.tree_predictor import Sentence, TreePredictor
+from t2t_torch.decode.tree_predictor import AnnotatedSentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.features import Feature, Features
+from t2t_torch.features.feature import (
+    find_alignments,
+    select_labels,
+    select_sequences,
+    select_texts,
+)
 from t2t_torch.files import check_target, open_target, read_lines, write_text
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
-from t2t_torch.runtime.prediction import BEST, Prediction
+from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.storage import step_of
+from t2t_torch.runtime.prediction import BEST, prediction_record
 from t2t_torch.runtime.session import batches_of
 from t2t_torch.text.encoder import PAD
 from t2t_torch.train.multi_model import model_choices
 from t2t_torch.train.problem_data import longest_row
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.run_directory import RunDirectory
 
 
 @torch.inference_mode()
@@ -74,7 +88,7 @@ def evaluate_ensemble(
     predictor = load(runs, checkpoint, problem=problem, device=device)
     requested, model = predictor.problem, predictor.model
     directory = run_of(runs[0])
-    names = requested.vocab_files_in(Path(data_dir), directory.path)
+    names = vocab_files_in(requested, Path(data_dir), directory.path)
     directory.check_vocabularies(names, data_dir)
     kind = registry.model(directory.task().model)
     (chosen,) = model_choices([requested.full_name], kind, model.hparams).values()
@@ -98,9 +112,6 @@ def run_of(path: str | Path) -> RunDirectory:
     """Returns the run of an ensemble member: a run directory, or a `ckpt-<step>` folder in one."""
     folder = Path(path).resolve()
     return RunDirectory(folder if step_of(folder) is None else folder.parent)
-
-
-# The rows of a split, each with its correct values and the model's predictions.
 
 
 _CHUNK = 2048  # rows read at a time, sorted by length, and written in their original order
@@ -132,25 +143,25 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
     """
     read: dict[str, None] = {}
     for features in problems.values():
-        targets = features.targets.values()
-        if not all(target.generates for target in targets):
+        if not features.is_generative:
             read |= dict.fromkeys(_READ_OF_LABELS)
         elif features.has_inputs:  # a language model's texts are scored, not decoded
             read |= dict.fromkeys(_READ_OF_TEXTS)
-            read |= dict.fromkeys(name for feature in targets for name in feature.search_settings)
+            own = map(search_settings, features.targets.values())
+            read |= dict.fromkeys(itertools.chain.from_iterable(own))
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
     """Returns the settings for decoding texts, without those of other targets."""
-    own = {name for target in features.targets.values() for name in target.search_settings}
+    own = set().union(*map(search_settings, features.targets.values()))
     others = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
     given = {name for name, source in hparams.provenance.items() if source != "default"}
     # Not replaced by their defaults: a setting that is set is one that must be read.
     return DecodeHParams().replace(**{name: getattr(hparams, name) for name in given - others})
 
 
-class Evaluated(NamedTuple):
+class EvaluatedRow(NamedTuple):
     """A row of a split with its predictions.
 
     Attributes:
@@ -221,16 +232,15 @@ class EvaluatedRows:
         for part in parts:
             features = predictor.features if part is problem else part.features(data_dir)
             self._parts.append((part, features, Shards.open(data_dir, part.dataset_name, split)))
+        targets = predictor.features.targets
         self.confusion: dict[str, Counter[tuple[str | None, str | None]]] = {
-            name: Counter()
-            for name, feature in predictor.features.targets.items()
-            if feature.classifies
+            name: Counter() for name in select_labels(targets)
         }
         is_decoded = isinstance(predictor, Predictor) and not isinstance(predictor, TreePredictor)
         self.texts: dict[str, list[tuple[str, str]]] = {
             name: []
-            for name, feature in predictor.features.targets.items()
-            if feature.is_text and is_decoded and predictor.features.has_inputs
+            for name in select_texts(targets)
+            if is_decoded and predictor.features.has_inputs
         }
 
     @property
@@ -241,32 +251,34 @@ class EvaluatedRows:
         features = self._predictor.features
         header = ["problem", "row"] if len(self._parts) > 1 else ["row"]
         header += _reported(features)
+        texts = select_texts(features.targets)
         for name, feature in features.targets.items():
             header.append(name)
-            if features.has_inputs or not feature.is_text:
-                header += [f"{name}_found{column}" for column in feature.table_columns]
-                header += [f"{name}_is_right"] if feature.is_discrete else []
-            if feature.is_text:
+            if features.has_inputs or name not in texts:
+                header += [f"{name}_found{column}" for column in table_columns(feature)]
+                header += [f"{name}_is_right"] if has_verdict(feature) else []
+            if name in texts:
                 header.append(f"{name}_loss")
         return header
 
-    def cells(self, row: Evaluated) -> list[Any]:
+    def cells(self, row: EvaluatedRow) -> list[Any]:
         """Returns a row's values in the order of `header`."""
         features = self._predictor.features
         cells: list[Any] = [row.problem, row.number] if len(self._parts) > 1 else [row.number]
         cells += [
-            features.inputs[name].table_value(row.inputs[name]) for name in _reported(features)
+            table_value(features.inputs[name], row.inputs[name]) for name in _reported(features)
         ]
+        texts = select_texts(features.targets)
         for name, feature in features.targets.items():
-            cells.append(feature.table_value(row.right[name]))
-            if features.has_inputs or not feature.is_text:
-                cells += feature.table_cells(row.records[name])
-                cells += [row.is_right(name)] if feature.is_discrete else []
-            if feature.is_text:
+            cells.append(table_value(feature, row.right[name]))
+            if features.has_inputs or name not in texts:
+                cells += table_cells(feature, row.records[name])
+                cells += [row.is_right(name)] if has_verdict(feature) else []
+            if name in texts:
                 cells.append(row.records[name].get("loss"))
         return cells
 
-    def __iter__(self) -> Iterator[Evaluated]:
+    def __iter__(self) -> Iterator[EvaluatedRow]:
         """Yields the rows in the order of the split."""
         hparams = self._predictor.model.hparams
         for part, features, shards in self._parts:
@@ -290,9 +302,9 @@ class EvaluatedRows:
         readers: tuple[RowReader, RowReader | None],
         numbers: Any,
         lengths: Any,
-    ) -> list[Evaluated]:
+    ) -> list[EvaluatedRow]:
         """Returns the rows with these numbers, in order."""
-        evaluated: dict[int, Evaluated] = {}
+        evaluated: dict[int, EvaluatedRow] = {}
         ids: dict[int, list[int]] = {}
         trees: dict[int, list[int]] = {}
         target = next(iter(features.targets))
@@ -302,7 +314,10 @@ class EvaluatedRows:
             rows = np.sort(numbers[places])
             reader, of_kept = readers
             read = reader.read(rows)
-            batch = _batch(reader, read)
+            batch = {
+                name: torch.from_numpy(padded(feature, read[name]))
+                for name, feature in reader.features.items()
+            }
             read = {**read, **(of_kept.read(rows) if of_kept else {})}
             for row in self._read(part, features, rows.tolist(), batch):
                 evaluated[row.number] = row
@@ -321,7 +336,7 @@ class EvaluatedRows:
                 evaluated[number] = row._replace(records={target: record})
         if isinstance(self._predictor, TreePredictor):
             for number, sentence in ids.items():
-                assert isinstance(sentence, Sentence)
+                assert isinstance(sentence, AnnotatedSentence)
                 tree = self._predictor.over(trees[number], sentence)
                 evaluated[number] = evaluated[number]._replace(right={target: tree})
                 if (of := feature.of) in evaluated[number].inputs:
@@ -332,7 +347,7 @@ class EvaluatedRows:
     @torch.inference_mode()
     def _read(
         self, part: Problem, features: Features, numbers: Sequence[int], batch: Batch
-    ) -> Iterator[Evaluated]:
+    ) -> Iterator[EvaluatedRow]:
         """Yields the rows of a batch, without the decoded texts."""
         model: Any = self._predictor.model
         device = next(model.parameters()).device
@@ -341,7 +356,7 @@ class EvaluatedRows:
             name: values for name, values in on_device.items() if name not in features.targets
         }
         predictions: dict[str, Any] = {}
-        texts = [name for name, target in features.targets.items() if target.is_text]
+        texts = select_texts(features.targets)
         with autocast(self._dtype, device):
             output = model.logits(on_device if texts else inputs)
         for name, logits in output.items():
@@ -358,7 +373,7 @@ class EvaluatedRows:
             count = self._hparams.num_labels
             yield evaluated(part.full_name, features, number, values, row, count)
 
-    def _count(self, row: Evaluated) -> None:
+    def _count(self, row: EvaluatedRow) -> None:
         for name, counts in self.confusion.items():
             right, value = row.right[name], row.records[name]["value"]
             pairs = zip(right, value, strict=True) if isinstance(right, list) else [(right, value)]
@@ -374,7 +389,7 @@ def evaluated(
     values: Mapping[str, Any],
     predictions: Mapping[str, Any],
     num_labels: int = BEST,
-) -> Evaluated:
+) -> EvaluatedRow:
     """Returns a row with its predictions.
 
     Args:
@@ -387,37 +402,39 @@ def evaluated(
     """
     values = dict(values)
     records: dict[str, Mapping[str, Any]] = {}
+    texts, of_words = select_texts(features.targets), find_alignments(features.targets)
     for name, feature in features.targets.items():
-        if feature.is_text:
+        if name in texts:
             records[name] = {"loss": predictions[name]}
             continue
         words = None if feature.refers_to is None else values[feature.refers_to]
-        tags = None if feature.aligned_to is None else len(values[name])
+        tags = len(values[name]) if name in of_words else None
         prediction = prediction_of(name, feature, predictions[name], tags)
-        if feature.selects_words:
-            answer = _part(words or "", prediction.value)
-            prediction = Prediction.of_value(name, answer, prediction.probability)
-            values[name] = _part(words or "", values[name])
+        spelled = spell(feature, prediction.value, words or "")
+        prediction = dataclasses.replace(prediction, values={name: spelled})
+        values[name] = spell(feature, values[name], words or "")
         own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
         records[name] = target_record(name, feature, prediction, own, num_labels)
     inputs = {name: values[name] for name in _reported(features)}
     right = {name: values[name] for name in features.targets}
-    return Evaluated(problem, number, inputs, right, records)
+    return EvaluatedRow(problem, number, inputs, right, records)
 
 
 def values_of(features: Features, batch: Batch, row: int) -> dict[str, Any]:
     """Returns the values of the targets and of the inputs to report of a row of a batch."""
     names = (*_reported(features), *features.targets)
-    return {name: _value(features.all[name], batch[name][row]) for name in names}
+    sequences = select_sequences(features.all)
+    values = {}
+    for name in names:
+        feature, numbers = features.all[name], batch[name][row]
+        ids = ids_of(feature, numbers) if name in sequences else numbers.flatten().tolist()
+        values[name] = feature.decode(ids)
+    return values
 
 
 def _reported(features: Features) -> list[str]:
     """Returns the names of the inputs to report: no images, sounds or annotations of words."""
-    return [
-        name
-        for name, feature in features.inputs.items()
-        if not (feature.is_image or feature.is_sound) and feature.aligned_to is None
-    ]
+    return [name for name, feature in features.inputs.items() if is_in_table(feature)]
 
 
 def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int]:
@@ -440,31 +457,6 @@ def ids_of(feature: Feature, numbers: Tensor) -> list[int]:
     return [int(number) for number in numbers[is_real].flatten().tolist()]
 
 
-def _value(feature: Feature, numbers: Tensor) -> Any:
-    """Returns the value that a row of a batch encodes."""
-    if feature.is_sequence:
-        return feature.decode(ids_of(feature, numbers))
-    return feature.decode(numbers.flatten().tolist())
-
-
-def _part(words: Sequence[str] | str, places: tuple[int, int] | None) -> str:
-    """Returns the words of a span; "" if there is no span."""
-    if places is None:
-        return ""
-    return " ".join(words[places[0] : places[1] + 1])
-
-
-def _batch(reader: RowReader, read: Mapping[str, Ragged]) -> Batch:
-    """Returns a batch of the rows that were read."""
-    return {
-        name: torch.from_numpy(padded(feature, read[name]))
-        for name, feature in reader.features.items()
-    }
-
-
-# Output of an evaluation: tables on the console, results as JSON, rows as a tab-separated file.
-
-
 _COLUMNS = ("precision", "recall", "f1", "support")
 _PER_LABEL = re.compile(
     r"metrics-(?P<problem>.+?)/(?P<target>[^/]+)/(?P<span>span_)?"
@@ -477,7 +469,7 @@ LabelTable = dict[str, dict[str, float]]
 """By label: precision, recall, f1 and support."""
 
 
-class Files(NamedTuple):
+class EvaluationFiles(NamedTuple):
     """Output files of `--output`.
 
     Attributes:
@@ -489,7 +481,7 @@ class Files(NamedTuple):
     rows: Path
 
     @classmethod
-    def of(cls, output: str) -> Files:
+    def of(cls, output: str) -> EvaluationFiles:
         """Returns the files for a folder (`results.json` and `rows.tsv`) or a file name.
 
         Args:
@@ -596,13 +588,6 @@ def _count(row: Mapping[str, float]) -> str:
     return f"{round(row['support']):,}"
 
 
-# Scores of given texts: `t2t-decoder --score_file`.
-#
-# As for tensor2tensor's `score_file`, a line is a text of a language model, or an input and an
-# output with a tab between them.  The log-probability of the line is written, not the loss per
-# token.
-
-
 _Row: TypeAlias = Mapping[str, Sequence[Any]]  # ids, by feature
 
 
@@ -622,6 +607,10 @@ def score_file(predictor: Predictor, source: Path, target: Path) -> list[LineSco
     """Writes the log-probability of each line of a file, in order.
 
     The target is written atomically.
+
+    `t2t-decoder --score_file`.  As for tensor2tensor's `score_file`, a line is a text of a language
+    model, or an input and an output with a tab between them.  The log-probability of the line is
+    written, not the loss per token.
 
     Raises:
       DataError: the source cannot be read, or a line is not an input-output pair where needed.

@@ -19,24 +19,33 @@ from absl import logging
 from t2t_torch.data.shards import Shards
 from t2t_torch.declaration.problem import DeclaredProblem, usual_format
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.journal import Journal, digest, journal_record, prediction_of
-from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
-from t2t_torch.decode.outputs import (
-    BEST,
-    DecodeProgress,
+from t2t_torch.decode.journal import (
     Decoding,
+    Journal,
     Shard,
-    answer_record,
-    decodes_name,
-    holds_json,
+    digest,
+    journal_record,
     made_of,
     name_of_shard,
+    prediction_of,
+    rows_of_shard,
+    shard_of,
+)
+from t2t_torch.decode.label_predictor import EncodedInput, LabelPredictor
+from t2t_torch.decode.outputs import (
+    DecodeProgress,
+    answer_record,
+    decodes_name,
+    from_line,
+    holds_json,
     one_line,
     read_json,
     report_file,
-    rows_of_shard,
-    shard_of,
+    table_cells,
+    table_columns,
+    table_value,
     text_of,
+    value_line,
     without_breaks,
     write_outputs,
     write_predictions,
@@ -59,7 +68,14 @@ from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.reporter import message
-from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction, text_of_cell
+from t2t_torch.runtime.prediction import (
+    BEST,
+    Input,
+    InputColumns,
+    InputError,
+    Prediction,
+    text_of_cell,
+)
 
 
 class Decoded(NamedTuple):
@@ -323,7 +339,7 @@ def _data_texts(
         feature = next(iter(side.values()))
         if not isinstance(predictor, TreePredictor):
             values = [feature.decode(ids) for ids in rows]
-            lines = [v if isinstance(v, str) else feature.line(v) or str(v) for v in values]
+            lines = [v if isinstance(v, str) else value_line(feature, v) or str(v) for v in values]
             texts[kind] = [without_breaks(line, hparams) for line in lines]
         else:
             texts[kind] = predictor.written(inputs, rows if kind == "targets" else None)
@@ -370,9 +386,6 @@ def _log(texts: Sequence[str], predictions: Sequence[Prediction], hparams: Decod
     for text, prediction in zip(texts, predictions, strict=True):
         logging.info("input:  %s", text)
         logging.info("output: %s", one_line(prediction, hparams))
-
-
-# Tables of inputs: rows that are read by their columns, and written back with the answers added.
 
 
 _TABLES = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm", ".parquet")
@@ -598,12 +611,9 @@ def _label_cells(predictor: LabelPredictor, input_: Input, answer: Prediction) -
     """Returns the cells of an answer for `InputTable.write`."""
     outputs, cells = record_of(predictor, input_, answer)["output"], {}
     for name, feature in predictor.features.targets.items():
-        cells[name] = feature.table_value(outputs[name]["value"])
+        cells[name] = table_value(feature, outputs[name]["value"])
         cells[f"{name}_probability"] = outputs[name].get("probability")
     return cells
-
-
-# Labelling of the lines of a file.
 
 
 def label_file(
@@ -694,11 +704,11 @@ def _read(
 def _with_files(
     predictor: LabelPredictor, input_: Input, source: Path, place: str
 ) -> dict[str, Any]:
-    """Returns an input with the paths of the files that its texts name; see `Feature.from_line`."""
+    """Returns an input with the paths of the files that its texts name; see `outputs.from_line`."""
     sample = predictor.columns.sample_of(input_)
     try:
         paths = {
-            field: kind.from_line(sample[field], source.parent)
+            field: from_line(kind, sample[field], source.parent)
             for field, kind in predictor.kinds.items()
             if isinstance(sample[field], str)
         }
@@ -798,17 +808,17 @@ def table_of(
     targets = predictor.features.targets
     header = list(predictor.fields)
     for name, feature in targets.items():
-        header += [f"{name}{column}" for column in feature.table_columns]
+        header += [f"{name}{column}" for column in table_columns(feature)]
     rows = []
     for input_, answer in zip(inputs, answers, strict=True):
         record = record_of(predictor, input_, answer, best)
         inputs_of = predictor.features.inputs
         row = [
-            inputs_of[field].table_value(value) if field in inputs_of else value
+            table_value(inputs_of[field], value) if field in inputs_of else value
             for field, value in ((field, record["input"][field]) for field in predictor.fields)
         ]
         for name, feature in targets.items():
-            row += feature.table_cells(record["output"][name])
+            row += table_cells(feature, record["output"][name])
         rows.append(row)
     return header, rows
 
@@ -823,7 +833,7 @@ def form_of(predictor: LabelPredictor) -> Callable[[Any], str]:
     targets = list(predictor.features.targets.values())
 
     def written(value: Any) -> str:
-        line = targets[0].line(value) if len(targets) == 1 else None
+        line = value_line(targets[0], value) if len(targets) == 1 else None
         return json.dumps(value, ensure_ascii=False) if line is None else line
 
     return written

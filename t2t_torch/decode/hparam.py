@@ -15,9 +15,6 @@ from typing import ClassVar, Literal
 from t2t_torch.errors import HParamsError
 from t2t_torch.params import Params, hp
 
-# Settings for search and sampling: the base class of `DecodeHParams`.
-
-
 ROUNDING = 1e-9
 """Added before a product is rounded down: 0.7 * 10 is slightly less or more than 7."""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from t2t_torch.decode.files import example_line, how_to_write, input_of, record_of
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.decode.outputs import console_lines
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import T2TError
 from t2t_torch.runtime.prediction import InputError
@@ -142,9 +143,6 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-# The prompt of `t2t-decoder --decode_interactive` for a model of labels.
-
-
 LABEL_HELP = """Type an input and Enter: {how}
 Commands:
   q      quit
@@ -185,5 +183,5 @@ class LabelPrompt(Prompt):
         lines = []
         for name, feature in targets.items():
             lines += [f"{name}:"] if len(targets) > 1 else []
-            lines += feature.console_lines(record["output"][name])
+            lines += console_lines(feature, record["output"][name])
         return "".join(f"{line}\n" for line in lines)

@@ -1,10 +1,13 @@
-"""Journal of predictions on disk, from which an interrupted decoding resumes.
+"""Journal of predictions on disk, from which an interrupted decoding resumes, also in parts.
 
 A journal is a file next to the output file, `<outputs>.part`.  Each line is a checksum (crc32) and
 JSON: the first describes the decoding's settings, each other one the predictions of a batch.  A
 line is flushed to disk before the next batch starts.  Reading ends at a broken line, left by a
 process killed while writing.  The writing process holds a lock on the file, which the kernel
 releases when the process ends in any way.
+
+Sharded decoding is tensor2tensor's `shards` (utils/decoding.py): part n of the outputs is a file
+whose name ends in its number.  Each part has a journal, which is kept until all parts are joined.
 """
 
 from __future__ import annotations
@@ -16,16 +19,20 @@ import json
 import os
 import socket
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy.typing as npt
 import torch
 from torch import nn
 
+import t2t_torch
+from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
 from t2t_torch.errors import DecodeError, UsageError
+from t2t_torch.files import is_replaced
 from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
@@ -301,3 +308,154 @@ def _differences(before: Any, now: Mapping[str, Any]) -> str:
         is_digest = str(was).startswith(_DIGEST) or str(is_now).startswith(_DIGEST)
         parts.append(f"other {name}" if is_digest else f"{name}={was} (now {is_now})")
     return f"of {', '.join(parts)}"
+
+
+T = TypeVar("T")
+
+
+class Shard(NamedTuple):
+    """A part of the inputs.
+
+    Attributes:
+      number: number of the part, from 0.
+      parts: number of parts.
+    """
+
+    number: int
+    parts: int
+
+    def rows(self, total: int) -> slice:
+        """Returns the inputs of this part: parts are contiguous and of similar size."""
+        first, after = (total * number // self.parts for number in (self.number, self.number + 1))
+        return slice(first, after)
+
+    def name(self, path: Path, hparams: DecodeHParams) -> Path:
+        """Returns the file name of this part, as in tensor2tensor.
+
+        A dot separates the number from a name that ends in a digit.
+        """
+        end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
+        if hparams.shard_google_format:
+            end = f"-{self.number:05d}-of-{self.parts:05d}"
+        return path.with_name(path.name + end)
+
+
+def shard_of(hparams: DecodeHParams) -> Shard | None:
+    """Returns the requested part; None if all inputs are requested."""
+    if hparams.shards == 1 or hparams.shard_id < 0:
+        return None
+    return Shard(hparams.shard_id + hparams.shards_start_offset, hparams.shards)
+
+
+def rows_of_shard(hparams: DecodeHParams, total: int) -> slice:
+    """Returns the requested rows among `total` inputs."""
+    shard = shard_of(hparams)
+    return slice(0, total) if shard is None else shard.rows(total)
+
+
+def name_of_shard(path: Path, hparams: DecodeHParams, shard: Shard | None) -> Path:
+    """Returns the file name of a part; the file's own name for no part."""
+    return path if shard is None else shard.name(path, hparams)
+
+
+def part_of(path: Path, hparams: DecodeHParams) -> Path:
+    """Returns the file of an input part that was split before, as in tensor2tensor; else the path.
+
+    For example, in.txt002 is read for shard_id=2 if in.txt does not exist.
+    """
+    part = name_of_shard(path, hparams, shard_of(hparams))
+    return part if not path.exists() and part.exists() else path
+
+
+@dataclass(frozen=True)
+class Decoding(Generic[T]):
+    """Decoding of inputs to a file, in parts or at once.
+
+    Attributes:
+      total: number of inputs.
+      hparams: decoding settings, including the part.
+      name_of: returns the output file of a part, or of all without a part.
+      made_of: everything except the inputs that the outputs depend on; see `made_of` below.
+      digest_of: returns a checksum of the given inputs.
+      find: decodes the given inputs, except those in the journal.
+      write: writes the predictions of the given inputs.
+    """
+
+    total: int
+    hparams: DecodeHParams
+    name_of: Callable[[Shard | None], Path]
+    made_of: Callable[[], Mapping[str, Any]]
+    digest_of: Callable[[slice], str]
+    find: Callable[[slice, Journal], list[T]]
+    write: Callable[[Path, slice, list[T]], None]
+
+    def run(self) -> list[T]:
+        """Decodes and writes the requested inputs; returns their results.
+
+        For all parts, decodes those that are missing and writes the joined outputs.
+
+        Raises:
+          DecodeError: the journal cannot be written.
+          UsageError: another process decodes to the same file; or an existing part was decoded with
+            other settings, or has no file to be written to.
+        """
+        target, shard = self.name_of(None), shard_of(self.hparams)
+        is_file = is_replaced(target)
+        if self.hparams.shards > 1 and not is_file:
+            raise UsageError(
+                f"{target} is no regular file, and shards={self.hparams.shards} decodes to several "
+                "files. Name one with --decode_to_file, or leave the shards out."
+            )
+        if shard is None and self.hparams.shards > 1:
+            return self._join()
+        rows = slice(0, self.total) if shard is None else shard.rows(self.total)
+        file, keep = self.name_of(shard), shard is not None
+        made_of = self._made_of(rows, shard, self.made_of()) if is_file else {}
+        with journal_of(file if is_file else None, made_of, keep=keep) as journal:
+            predictions = self.find(rows, journal)
+            self.write(file, rows, predictions)
+        return predictions
+
+    def _join(self) -> list[T]:
+        """Decodes the missing parts, and writes the joined outputs."""
+        shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
+        files = [self.name_of(shard) for shard in shards]
+        each, common = [shard.rows(self.total) for shard in shards], self.made_of()
+        parts = [self._made_of(*pair, common) for pair in zip(each, shards, strict=True)]
+        for file, made_of in zip(files, parts, strict=True):
+            if journal_path(file).exists():  # Check this before decoding.
+                with journal_of(file, made_of, keep=True, same=True):
+                    pass
+        predictions = []
+        for file, made_of, rows in zip(files, parts, each, strict=True):
+            with journal_of(file, made_of, keep=True, same=True) as journal:
+                predictions += self.find(rows, journal)
+        self.write(self.name_of(None), slice(0, self.total), predictions)
+        for file in files:
+            journal_path(file).unlink(missing_ok=True)
+        return predictions
+
+    def _made_of(
+        self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        part = {} if shard is None else {"shard": f"{shard.number} of {shard.parts}"}
+        return {"inputs": self.digest_of(rows), **common, **part}
+
+
+def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
+    """Returns everything except the inputs that a predictor's outputs depend on, by name.
+
+    Args:
+      predictor: predictor of texts or labels.
+      hparams: decoding settings.
+    """
+    left_out = {*OF_WRITING, *OF_SHARDS}
+    values = {name: getattr(hparams, name) for name in DecodeHParams.model_fields}
+    return {
+        "weights": digest_of_weights(predictor.model),
+        "problem": predictor.problem.full_name,
+        "hparams": digest_of_hparams(predictor.model),
+        "step": predictor.run.step if predictor.run is not None else None,
+        "t2t_torch": t2t_torch.__version__,
+        **{name: value for name, value in values.items() if name not in left_out},
+    }

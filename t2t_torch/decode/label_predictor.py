@@ -15,12 +15,13 @@ from torch import Tensor
 
 from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.journal import Journal
-from t2t_torch.decode.outputs import DecodeProgress
-from t2t_torch.decode.predictor import Picklable, do_nothing
+from t2t_torch.decode.outputs import DecodeProgress, named_scores
+from t2t_torch.decode.predictor import Picklable, do_nothing, input_columns
 from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError
 from t2t_torch.features import Feature, Features
+from t2t_torch.features.feature import find_alignments
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
@@ -33,9 +34,6 @@ from t2t_torch.runtime.session import batches_of
 
 if TYPE_CHECKING:
     from t2t_torch.decode.predictor import RunInfo
-
-
-# Check that word-aligned fields have an entry for each word.
 
 
 def check_aligned(
@@ -51,10 +49,10 @@ def check_aligned(
     Raises:
       DataError: a field has more or fewer.
     """
-    for name, feature in features.items():
-        of = feature.aligned_to
-        if of is None or of not in features:
+    for name, of in find_alignments(features).items():
+        if of not in features:
             continue
+        feature = features[name]
         field, words_field = feature.source or name, features[of].source or of
         if field == words_field:
             continue
@@ -70,7 +68,7 @@ def check_aligned(
 _BATCH_TOKENS = 8192
 
 
-class _Part(NamedTuple):
+class _EncodedSample(NamedTuple):
     """One of the samples of `Problem.inputs_of`, and its encoded values."""
 
     sample: Mapping[str, Any]
@@ -86,7 +84,7 @@ class EncodedInput(NamedTuple):
     """
 
     sample: Mapping[str, Any]
-    parts: Sequence[_Part]
+    parts: Sequence[_EncodedSample]
 
 
 class LabelPredictor(Picklable):
@@ -133,12 +131,13 @@ class LabelPredictor(Picklable):
         self.fields = tuple(self.kinds)
         self.specs = {field: kind.input_spec(field, features) for field, kind in self.kinds.items()}
         # A span is found in the written text, which the problem splits into words.
-        if any(feature.selects_words for feature in features.targets.values()):
+        targets = features.targets.items()
+        if "span" in [feature.output_spec(name, features).kind for name, feature in targets]:
             for field, spec in self.specs.items():
                 if spec.kind == "words":
                     self.specs[field] = dataclasses.replace(spec, kind="text")
         self.lists = {field for field, spec in self.specs.items() if spec.kind != "text"}
-        self.columns = problem.input_columns({f: spec.kind for f, spec in self.specs.items()})
+        self.columns = input_columns(problem, {f: spec.kind for f, spec in self.specs.items()})
 
     def __call__(self, inputs: Sequence[Input]) -> list[Any]:
         """Returns the predicted value for each input, in input order; see `Prediction.value`."""
@@ -183,7 +182,7 @@ class LabelPredictor(Picklable):
         ]
 
     def _predictions(
-        self, parts: Sequence[_Part], journal: Journal, *, report: bool
+        self, parts: Sequence[_EncodedSample], journal: Journal, *, report: bool
     ) -> list[Prediction]:
         """Returns the prediction of each part."""
         predictions: dict[int, Prediction] = {
@@ -221,10 +220,12 @@ class LabelPredictor(Picklable):
         """Returns the batch of inputs for the model; raises the errors of `predict`."""
         return self._batch([part.row for one in self.encode(inputs) for part in one.parts])
 
-    def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_Part]:
+    def _parts(self, number: int, sample: Mapping[str, Any]) -> list[_EncodedSample]:
         try:
             sample = self._tokenized(sample)
-            parts = [_Part(part, self._encoded(part)) for part in self.problem.inputs_of(sample)]
+            parts = [
+                _EncodedSample(part, self._encoded(part)) for part in self.problem.inputs_of(sample)
+            ]
             for part in parts:
                 self._check_tagged(part)
             return parts
@@ -253,13 +254,13 @@ class LabelPredictor(Picklable):
         check_aligned(self._given, sample, row)
         return row
 
-    def _check_tagged(self, part: _Part) -> None:
+    def _check_tagged(self, part: _EncodedSample) -> None:
         """Raises DataError if words to be tagged exceed the lengths that the model reads."""
-        for feature in self.features.targets.values():
-            limit = self.limits.by_feature.get(feature.aligned_to or "")
-            if limit and len(part.row[str(feature.aligned_to)]) > limit:
+        for of in find_alignments(self.features.targets).values():
+            limit = self.limits.by_feature.get(of)
+            if limit and len(part.row[of]) > limit:
                 raise DataError(
-                    f"{feature.aligned_to!r} has {len(part.row[str(feature.aligned_to)])} ids, and "
+                    f"{of!r} has {len(part.row[of])} ids, and "
                     f"this model was trained on {limit} at most. Cut the text."
                 )
 
@@ -298,10 +299,9 @@ class LabelPredictor(Picklable):
         ]
 
     def _value(self, name: str, guess: RowPrediction, sample: Mapping[str, Any]) -> Prediction:
-        feature, words = self.features.targets[name], None
-        if feature.aligned_to is not None:
-            words = len(words_of(sample[self.features.sources[feature.aligned_to]]))
-        return prediction_of(name, feature, guess, words)
+        of = find_alignments(self.features.targets).get(name)
+        words = None if of is None else len(words_of(sample[self.features.sources[of]]))
+        return prediction_of(name, self.features.targets[name], guess, words)
 
 
 def _kept(prediction: Prediction) -> dict[str, list[Any]]:
@@ -325,7 +325,7 @@ def prediction_of(
       words: length of the sequence without padding; None if it is not a sequence.
     """
     numbers, probability, scores = prediction
-    named = None if scores is None else feature.named_scores(list(scores)[:words])
+    named = None if scores is None else named_scores(feature, list(scores)[:words])
     return Prediction.of_value(name, feature.decode(numbers[:words]), probability, named)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import MODEL, Checkpoint
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.tensors import load_weights
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
@@ -32,16 +30,14 @@ from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
-from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.run.checkpoint import MODEL, Checkpoint
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.code import open_code
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.tensors import load_weights
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
-from t2t_torch.train.multi_model import model_choices, multi_model
+from t2t_torch.train.multi_model import model_choices, parts_of, whole_model
 from t2t_torch.train.random_state import isolated_generators
-from t2t_torch.train.run_code import open_code
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
-
-if TYPE_CHECKING:
-    from t2t_torch.hparam import HParams
-
 
 BEST = "best"
 LATEST = "latest"
@@ -93,9 +89,11 @@ def load(
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
     arguments = loaded.model.to(device), loaded.problem, loaded.features
-    if all(feature.generates for feature in loaded.features.targets.values()):
-        trees = any(isinstance(f, TreeFeature) for f in loaded.features.targets.values())
-        sounds = any(feature.is_sound for feature in loaded.features.inputs.values())
+    features = loaded.features
+    if features.is_generative:
+        trees = any(isinstance(f, TreeFeature) for f in features.targets.values())
+        specs = [feature.input_spec(name, features) for name, feature in features.inputs.items()]
+        sounds = any(spec.kind == "audio" for spec in specs)
         kind = TreePredictor if trees else SpeechPredictor if sounds else Predictor
         return kind(*arguments, hparams, loaded.info)
     return LabelPredictor(*arguments, loaded.info)
@@ -144,52 +142,40 @@ def load_run(
         if signature.form == SAFETENSORS:
             signature.check_files(run.path)
     task = run.task()
-    _check_is_no_trial(run, task)
+    if not task.problem:
+        raise UsageError(
+            f"'{run.path}' is a run of the {task.kind_name} {task.trial}; one of a problem was "
+            "expected. Others are loaded by t2t_torch.load, t2t-decoder and t2t-eval, and served "
+            "by t2t-exporter and then t2t-server --artifact."
+        )
     learnt, model_class = registered(run, task)
     hparams = run.hparams(model_class.HParams)
-    if not isinstance(learnt, MultiProblem):
-        if problem not in (None, learnt.full_name):
-            raise UsageError(
-                f"'{run.path}' is a run of problem {learnt.full_name!r}, not of {problem!r}. Leave "
-                f"out --problem={problem}, or give another run."
-            )
-        features = _features(run, learnt)
-        model = _model(model_class, hparams, learnt, features)
-        step = load_checkpoint(model, run, checkpoint)
-        return Loaded(model, learnt, features, RunInfo(task, step))
-    if problem is None:
+    parts = {part.full_name: part for part in parts_of(learnt)}
+    name = _requested_name(run, list(parts), problem)
+    _features(run, learnt)
+    features = {name: part.features(run.path) for name, part in parts.items()}
+    chosen = model_choices(list(parts), model_class, hparams)
+    with isolated_generators():  # weights are initialized, then overwritten
+        models = {name: kind(own, features[name]) for name, (kind, own) in chosen.items()}
+    step = load_checkpoint(whole_model(learnt, models, hparams), run, checkpoint)
+    return Loaded(models[name], parts[name], features[name], RunInfo(task, step))
+
+
+def _requested_name(run: RunDirectory, names: Sequence[str], requested: str | None) -> str:
+    """Returns the name of the problem to load, of those that a run has learnt."""
+    if requested is None and len(names) == 1:
+        return names[0]
+    if requested is None:
         raise UsageError(
             f"'{run.path}' is a run of several problems. Choose one with --problem= (in Python "
-            f"problem=): {', '.join(learnt.problem_names)}."
+            f"problem=): {', '.join(names)}."
         )
-    requested = learnt.component(problem)
-    _features(run, learnt)
-    parts = {part.full_name: (part, part.features(run.path)) for part in learnt.components}
-    chosen = model_choices(list(parts), model_class, hparams)
-    models = {name: _model(*chosen[name], *part) for name, part in parts.items()}
-    step = load_checkpoint(multi_model(models, hparams), run, checkpoint)
-    return Loaded(models[problem], requested, parts[problem][1], RunInfo(task, step))
-
-
-def problem_names(run_dir: str | Path) -> tuple[str, ...]:
-    """Returns the names of the problems of a run of several; () for a run of one.
-
-    Raises:
-      CheckpointError, RegistryError, UsageError: see `registered`.
-    """
-    run = RunDirectory(run_dir)
-    _check_is_no_checkpoint(run.path)
-    task = run.task()
-    _check_is_no_trial(run, task)
-    learnt, _ = registered(run, task)
-    return tuple(learnt.problem_names) if isinstance(learnt, MultiProblem) else ()
-
-
-def _model(
-    model: type[T2TModel], hparams: HParams, problem: Problem, features: Features
-) -> T2TModel:
-    with isolated_generators():  # weights are initialized, then overwritten
-        return model(hparams, features)
+    if requested not in names:
+        raise UsageError(
+            f"'{run.path}' is a run of {', '.join(names)}, not of {requested!r}. Leave out "
+            f"--problem={requested}, or give another run."
+        )
+    return requested
 
 
 def _check_same_ids(first: Loaded, other: Loaded) -> None:
@@ -230,21 +216,12 @@ def _check_is_no_checkpoint(path: Path) -> None:
         )
 
 
-def _check_is_no_trial(run: RunDirectory, task: TaskRecord) -> None:
-    if task.trial:
-        raise UsageError(
-            f"'{run.path}' is a run of the trial {task.trial}; a run of a problem was expected. To "
-            "use a trial: t2t_torch.load(run) in Python; t2t-decoder and t2t-eval, which read its "
-            "validation loader; t2t-exporter and then t2t-server --artifact."
-        )
-
-
 def _features(run: RunDirectory, problem: Problem) -> Features:
     """Returns the features, read from the run's own vocabularies."""
     try:
         return problem.features(run.path)
     except DataError as error:
-        files = problem.vocab_files_in(run.path)
+        files = vocab_files_in(problem, run.path)
         missing = [name for name in files if not (run.path / name).exists()]
         if not files:
             raise

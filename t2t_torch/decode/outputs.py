@@ -1,46 +1,57 @@
-"""Outputs of decoding: file names, lines, JSON, tables, records, progress, shards of inputs."""
+"""Outputs of decoding: tables, lines and consoles by kind of feature, records, JSON, progress.
+
+What an output does with a kind of feature is a `functools.singledispatch` function of the feature;
+a user's kind registers its own.
+"""
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
 
-import t2t_torch
-from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
-from t2t_torch.decode.journal import (
-    Journal,
-    digest_of_hparams,
-    digest_of_weights,
-    journal_of,
-    journal_path,
+from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.errors import DataError
+from t2t_torch.features import (
+    Audio,
+    Choice,
+    ClassLabel,
+    Feature,
+    Features,
+    Image,
+    MultiLabel,
+    Real,
+    RowWeight,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+    TreeFeature,
+    Words,
 )
-from t2t_torch.decode.predictor import Predictor
-from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features import Feature, Features
-from t2t_torch.files import goes_to_stdout, is_replaced, open_target
+from t2t_torch.features.feature import find_alignments
+from t2t_torch.features.word import OfWords
+from t2t_torch.files import goes_to_stdout, open_target, path_of_line
 from t2t_torch.reporter import current, message, output
+from t2t_torch.reports import describe_value
 from t2t_torch.runtime.prediction import (
     BEST,
     Prediction,
     prediction_record,
-    span_records,
+    ranked,
     value_record,
     words_record,
 )
 
-# Tables of rows as text: tab-separated, one row per line.
-#
-# A cell is the result of `cell`.  Its tabs, line breaks, carriage returns and backslashes are
-# written as `\t`, `\n`, `\r` and `\\`, so a row is always one line; a cell with a quotation mark is
-# quoted as in CSV.  pandas reads the table with `read_csv(path, sep="\t",
-# keep_default_na=False)`.
+if TYPE_CHECKING:
+    from t2t_torch.decode.journal import Shard
+    from t2t_torch.decode.predictor import Predictor
 
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
@@ -48,6 +59,11 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
 def write_table(stream: TextIO, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
     """Writes a header and rows, one per line; returns the number of rows.
+
+    A cell is the result of `cell`.  Its tabs, line breaks, carriage returns and backslashes are
+    written as `\\t`, `\\n`, `\\r` and `\\\\`, so a row is always one line; a cell with a quotation
+    mark is quoted as in CSV.  pandas reads the table with `read_csv(path, sep="\\t",
+    keep_default_na=False)`.
 
     Args:
       stream: stream to write to.
@@ -87,16 +103,178 @@ def _quoted(value: Any) -> str:
     return '"' + text.replace('"', '""') + '"' if '"' in text else text
 
 
-# Predictions as records for JSON and tables.
+_LABEL_COLUMNS = ("", "_probability", "_probabilities")
 
 
-__all__ = [
-    "BEST",
-    "answer_record",
-    "prediction_record",
-    "span_records",
-    "target_record",
-]
+@functools.singledispatch
+def table_columns(feature: Feature) -> tuple[str, ...]:
+    """Returns suffixes of a target's columns in a table, named after parts of its record."""
+    return ("", "_probability")
+
+
+table_columns.register(ClassLabel | MultiLabel | Choice, lambda feature: _LABEL_COLUMNS)
+table_columns.register(Tags, lambda feature: (*_LABEL_COLUMNS, "_tagged"))
+table_columns.register(SoftLabel | Real, lambda feature: ("",))
+table_columns.register(Text, lambda feature: ("", "_score"))
+
+
+def table_cells(feature: Feature, record: Mapping[str, Any]) -> list[Any]:
+    """Returns the cells of `table_columns`.
+
+    Args:
+      feature: feature of a target.
+      record: JSON record of its prediction, from `target_record`.
+    """
+    columns = table_columns(feature)
+    cells = {**record, "value": table_value(feature, record["value"])}
+    if "_tagged" in columns:
+        cells["tagged"] = tagged(record["words"], record["value"])
+    return [cells.get(column.removeprefix("_") or "value") for column in columns]
+
+
+@functools.singledispatch
+def table_value(feature: Feature, value: Any) -> Any:
+    """Returns a value in the format of a table cell."""
+    return value
+
+
+@table_value.register
+def _(feature: Words, value: Any) -> Any:
+    return " ".join(value) if isinstance(value, list | tuple) else value
+
+
+@table_value.register
+def _(feature: Tags, value: Any) -> Any:
+    if isinstance(value, str) or value is None or _has_spaces(feature):
+        return value
+    return " ".join(tag or "?" for tag in value)
+
+
+@table_value.register
+def _(feature: Real, value: Any) -> Any:
+    """Returns numbers with six digits; a single number without a list."""
+    if not isinstance(value, list | tuple):
+        return value
+    numbers = [float(f"{number:.6g}") for number in value]
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+@functools.singledispatch
+def is_in_table(feature: Feature) -> bool:
+    """Returns whether the table of an evaluation has a column for the values of an input."""
+    return feature.aligned_to is None
+
+
+@is_in_table.register
+def _(feature: Image | Audio | OfWords) -> bool:
+    return False
+
+
+@functools.singledispatch
+def has_verdict(feature: Feature) -> bool:
+    """Returns whether a prediction is either right or wrong; False for numbers."""
+    return True
+
+
+has_verdict.register(SoftLabel | Real | RowWeight | Audio, lambda feature: False)
+
+
+@functools.singledispatch
+def from_line(feature: Feature, text: str, folder: Path) -> Any:
+    """Returns the value that a line of a file stands for: by default itself.
+
+    Args:
+      feature: feature of an input.
+      text: the line.
+      folder: folder of the file, for paths.
+    """
+    return text
+
+
+from_line.register(Image, lambda feature, text, folder: path_of_line(text, folder, "picture"))
+from_line.register(Audio, lambda feature, text, folder: path_of_line(text, folder, "sound"))
+
+
+@functools.singledispatch
+def value_line(feature: Feature, value: Any) -> str | None:
+    """Returns a value as a line of a text file; None to write it as JSON."""
+    return " ".join(value.splitlines()) if isinstance(value, str) else None
+
+
+@value_line.register
+def _(feature: ClassLabel | Choice | Span, value: Any) -> str | None:
+    return " ".join(str(value).splitlines())
+
+
+value_line.register(Tags, lambda feature, value: None if _has_spaces(feature) else " ".join(value))
+value_line.register(Audio, lambda feature, value: describe_value(feature, value))
+
+
+@functools.singledispatch
+def console_lines(feature: Feature, record: Mapping[str, Any]) -> list[str]:
+    """Returns the lines that an interactive session prints for the record of a prediction."""
+    scores = record.get("probabilities")
+    if isinstance(scores, Mapping):
+        return [f"{score:8.4f}  {label}" for label, score in scores.items()]
+    value = " ".join(str(record["value"]).splitlines())
+    return [f"{record['probability']:8.4f}  {value}" if "probability" in record else value]
+
+
+@console_lines.register
+def _(feature: Tags, record: Mapping[str, Any]) -> list[str]:
+    """Returns the words with their tags, and a line for each span that the tags mark."""
+    spans = [f"  {span['kind']}: {span['text']}" for span in record.get("spans", [])]
+    return [tagged(record["words"], record["value"]), *spans]
+
+
+@functools.singledispatch
+def named_scores(
+    feature: Feature, scores: Sequence[float]
+) -> Mapping[str, float] | Sequence[float]:
+    """Returns the scores of a prediction for users: by label, highest first."""
+    return scores
+
+
+@named_scores.register
+def _(
+    feature: ClassLabel | MultiLabel | Choice, scores: Sequence[float]
+) -> Mapping[str, float] | Sequence[float]:
+    return ranked(feature.labels, scores)
+
+
+@functools.singledispatch
+def spell(feature: Feature, value: Any, words: Sequence[str] | str) -> Any:
+    """Returns a value for users, with words in place of their positions.
+
+    Args:
+      feature: feature of a target.
+      value: a decoded value.
+      words: words of the feature that it refers to.
+    """
+    return value
+
+
+@spell.register
+def _(feature: Span, value: Any, words: Sequence[str] | str) -> Any:
+    return "" if value is None else " ".join(words[value[0] : value[1] + 1])
+
+
+@functools.singledispatch
+def search_settings(feature: Feature) -> tuple[str, ...]:
+    """Returns decoding settings that only the search for this target reads."""
+    return ()
+
+
+search_settings.register(TreeFeature, lambda feature: ("valid_trees", "max_open_constituents"))
+
+
+def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:
+    """Returns words with their tags, as in "to/O new/B-city york/I-city"."""
+    return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(words, tags, strict=True))
+
+
+def _has_spaces(feature: Tags) -> bool:
+    return any(" " in label for label in feature.labels)
 
 
 def answer_record(
@@ -110,9 +288,9 @@ def answer_record(
       prediction: prediction for the input.
       best: number of labels whose probabilities are written.
     """
-    record = {}
+    record, words_of = {}, find_alignments(features.targets)
     for name, feature in features.targets.items():
-        of = feature.aligned_to
+        of = words_of.get(name)
         value, tokenizer = None, ""
         if of is not None:
             value = sample[features.sources[of]]
@@ -139,171 +317,14 @@ def target_record(
       name: name of the target.
       feature: feature of the target.
       prediction: prediction for an input.
-      words: the tagged words, or the text.
+      words: the tagged words, or the text; None unless the target has an entry for each word.
       best: number of labels whose probabilities are written.
       tokenizer: see `words_record`.
     """
     record = value_record(prediction, name, best)
-    if feature.aligned_to is not None and words is not None:
+    if words is not None:
         record |= words_record(record["value"], words, feature.labels, tokenizer)
     return record
-
-
-# Sharded decoding by several processes, and joining of the shards.
-#
-# tensor2tensor's `shards` (utils/decoding.py): part n of the outputs is a file whose name ends in
-# its number.  Each part has a journal (`journal.py`), which is kept until all parts are joined.
-
-
-T = TypeVar("T")
-
-
-class Shard(NamedTuple):
-    """A part of the inputs.
-
-    Attributes:
-      number: number of the part, from 0.
-      parts: number of parts.
-    """
-
-    number: int
-    parts: int
-
-    def rows(self, total: int) -> slice:
-        """Returns the inputs of this part: parts are contiguous and of similar size."""
-        first, after = (total * number // self.parts for number in (self.number, self.number + 1))
-        return slice(first, after)
-
-    def name(self, path: Path, hparams: DecodeHParams) -> Path:
-        """Returns the file name of this part, as in tensor2tensor.
-
-        A dot separates the number from a name that ends in a digit.
-        """
-        end = f".{self.number:03d}" if path.name[-1:].isdigit() else f"{self.number:03d}"
-        if hparams.shard_google_format:
-            end = f"-{self.number:05d}-of-{self.parts:05d}"
-        return path.with_name(path.name + end)
-
-
-def shard_of(hparams: DecodeHParams) -> Shard | None:
-    """Returns the requested part; None if all inputs are requested."""
-    if hparams.shards == 1 or hparams.shard_id < 0:
-        return None
-    return Shard(hparams.shard_id + hparams.shards_start_offset, hparams.shards)
-
-
-def rows_of_shard(hparams: DecodeHParams, total: int) -> slice:
-    """Returns the requested rows among `total` inputs."""
-    shard = shard_of(hparams)
-    return slice(0, total) if shard is None else shard.rows(total)
-
-
-def name_of_shard(path: Path, hparams: DecodeHParams, shard: Shard | None) -> Path:
-    """Returns the file name of a part; the file's own name for no part."""
-    return path if shard is None else shard.name(path, hparams)
-
-
-def part_of(path: Path, hparams: DecodeHParams) -> Path:
-    """Returns the file of an input part that was split before, as in tensor2tensor; else the path.
-
-    For example, in.txt002 is read for shard_id=2 if in.txt does not exist.
-    """
-    part = name_of_shard(path, hparams, shard_of(hparams))
-    return part if not path.exists() and part.exists() else path
-
-
-@dataclass(frozen=True)
-class Decoding(Generic[T]):
-    """Decoding of inputs to a file, in parts or at once.
-
-    Attributes:
-      total: number of inputs.
-      hparams: decoding settings, including the part.
-      name_of: returns the output file of a part, or of all without a part.
-      made_of: everything except the inputs that the outputs depend on; see `made_of` below.
-      digest_of: returns a checksum of the given inputs.
-      find: decodes the given inputs, except those in the journal.
-      write: writes the predictions of the given inputs.
-    """
-
-    total: int
-    hparams: DecodeHParams
-    name_of: Callable[[Shard | None], Path]
-    made_of: Callable[[], Mapping[str, Any]]
-    digest_of: Callable[[slice], str]
-    find: Callable[[slice, Journal], list[T]]
-    write: Callable[[Path, slice, list[T]], None]
-
-    def run(self) -> list[T]:
-        """Decodes and writes the requested inputs; returns their results.
-
-        For all parts, decodes those that are missing and writes the joined outputs.
-
-        Raises:
-          DecodeError: the journal cannot be written.
-          UsageError: another process decodes to the same file; or an existing part was decoded with
-            other settings, or has no file to be written to.
-        """
-        target, shard = self.name_of(None), shard_of(self.hparams)
-        is_file = is_replaced(target)
-        if self.hparams.shards > 1 and not is_file:
-            raise UsageError(
-                f"{target} is no regular file, and shards={self.hparams.shards} decodes to several "
-                "files. Name one with --decode_to_file, or leave the shards out."
-            )
-        if shard is None and self.hparams.shards > 1:
-            return self._join()
-        rows = slice(0, self.total) if shard is None else shard.rows(self.total)
-        file, keep = self.name_of(shard), shard is not None
-        made_of = self._made_of(rows, shard, self.made_of()) if is_file else {}
-        with journal_of(file if is_file else None, made_of, keep=keep) as journal:
-            predictions = self.find(rows, journal)
-            self.write(file, rows, predictions)
-        return predictions
-
-    def _join(self) -> list[T]:
-        """Decodes the missing parts, and writes the joined outputs."""
-        shards = [Shard(number, self.hparams.shards) for number in range(self.hparams.shards)]
-        files = [self.name_of(shard) for shard in shards]
-        each, common = [shard.rows(self.total) for shard in shards], self.made_of()
-        parts = [self._made_of(*pair, common) for pair in zip(each, shards, strict=True)]
-        for file, made_of in zip(files, parts, strict=True):
-            if journal_path(file).exists():  # Check this before decoding.
-                with journal_of(file, made_of, keep=True, same=True):
-                    pass
-        predictions = []
-        for file, made_of, rows in zip(files, parts, each, strict=True):
-            with journal_of(file, made_of, keep=True, same=True) as journal:
-                predictions += self.find(rows, journal)
-        self.write(self.name_of(None), slice(0, self.total), predictions)
-        for file in files:
-            journal_path(file).unlink(missing_ok=True)
-        return predictions
-
-    def _made_of(
-        self, rows: slice, shard: Shard | None, common: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        part = {} if shard is None else {"shard": f"{shard.number} of {shard.parts}"}
-        return {"inputs": self.digest_of(rows), **common, **part}
-
-
-def made_of(predictor: Any, hparams: DecodeHParams) -> dict[str, Any]:
-    """Returns everything except the inputs that a predictor's outputs depend on, by name.
-
-    Args:
-      predictor: predictor of texts or labels.
-      hparams: decoding settings.
-    """
-    left_out = {*OF_WRITING, *OF_SHARDS}
-    values = {name: getattr(hparams, name) for name in DecodeHParams.model_fields}
-    return {
-        "weights": digest_of_weights(predictor.model),
-        "problem": predictor.problem.full_name,
-        "hparams": digest_of_hparams(predictor.model),
-        "step": predictor.run.step if predictor.run is not None else None,
-        "t2t_torch": t2t_torch.__version__,
-        **{name: value for name, value in values.items() if name not in left_out},
-    }
 
 
 # Characters that many readers treat as the end of a line.
@@ -317,7 +338,7 @@ def decodes_name(
 
     The name is tensor2tensor's.  The number of a part follows the base; see `Shard.name`.
     """
-    base = name_of_shard(base, hparams, shard)
+    base = base if shard is None else shard.name(base, hparams)
     how = f"beam{hparams.beam_size}.alpha{hparams.alpha}.decodes"
     if hparams.draws:
         how = f"random{hparams.random_seed}.temp{hparams.sampling_temp}.decodes"
@@ -439,9 +460,6 @@ def without_breaks(text: str, hparams: DecodeHParams) -> str:
     return text.translate(_LINE_BREAKS).replace(hparams.separator, " ")
 
 
-# JSON lines.
-
-
 def holds_json(path: Path) -> bool:
     """Returns True for the names of JSON lines files: .jsonl, also compressed, .jsonl.gz."""
     return ".jsonl" in path.suffixes[-2:]
@@ -475,9 +493,6 @@ def read_json(line: str, place: str) -> Any:
     return value
 
 
-# Progress display for the decoding of many inputs.
-
-
 _SECONDS = 30.0
 """Interval between progress lines without a terminal."""
 
@@ -486,10 +501,8 @@ class DecodeProgress:
     """Progress bar on a terminal, else a line every 30 seconds: completed inputs, rate, time left.
 
     A context manager.  On an exception (including a signal) it reports what happens to the
-    completed
-    work: outputs are written when all are complete, in the order of the inputs, which differs from
-      the
-    order of decoding; until then a journal keeps them.
+    completed work: outputs are written when all are complete, in the order of the inputs, which
+    differs from the order of decoding; until then a journal keeps them.
 
     Args:
       total: number of inputs.

@@ -15,7 +15,7 @@ from torch import Tensor
 from t2t_torch import registry
 from t2t_torch.decode.beam import NO_SCORE
 from t2t_torch.decode.compiled_model import CompiledModel
-from t2t_torch.decode.constraints import Request, RequestMaker, read_constraints
+from t2t_torch.decode.constraints import DecodeRequest, RequestMaker, read_constraints
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.search import Sampler, beam_search, numbers_of, rules_of, sample
@@ -24,14 +24,13 @@ from t2t_torch.distributed.precision import autocast
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DecodeError
 from t2t_torch.features import Feature, Features, InputSpec
+from t2t_torch.features.feature import find_alignments, select_texts
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.run.directory import TaskRecord
 from t2t_torch.runtime.prediction import Hypothesis, InputColumns, Prediction
 from t2t_torch.text.encoder import EOS, PAD
 from t2t_torch.train.memory import is_out_of_memory
-from t2t_torch.train.run_directory import TaskRecord
-
-# Out-of-memory errors that name the inputs.
 
 
 @contextlib.contextmanager
@@ -168,7 +167,7 @@ class Predictor(Picklable):
     @property
     def columns(self) -> InputColumns:
         """Columns of the fields of an input."""
-        return self.problem.input_columns({self.field: self.spec.kind})
+        return input_columns(self.problem, {self.field: self.spec.kind})
 
     @property
     def target(self) -> str:
@@ -228,7 +227,7 @@ class Predictor(Picklable):
     ) -> list[list[int]]:
         """Returns the ids of inputs: with `EOS` at the end, but without it for a language model.
 
-        The ids of an input with constraints are a `Request`.
+        The ids of an input with constraints are a `DecodeRequest`.
 
         Raises:
           DataError: a text has no ids in the vocabulary, or a constraint cannot be satisfied.
@@ -462,7 +461,7 @@ def _each_once(prediction: Prediction) -> Prediction:
 
 def _prefixes(inputs: Sequence[Sequence[int]]) -> list[Sequence[int]]:
     """Returns the prefix of each output; empty if it has none."""
-    return [ids.prefix if isinstance(ids, Request) else () for ids in inputs]
+    return [ids.prefix if isinstance(ids, DecodeRequest) else () for ids in inputs]
 
 
 def sorted_hypotheses(rows: list[list[int]], scores: list[float]) -> list[tuple[list[int], float]]:
@@ -472,20 +471,29 @@ def sorted_hypotheses(rows: list[list[int]], scores: list[float]) -> list[tuple[
         if hypotheses and score <= NO_SCORE:
             break  # unfilled places
         ids = row[: row.index(EOS)] if EOS in row else row
-        hypotheses.append((ids[: _content_length(ids)], score))
+        length = len(ids)  # without the padding at the end
+        while length and ids[length - 1] == PAD:
+            length -= 1
+        hypotheses.append((ids[:length], score))
     return hypotheses
+
+
+def input_columns(problem: Problem, kinds: Mapping[str, str]) -> InputColumns:
+    """Returns the columns of the fields of an input, given their `InputSpec.kind`."""
+    names, forms = dict(problem.column_names), dict(problem.column_forms)
+    return InputColumns(problem.full_name, kinds, names, forms)
 
 
 def _text_feature(problem: Problem, features: Mapping[str, Feature]) -> Any:
     """Returns the one text among the inputs or targets."""
-    texts = [feature for feature in features.values() if feature.aligned_to is None]
-    if len(texts) != 1 or not texts[0].is_text:
+    texts = [name for name in features if name not in find_alignments(features)]
+    if len(texts) != 1 or texts[0] not in select_texts(features):
         kinds = ", ".join(f"{name} ({type(kind).__name__})" for name, kind in features.items())
         raise DecodeError(
             f"problem {problem.full_name!r} has {kinds}: expected one Text to read and one to "
             "write. Call the model itself (Predictor.model) for its logits."
         )
-    return texts[0]
+    return features[texts[0]]
 
 
 def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterator[list[int]]:
@@ -497,11 +505,3 @@ def batches_by_length(lengths: Sequence[int], hparams: DecodeHParams) -> Iterato
         size = hparams.batch_size or max(1, hparams.batch_tokens // widest)
         yield order[start : start + size]
         start += size
-
-
-def _content_length(ids: list[int]) -> int:
-    """Returns the number of ids before the padding at the end."""
-    length = len(ids)
-    while length and ids[length - 1] == PAD:
-        length -= 1
-    return length

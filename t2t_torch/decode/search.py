@@ -31,16 +31,16 @@ from t2t_torch.decode.beam import (
 from t2t_torch.decode.constraints import (
     Constraints,
     Coverage,
+    DecodeRequest,
     Diversity,
     DiversityPenalty,
     ForbiddenPhrases,
     LogitsProcessor,
     MinimumLength,
+    PartialOutputs,
+    PhraseProgress,
     Phrases,
-    Progress,
     RepeatedNgrams,
-    Request,
-    Written,
     add_taken,
 )
 from t2t_torch.decode.hparam import SearchHParams
@@ -49,9 +49,6 @@ from t2t_torch.errors import DecodeError
 from t2t_torch.model import State
 from t2t_torch.pipeline.plan import uniform
 from t2t_torch.text.encoder import EOS, PAD
-
-# Search constraints: bans, required phrases, coverage, diversity.
-
 
 _Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
 
@@ -147,7 +144,7 @@ class SearchConstraints:
             rows = beam.rows.repeat_interleave(width, 0)
 
             def forbid(scores: Tensor, part: slice) -> None:
-                self.forbid(scores, Written(ids[part], rows[part]))
+                self.forbid(scores, PartialOutputs(ids[part], rows[part]))
 
             best = candidates_of(logits, beam, length, policy, forbid)
             grown, parents = policy.grow(beam, best)
@@ -173,7 +170,7 @@ class SearchConstraints:
         diversity.keep(added)
         return diversity.together(groups), torch.stack(places, 1).flatten(0, 1)
 
-    def forbid(self, scores: Tensor, written: Written) -> None:
+    def forbid(self, scores: Tensor, written: PartialOutputs) -> None:
         """Sets banned ids to minus infinity; if all are banned, the end symbol stays allowed.
 
         Args:
@@ -199,11 +196,11 @@ class SearchConstraints:
         rows = beam.rows.repeat_interleave(beam_size, 0)
         progress = None
         if self._constraints is None:
-            self.forbid(log_probs, Written(ids, rows))
+            self.forbid(log_probs, PartialOutputs(ids, rows))
         else:
             progress, original = self._constraints.progress(ids, rows), log_probs.clone()
             for ban in self._bans:
-                ban.forbid(log_probs, Written(ids, rows, progress.wanted))
+                ban.forbid(log_probs, PartialOutputs(ids, rows, progress.wanted))
             room = (beam.limits - at.length - 1).repeat_interleave(beam_size, 0)
             self._constraints.restrict(log_probs, progress, room, original)
             _let_end(log_probs, original[:, EOS])
@@ -218,7 +215,7 @@ class SearchConstraints:
         self,
         log_probs: Tensor,
         beam: Beam,
-        progress: Progress | None,
+        progress: PhraseProgress | None,
         at: _At,
         less: DiversityPenalty | None,
     ) -> Candidates:
@@ -273,11 +270,11 @@ def rules_of(
 
     Args:
       hparams: settings for all outputs.
-      inputs: the ids of each input; a `Request` if its output has constraints.
+      inputs: the ids of each input; a `DecodeRequest` if its output has constraints.
       device: device of the tensors.
       go_on: True if inputs are prefixes, for language models.
     """
-    requests = [ids if isinstance(ids, Request) else Request(ids) for ids in inputs]
+    requests = [ids if isinstance(ids, DecodeRequest) else DecodeRequest(ids) for ids in inputs]
     bans: list[LogitsProcessor] = []
     if hparams.no_repeat_ngram_size:
         bans.append(RepeatedNgrams(hparams.no_repeat_ngram_size))
@@ -352,7 +349,9 @@ def beam_search(
             return assemble(done_beams, prefix_lengths, rules.united if rules else None)
         if leaving or places > 1:
             index = going.unsqueeze(1) * places + parents[going, :places]  # [R', K or 1]
-            state = _reordered(state, index, rules)
+            if rules is not None:
+                rules.reorder(index)
+            state = state.reorder(index.flatten())
         logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
         if places < beam_size:
             logits, state, places = _spread(logits, state, beam_size, policy)
@@ -407,12 +406,6 @@ def _spread(
     return logits, state.expand(beam_size), beam_size
 
 
-def _reordered(state: Any, index: Tensor, rules: SearchConstraints | None) -> Any:
-    if rules is not None:
-        rules.reorder(index)
-    return state.reorder(index.flatten())
-
-
 def _done(beam: Beam, length: int, policy: BeamPolicy) -> Tensor:
     return policy.done(beam, length)
 
@@ -423,17 +416,14 @@ def _grow(
     return policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
 
 
-# Random sampling of outputs, id by id, with a model's `step`.
-#
-# Temperature and `sampling_keep_top_k` are tensor2tensor's; `top_p` is nucleus sampling, Holtzman
-# et al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2022,
-# arXiv:2202.00666.  A sample depends only on the seed, its input and its number: its random numbers
-# are a hash of these.
-
-
 @dataclasses.dataclass(frozen=True)
 class Sampler:
     """Filters and probabilities for sampling ids.
+
+    Temperature and `sampling_keep_top_k` are tensor2tensor's; `top_p` is nucleus sampling, Holtzman
+    et al. 2020, arXiv:1904.09751; `typical_p` is typical sampling, Meister et al. 2022,
+    arXiv:2202.00666.  A sample depends only on the seed, its input and its number: its random
+    numbers are a hash of these.
 
     Attributes:
       temperature: divisor of the logits; below 1 probable ids become more probable.
@@ -584,5 +574,5 @@ def _allowed(
     if rules is None:
         return logits
     allowed = logits.double()  # a copy
-    rules.forbid(allowed, Written(written[rows, :position], rows))
+    rules.forbid(allowed, PartialOutputs(written[rows, :position], rows))
     return allowed

@@ -14,11 +14,12 @@ from torch import Tensor
 from t2t_torch.data.shards import Ragged
 from t2t_torch.decode.constraints import asks
 from t2t_torch.decode.hparam import DecodeHParams
+from t2t_torch.decode.outputs import from_line
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Feature, InputSpec
-from t2t_torch.layers.ctc import BLANK, Prefix, collapsed, prefix_beam_search
+from t2t_torch.modalities.speech import BLANK, CtcHypothesis, collapsed, prefix_beam_search
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
 from t2t_torch.runtime.prediction import Prediction
@@ -39,14 +40,15 @@ class SpeechPredictor(Predictor):
     why_unaligned: ClassVar[str] = "it reads sounds, which have no words"
 
     def _input_of(self, problem: Problem) -> Feature:
-        sounds = list(self.features.inputs.values())
-        if len(sounds) != 1 or not sounds[0].is_sound:
-            kinds = ", ".join(type(kind).__name__ for kind in sounds)
+        inputs = self.features.inputs
+        specs = [kind.input_spec(name, self.features) for name, kind in inputs.items()]
+        if [spec.kind for spec in specs] != ["audio"]:
+            kinds = ", ".join(type(kind).__name__ for kind in inputs.values())
             raise DecodeError(
                 f"problem {problem.full_name!r} has the inputs {kinds}: expected one Audio. Call "
                 "the model itself (Predictor.model) for its logits."
             )
-        return sounds[0]
+        return next(iter(inputs.values()))
 
     @property
     def spec(self) -> InputSpec:
@@ -88,7 +90,7 @@ class SpeechPredictor(Predictor):
         if not isinstance(path, str | Path):
             raise DataError(f"{reprlib.repr(path)} is no path of a sound file.")
         feature: Any = self._input
-        path = feature.from_line(str(path), folder)
+        path = from_line(feature, str(path), folder)
         return {**given, self.field: path} if isinstance(given, Mapping) else path
 
     def _check_own(self, hparams: DecodeHParams) -> None:
@@ -127,7 +129,7 @@ class SpeechPredictor(Predictor):
             rows = collapsed(frames)
             scores = best.sum(-1).tolist()
             results = [
-                [Prefix(tuple(i for i in row if i != BLANK), score, score)]
+                [CtcHypothesis(tuple(i for i in row if i != BLANK), score, score)]
                 for row, score in zip(rows.tolist(), scores, strict=True)
             ]
         else:

@@ -13,14 +13,14 @@ from t2t_torch.data.shards import Ragged, value_dtype
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.label_predictor import check_aligned
 from t2t_torch.decode.policies import policy_of
-from t2t_torch.decode.predictor import Predictor, RunInfo, sorted_hypotheses
+from t2t_torch.decode.predictor import Predictor, RunInfo, input_columns, sorted_hypotheses
 from t2t_torch.decode.search import beam_search
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Features, OriginalWords, TreeFeature
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import WordLabel, labels_of
-from t2t_torch.layers.tree import Progress, ValidTransitions
+from t2t_torch.layers.tree import ParseState, ValidTransitions
 from t2t_torch.model import State, T2TModel
 from t2t_torch.pipeline.collate import padded
 from t2t_torch.problem import Problem
@@ -31,7 +31,7 @@ from t2t_torch.text.tree import UNKNOWN_LABEL, builds_tree
 _NO_TREE = Hypothesis("", (), 0.0)  # for a sentence without words
 
 
-class Sentence(list[int]):
+class AnnotatedSentence(list[int]):
     """The ids of a sentence, with its annotations.
 
     Attributes:
@@ -54,7 +54,7 @@ class _Building:
     """A model's state and the progress of the trees; see `State`."""
 
     state: State
-    progress: Progress
+    progress: ParseState
 
     def expand(self, hypotheses: int) -> _Building:
         return _Building(self.state.expand(hypotheses), self.progress.expand(hypotheses))
@@ -89,8 +89,7 @@ class TreePredictor(Predictor):
         super().__init__(model, problem, features, hparams, run)
         assert isinstance(self._target, TreeFeature)
         self._tree = self._target
-        of_words = {n: f for n, f in features.notes.items() if f.aligned_to is not None}
-        self.given = {**features.inputs, **of_words}
+        self.given = features.given
         tags = [self._tree.tags] if self._tree.tags else []
         sources = [feature.source or name for name, feature in self.given.items()]
         self.fields = tuple(dict.fromkeys([*sources, *tags]))
@@ -98,7 +97,7 @@ class TreePredictor(Predictor):
     @property
     def columns(self) -> InputColumns:
         """Columns of the fields of an input."""
-        return self.problem.input_columns(dict.fromkeys(self.fields, "words"))
+        return input_columns(self.problem, dict.fromkeys(self.fields, "words"))
 
     def _check_own(self, hparams: DecodeHParams) -> None:
         """Raises HParamsError if a setting applies only to other kinds of target."""
@@ -113,9 +112,9 @@ class TreePredictor(Predictor):
         """
         return [self.cut(self._sentence(value), hparams) for value in texts]
 
-    def _sentence(self, value: Any) -> Sentence:
+    def _sentence(self, value: Any) -> AnnotatedSentence:
         if value == "":  # an empty line, for any fields
-            return Sentence([], {}, [], [])
+            return AnnotatedSentence([], {}, [], [])
         sample = value if isinstance(value, Mapping) else {self._tree.of: value}
         missing = [field for field in self.fields if field not in sample]
         if missing:
@@ -128,7 +127,7 @@ class TreePredictor(Predictor):
         tags = labels_of(sample[self._tree.tags]) if self._tree.tags else []
         row = {name: f.encode(sample[f.source or name]) for name, f in self.given.items()}
         check_aligned(self.given, sample, row)
-        return Sentence(row[self._tree.of], row, words, tags)
+        return AnnotatedSentence(row[self._tree.of], row, words, tags)
 
     def with_tree(self, text: str, tree: str) -> dict[str, Sequence[Any]]:
         """Returns the ids of a sentence and of a tree over its words, by feature.
@@ -146,7 +145,7 @@ class TreePredictor(Predictor):
         self.cut(sentence)
         return {**sentence.row, target: self._tree.encode(sample[target])}
 
-    def stored(self, row: Mapping[str, Sequence[int]]) -> Sentence:
+    def stored(self, row: Mapping[str, Sequence[int]]) -> AnnotatedSentence:
         """Returns the sentence of a row of generated data, by feature.
 
         If the ids do not decode to the words, the row's `OriginalWords` are used; older data lacks
@@ -160,7 +159,7 @@ class TreePredictor(Predictor):
         for name, feature in self.given.items():
             if isinstance(feature, WordLabel) and feature.field == self._tree.tags:
                 tags = [(feature.decode([i]) or [UNKNOWN_LABEL])[0] for i in row[name]]
-        return Sentence(row[self._tree.of], row, words, tags)
+        return AnnotatedSentence(row[self._tree.of], row, words, tags)
 
     def cut(self, ids: list[int], hparams: DecodeHParams | None = None) -> list[int]:
         """Returns the sentence unchanged; DataError if it is longer than `max_input_size`."""
@@ -172,7 +171,7 @@ class TreePredictor(Predictor):
             )
         return ids
 
-    def over(self, ids: Sequence[int], sentence: Sentence) -> str:
+    def over(self, ids: Sequence[int], sentence: AnnotatedSentence) -> str:
         """Returns the tree that transitions build over a sentence's words."""
         return self._tree.over(ids, sentence.words, sentence.tags)
 
@@ -180,12 +179,12 @@ class TreePredictor(Predictor):
         self, sentences: Sequence[Sequence[int]], trees: Sequence[Sequence[int]] | None
     ) -> list[str]:
         """Returns sentences as lines: their words, or the given trees."""
-        known = [sentence for sentence in sentences if isinstance(sentence, Sentence)]
+        known = [sentence for sentence in sentences if isinstance(sentence, AnnotatedSentence)]
         if trees is None:
             return [" ".join(sentence.words) for sentence in known]
         return [self.over(ids, sentence) for sentence, ids in zip(known, trees, strict=True)]
 
-    def _hypothesis(self, ids: list[int], score: float, sentence: Sentence) -> Hypothesis:
+    def _hypothesis(self, ids: list[int], score: float, sentence: AnnotatedSentence) -> Hypothesis:
         whole = builds_tree(self._tree.transitions(ids), len(sentence.words))
         return Hypothesis(self.over(ids, sentence), tuple(ids), score, repaired=not whole)
 
@@ -193,14 +192,16 @@ class TreePredictor(Predictor):
     def _predict_batch(
         self, inputs: list[Sequence[int]], hparams: DecodeHParams
     ) -> list[Prediction]:
-        every = [ids for ids in inputs if isinstance(ids, Sentence)]
+        every = [ids for ids in inputs if isinstance(ids, AnnotatedSentence)]
         assert len(every) == len(inputs), "`encode` makes them"
         sentences = [sentence for sentence in every if sentence.words]
         results = iter(self._search(sentences, hparams) if sentences else ())
         none = Prediction.of_texts(self.target, [_NO_TREE])
         return [next(results) if sentence.words else none for sentence in every]
 
-    def _search(self, sentences: Sequence[Sentence], hparams: DecodeHParams) -> list[Prediction]:
+    def _search(
+        self, sentences: Sequence[AnnotatedSentence], hparams: DecodeHParams
+    ) -> list[Prediction]:
         """Returns the trees of sentences, all of which have words."""
         device = next(self.model.parameters()).device
         lengths = torch.tensor([len(ids) for ids in sentences], device=device)
@@ -234,7 +235,9 @@ class TreePredictor(Predictor):
             for sentence, row in zip(sentences, rows, strict=True)
         ]
 
-    def _batch(self, sentences: Sequence[Sentence], device: torch.device) -> dict[str, Tensor]:
+    def _batch(
+        self, sentences: Sequence[AnnotatedSentence], device: torch.device
+    ) -> dict[str, Tensor]:
         batch = {}
         for name, feature in self.given.items():
             values = [sentence.row[name] for sentence in sentences]

@@ -26,8 +26,6 @@ from t2t_torch.model import T2TModel
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.text.encoder import EOS, PAD
 
-# Padding of rows of ids to one tensor.
-
 
 def pad_sequences(rows: Sequence[Sequence[int]]) -> Tensor:
     """Returns rows of ids of different lengths as [R, S] int64, padded with PAD."""

@@ -18,14 +18,10 @@ from torch.utils.checkpoint import checkpoint
 from t2t_torch.distributed import process_group
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.recurrent import CarriedMemory
-from t2t_torch.objectives import Objective
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
-
-
-# Activation checkpointing.
 
 
 class CheckpointedLayer:
@@ -49,9 +45,6 @@ class CheckpointedLayer:
         return self.inner(*inputs, **named)
 
 
-# Compilation of layers for a fixed set of shapes.
-
-
 _BACKEND = "inductor"  # torch's default
 _MANY = 10_000  # compiled variants per function; torch's default limit is 8
 
@@ -59,8 +52,8 @@ _MANY = 10_000  # compiled variants per function; torch's default limit is 8
 class CompiledLayer:
     """Forward pass of a layer, compiled for a fixed set of shapes.
 
-    All layers of a class share their compiled code.  `close` ends the warm-up: from then on unknown
-    shapes run uncompiled, so no step waits for the compiler.
+    All layers of a class share their compiled code.  After `close`, unknown shapes run
+    uncompiled, so no step waits for the compiler.
 
     Args:
       layer: the layer whose `forward` is replaced.
@@ -76,7 +69,7 @@ class CompiledLayer:
         self._open = True
 
     def __call__(self, *inputs: Any) -> Any:
-        """Runs the layer; uncompiled in evaluation, and for unknown shapes after the warm-up."""
+        """Runs the layer; uncompiled in evaluation, and for unknown shapes after `close`."""
         if not (self._layer.training and torch.is_grad_enabled()):
             return self._forward(*inputs)
         signature = tuple(
@@ -159,9 +152,8 @@ def network(objective: nn.Module, hparams: HParams, world: World) -> nn.Module:
         for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)
         # The root is resharded after each pass, too: between passes the optimizer and the weight
-        # average must see sharded parameters.  The root is the model, because evaluation calls
-        # it without the objective.
-        fully_shard(_model_of(objective), mesh=mesh, reshard_after_forward=True)
+        # average must see sharded parameters.
+        fully_shard(objective, mesh=mesh, reshard_after_forward=True)
         return objective
     # Overlaps the reduction of gradient buckets with the backward pass.
     wrapped = DistributedDataParallel(
@@ -232,14 +224,9 @@ def compiled_layers(model: nn.Module) -> list[CompiledLayer]:
     return found
 
 
-def _model_of(network: nn.Module) -> nn.Module:
-    """Returns the model of an objective, or the module itself."""
-    return network.model if isinstance(network, Objective) else network
-
-
 def is_sharded(network: nn.Module) -> bool:
     """Returns whether weights are sharded over processes, so that every pass exchanges them."""
-    return isinstance(_model_of(network), FSDPModule)
+    return isinstance(network, FSDPModule)
 
 
 def exchanges_gradients(network: nn.Module) -> bool:

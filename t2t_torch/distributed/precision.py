@@ -167,12 +167,6 @@ class Precision:
         self._steps = torch.full([], steps, dtype=torch.int64, device=self._device)
 
 
-# Choice of the fastest precision for a model's layers on this machine, by measurement.
-#
-# Processor flags do not predict the gain: bfloat16 without its instructions is slower than
-# float32, and with them two to ten times as fast.
-
-
 # Twice the variation of measurements on a busy machine, so that repeated runs choose the same.
 _MUCH_FASTER = 1.3
 _CERTAIN = 3.0  # further turns cannot change the choice: emulated types take up to a second each
@@ -184,6 +178,9 @@ _TURNS = 8
 @dataclasses.dataclass(frozen=True)
 class Probe:
     """Measured speeds and the chosen precision.
+
+    Processor flags do not predict the gain: bfloat16 without its instructions is slower than
+    float32, and with them two to ten times as fast.
 
     Attributes:
       choice: the faster type: float32, or the other if it is much faster.

@@ -4,6 +4,15 @@
 
 There is no launcher.  Gradients use NCCL on GPUs and gloo on CPUs; small decisions (stop, save)
 always use a separate gloo group, so no process waits for a device to make them.
+
+Process groups are kept alive until the process ends and released then.  This avoids two failures,
+in both of which a gloo thread must still free a message, for which it needs the GIL.  If C++ (the
+reducer of a DistributedDataParallel) releases a group last, it joins the thread while holding the
+GIL: neither ever ends.  If the interpreter's shutdown does, the thread never gets the GIL, and the
+process aborts.  Therefore this module keeps each group until all Python code has run, other code
+only has a `Held`, and the release happens here, where pybind joins the threads without the GIL.
+torch's caches of sharded operators keep a mesh alive, and a mesh its groups, so the mesh is made to
+drop them.
 """
 
 from __future__ import annotations
@@ -29,17 +38,6 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from t2t_torch.errors import UsageError
-
-# Process groups, kept alive until the process ends and released then.
-#
-# This avoids two failures, in both of which a gloo thread must still free a message, for which it
-# needs the GIL.  If C++ (the reducer of a DistributedDataParallel) releases a group last, it joins
-# the thread while holding the GIL: neither ever ends.  If the interpreter's shutdown does, the
-# thread never gets the GIL, and the process aborts.  Therefore this module keeps each group until
-# all Python code has run, other code only has a `Held`, and the release happens here, where pybind
-# joins the threads without the GIL.  torch's caches of sharded operators keep a mesh alive, and a
-# mesh its groups, so the mesh is made to drop them.
-
 
 _GROUPS: list[dist.ProcessGroup | None] = []
 _MESHES: list[DeviceMesh] = []
@@ -78,9 +76,6 @@ def _let_go() -> None:
     for mesh in _MESHES:
         getattr(mesh, "_pg_registry", {}).clear()  # torch 2.11 looks them up by name
     _GROUPS.clear()
-
-
-# Rendezvous of processes that start together, isolated from earlier starts.
 
 
 _POLL_SECONDS = 0.01
@@ -275,9 +270,6 @@ def join_world(*, use_gpu: bool = True) -> Iterator[World]:
             dist.destroy_process_group()
 
 
-# Threads of operations on a CPU.
-
-
 @contextlib.contextmanager
 def chosen_threads(requested: str, recorded: int = 0) -> Iterator[None]:
     """Sets the number of torch's threads while the block runs.
@@ -302,9 +294,6 @@ def chosen_threads(requested: str, recorded: int = 0) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-# Messages between processes from a background thread, concurrent with training.
 
 
 # The timeout of gradients: a thread that writes a large checkpoint delays the others.

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export import GraphOutput, Outputs, decode_graph
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.strings import (
     FieldText,
     at_least_one,
     beside,
-    characters,
+    blank_mask,
     characters_of,
     count_of,
     is_first,
     joined,
-    look_up,
     re2,
     tokens,
+    upright,
+    whitespace,
 )
 from t2t_torch.features import Features
+from t2t_torch.features.label import Choice, ClassLabel, MultiLabel, SoftLabel, Tags
+from t2t_torch.features.real import Real
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, token_pattern
 from t2t_torch.text.tokenizer import IDEOGRAPHS, marks
-
-# Extractive question answering in a graph: the windows of a text, and the answer span.
-
 
 BATCH = "batch"
 """Name of the axis of examples."""
@@ -133,9 +133,9 @@ class ContextWindows:
         width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
         length = graph.add("Min", width, size)
         numbers = graph.add("Range", 0, length, 1)
-        place = graph.add("Add", _upright(graph, starts), numbers)  # [N, W]
+        place = graph.add("Add", upright(graph, starts), numbers)  # [N, W]
         inside = graph.add("Less", place, width)
-        first = graph.add("Mul", _upright(graph, self.rows), width)
+        first = graph.add("Mul", upright(graph, self.rows), width)
         place = graph.add("Where", inside, graph.add("Add", first, place), 0)
         flat = graph.add("Reshape", words, [-1])
         values = graph.add("Gather", flat, place)
@@ -169,7 +169,7 @@ class ContextWindows:
         before = graph.add("CumSum", counts, zero, exclusive=1)
         window = graph.add("Add", before, best)
         start = graph.add("Gather", self._starts, window)
-        words = graph.add("Add", graph.add("Gather", spans, window), _upright(graph, start))
+        words = graph.add("Add", graph.add("Gather", spans, window), upright(graph, start))
         first, last = (graph.add("Gather", words, number, axis=1) for number in (zero, one))
         texts, places = self._strings_of(first, last, has_one)
         return Answers(texts, places, graph.add("Where", has_one, most, least))
@@ -187,10 +187,12 @@ class ContextWindows:
         inside = graph.add("Unsqueeze", has_one, [1])
         number = _word_numbers(graph, letters)
         for bound, is_within in ((first, "GreaterOrEqual"), (last, "LessOrEqual")):
-            within = graph.add(is_within, number, _upright(graph, bound))
+            within = graph.add(is_within, number, upright(graph, bound))
             inside = graph.add("And", inside, within)
         # Spaces have the index of the word before them: trailing ones are not part of an answer.
-        inside = graph.add("And", inside, graph.add("Not", _is_space(graph, letters)))
+        inside = graph.add(
+            "And", inside, graph.add("Not", blank_mask(graph, letters, whitespace()))
+        )
         each = graph.integers(inside)
         start = graph.add("ArgMax", each, axis=1, keepdims=0)
         end = graph.add("ArgMax", each, axis=1, keepdims=0, select_last_index=1)
@@ -198,23 +200,13 @@ class ContextWindows:
         places = graph.add("Range", 0, width, 1)
         mask = graph.add("Unsqueeze", has_one, [1])
         for bound, is_within in ((start, "GreaterOrEqual"), (end, "LessOrEqual")):
-            within = graph.add(is_within, places, _upright(graph, bound))
+            within = graph.add(is_within, places, upright(graph, bound))
             mask = graph.add("And", mask, within)
         texts = joined(graph, graph.add("Where", mask, letters, [""]))
         end = graph.add("Add", end, 1)
-        spans = graph.add("Concat", _upright(graph, start), _upright(graph, end), axis=1)
+        spans = graph.add("Concat", upright(graph, start), upright(graph, end), axis=1)
         has_one = graph.add("Unsqueeze", has_one, [1])
         return texts, graph.add("Where", has_one, spans, -1)
-
-
-def _upright(graph: Graph, values: str) -> str:
-    return graph.add("Unsqueeze", values, [1])
-
-
-def _is_space(graph: Graph, letters: str) -> str:
-    """Returns a mask of spaces and padding.  [B, L] bool."""
-    spaces = dict.fromkeys(["", *filter(str.isspace, characters())], 1)
-    return graph.add("Equal", look_up(graph, letters, spaces, 0), 1)
 
 
 def _word_numbers(graph: Graph, letters: str) -> str:
@@ -224,7 +216,9 @@ def _word_numbers(graph: Graph, letters: str) -> str:
     is a space or sign, and a letter joins the letter or mark before it unless the marks belong to
     an ideograph.
     """
-    kinds = graph.add("Where", _is_space(graph, letters), *map(graph.constant, (_SPACE, _OTHER)))
+    kinds = graph.add(
+        "Where", blank_mask(graph, letters, whitespace()), *map(graph.constant, (_SPACE, _OTHER))
+    )
     for kind, expression in (
         (_WORD, rf"[^\W{IDEOGRAPHS}]"),
         (_MARK, f"[{marks()}]"),
@@ -268,10 +262,16 @@ def _last_unmarked(graph: Graph, kinds: str) -> str:
     return graph.add("Reshape", last, graph.add("Shape", kinds))
 
 
+def span_targets(features: Features) -> list[str]:
+    """Returns the names of the targets that are parts of a text."""
+    targets = features.targets.items()
+    return [name for name, one in targets if one.output_spec(name, features).kind == "span"]
+
+
 def add_answers(
     graph: Graph,
     features: Features,
-    outputs: Mapping[str, str],
+    outputs: Outputs,
     windows: ContextWindows | None = None,
 ) -> None:
     """Adds the outputs of a graph.
@@ -290,23 +290,67 @@ def add_answers(
     Raises:
       ExportError: a target has a kind that is not supported in a graph.
     """
+    spans = span_targets(features) if windows is not None else []
     for name, feature in features.targets.items():
-        if feature.selects_words and windows is not None:
+        if windows is not None and name in spans:
             probability = _float(graph, outputs[f"{name}.probability"])
             part = windows.answers(outputs[f"{name}.numbers"], probability)
             graph.output(name, part.texts, "string", [BATCH])
             graph.output(f"{name}_span", part.spans, "int64", [BATCH, 2])
             graph.output(f"{name}_probability", part.probabilities, "float32", [BATCH])
             continue
-        value, dtype, axes = feature.decode_graph(name, outputs, graph)
+        value, dtype, axes = decode_graph(feature, name, outputs, graph)
         graph.output(name, value, dtype, [BATCH, *axes])
         if f"{name}.probability" in outputs:
             probability = _float(graph, outputs[f"{name}.probability"])
             graph.output(f"{name}_probability", probability, "float32", [BATCH])
         if f"{name}.scores" in outputs:
             scores = _float(graph, outputs[f"{name}.scores"])
-            last = "words" if feature.is_sequence else None
+            last = "words" if "words" in axes else None
             graph.output(f"{name}_scores", scores, "float32", [BATCH, last])
+
+
+@decode_graph.register(ClassLabel)
+@decode_graph.register(Choice)
+def decode_class(feature: Any, name: str, outputs: Outputs, graph: Graph) -> GraphOutput:
+    """Returns the name of the class.  [B] string."""
+    only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
+    return graph.add("Gather", graph.constant(list(feature.labels)), only), "string", ()
+
+
+@decode_graph.register(MultiLabel)
+def decode_multilabel(
+    feature: MultiLabel, name: str, outputs: Outputs, graph: Graph
+) -> GraphOutput:
+    """Returns the mask of predicted classes.  [B, C] bool."""
+    return graph.add("Greater", outputs[f"{name}.numbers"], [0]), "bool", (None,)
+
+
+@decode_graph.register(SoftLabel)
+def decode_distribution(
+    feature: SoftLabel, name: str, outputs: Outputs, graph: Graph
+) -> GraphOutput:
+    """Returns the distribution.  [B, C] float32."""
+    return outputs[f"{name}.numbers"], "float32", (None,)
+
+
+@decode_graph.register(Tags)
+def decode_tags(feature: Tags, name: str, outputs: Outputs, graph: Graph) -> GraphOutput:
+    """Returns the tags, "" at padding.  [B, W] string."""
+    tags = graph.add("Gather", graph.constant(list(feature.labels)), outputs[f"{name}.numbers"])
+    if mask := outputs.get(f"{name}.mask"):
+        tags = graph.add("Where", mask, tags, [""])
+    return tags, "string", ("words",)
+
+
+@decode_graph.register(Real)
+def decode_real(feature: Real, name: str, outputs: Outputs, graph: Graph) -> GraphOutput:
+    """Returns the numbers as they were before they were standardized.  [B, size] float32."""
+    numbers = outputs[f"{name}.numbers"]
+    if feature.mean:
+        numbers = graph.add("Mul", numbers, graph.constant(list(feature.std), "float32"))
+        numbers = graph.add("Add", numbers, graph.constant(list(feature.mean), "float32"))
+    return numbers, "float32", (feature.size,)
 
 
 def _float(graph: Graph, values: str) -> str:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from onnx import TensorProto
 
-from t2t_torch.export.encoders import decoded
+from t2t_torch.export import decode_ids
+from t2t_torch.export.encoders import kept
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search import AttentionNetwork
 from t2t_torch.export.strings import SPACE, beside, characters, count_of, first, re2, tokens
 from t2t_torch.text.encoder import (
-    EOS,
     NUM_RESERVED,
     PAD,
     ByteEncoder,
@@ -22,9 +23,6 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
-
-# The word of each id of a text, in a graph.
-
 
 _NONE = 256  # marks empty positions; never a byte, but other values may be equal to it
 _RADIX = _NONE + 1
@@ -50,43 +48,23 @@ def word_numbers(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str
     Returns:
       [N, T] int64.
     """
-    counts = _counts(graph, encoder, ids, mask)
+    counts = word_counts(encoder, graph, ids, mask)
     numbers = graph.add("Max", graph.add("Sub", counts, 1), 0)
     return graph.add("Where", mask, numbers, graph.constant(np.int64(-1)))
 
 
-def _counts(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str:
-    """Returns the number of words up to each kept id.  [N, T] int64."""
-    if isinstance(encoder, TokenEncoder):
-        # Tokens are separated by spaces; a token may itself be several words, or none.
-        sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
-        return graph.add("CumSum", _gathered(graph, sizes, ids, mask), 1)
-    is_content = graph.add("And", mask, graph.add("Not", graph.add("Equal", ids, PAD)))
-    if isinstance(encoder, IntegerEncoder):
-        return graph.add("CumSum", graph.integers(is_content), 1)
-    if isinstance(encoder, CharacterEncoder):
-        names = encoder.characters
-        spaces = [NUM_RESERVED + 1 + i for i, name in enumerate(names) if name.isspace()]
-        line = _Line.of(graph, ids, is_content)
-        return line.read(graph, _counts_of_characters(graph, line, spaces))
-    if isinstance(encoder, ByteEncoder):
-        octets = graph.add("Sub", ids, NUM_RESERVED)
-        is_byte = graph.add("GreaterOrEqual", octets, 0)
-        is_byte = graph.add("And", is_byte, graph.add("Less", octets, 256))
-        line = _Line.of(graph, octets, graph.add("And", is_content, is_byte))
-        return line.read(graph, _counts_of_bytes(graph, line))
-    return _counts_of_beginnings(graph, encoder, ids, mask)
+@functools.singledispatch
+def word_counts(encoder: TextEncoder, graph: Graph, ids: str, mask: str) -> str:
+    """Returns the number of words up to each kept id, for any encoder.  [N, T] int64.
 
+    The prefix up to each id is decoded.  Encoders that know more have their own implementation.
 
-def _gathered(graph: Graph, numbers: Sequence[int], ids: str, mask: str) -> str:
-    """Returns the number of each kept id; 0 for other ids and ids beyond the numbers."""
-    mask = graph.add("And", mask, graph.add("Less", ids, graph.constant(len(numbers))))
-    known = graph.add("Where", mask, ids, PAD)
-    return graph.add("Gather", graph.constant(np.array(numbers, np.int64)), known)
-
-
-def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, mask: str) -> str:
-    """Returns the same for any encoder, by decoding the prefix up to each id."""
+    Args:
+      encoder: encoder accepted by `check_decodable`.
+      graph: graph to which operators are added.
+      ids: [N, T] int64.
+      mask: mask of the ids of the text, [N, T] bool.
+    """
     width = graph.add("Squeeze", graph.add("Shape", ids, start=1, end=2))
     places = graph.add("Range", 0, width, 1)
     body = graph.body("words")
@@ -94,14 +72,54 @@ def _counts_of_beginnings(graph: Graph, encoder: TextEncoder, ids: str, mask: st
     body.input("more", "bool", [])
     before = body.add("And", mask, body.add("LessOrEqual", places, number))
     part = body.add("Where", before, ids, PAD)
-    count = count_of(body, words_of(body, decoded(body, encoder, part)))
+    count = count_of(body, words_of(body, decode_ids(encoder, body, part)))
     body.output("more", body.constant(True), "bool", [])
     body.output("count", count, "int64", [None])
     counts = graph.add("Loop", width, graph.constant(True), body=body)  # [T, N]
     return graph.add("Transpose", counts)
 
 
-class _Line(NamedTuple):
+@word_counts.register(TokenEncoder)
+def _counts_of_tokens(encoder: TokenEncoder, graph: Graph, ids: str, mask: str) -> str:
+    # Tokens are separated by spaces; a token may itself be several words, or none.
+    sizes = [0] * NUM_RESERVED + [len(name.split()) for name in encoder.tokens[NUM_RESERVED:]]
+    # Ids that are not kept, and those beyond the vocabulary, have no words.
+    mask = graph.add("And", mask, graph.add("Less", ids, graph.constant(len(sizes))))
+    known = graph.add("Where", mask, ids, PAD)
+    words = graph.add("Gather", graph.constant(np.array(sizes, np.int64)), known)
+    return graph.add("CumSum", words, 1)
+
+
+@word_counts.register(IntegerEncoder)
+def _counts_of_integers(encoder: IntegerEncoder, graph: Graph, ids: str, mask: str) -> str:
+    return graph.add("CumSum", graph.integers(_not_padding(graph, ids, mask)), 1)
+
+
+@word_counts.register(CharacterEncoder)
+def _counts_of_characters(encoder: CharacterEncoder, graph: Graph, ids: str, mask: str) -> str:
+    is_content = _not_padding(graph, ids, mask)
+    names = encoder.characters
+    spaces = [NUM_RESERVED + 1 + i for i, name in enumerate(names) if name.isspace()]
+    line = _CompactValues.of(graph, ids, is_content)
+    other = _others(graph, _are_of(graph, line.values, spaces))
+    return line.read(graph, _words_begun(graph, graph.add("Mul", line.mask, other)))
+
+
+@word_counts.register(ByteEncoder)
+def _counts_of_bytes(encoder: ByteEncoder, graph: Graph, ids: str, mask: str) -> str:
+    is_content = _not_padding(graph, ids, mask)
+    octets = graph.add("Sub", ids, NUM_RESERVED)
+    is_byte = graph.add("GreaterOrEqual", octets, 0)
+    is_byte = graph.add("And", is_byte, graph.add("Less", octets, 256))
+    line = _CompactValues.of(graph, octets, graph.add("And", is_content, is_byte))
+    return line.read(graph, _counts_of_octets(graph, line))
+
+
+def _not_padding(graph: Graph, ids: str, mask: str) -> str:
+    return graph.add("And", mask, graph.add("Not", graph.add("Equal", ids, PAD)))
+
+
+class _CompactValues(NamedTuple):
     """Values of ids, compacted to exclude empty ones.
 
     Attributes:
@@ -115,7 +133,7 @@ class _Line(NamedTuple):
     places: str
 
     @classmethod
-    def of(cls, graph: Graph, values: str, mask: str) -> _Line:
+    def of(cls, graph: Graph, values: str, mask: str) -> _CompactValues:
         """Compacts the values at true positions of `mask`: [N, T] int64 and bool."""
         ones = graph.integers(mask)
         places = graph.add("CumSum", ones, 1)
@@ -163,19 +181,7 @@ def _words_begun(graph: Graph, inside: str) -> str:
     return graph.add("CumSum", begins, 1)
 
 
-def _counts_of_characters(graph: Graph, line: _Line, spaces: Sequence[int]) -> str:
-    """Returns the number of words of the prefix up to each character.
-
-    Args:
-      graph: graph to which operators are added.
-      line: ids of the text.
-      spaces: ids of spaces.
-    """
-    other = _others(graph, _are_of(graph, line.values, spaces))
-    return _words_begun(graph, graph.add("Mul", line.mask, other))
-
-
-def _counts_of_bytes(graph: Graph, line: _Line) -> str:
+def _counts_of_octets(graph: Graph, line: _CompactValues) -> str:
     """Returns the number of words of the prefix up to each byte.
 
     The bytes of a multi-byte space are a space in any context: its first byte always begins a
@@ -228,7 +234,7 @@ class WordAttention(NamedTuple):
 _FORMS = {"weights": ("float32", 4), "read": ("string", 2), "written": ("string", 3)}
 
 
-class _Words(NamedTuple):
+class _TextWords(NamedTuple):
     """Texts as words.
 
     Attributes:
@@ -341,7 +347,7 @@ def _weights(graph: Graph, network: AttentionNetwork, initial: Mapping[str, str]
     return graph.add("Slice", weights, [1], end, [2])
 
 
-def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
+def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _TextWords:
     """Returns the words of ids [B, n, T] up to the first `EOS`, without padding."""
     outer = graph.add("Shape", ids, start=0, end=2)
     every = graph.constant([-1])
@@ -353,7 +359,7 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
     most = graph.add("Max", graph.add("ReduceMax", count, keepdims=0), [1])  # [1]
     places = graph.add("Range", 0, graph.add("Squeeze", most), 1)
     is_word = graph.add("Less", places, count)  # [N, W]
-    text = decoded(graph, encoder, graph.add("Where", mask, flat, PAD))
+    text = decode_ids(encoder, graph, graph.add("Where", mask, flat, PAD))
     blank = graph.add("Expand", graph.constant(""), graph.add("Shape", is_word))
     names = first(graph, graph.add("Concat", words_of(graph, text), blank, axis=1), most)
     names = graph.add("Where", is_word, names, graph.constant(""))
@@ -362,15 +368,12 @@ def _words(graph: Graph, encoder: TextEncoder, ids: str) -> _Words:
     each = graph.add("Unsqueeze", numbers, [3])
     parts = graph.add("Cast", graph.add("Equal", each, places), to=TensorProto.FLOAT)
     is_word, names = (graph.add("Reshape", part, shape) for part in (is_word, names))
-    return _Words(numbers, parts, is_word, names)
+    return _TextWords(numbers, parts, is_word, names)
 
 
 def _content(graph: Graph, ids: str) -> str:
     """Returns a mask of the ids before the end symbol and the padding.  [N, T] bool."""
-    ends = graph.integers(graph.add("Equal", ids, EOS))
-    before = graph.add("Equal", graph.add("CumSum", ends, 1), 0)
-    is_content = graph.add("Not", graph.add("Equal", ids, PAD))
-    is_content = graph.integers(graph.add("And", before, is_content))
+    is_content = graph.integers(kept(graph, ids))
     # Padding inside counts: all ids up to the last one that is not padding are kept.
     behind = graph.add("CumSum", is_content, 1, reverse=1)
     return graph.add("Greater", behind, 0)

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from onnx import TensorProto
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export import decode_ids
 from t2t_torch.export.graph import EXTENSIONS, Graph
-from t2t_torch.export.pieces import decoded_pieces, sentence_pieces, why_not_in_graph
+from t2t_torch.export.pieces import sentence_pieces
 from t2t_torch.export.strings import (
     NONE,
     EncoderGraph,
     FieldText,
-    Rows,
+    NumberRows,
     Spelling,
     WordIds,
     at_least_one,
@@ -24,7 +23,9 @@ from t2t_torch.export.strings import (
     counted,
     is_first,
     joined,
+    joined_words,
     look_up,
+    named,
     of_flat,
     replaced,
     spaced,
@@ -44,29 +45,18 @@ from t2t_torch.text.encoder import (
     TextEncoder,
     TokenEncoder,
 )
-from t2t_torch.text.pieces import PieceEncoder
 from t2t_torch.text.subword import ESCAPES, SubwordEncoder
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
-
-# Bytes as ids in a graph, and ids as text.
-
 
 _SPACE, *_OTHER_SPACES = (ord(space) + NUM_RESERVED for space in " \t\r\n")
 
 
 class ByteGraph(EncoderGraph):
-    """A `ByteEncoder` in a graph.
+    """A `ByteEncoder` in a graph."""
 
-    Args:
-      graph: graph to which operators are added.
-    """
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per byte of each text."""
-        graph, letters = self._graph, field.letters
+        graph, letters = self.graph, field.letters
         octets = utf8(graph, graph.add("Reshape", letters, [-1]))
         octets = graph.add("Reshape", octets, [-1])
         is_byte = graph.add("GreaterOrEqual", octets, 0)
@@ -80,7 +70,7 @@ class ByteGraph(EncoderGraph):
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per byte of the words and the spaces between them."""
-        graph = self._graph
+        graph = self.graph
         ids = self.of_texts(FieldText(graph, words=field.words))
         begins = graph.add("Greater", ids.values, PAD)
         begins = graph.add("And", begins, is_first(graph, ids.values))
@@ -91,7 +81,7 @@ class ByteGraph(EncoderGraph):
 
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the bytes of each text."""
-        graph, ids = self._graph, self.of_texts(field).values
+        graph, ids = self.graph, self.of_texts(field).values
         between = graph.add("Equal", ids, PAD)
         for space in (_SPACE, *_OTHER_SPACES):
             is_space = graph.add("Equal", ids, graph.constant(space))
@@ -99,17 +89,9 @@ class ByteGraph(EncoderGraph):
         return Spelling(ids, between)
 
 
-def decode_bytes(graph: Graph, ids: str, mask: str) -> str:
-    """Returns the text of the kept ids of each row, equal to `ByteEncoder.decode`.
-
-    Args:
-      graph: graph to which operators are added.
-      ids: [B, T] int64.
-      mask: [B, T] bool, true at ids of the text.
-
-    Returns:
-      [B] string.
-    """
+@decode_ids.register(ByteEncoder)
+def _decode_bytes(encoder: ByteEncoder, graph: Graph, ids: str) -> str:
+    mask = kept(graph, ids)
     octets = graph.add("Sub", ids, NUM_RESERVED)
     above = graph.add("GreaterOrEqual", octets, 0)
     known = graph.add("And", above, graph.add("Less", octets, 256))
@@ -117,72 +99,49 @@ def decode_bytes(graph: Graph, ids: str, mask: str) -> str:
     return texts_of(graph, graph.add("Where", known, octets, NONE))
 
 
-# Subwords as ids in a graph, by onnxruntime_extensions, and ids as text.
-
-
 class SubwordGraph(EncoderGraph):
     """A `SubwordEncoder` in a graph.
 
     The only difference: onnxruntime_extensions end a text at NUL, so the graph rejects NUL.
-
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      field: name of the field, for the error if a text contains NUL.
     """
 
-    def __init__(self, graph: Graph, encoder: SubwordEncoder, field: str) -> None:
-        self._graph = graph
-        self._encoder = encoder
-        self._field = field
-
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of each text."""
-        ids, lengths = sentence_pieces(self._graph, self._escaped(field).texts, self._encoder.model)
-        return of_flat(self._graph, ids, lengths)
+        ids, lengths = sentence_pieces(self.graph, self._escaped(field).texts, self.encoder.model)
+        return of_flat(self.graph, ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words; all but the first include the space before them."""
-        graph = self._graph
+        graph = self.graph
         words = at_least_one(graph, self._escaped(field).words, "")
         blank = graph.add("Equal", words, graph.constant(""))
         shape = graph.add("Shape", words)
         texts = graph.add("Reshape", spaced(graph, words), [-1])
-        ids, counts = sentence_pieces(graph, texts, self._encoder.model)
+        ids, counts = sentence_pieces(graph, texts, self.encoder.model)
         counts = graph.add("Reshape", counts, shape)
         starts = graph.add("CumSum", counts, 1, exclusive=1)
         starts = graph.add("Where", blank, 0, starts)
         lengths = graph.add("ReduceSum", counts, [1], keepdims=0)
-        return WordIds(of_flat(graph, ids, lengths), Rows(starts, field.word_counts))
+        return WordIds(of_flat(graph, ids, lengths), NumberRows(starts, field.word_counts))
 
     def _escaped(self, field: FieldText) -> FieldText:
-        graph, texts = self._graph, field.texts
+        graph, texts = self.graph, field.texts
         sound = graph.integers(graph.add("RegexFullMatch", texts, pattern=r"[^\x{0}]*"))
         sound = graph.add("Equal", graph.add("ReduceMin", sound, keepdims=0), 1)
-        texts = graph.require(sound, f"{self._field}: a text holds the character NUL", texts)
+        texts = graph.require(sound, f"{self._name}: a text holds the character NUL", texts)
         unchanged = f"[^{''.join(ESCAPES)}]*"
         return FieldText(graph, replaced(graph, texts, unchanged, self._escape))
 
     def _escape(self, texts: str) -> str:
         """Returns texts escaped for sentencepiece.  [B] string."""
-        graph = self._graph
+        graph = self.graph
         letters = characters_of(graph, texts)
         return joined(graph, substitute(graph, letters, ESCAPES))
 
 
-def decode_texts(graph: Graph, encoder: SubwordEncoder, ids: str) -> str:
-    """Returns the text of each row of ids up to its first `EOS`: `SubwordEncoder.decode`.
-
-    A text also ends at the id of the byte NUL.
-
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      ids: [B, S] int64.
-
-    Returns:
-      [B] string.
-    """
+@decode_ids.register(SubwordEncoder)
+def _decode_subwords(encoder: SubwordEncoder, graph: Graph, ids: str) -> str:
+    """Returns `decode_ids`; a text also ends at the id of the byte NUL."""
     end = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     known = graph.add(  # sentencepiece's unknown id, the first after the reserved ones, has no text
@@ -220,17 +179,6 @@ def _unescaped(graph: Graph, letters: str) -> str:
     return whole
 
 
-_KNOWN = (
-    ByteEncoder,
-    CharacterEncoder,
-    IntegerEncoder,
-    PieceEncoder,
-    SubtokenEncoder,
-    SubwordEncoder,
-    TokenEncoder,
-)
-
-
 def check_decodable(name: str, encoder: TextEncoder) -> None:
     """Checks that a graph can decode texts of an encoder.
 
@@ -241,60 +189,43 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
     Raises:
       ExportError: it cannot.
     """
-    reason = ""
-    if isinstance(encoder, PieceEncoder):
-        reason = why_not_in_graph(encoder, as_target=True)
-    if reason:
+    graph = Graph("text")
+    try:
+        decode_ids(encoder, graph, graph.input("ids", "int64", [None, None]))
+    except ExportError as error:
         raise ExportError(
-            f"{name!r}: a graph cannot write this text: {reason}. Serve the run with PyTorch:  "
-            "t2t-server --output_dir=RUN"
-        )
-    known = isinstance(encoder, _KNOWN)
-    if not known or getattr(encoder, "reverse", False):
-        kind = type(encoder).__name__
-        turned = "; from the last word to the first" if known else ""
-        raise ExportError(
-            f"{name!r} is a text of a {kind}{turned}, which a graph cannot write. What it can are "
-            "texts of subwords, bytes, characters, integers and words. Serve this run with PyTorch."
-        )
+            f"{name!r} is a text of a {type(encoder).__name__}, which a graph cannot write: "
+            f"{error} Serve the run with PyTorch:  t2t-server --output_dir=RUN"
+        ) from None
 
 
-def decoded(graph: Graph, encoder: TextEncoder, ids: str) -> str:
-    """Returns the text of each row of ids up to its first `EOS`.
+@decode_ids.register(SubtokenEncoder)
+def _decode_subtokens(encoder: SubtokenEncoder, graph: Graph, ids: str) -> str:
+    pieces = named(graph, encoder.subtokens, ids, kept(graph, ids))
+    return unescaped_texts(graph, joined(graph, pieces))
 
-    Args:
-      graph: graph to which operators are added.
-      encoder: encoder accepted by `check_decodable`.
-      ids: [B, T] int64.
 
-    Returns:
-      [B] string.
-    """
-    if isinstance(encoder, SubwordEncoder):
-        return decode_texts(graph, encoder, ids)
-    if isinstance(encoder, PieceEncoder):
-        return decoded_pieces(graph, encoder, ids)
-    if isinstance(encoder, ByteEncoder):
-        return decode_bytes(graph, ids, _kept(graph, ids))
-    if isinstance(encoder, SubtokenEncoder):
-        pieces = _named(graph, encoder.subtokens, ids, "", _kept(graph, ids))
-        return unescaped_texts(graph, joined(graph, pieces))
-    if isinstance(encoder, CharacterEncoder):
-        unknown = encoder.decode([encoder.vocab_size])
-        signs = ["", "", unknown, *encoder.characters]
-        return joined(graph, _named(graph, signs, ids, unknown, _kept(graph, ids)))
-    mask = _kept(graph, ids)
-    if isinstance(encoder, IntegerEncoder):
-        numbers = graph.add("Sub", ids, NUM_RESERVED)
-        words = graph.add("Cast", numbers, to=TensorProto.STRING)
-        words = graph.add("Where", mask, words, [""])
-    else:
-        assert isinstance(encoder, TokenEncoder)
-        words = _named(graph, encoder.tokens, ids, "", mask)
-    number = graph.add("CumSum", graph.integers(mask), 1)
-    follows = graph.add("And", mask, graph.add("Greater", number, 1))
-    between = graph.add("Where", follows, [" "], [""])
-    return joined(graph, graph.add("StringConcat", between, words))
+@decode_ids.register(CharacterEncoder)
+def _decode_characters(encoder: CharacterEncoder, graph: Graph, ids: str) -> str:
+    unknown = encoder.decode([encoder.vocab_size])
+    signs = ["", "", unknown, *encoder.characters]
+    return joined(graph, named(graph, signs, ids, kept(graph, ids), unknown))
+
+
+@decode_ids.register(IntegerEncoder)
+def _decode_integers(encoder: IntegerEncoder, graph: Graph, ids: str) -> str:
+    mask = kept(graph, ids)
+    numbers = graph.add("Sub", ids, NUM_RESERVED)
+    words = graph.add("Cast", numbers, to=TensorProto.STRING)
+    return joined_words(graph, graph.add("Where", mask, words, [""]), mask)
+
+
+@decode_ids.register(TokenEncoder)
+def _decode_words(encoder: TokenEncoder, graph: Graph, ids: str) -> str:
+    if encoder.reverse:
+        raise ExportError("its words are from the last to the first.")
+    mask = kept(graph, ids)
+    return joined_words(graph, named(graph, encoder.tokens, ids, mask), mask)
 
 
 def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
@@ -312,137 +243,99 @@ def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
     ids = graph.add("Pad", ids, [0, 0, 0, 0, 0, 1], PAD)
     width = graph.add("Shape", ids, start=2, end=3)
     flat = graph.add("Reshape", ids, graph.add("Concat", [-1], width, axis=0))
-    return graph.add("Reshape", decoded(graph, encoder, flat), shape)
+    return graph.add("Reshape", decode_ids(encoder, graph, flat), shape)
 
 
-def _kept(graph: Graph, ids: str) -> str:
+def kept(graph: Graph, ids: str) -> str:
     """Returns a mask of the ids of the text.  [B, T] bool."""
     end = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, PAD)))
 
 
-def _named(graph: Graph, names: Sequence[str], ids: str, other: str, mask: str) -> str:
-    """Returns the token of each kept id, "" for the others.  [B, T] string."""
-    texts = look_up(graph, ids, dict(enumerate(names)), other)
-    return graph.add("Where", mask, texts, [""])
+class TokenTable(EncoderGraph):
+    """A `TokenEncoder` in a graph."""
 
-
-# Whole words as ids, in a graph.
-
-
-class WordTable(EncoderGraph):
-    """A `TokenEncoder` in a graph.
-
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      field: name of the field, for the error if a word is not in a vocabulary without
-        `replace_oov`.
-    """
-
-    def __init__(self, graph: Graph, encoder: TokenEncoder, field: str) -> None:
-        self._graph = graph
-        self._encoder = encoder
+    def __init__(self, encoder: TokenEncoder, graph: Graph, name: str) -> None:
+        super().__init__(encoder, graph, name)
         words = enumerate(encoder.tokens[NUM_RESERVED:], NUM_RESERVED)
         # An empty line of a vocabulary file is never a word of a text; here it is the padding.
         self._numbers = {**{word: number for number, word in words}, "": PAD}
-        self._field = field
 
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per whitespace-separated token (`str.split`) of each text."""
-        rows = self._looked_up(field.lower_parts if self._encoder.lower_case else field.parts)
-        return turned(self._graph, rows) if self._encoder.reverse else rows
+        rows = self._looked_up(field.lower_parts if self.encoder.lower_case else field.parts)
+        return turned(self.graph, rows) if self.encoder.reverse else rows
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per word."""
-        ids = self._looked_up(field.lower_words if self._encoder.lower_case else field.words)
-        return WordIds(ids, counted(self._graph, ids.lengths))
+        ids = self._looked_up(field.lower_words if self.encoder.lower_case else field.words)
+        return WordIds(ids, counted(self.graph, ids.lengths))
 
-    def _looked_up(self, words: str) -> Rows:
-        graph, lengths = self._graph, count_of(self._graph, words)
-        unknown = next(iter(self._encoder.unknown_ids), -1)
+    def _looked_up(self, words: str) -> NumberRows:
+        graph, lengths = self.graph, count_of(self.graph, words)
+        unknown = next(iter(self.encoder.unknown_ids), -1)
         ids = at_least_one(graph, look_up(graph, words, self._numbers, unknown), PAD)
         if unknown < 0:
             known = graph.add("GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), 0)
-            ids = graph.require(known, f"{self._field}: a word is not in the vocabulary", ids)
-        return Rows(ids, lengths)
-
-
-# Single characters as ids, in a graph.
+            ids = graph.require(known, f"{self._name}: a word is not in the vocabulary", ids)
+        return NumberRows(ids, lengths)
 
 
 class SymbolTable(EncoderGraph):
-    """A `CharacterEncoder` in a graph.
+    """A `CharacterEncoder` in a graph."""
 
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-    """
-
-    def __init__(self, graph: Graph, encoder: CharacterEncoder) -> None:
-        self._graph = graph
+    def __init__(self, encoder: CharacterEncoder, graph: Graph, name: str) -> None:
+        super().__init__(encoder, graph, name)
         (self._unknown,) = encoder.unknown_ids
         known = enumerate(encoder.characters, self._unknown + 1)
         self._numbers = {**{character: number for number, character in known}, "": PAD}
 
     def ids_of(self, letters: str) -> str:
         """Returns the id of each character, `PAD` for the empty string: string to int64."""
-        return look_up(self._graph, letters, self._numbers, self._unknown)
+        return look_up(self.graph, letters, self._numbers, self._unknown)
 
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per character of each text."""
-        return Rows(self.ids_of(field.letters), count_of(self._graph, field.letters))
+        return NumberRows(self.ids_of(field.letters), count_of(self.graph, field.letters))
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per character of the words and the spaces between them."""
-        graph = self._graph
+        graph = self.graph
         letters = characters_of(graph, joined(graph, spaced(graph, field.words)))
         is_letter = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
         begins = graph.add("And", is_letter, is_first(graph, letters))
         begins = graph.add("Or", begins, graph.add("Equal", letters, graph.constant(" ")))
         starts = graph.add("Gather", graph.add("NonZero", begins), 1)
-        ids = Rows(self.ids_of(letters), count_of(graph, letters))
+        ids = NumberRows(self.ids_of(letters), count_of(graph, letters))
         return WordIds(ids, of_flat(graph, starts, field.word_counts))
 
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the characters of each text."""
-        graph, letters = self._graph, field.letters
+        graph, letters = self.graph, field.letters
         between = look_up(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
         between = graph.add("Equal", between, 1)
         return Spelling(self.ids_of(letters), between)
-
-
-# Integers separated by spaces as ids, in a graph.
 
 
 class IntegerTable(EncoderGraph):
     """An `IntegerEncoder` in a graph.
 
     The only difference: integers have at most eighteen ASCII digits and no underscores.
-
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      field: name of the field, for the error if a word is not a valid integer.
     """
 
-    def __init__(self, graph: Graph, encoder: IntegerEncoder, field: str) -> None:
-        self._graph = graph
-        self._size = encoder.vocab_size
-        self._field = field
-
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per whitespace-separated token (`str.split`) of each text."""
         return self._encoded(field.parts)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per word."""
         ids = self._encoded(field.words)
-        return WordIds(ids, counted(self._graph, ids.lengths))
+        return WordIds(ids, counted(self.graph, ids.lengths))
 
-    def _encoded(self, words: str) -> Rows:
-        graph, lengths = self._graph, count_of(self._graph, words)
+    def _encoded(self, words: str) -> NumberRows:
+        graph, lengths = self.graph, count_of(self.graph, words)
+        size = self.encoder.vocab_size
         words = at_least_one(graph, words, "")
         blank = graph.add("Equal", words, graph.constant(""))
         words = graph.add("Where", blank, graph.constant("0"), words)
@@ -451,14 +344,14 @@ class IntegerTable(EncoderGraph):
         ids = graph.add("Cast", words, to=TensorProto.INT64)
         ids = graph.add("Add", ids, NUM_RESERVED)
         least = graph.add("GreaterOrEqual", ids, NUM_RESERVED)
-        within = graph.add("And", least, graph.add("Less", ids, graph.constant(self._size)))
-        most = self._size - NUM_RESERVED - 1
+        within = graph.add("And", least, graph.add("Less", ids, graph.constant(size)))
+        most = size - NUM_RESERVED - 1
         ids = self._required(within, ids, f"an integer is not from 0 to {most}")
-        return Rows(graph.add("Where", blank, PAD, ids), lengths)
+        return NumberRows(graph.add("Where", blank, PAD, ids), lengths)
 
     def _required(self, each: str, values: str, otherwise: str) -> str:
         """Returns values unchanged; the graph fails if a condition is false for one of them."""
-        graph = self._graph
+        graph = self.graph
         every = graph.add("ReduceMin", graph.integers(each), keepdims=0)
         every = graph.add("Equal", every, 1)
-        return graph.require(every, f"{self._field}: {otherwise}", values)
+        return graph.require(every, f"{self._name}: {otherwise}", values)

@@ -23,11 +23,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import t2t_torch
-from t2t_torch.checkpoint.checkpoint import MODEL as CHECKPOINT_MODEL
-from t2t_torch.checkpoint.tensors import model_tensors
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import Loaded, load_run
-from t2t_torch.errors import ExportError
+from t2t_torch.errors import ExportError, UsageError
+from t2t_torch.export import decode_graph, has_graph
+from t2t_torch.export.answers import span_targets
 from t2t_torch.export.folder import (
     check,
     check_problem,
@@ -49,11 +49,13 @@ from t2t_torch.export.targets import (
     LabelExportTarget,
     TextExportTarget,
     check_writes,
-    is_exportable,
 )
 from t2t_torch.export.verification import Verified
+from t2t_torch.features.feature import select_generated
 from t2t_torch.files import check_regular
 from t2t_torch.model import T2TModel
+from t2t_torch.run.checkpoint import MODEL as CHECKPOINT_MODEL
+from t2t_torch.run.tensors import model_tensors
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import (
     CTRANSLATE2,
@@ -67,14 +69,15 @@ from t2t_torch.runtime.signature import (
 _LARGEST = 1_900_000_000  # maximum bytes of weights: an ONNX file has at most 2 GiB
 
 
-class Report(Protocol):
+class VerificationReport(Protocol):
     """Result of the verification of an export."""
 
     def lines(self, signature: Signature) -> list[str]:
         """Returns the lines that the command prints."""
 
     def examples(self) -> list[dict[str, Any]]:
-        """Returns the inputs and predictions that are stored with the artifact."""
+        """Returns the inputs and predictions that are stored with the artifact, if any."""
+        return []
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Exported:
 
     folder: Path
     signature: Signature
-    verified: Report
+    verified: VerificationReport
     seconds: float
 
     def __str__(self) -> str:
@@ -110,7 +113,7 @@ class Exported:
         return "\n".join([*lines, f"  took      {self.seconds:.0f} seconds"])
 
 
-class Origin(NamedTuple):
+class ModelOrigin(NamedTuple):
     """Origin of the exported model.
 
     Attributes:
@@ -141,19 +144,56 @@ class Exporter(ABC):
     Attributes:
       form: name of the format.
       packages: packages whose versions are recorded.
+      quantizations: what `--quantize` may be, besides "".
+      exports_ensembles: True if several runs can be exported as one model.
+      searches: True if `--decode_hparams` is read.
+      reads_data: True if the artifact is verified on the data of the run.
+      needs_data: True if it cannot be verified on synthetic inputs.
       origin: the model that is exported.
     """
 
     form: ClassVar[str] = ONNX
     packages: ClassVar[tuple[str, ...]] = ("t2t_torch", "torch", "onnx", "onnxruntime")
-    origin: Origin
+    quantizations: ClassVar[tuple[str, ...]] = ()
+    exports_ensembles: ClassVar[bool] = False
+    searches: ClassVar[bool] = False
+    reads_data: ClassVar[bool] = True
+    needs_data: ClassVar[bool] = False
+    origin: ModelOrigin
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         self.settings = settings
 
     @classmethod
     def check(cls, settings: ExportSettings) -> None:
-        """Checks settings before anything is loaded; raises UsageError."""
+        """Checks settings before anything is loaded.
+
+        Raises:
+          UsageError: the format does not read a given setting, or needs a missing one; a setting
+            has an invalid value; or the folder cannot be written.
+        """
+        form, given = f"--format={settings.format}", settings.given
+        is_read = {
+            "decode_hparams": cls.searches,
+            "data_dir": cls.reads_data,
+            "verify_rows": cls.reads_data,
+        }
+        if unread := [f"--{name}" for name, read in is_read.items() if name in given and not read]:
+            raise UsageError(f"{', '.join(unread)}: {form} does not read this. Leave it out.")
+        if settings.quantize not in ("", *cls.quantizations):
+            known = f"has {', '.join(cls.quantizations)}" if cls.quantizations else "has none"
+            raise UsageError(f"--quantize={settings.quantize}: {form} {known}; or leave it out.")
+        if settings.runs[1:] and not cls.exports_ensembles:
+            raise UsageError(
+                f"--output_dir={settings.output_dir}: {form} holds one model. Export each run; "
+                "t2t_torch.load([one, other]) answers with several as one."
+            )
+        if settings.data_dir is None and (settings.quantize or cls.needs_data):
+            quantized = f" --quantize={settings.quantize}" if settings.quantize else ""
+            raise UsageError(
+                f"{form}{quantized} is judged on the dev split: give --data_dir, or generate the "
+                "data again with t2t-datagen."
+            )
         check(settings)
 
     @abstractmethod
@@ -170,7 +210,7 @@ class Exporter(ABC):
         return ""
 
     @abstractmethod
-    def verify(self, folder: Path) -> Report:
+    def verify(self, folder: Path) -> VerificationReport:
         """Compares the outputs of the written files with those of the model.
 
         Raises:
@@ -181,7 +221,7 @@ class Exporter(ABC):
         """Replaces the weights in a folder with quantized ones."""
         raise NotImplementedError
 
-    def compare(self, plain: Path, quantized: Path, verified: Any) -> Report:
+    def compare(self, plain: Path, quantized: Path, verified: Any) -> VerificationReport:
         """Compares quality and speed of a quantized artifact with those of the plain one.
 
         Args:
@@ -288,7 +328,7 @@ class RunExporter(Exporter):
         members = load_members(settings, averaged)
         self.loaded, chosen = joined(members)
         names = dict.fromkeys(member.loaded.info.task.model for member in members)
-        self.origin = Origin(
+        self.origin = ModelOrigin(
             self.loaded.problem.full_name,
             " and ".join(names),
             self.loaded.info.step,
@@ -301,6 +341,10 @@ class RunExporter(Exporter):
 
 class OnnxExporter(RunExporter):
     """Exports one ONNX graph from the fields of an input to predictions."""
+
+    quantizations = ("int8",)
+    exports_ensembles = True
+    searches = True
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         super().__init__(settings, scratch)
@@ -365,7 +409,7 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
     check_exportable(loaded)
     if not loaded.model.searches:
         return CtcExportTarget(loaded, hparams)
-    if any(feature.generates for feature in loaded.features.targets.values()):
+    if select_generated(loaded.features.targets):
         return TextExportTarget(loaded, hparams)
     hparams.check_read((), "a graph that gives labels or numbers searches for nothing and")
     return LabelExportTarget(loaded)
@@ -374,24 +418,22 @@ def target_of(loaded: Loaded, hparams: DecodeHParams) -> ExportTarget:
 def check_exportable(loaded: Loaded) -> None:
     """Raises ExportError with the reason if a model cannot be exported."""
     targets = loaded.features.targets
-    if any(feature.generates for feature in targets.values()):
+    if select_generated(targets):
         if loaded.model.searches:
             check_writes(loaded)
     else:
-        unread = [name for name, feature in targets.items() if not is_exportable(feature)]
-        if unread:
-            kind = type(targets[unread[0]]).__name__
-            raise ExportError(
-                f"the target {unread[0]!r} of {loaded.problem.full_name!r} is a {kind}, for which "
-                "a graph has no answer. This model answers with  t2t-decoder"
-            )
+        spans = span_targets(loaded.features)
+        for name, feature in targets.items():
+            if name not in spans and not has_graph(decode_graph, feature):
+                kind = type(feature).__name__
+                raise ExportError(
+                    f"the target {name!r} of {loaded.problem.full_name!r} is a {kind}, for which a "
+                    "graph has no answer. This model answers with  t2t-decoder"
+                )
     check_size(
         loaded.model,
         "Train a smaller one; the vocabulary's vectors are often the largest part.",
     )
-
-
-# A folder with a model's weights as safetensors, loadable like a run.
 
 
 _READ_ME = """# {signature.model} of {signature.problem}
@@ -417,16 +459,12 @@ weights = load_file("model.safetensors")
 """
 
 
-class WeightsReport:
+class WeightsReport(VerificationReport):
     """Report of an export of weights; they are compared bit by bit."""
 
     def lines(self, signature: Signature) -> list[str]:
-        """See `Report.lines`."""
+        """See `VerificationReport.lines`."""
         return ["  verified  what is loaded from there: the same weights to the bit"]
-
-    def examples(self) -> list[dict[str, Any]]:
-        """Returns none."""
-        return []
 
 
 class WeightsExporter(RunExporter):
@@ -434,6 +472,7 @@ class WeightsExporter(RunExporter):
 
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
+    reads_data = False
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`; reads no data."""

@@ -13,27 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.warm_start import average_checkpoints
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.loading import Loaded, as_one, load_member, load_run
 from t2t_torch.errors import ArtifactError, CheckpointError, ExportError, UsageError
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.files import STAGED_SUFFIX, copy_regular, sync
-from t2t_torch.runtime.signature import (
-    CTRANSLATE2,
-    FILE,
-    ONNX,
-    SAFETENSORS,
-    TORCH,
-    Signature,
-    Written,
-)
-from t2t_torch.train.run_code import copy_code
-from t2t_torch.train.run_directory import RunDirectory, check_files
+from t2t_torch.run.checkpoint import Checkpoint
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.checksums import check_files
+from t2t_torch.run.code import copy_code
+from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.warm_start import average_checkpoints
+from t2t_torch.runtime.signature import FILE, FileChecksum, Signature
 
-FORMS = (ONNX, TORCH, SAFETENSORS, CTRANSLATE2)
-QUANTIZATIONS = ("int8",)
 FEWEST_ROWS = 200
 
 
@@ -43,16 +35,10 @@ def check(settings: ExportSettings) -> None:
     Raises:
       UsageError: a setting has an invalid value, or the folder cannot be written.
     """
-    _check_form(settings)
     if settings.verify_rows < FEWEST_ROWS:
         raise UsageError(
             f"--verify_rows={settings.verify_rows}: expected {FEWEST_ROWS} or more; of a dev split "
             "that is smaller all rows are verified."
-        )
-    if settings.data_dir is None and (settings.quantize or settings.format == CTRANSLATE2):
-        raise UsageError(
-            f"--format={settings.format} --quantize={settings.quantize} is judged on the dev split:"
-            " give --data_dir, or generate the data again with t2t-datagen."
         )
     _averaged(settings)
     target = settings.folder
@@ -82,30 +68,6 @@ def check_problem(settings: ExportSettings, problem: str) -> None:
             f"--export_dir={settings.folder} is an artifact of {before}, and this one is of "
             f"{problem}: users of the folder would get other answers. Give another folder, "
             "or replace it with --allow_other_problem."
-        )
-
-
-def _check_form(settings: ExportSettings) -> None:
-    form, quantize = settings.format, settings.quantize
-    if form not in FORMS:
-        raise UsageError(f"--format={form}: expected one of {', '.join(FORMS)}.")
-    if quantize and form in (TORCH, SAFETENSORS):
-        raise UsageError(
-            f"--quantize={quantize} is not for --format={form}, whose weights are as they were "
-            "trained. Leave it out, or quantize a graph: --format=onnx"
-        )
-    # The exporter for CTranslate2 checks its own quantizations.
-    if form == ONNX and quantize not in ("", *QUANTIZATIONS):
-        raise UsageError(
-            f"--quantize={quantize}: expected {' or '.join(QUANTIZATIONS)}, or nothing."
-        )
-    if settings.runs[1:] and form in (SAFETENSORS, CTRANSLATE2):
-        given = f"--output_dir={','.join(map(str, settings.runs))}: --format={form}"
-        raise UsageError(
-            f"{given} holds the weights of one model. Export each run; "
-            "t2t_torch.load([one, other]) answers with several as one."
-            if form == SAFETENSORS
-            else f"{given} holds one model. Give one run."
         )
 
 
@@ -351,9 +313,6 @@ def _is_alive(process: int) -> bool:
     return True
 
 
-# The files of an artifact other than its weights.
-
-
 def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> None:
     """Copies the metadata of a model: its hyperparameters and vocabularies.
 
@@ -363,7 +322,7 @@ def copy_explanations(runs: Sequence[Path], loaded: Loaded, folder: Path) -> Non
       folder: destination.
     """
     first = run_of(runs[0])
-    for name in ("hparams.json", *loaded.problem.vocab_files_in(first)):
+    for name in ("hparams.json", *vocab_files_in(loaded.problem, first)):
         copy_regular(first / name, folder / name)
     for number, run in enumerate(runs[1:], start=2):
         copy_regular(run_of(run) / "hparams.json", folder / f"hparams-{number}.json")
@@ -376,13 +335,13 @@ def write_task(run: Path, loaded: Loaded, folder: Path) -> None:
     """
     copy_code(run_of(run), folder)
     task = loaded.info.task.model_copy(update={"problem": loaded.problem.full_name})
-    (folder / "task.json").write_text(task.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    (folder / "task.json").write_text(task.text, encoding="utf-8")
 
 
 def write_signature(signature: Signature, folder: Path) -> Signature:
     """Writes the signature of a folder with the checksums of all its files; returns it."""
     paths = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
-    files = {name: Written.of(folder / name) for name in sorted(paths) if name != FILE}
+    files = {name: FileChecksum.of(folder / name) for name in sorted(paths) if name != FILE}
     signature = dataclasses.replace(signature, files=files)
     (folder / FILE).write_text(signature.to_json(), encoding="utf-8")
     return signature

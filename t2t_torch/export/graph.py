@@ -324,9 +324,6 @@ def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodePr
     return copy
 
 
-# Operations on one-dimensional tensors: adjacent elements, and nearest positions of a kind.
-
-
 def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
     """Returns a tensor shifted by `by` positions: element i is element i + by of `line`.
 

@@ -1,4 +1,9 @@
-"""A model's network as an ONNX graph from feature tensors to predictions."""
+"""A model's network as an ONNX graph from feature tensors to predictions.
+
+torch.export unrolls an `nn.LSTM` for the lengths of the example.  Each layer of
+`layers.recurrent.LSTM` therefore becomes a custom operator, which is translated as a whole, for any
+lengths.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,9 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import OPSETS, remove_metadata
 from t2t_torch.features import Features
+from t2t_torch.features.feature import select_sequences
 from t2t_torch.layers import recurrent
 from t2t_torch.model import T2TModel
-
-# LSTMs as one ONNX operator, for any lengths.
-#
-# torch.export unrolls an `nn.LSTM` for the lengths of the example.  Each layer of
-# `layers.recurrent.LSTM` therefore becomes a custom operator, which is translated as a whole.
-
 
 _GATES = (0, 3, 1, 2)
 """Permutation of gates: ONNX orders them input, output, forget, cell; torch input, forget, cell,
@@ -185,16 +185,15 @@ def _ordered(weight: Tensor, gates: tuple[int, ...]) -> Tensor:
     return torch.cat([parts[gate] for gate in gates])
 
 
-def replace_lstms(module: nn.Module) -> None:
-    """Replaces every LSTM in `module` with the custom operator, in place."""
+def replace_lstms(
+    module: nn.Module, kind: type[nn.Module] = recurrent.LSTM, operator: Any = _Layers
+) -> None:
+    """Replaces every LSTM of a kind in `module` with a module of a custom operator, in place."""
     for name, child in list(module.named_children()):
-        if isinstance(child, recurrent.LSTM):
-            setattr(module, name, _Layers(child))
+        if isinstance(child, kind):
+            setattr(module, name, operator(child))
         else:
-            replace_lstms(child)
-
-
-# Stable sorting as ONNX's TopK, which orders equal values by index.
+            replace_lstms(child, kind, operator)
 
 
 def _sorted(
@@ -288,8 +287,9 @@ def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) ->
 
 def axes_of(features: Features, example: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
     """Returns the dynamic axes of a batch's features: rows, and positions of a sequence."""
+    sequences = select_sequences(features.all)
     return {
-        name: tuple(range(min(value.dim(), 2))) if features.all[name].is_sequence else (0,)
+        name: tuple(range(min(value.dim(), 2))) if name in sequences else (0,)
         for name, value in example.items()
     }
 

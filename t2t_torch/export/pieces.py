@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
+from t2t_torch.export import decode_ids
 from t2t_torch.export.graph import EXTENSIONS, Graph, any_true, latest, places, shifted
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
-    Rows,
+    NumberRows,
     at_least_one,
     characters,
     characters_of,
     count_of,
     joined,
+    joined_words,
     look_up,
+    named,
     of_flat,
     substitute,
     tokens,
@@ -73,110 +77,104 @@ class PieceGraph(EncoderGraph):
     dictionary has it; and a text ends at NUL.  Names of special tokens of BERT, such as [SEP], are
     texts like any other.
 
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      name: name of the text, for messages.
-
     Raises:
       ExportError: its subwords cannot be in a graph.
     """
 
-    def __init__(self, graph: Graph, encoder: PieceEncoder, name: str) -> None:
+    def __init__(self, encoder: PieceEncoder, graph: Graph, name: str) -> None:
         if reason := why_not_in_graph(encoder, as_target=False):
             raise ExportError(
                 f"{name!r}: a graph cannot read this text: {reason}. Serve the run with PyTorch:  "
                 "t2t-server --output_dir=RUN"
             )
-        self._graph = graph
-        self._encoder = encoder
-        self._name = name
+        super().__init__(encoder, graph, name)
+        self.unknown = PAD if encoder.unknown is None else encoder.unknown
         silent = {*encoder.silent, *range(NUM_RESERVED)}
         tokens = reversed(list(enumerate(encoder.tokens)))
-        self._ids = {token: number for number, token in tokens if number not in silent}
+        self.ids = {token: number for number, token in tokens if number not in silent}
 
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of the pieces of each text."""
-        rows, first = self._of_texts(field), self._encoder.first
+        rows, first = encode_pieces(self.encoder.pieces, self, field), self.encoder.first
         if not first:
             return rows
-        graph = self._graph
+        graph = self.graph
         shape = graph.add("Shape", rows.values, start=0, end=1)
         shape = graph.add("Concat", shape, [len(first)], axis=0)
         before = graph.add("Expand", graph.constant([list(first)]), shape)
         values = graph.add("Concat", before, rows.values, axis=1)
-        return Rows(values, graph.add("Add", rows.lengths, len(first)))
-
-    def _of_texts(self, field: FieldText) -> Rows:
-        graph, pieces = self._graph, self._encoder.pieces
-        unknown = PAD if self._encoder.unknown is None else self._encoder.unknown
-        if isinstance(pieces, BytePairEncoding):
-            return self._byte_pairs(field.parts, pieces, unknown)
-        if isinstance(pieces, HuggingFacePieces):
-            return self._word_pieces(field, pieces, unknown)
-        if not isinstance(pieces, SentencePieces):
-            parts = field.parts
-            ids = look_up(graph, parts, {**self._ids, "": PAD}, unknown)
-            return Rows(at_least_one(graph, ids, PAD), count_of(graph, parts))
-        theirs, lengths = sentence_pieces(graph, field.texts, pieces.model)
-        table = np.full(len(pieces.numbers), unknown, np.int64)
-        for piece, number in pieces.numbers.items():
-            table[number] = self._ids.get(piece, unknown)
-        return of_flat(graph, graph.add("Gather", graph.constant(table), theirs), lengths)
-
-    def _byte_pairs(self, parts: str, pieces: BytePairEncoding, unknown: int) -> Rows:
-        """Returns the ids of the pieces of words.  [B, W] string, padded with ""."""
-        graph, codes = self._graph, _Codes(pieces, self._encoder.tokens)
-        words, row = _nonempty(graph, parts)
-        symbols, word = codes.merged(graph, words)
-        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
-        inside, last = codes.ids(self._ids, unknown)
-        ids = graph.add(
-            "Where",
-            beside,
-            graph.add("Gather", graph.constant(inside), symbols),
-            graph.add("Gather", graph.constant(last), symbols),
-        )
-        return _rows(graph, ids, graph.add("Gather", row, word), parts)
-
-    def _word_pieces(self, field: FieldText, pieces: HuggingFacePieces, unknown: int) -> Rows:
-        """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
-        graph, model = self._graph, pieces.config["model"]
-        parts = _bert_words(graph, field, pieces)
-        words, row = _nonempty(graph, parts)
-        # The first symbol of a word is its start, and only pieces that begin words begin with it.
-        letters, word = _nonempty(
-            graph, characters_of(graph, graph.add("StringConcat", graph.constant("\n"), words))
-        )
-        alphabet = {one for token in self._ids for one in token} - {"\n"}
-        numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
-        prefix = model["continuing_subword_prefix"]
-        trie = {}
-        for token, number in self._ids.items():
-            is_inside = token.startswith(prefix)
-            text = token.removeprefix(prefix) if is_inside else f"\n{token}"
-            if text.strip("\n"):
-                trie[tuple(numbers[one] for one in text)] = number
-        symbols = look_up(graph, letters, numbers, len(numbers))
-        starts = graph.add("Equal", symbols, 0)
-        cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
-        none = graph.add("Expand", 0, graph.add("Shape", words))
-        fails = graph.add("And", cut.begins, graph.add("Less", cut.ids, 0))
-        fails = graph.add("ScatterElements", none, word, graph.integers(fails), reduction="max")
-        ones = graph.add("Expand", 1, graph.add("Shape", word))
-        sizes = graph.add("ScatterElements", none, word, ones, reduction="add")
-        too_long = graph.add("Greater", sizes, int(model["max_input_chars_per_word"]) + 1)
-        is_unknown = graph.add("Or", graph.add("Equal", fails, 1), too_long)
-        is_unknown = graph.add("Gather", is_unknown, word)
-        ids = graph.add("Where", is_unknown, unknown, cut.ids)
-        kept = graph.add("And", cut.begins, graph.add("Or", starts, graph.add("Not", is_unknown)))
-        row = graph.add("Gather", row, word)
-        ids, row = (graph.add("Compress", one, kept, axis=0) for one in (ids, row))
-        return _rows(graph, ids, row, parts)
+        return NumberRows(values, graph.add("Add", rows.lengths, len(first)))
 
     def of_words(self, field: FieldText) -> NoReturn:
         """Raises ExportError: no imported model has a text of words."""
         raise ExportError(f"{self._name!r}: a graph cannot split this text into words.")
+
+
+@functools.singledispatch
+def encode_pieces(pieces: Any, encoder: PieceGraph, field: FieldText) -> NumberRows:
+    """Returns the ids of the pieces of texts; pieces without rules of their own are whole words."""
+    graph, parts = encoder.graph, field.parts
+    ids = look_up(graph, parts, {**encoder.ids, "": PAD}, encoder.unknown)
+    return NumberRows(at_least_one(graph, ids, PAD), count_of(graph, parts))
+
+
+@encode_pieces.register(SentencePieces)
+def _sentence_pieces(pieces: SentencePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
+    graph = encoder.graph
+    theirs, lengths = sentence_pieces(graph, field.texts, pieces.model)
+    table = np.full(len(pieces.numbers), encoder.unknown, np.int64)
+    for piece, number in pieces.numbers.items():
+        table[number] = encoder.ids.get(piece, encoder.unknown)
+    return of_flat(graph, graph.add("Gather", graph.constant(table), theirs), lengths)
+
+
+@encode_pieces.register(BytePairEncoding)
+def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText) -> NumberRows:
+    graph, codes, parts = encoder.graph, _Codes(pieces, encoder.encoder.tokens), field.parts
+    words, row = _nonempty(graph, parts)
+    symbols, word = codes.merged(graph, words)
+    beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+    inside, last = codes.ids(encoder.ids, encoder.unknown)
+    either = (graph.add("Gather", graph.constant(one), symbols) for one in (inside, last))
+    ids = graph.add("Where", beside, *either)
+    return _rows(graph, ids, graph.add("Gather", row, word), parts)
+
+
+@encode_pieces.register(HuggingFacePieces)
+def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
+    """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
+    graph, model = encoder.graph, pieces.config["model"]
+    parts = _bert_words(graph, field, pieces)
+    words, row = _nonempty(graph, parts)
+    # The first symbol of a word is its start, and only pieces that begin words begin with it.
+    letters, word = _nonempty(
+        graph, characters_of(graph, graph.add("StringConcat", graph.constant("\n"), words))
+    )
+    alphabet = {one for token in encoder.ids for one in token} - {"\n"}
+    numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
+    prefix = model["continuing_subword_prefix"]
+    trie = {}
+    for token, number in encoder.ids.items():
+        is_inside = token.startswith(prefix)
+        text = token.removeprefix(prefix) if is_inside else f"\n{token}"
+        if text.strip("\n"):
+            trie[tuple(numbers[one] for one in text)] = number
+    symbols = look_up(graph, letters, numbers, len(numbers))
+    starts = graph.add("Equal", symbols, 0)
+    cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
+    none = graph.add("Expand", 0, graph.add("Shape", words))
+    fails = graph.add("And", cut.begins, graph.add("Less", cut.ids, 0))
+    fails = graph.add("ScatterElements", none, word, graph.integers(fails), reduction="max")
+    ones = graph.add("Expand", 1, graph.add("Shape", word))
+    sizes = graph.add("ScatterElements", none, word, ones, reduction="add")
+    too_long = graph.add("Greater", sizes, int(model["max_input_chars_per_word"]) + 1)
+    is_unknown = graph.add("Or", graph.add("Equal", fails, 1), too_long)
+    is_unknown = graph.add("Gather", is_unknown, word)
+    ids = graph.add("Where", is_unknown, encoder.unknown, cut.ids)
+    kept = graph.add("And", cut.begins, graph.add("Or", starts, graph.add("Not", is_unknown)))
+    row = graph.add("Gather", row, word)
+    ids, row = (graph.add("Compress", one, kept, axis=0) for one in (ids, row))
+    return _rows(graph, ids, row, parts)
 
 
 def _nonempty(graph: Graph, strings: str) -> tuple[str, str]:
@@ -187,7 +185,7 @@ def _nonempty(graph: Graph, strings: str) -> tuple[str, str]:
     return graph.add("Compress", flat, graph.add("Reshape", mask, [-1]), axis=0), row
 
 
-def _rows(graph: Graph, ids: str, row: str, like: str) -> Rows:
+def _rows(graph: Graph, ids: str, row: str, like: str) -> NumberRows:
     """Returns rows of ids.
 
     Args:
@@ -232,7 +230,7 @@ class _Codes:
         self._pieces = pieces
         single = (token.removesuffix(pieces.separator) for token in tokens)
         symbols = dict.fromkeys(one for pair in pieces.ranks for one in (*pair, "".join(pair)))
-        for one in {*single, END_OF_WORD} - {""}:
+        for one in sorted({*single, END_OF_WORD} - {""}):
             if len(one) == 1 or one == END_OF_WORD:
                 symbols |= dict.fromkeys((one, one + END_OF_WORD))
         self._symbols = {symbol: number for number, symbol in enumerate(symbols)}
@@ -261,10 +259,7 @@ class _Codes:
         body = graph.body("merge")
         body.input("turn", "int64", [])
         body.input("more", "bool", [])
-        merged, of_word = (
-            body.input("symbols", "int64", [None]),
-            body.input("word", "int64", [None]),
-        )
+        merged, of_word = (body.input(name, "int64", [None]) for name in ("symbols", "word"))
         merged, of_word, merges = self._merge(body, merged, of_word, worst)
         body.output("more", any_true(body, merges), "bool", [])
         body.output("symbols", merged, "int64", [None])
@@ -355,31 +350,37 @@ def sentence_pieces(graph: Graph, texts: str, model: bytes) -> tuple[str, str]:
     return graph.integers(ids), graph.add("Sub", after, starts)
 
 
-def decoded_pieces(graph: Graph, encoder: PieceEncoder, ids: str) -> str:
-    """Returns the text of each row of ids up to its first `EOS`: `PieceEncoder.decode`.
-
-    Args:
-      graph: graph to which operators are added.
-      encoder: an encoder without reasons of `why_not_in_graph`.
-      ids: [B, T] int64.
-
-    Returns:
-      [B] string.
-    """
+@decode_ids.register(PieceEncoder)
+def decode_pieces(encoder: PieceEncoder, graph: Graph, ids: str) -> str:
+    """Returns `decode_ids`; ExportError for the reasons of `why_not_in_graph`."""
+    if reason := why_not_in_graph(encoder, as_target=True):
+        raise ExportError(f"{reason}.")
     end = graph.integers(graph.add("Equal", ids, EOS))
     before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
     mask = graph.add("And", before, graph.add("Gather", graph.constant(has_text), ids))
-    if isinstance(encoder.pieces, BytePairEncoding):
-        return _joined_pairs(graph, encoder.tokens, encoder.pieces.separator, ids, mask)
-    if not isinstance(encoder.pieces, SentencePieces):
-        words = _looked_up(graph, list(encoder.tokens), ids, mask)
-        number = graph.add("CumSum", graph.integers(mask), 1)
-        follows = graph.add("And", mask, graph.add("Greater", number, 1))
-        between = graph.add("Where", follows, [" "], [""])
-        return joined(graph, graph.add("StringConcat", between, words))
-    pieces = encoder.pieces
+    return join_pieces(encoder.pieces, encoder, graph, ids, mask)
+
+
+@functools.singledispatch
+def join_pieces(pieces: Any, encoder: PieceEncoder, graph: Graph, ids: str, mask: str) -> str:
+    """Returns the texts of pieces, [B] string; pieces without rules of their own are words.
+
+    Args:
+      pieces: pieces of the encoder.
+      encoder: the encoder.
+      graph: graph to which operators are added.
+      ids: [B, T] int64.
+      mask: mask of ids that have a text, [B, T] bool.
+    """
+    return joined_words(graph, named(graph, encoder.tokens, ids, mask), mask)
+
+
+@join_pieces.register(SentencePieces)
+def _join_sentence_pieces(
+    pieces: SentencePieces, encoder: PieceEncoder, graph: Graph, ids: str, mask: str
+) -> str:
     texts = [token.replace(_META_SPACE, " ") for token in encoder.tokens]
     unknown = pieces.processor.unk_id()
     if unknown >= 0:
@@ -396,30 +397,20 @@ def decoded_pieces(graph: Graph, encoder: PieceEncoder, ids: str) -> str:
     number = graph.add("CumSum", graph.integers(counted), 1)
     lead = graph.add("LessOrEqual", number, 1)  # up to the first one
     shorter = [text.lstrip(" ") if drops_all else text.removeprefix(" ") for text in texts]
-    first = _looked_up(graph, shorter, ids, mask)
-    words = graph.add("Where", lead, first, _looked_up(graph, texts, ids, mask))
+    first = named(graph, shorter, ids, mask)
+    words = graph.add("Where", lead, first, named(graph, texts, ids, mask))
     if encoder.strip:
         after = graph.add("CumSum", graph.integers(ink), 1, reverse=1)
         words = graph.add("Where", graph.add("Greater", after, 0), words, [""])
     return joined(graph, words)
 
 
-def _looked_up(graph: Graph, texts: list[str], ids: str, mask: str) -> str:
-    """Returns the text of each kept id, "" for the others.  [B, T] string."""
-    found = look_up(graph, ids, dict(enumerate(texts)), "")
-    return graph.add("Where", mask, found, [""])
-
-
-def _joined_pairs(graph: Graph, tokens: Sequence[str], separator: str, ids: str, mask: str) -> str:
-    """Returns the texts of pieces of BPE: `BytePairEncoding.join`.
-
-    Args:
-      graph: graph to which operators are added.
-      tokens: the tokens by id.
-      separator: end of each piece but the last of a word.
-      ids: [B, T] int64.
-      mask: where ids have a text, [B, T] bool.
-    """
+@join_pieces.register(BytePairEncoding)
+def _join_pairs(
+    pieces: BytePairEncoding, encoder: PieceEncoder, graph: Graph, ids: str, mask: str
+) -> str:
+    """Returns the texts of pieces: `BytePairEncoding.join`."""
+    tokens, separator = encoder.tokens, pieces.separator
     texts = [token.removesuffix(separator) for token in tokens]
     ends = np.array([not token.endswith(separator) for token in tokens])
     ink = graph.add("Gather", graph.constant(np.array([text != "" for text in texts])), ids)
@@ -427,4 +418,4 @@ def _joined_pairs(graph: Graph, tokens: Sequence[str], separator: str, ids: str,
     later = graph.add("Greater", graph.add("CumSum", ink, 1, reverse=1, exclusive=1), 0)
     ends_word = graph.add("And", mask, graph.add("Gather", graph.constant(ends), ids))
     space = graph.add("Where", graph.add("And", ends_word, later), [" "], [""])
-    return joined(graph, graph.add("StringConcat", _looked_up(graph, texts, ids, mask), space))
+    return joined(graph, graph.add("StringConcat", named(graph, texts, ids, mask), space))

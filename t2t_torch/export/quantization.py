@@ -17,6 +17,7 @@ from torch import Tensor
 
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
 from t2t_torch.errors import ExportError
+from t2t_torch.export.answers import span_targets
 from t2t_torch.export.verification import stored, text_of
 from t2t_torch.features import Feature, Features
 from t2t_torch.loss import Loss
@@ -25,6 +26,7 @@ from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.mode import Split
 from t2t_torch.model import Output
 from t2t_torch.pipeline.collate import padded
+from t2t_torch.problem import metric_names
 from t2t_torch.runtime.session import onnx_runtime
 
 if TYPE_CHECKING:
@@ -172,9 +174,6 @@ def _seconds(answerer: Callable[[Sequence[Any]], Any], inputs: Sequence[Any]) ->
     return time.thread_time() - start
 
 
-# Metrics of predictions of a model or an artifact, as reported by `t2t-eval`.
-
-
 _CERTAIN = 30.0  # logit of a certain label; the others are 0
 _OF_ALL_PROBABILITIES = ("neg_log_perplexity",)
 """Metrics that need more than the most probable label."""
@@ -204,10 +203,10 @@ def metrics_of(
         name: _right(feature, stored(shards, features.columns[name], numbers))
         for name, feature in {**features.targets, **features.notes}.items()
     }
-    logits = {}
+    logits, spans = {}, span_targets(features)
     for name, feature in features.targets.items():
         values = [answer.values[name] for answer in answers]
-        if feature.selects_words:
+        if name in spans:
             contexts = _contexts(features, feature, shards, numbers)
             logits[name] = _of_spans(contexts, values, batch[name].tolist())
             continue
@@ -215,7 +214,7 @@ def metrics_of(
         scores = [answer.scores.get(name) for answer in answers]
         logits[name] = modality.answer_logits(feature, values, scores, batch[name])
     metrics = {
-        name: [one for one in problem.metrics_of(name) if one not in _OF_ALL_PROBABILITIES]
+        name: [one for one in metric_names(problem, name) if one not in _OF_ALL_PROBABILITIES]
         for name in features.targets
     }
     evaluation = Evaluation(features.targets, metrics, problem.full_name, features.notes)

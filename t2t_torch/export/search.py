@@ -33,9 +33,6 @@ from t2t_torch.layers.attention import KeyValueCache
 from t2t_torch.model import T2TModel
 from t2t_torch.text.encoder import EOS, PAD
 
-# Conversion of a decode state to named tensors and back, the loop-carried values of a graph.
-
-
 _FIXED = (bool, int, float, str, type(None))
 
 
@@ -149,9 +146,6 @@ def axes_of(
     return Axes(rows, batch, varying)
 
 
-# The structure of a model's state, determined by running a few steps.
-
-
 BATCHES = (2, 3)
 """Number of sentences of the examples; 1 would be fixed in the graph."""
 
@@ -256,9 +250,6 @@ class StateProbe:
         return tuple(sorted([*of_batch, *behind]))
 
 
-# Attention of the ids of finished outputs, from a second pass over them.
-
-
 class AttentionNetwork(NamedTuple):
     """One step of the pass that computes the attention of an output.
 
@@ -338,9 +329,6 @@ class _Reading(NamedNetwork):
         }
 
 
-# A beam search as three networks: its start, one step, and its result.
-
-
 BEAM = ("alive_ids", "alive_log_probs", "ended_ids", "ended_scores")
 """Loop-carried tensors of a beam."""
 
@@ -410,7 +398,10 @@ def export_search(
         probe = StateProbe(model, hypotheses, batch_of)
     first = _First(model, search, list(example), probe)
     step = _Step(model, search, probe)
-    beam_inputs = _beam_example(hypotheses)
+    # The tensors of a beam after some steps, by name.
+    ids = torch.ones(BATCHES[0], hypotheses, STEPS + 1, dtype=torch.int64)
+    scores = torch.zeros(BATCHES[0], hypotheses)
+    beam_inputs = dict(zip(BEAM, (ids, scores, ids.clone(), scores.clone()), strict=True))
     axes = {name: (0, 2) if value.dim() == 3 else (0,) for name, value in beam_inputs.items()}
     prompt = {} if search.has_inputs else {"prompt": next(iter(example.values()))}
     of_prompt = dict.fromkeys(prompt, (0, 1))
@@ -432,13 +423,6 @@ def export_search(
         if search.hparams.write_alignments
         else None,
     )
-
-
-def _beam_example(hypotheses: int) -> dict[str, Tensor]:
-    """Returns the tensors of a beam after some steps by name."""
-    ids = torch.ones(BATCHES[0], hypotheses, STEPS + 1, dtype=torch.int64)
-    scores = torch.zeros(BATCHES[0], hypotheses)
-    return dict(zip(BEAM, (ids, scores, ids.clone(), scores.clone()), strict=True))
 
 
 class _First(NamedNetwork):

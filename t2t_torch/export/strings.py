@@ -1,4 +1,13 @@
-"""Strings in an ONNX graph: characters, classes of characters, lower case, UTF-8, fields."""
+"""Strings in an ONNX graph: characters, classes of characters, lower case, UTF-8, fields.
+
+In RE2, onnxruntime's regular expressions, classes of letters or spaces are limited to ASCII or
+follow another version of Unicode; so the characters of Python's classes themselves are listed.
+
+No operator of onnxruntime returns a character's code point, but one hashes strings: 32-bit
+MurmurHash3.  Each of its steps is invertible, so the bytes of a string of up to four bytes follow
+from its hash and length.  For the inverse, strings of single bytes are joined; onnxruntime accepts
+string constants that are invalid UTF-8, although the ONNX standard requires UTF-8.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ import itertools
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -70,6 +79,20 @@ def look_up(graph: Graph, keys: str, table: Mapping[Any, Any], other: Any) -> st
         f"default_{of_values}": other,
     }
     return graph.add("LabelEncoder", keys, domain="ai.onnx.ml", **attributes)
+
+
+def named(graph: Graph, names: Sequence[str], ids: str, mask: str, other: str = "") -> str:
+    """Returns the name of each kept id, `other` if it has none; "" for the others: int64 to string.
+
+    Args:
+      graph: graph to which operators are added.
+      names: names by id.
+      ids: [B, T] int64.
+      mask: mask of kept ids, [B, T] bool.
+      other: name of ids beyond the names.
+    """
+    texts = look_up(graph, ids, dict(enumerate(names)), other)
+    return graph.add("Where", mask, texts, [""])
 
 
 def substitute(graph: Graph, strings: str, table: Mapping[str, str], none: str = "") -> str:
@@ -156,6 +179,14 @@ def is_first(graph: Graph, rows: str) -> str:
     return graph.add("Equal", numbers, 0)
 
 
+def joined_words(graph: Graph, words: str, mask: str) -> str:
+    """Returns the kept words of each row with single spaces between them: [B, L] to [B]."""
+    number = graph.add("CumSum", graph.integers(mask), 1)
+    follows = graph.add("And", mask, graph.add("Greater", number, 1))
+    between = graph.add("Where", follows, [" "], [""])
+    return joined(graph, graph.add("StringConcat", between, words))
+
+
 def joined(graph: Graph, strings: str) -> str:
     """Returns the concatenation of each row of strings: [B, L] to [B].
 
@@ -192,10 +223,7 @@ def _is_not_one(graph: Graph, rows: str) -> str:
     return graph.add("Not", graph.add("Equal", width, 1))
 
 
-# Rows of numbers of different lengths in a graph, padded with 0.
-
-
-class Rows(NamedTuple):
+class NumberRows(NamedTuple):
     """Rows of numbers.
 
     Attributes:
@@ -207,7 +235,7 @@ class Rows(NamedTuple):
     lengths: str
 
 
-def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
+def of_flat(graph: Graph, flat: str, lengths: str) -> NumberRows:
     """Returns rows from their concatenated numbers.
 
     Args:
@@ -215,35 +243,37 @@ def of_flat(graph: Graph, flat: str, lengths: str) -> Rows:
       flat: [N] int64, numbers of all rows in order.
       lengths: [B] int64, sum N.
     """
-    mask = _mask(graph, lengths, longest(graph, lengths))
+    mask = mask_of(graph, lengths, longest(graph, lengths))
     zeros = graph.integers(graph.add("And", mask, graph.constant(False)))
     places = graph.add("Transpose", graph.add("NonZero", mask))  # [N, 2], row by row
-    return Rows(graph.add("ScatterND", zeros, places, flat), lengths)
+    return NumberRows(graph.add("ScatterND", zeros, places, flat), lengths)
 
 
-def counted(graph: Graph, lengths: str) -> Rows:
+def counted(graph: Graph, lengths: str) -> NumberRows:
     """Returns 0, 1, 2 etc. for each row."""
     width = longest(graph, lengths)
-    values = graph.add("Mul", _numbers(graph, width), graph.integers(_mask(graph, lengths, width)))
-    return Rows(values, lengths)
+    values = graph.add(
+        "Mul", _numbers(graph, width), graph.integers(mask_of(graph, lengths, width))
+    )
+    return NumberRows(values, lengths)
 
 
-def with_end(graph: Graph, rows: Rows) -> Rows:
+def with_end(graph: Graph, rows: NumberRows) -> NumberRows:
     """Returns rows with `EOS` appended to each."""
     values = graph.add("Pad", rows.values, [0, 0, 0, 1], 0)
     numbers = _numbers(graph, graph.add("Shape", values, start=1, end=2))
-    end = graph.add("Equal", numbers, _upright(graph, rows.lengths))
+    end = graph.add("Equal", numbers, upright(graph, rows.lengths))
     values = graph.add("Where", end, EOS, values)
-    return Rows(values, graph.add("Add", rows.lengths, 1))
+    return NumberRows(values, graph.add("Add", rows.lengths, 1))
 
 
-def turned(graph: Graph, rows: Rows) -> Rows:
+def turned(graph: Graph, rows: NumberRows) -> NumberRows:
     """Returns rows with each row reversed."""
     values = graph.add("ReverseSequence", rows.values, rows.lengths, batch_axis=0, time_axis=1)
-    return Rows(values, rows.lengths)
+    return NumberRows(values, rows.lengths)
 
 
-def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
+def cut(graph: Graph, rows: NumberRows, lengths: str) -> NumberRows:
     """Returns truncated rows, as wide as the longest of them, at least 1.
 
     Args:
@@ -253,9 +283,9 @@ def cut(graph: Graph, rows: Rows, lengths: str) -> Rows:
     """
     lengths = graph.add("Min", rows.lengths, lengths)
     width = longest(graph, lengths)
-    mask = graph.integers(_mask(graph, lengths, width))
+    mask = graph.integers(mask_of(graph, lengths, width))
     values = first(graph, at_least_one(graph, rows.values, 0), width)
-    return Rows(graph.add("Mul", values, mask), lengths)
+    return NumberRows(graph.add("Mul", values, mask), lengths)
 
 
 def longest(graph: Graph, lengths: str) -> str:
@@ -269,19 +299,14 @@ def _numbers(graph: Graph, width: str) -> str:
     return graph.add("Range", 0, end, 1)
 
 
-def _mask(graph: Graph, lengths: str, width: str) -> str:
+def mask_of(graph: Graph, lengths: str, width: str) -> str:
     """Returns a mask of the positions in each row.  [B, width] bool."""
-    return graph.add("Less", _numbers(graph, width), _upright(graph, lengths))
+    return graph.add("Less", _numbers(graph, width), upright(graph, lengths))
 
 
-def _upright(graph: Graph, lengths: str) -> str:
-    return graph.add("Unsqueeze", lengths, [1])  # [B, 1]
-
-
-# Python's character classes for the regular expressions of a graph.
-#
-# In RE2, onnxruntime's regular expressions, classes of letters or spaces are limited to ASCII or
-# follow another version of Unicode; so the characters themselves are listed.
+def upright(graph: Graph, lengths: str) -> str:
+    """Returns numbers [B] as a column, [B, 1]."""
+    return graph.add("Unsqueeze", lengths, [1])
 
 
 SPACE, LINE_SPACE = r"\s", r"[ \t\r\n]"
@@ -304,6 +329,11 @@ def characters() -> tuple[str, ...]:
     """Returns all Unicode characters: every code point except surrogates."""
     points = itertools.chain(range(0xD800), range(0xE000, sys.maxunicode + 1))
     return tuple(map(chr, points))
+
+
+def whitespace() -> list[str]:
+    """Returns the characters of `str.isspace`."""
+    return list(filter(str.isspace, characters()))
 
 
 @functools.cache
@@ -367,21 +397,21 @@ def _refuse(expression: str) -> None:
     )
 
 
-# `str.lower` in a graph, equal for every text.
-
-
 # A capital sigma has two lower-case forms: the second is word-final.  Unicode 3.13, Final_Sigma.
 _SIGMA, _SMALL, _FINAL = "Σ", "σ", "ς"
 _OTHER, _CASED, _IGNORED = 0, 1, 2
 
 
 def lower_words(graph: Graph, words: str) -> str:
-    """Returns words in lower case: strings of any shape, without line ends."""
-    return replaced(graph, words, f"[^{capitals()}]*", lambda some: _lower_some(graph, some))
+    """Returns words in lower case: strings of any shape, without line ends.
 
+    Equal to `str.lower` for every text.
+    """
 
-def _lower_some(graph: Graph, words: str) -> str:
-    return changed_together(graph, words, lambda letters: lower(graph, letters))
+    def change(some: str) -> str:
+        return changed_together(graph, some, lambda letters: lower(graph, letters))
+
+    return replaced(graph, words, f"[^{capitals()}]*", change)
 
 
 def capitals() -> str:
@@ -452,14 +482,6 @@ def _kinds() -> dict[str, int]:
         if f"A{one}{_SIGMA}".lower()[-1] == _FINAL:
             kinds[one] = _CASED if f"{one}{_SIGMA}".lower()[-1] == _FINAL else _IGNORED
     return kinds
-
-
-# UTF-8 in a graph: the bytes of characters, and the texts of bytes or code points.
-#
-# No operator of onnxruntime returns a character's code point, but one hashes strings: 32-bit
-# MurmurHash3.  Each of its steps is invertible, so the bytes of a string of up to four bytes follow
-# from its hash and length.  For the inverse, strings of single bytes are joined; onnxruntime
-# accepts string constants that are invalid UTF-8, although the ONNX standard requires UTF-8.
 
 
 NONE = -1
@@ -668,9 +690,6 @@ def _turned(graph: Graph, number: str, bits: int) -> str:
     return graph.add("Add", graph.add("Div", number, graph.constant(1 << bits)), over)
 
 
-# A field of texts in a graph, with its parts, each computed once.
-
-
 class FieldText:
     """The texts of a field.
 
@@ -737,9 +756,9 @@ def token_offsets(graph: Graph, texts: str, split: str, words_given: str) -> str
       words_given: [B] or [1] bool, true for texts whose words are separated by `LINE_SPACE` only.
     """
     of_texts = [at_least_one(graph, characters_of(graph, one), "") for one in (texts, split)]
-    lines = [_blank(graph, letters, " \t\r\n") for letters in of_texts]
-    spaces = _blank(graph, of_texts[0], filter(str.isspace, characters()))
-    by_tokenizer = graph.add("Not", _upright(graph, words_given))
+    lines = [blank_mask(graph, letters, " \t\r\n") for letters in of_texts]
+    spaces = blank_mask(graph, of_texts[0], whitespace())
+    by_tokenizer = graph.add("Not", upright(graph, words_given))
     spaces = graph.add("Or", lines[0], graph.add("And", spaces, by_tokenizer))
     width = graph.add("Squeeze", graph.add("Shape", spaces, start=1, end=2))
     places = graph.add("Range", 0, width, 1)
@@ -755,12 +774,12 @@ def token_offsets(graph: Graph, texts: str, split: str, words_given: str) -> str
         flat = graph.add("Compress", places, is_edge, axis=0)
         ends.append(of_flat(graph, flat, counts).values)
     # The end is exclusive; padding remains 0.
-    is_word = _mask(graph, counts, longest(graph, counts))
+    is_word = mask_of(graph, counts, longest(graph, counts))
     ends[1] = graph.add("Add", ends[1], graph.integers(is_word))
     return graph.add("Concat", *(graph.add("Unsqueeze", one, [2]) for one in ends), axis=2)
 
 
-def _blank(graph: Graph, letters: str, spaces: Iterable[str]) -> str:
+def blank_mask(graph: Graph, letters: str, spaces: Iterable[str]) -> str:
     """Returns a mask of spaces and padding.  [B, L] bool."""
     return graph.add("Equal", look_up(graph, letters, dict.fromkeys(["", *spaces], 1), 0), 1)
 
@@ -775,9 +794,6 @@ def _picked(graph: Graph, values: str, mask: str) -> str:
     return graph.add("Compress", flat, mask, axis=0)
 
 
-# The interface of text encoders in a graph.
-
-
 class WordIds(NamedTuple):
     """The ids of words.
 
@@ -786,8 +802,8 @@ class WordIds(NamedTuple):
       starts: position of the first id of each word.
     """
 
-    ids: Rows
-    starts: Rows
+    ids: NumberRows
+    starts: NumberRows
 
 
 class Spelling(NamedTuple):
@@ -803,12 +819,31 @@ class Spelling(NamedTuple):
 
 
 class EncoderGraph(ABC):
-    """Implementation of a `TextEncoder` in a graph."""
+    """Implementation of a `TextEncoder` in a graph.
+
+    Args:
+      encoder: the encoder.
+      graph: graph to which operators are added.
+      name: name of the text, for errors.
+
+    Attributes:
+      encoder: same as the argument.
+      graph: same as the argument.
+    """
+
+    def __init__(self, encoder: Any, graph: Graph, name: str) -> None:
+        self.encoder = encoder
+        self.graph = graph
+        self._name = name
 
     @abstractmethod
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of each text, without `EOS`: `TextEncoder.encode_batch`."""
 
     @abstractmethod
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words: `TextEncoder.encode_words`."""
+
+    def spelled(self, field: FieldText) -> Spelling | None:
+        """Returns the characters or bytes of each text; None if ids are none of these."""
+        return None

@@ -12,7 +12,7 @@ from t2t_torch.export.graph import Graph, any_true, before_each, following, late
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
-    Rows,
+    NumberRows,
     WordIds,
     characters_of,
     characters_with,
@@ -25,9 +25,6 @@ from t2t_torch.export.strings import (
 )
 from t2t_torch.text import tensor2tensor_subword
 from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
-
-# A vocabulary of subtokens as a trie, and the segmentation of symbol sequences in a graph.
-
 
 _ROOT = 0
 _NO = -1
@@ -156,7 +153,7 @@ _NONE = -1
 _POWERS = [10**i for i in range(6, -1, -1)]  # place values of the digits of a code point
 
 
-class _Line(NamedTuple):
+class _Characters(NamedTuple):
     """The concatenated characters of all texts.
 
     Attributes:
@@ -181,17 +178,10 @@ class _Line(NamedTuple):
 
 
 class SubtokenGraph(EncoderGraph):
-    """A `SubtokenEncoder` in a graph.
+    """A `SubtokenEncoder` in a graph."""
 
-    Args:
-      graph: graph to which operators are added.
-      encoder: the encoder.
-      field: name of the field, for the error if the vocabulary lacks a character.
-    """
-
-    def __init__(self, graph: Graph, encoder: SubtokenEncoder, field: str) -> None:
-        self._graph = graph
-        self._field = field
+    def __init__(self, encoder: SubtokenEncoder, graph: Graph, name: str) -> None:
+        super().__init__(encoder, graph, name)
         alphabet = sorted(encoder.alphabet - {_LINE_END})
         self._numbers = {character: number for number, character in enumerate(alphabet)}
         pieces = {}
@@ -202,22 +192,22 @@ class SubtokenGraph(EncoderGraph):
                 pieces[tuple(self._numbers[character] for character in piece)] = identity
         self._trie = PieceTrie(pieces, len(alphabet))
 
-    def of_texts(self, field: FieldText) -> Rows:
+    def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of each text."""
         line = self._line(field)
         return self._cut(line, line.first)[0]
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words; a kept space before a word belongs to it."""
-        graph = self._graph
+        graph = self.graph
         line = self._line(FieldText(graph, words=field.words))
         begins = graph.add("Or", line.first, line.space)
         ids, before = self._cut(line, begins)
         starts = graph.add("Compress", before, begins, axis=0)
         return WordIds(ids, of_flat(graph, starts, field.word_counts))
 
-    def _line(self, field: FieldText) -> _Line:
-        graph, letters = self._graph, field.letters
+    def _line(self, field: FieldText) -> _Characters:
+        graph, letters = self.graph, field.letters
         mask = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
         row = graph.add("Gather", graph.add("NonZero", mask), 0)
         mask = graph.add("Reshape", mask, [-1])
@@ -231,16 +221,16 @@ class SubtokenGraph(EncoderGraph):
         around = graph.add("Add", shifted(graph, kinds, -1, 0), shifted(graph, kinds, 1, 0))
         lone = graph.add("And", space, graph.add("Equal", around, 2))
         lone = graph.add("And", lone, graph.add("Not", graph.add("Or", first, last)))
-        return _Line(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
+        return _Characters(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
 
-    def _cut(self, line: _Line, begins: str) -> tuple[Rows, str]:
+    def _cut(self, line: _Characters, begins: str) -> tuple[NumberRows, str]:
         """Returns the ids of texts, and the number of ids of the text before each character.
 
         Args:
           line: characters of the texts.
           begins: mask of characters that always begin a token, [N] bool.
         """
-        graph = self._graph
+        graph = self.graph
         written = self._written(line, self._ends(line, begins))
         is_symbol = graph.add("GreaterOrEqual", written, 0)
         sizes = graph.add("ReduceSum", graph.integers(is_symbol), [1], keepdims=0)
@@ -254,7 +244,7 @@ class SubtokenGraph(EncoderGraph):
         some = graph.add("Concat", ids, [0], axis=0)
         known = graph.add("ReduceMin", some, keepdims=0)
         known = graph.add("GreaterOrEqual", known, 0)
-        ids = graph.require(known, f"{self._field}: the vocabulary has no entry for it", ids)
+        ids = graph.require(known, f"{self._name}: the vocabulary has no entry for it", ids)
         # Number of ids before each character, and before each text and after the last.
         before = before_each(graph, graph.integers(cut.begins))
         before = graph.add("Gather", before, before_each(graph, sizes))
@@ -265,21 +255,21 @@ class SubtokenGraph(EncoderGraph):
         before = graph.add("Sub", before, graph.add("Gather", of_rows, line.row))
         return of_flat(graph, ids, lengths), before
 
-    def _ends(self, line: _Line, begins: str) -> str:
+    def _ends(self, line: _Characters, begins: str) -> str:
         """Returns a mask of the characters that end a token.  [N] bool."""
-        graph = self._graph
+        graph = self.graph
         other = graph.add("Equal", line.kinds, shifted(graph, line.kinds, 1, _NONE))
         other = graph.add("Not", other)
         cut = graph.add("Equal", shifted(graph, graph.integers(begins), 1, 1), 1)
         return graph.add("Or", graph.add("Or", other, cut), line.last)
 
-    def _written(self, line: _Line, ends: str) -> str:
+    def _written(self, line: _Characters, ends: str) -> str:
         """Returns the symbols of each escaped character: `tokenizer.escape`.
 
         Returns:
           [N, 11] int64, padded with -1.
         """
-        graph = self._graph
+        graph = self.graph
         numbers, none = self._numbers, graph.constant(_NONE)
         mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
         number = look_up(graph, line.letters, numbers, _NONE)
@@ -304,7 +294,7 @@ class SubtokenGraph(EncoderGraph):
         Returns:
           Symbols of the digits, -1 for none, [N, 7] int64.
         """
-        graph = self._graph
+        graph = self.graph
         points = code_points(graph, graph.add("Compress", letters, unknown, axis=0))
         points = graph.add("Unsqueeze", points, [1])
         digits = graph.add("Div", points, graph.constant(_POWERS))
@@ -317,9 +307,6 @@ class SubtokenGraph(EncoderGraph):
         blank = graph.add("Expand", _NONE, shape)
         where = graph.add("Transpose", graph.add("NonZero", unknown))
         return graph.add("ScatterND", blank, where, digits)
-
-
-# Decoding of tensor2tensor's subtokens to text, in a graph.
 
 
 # Kinds of characters; the kind of a digit is its value.

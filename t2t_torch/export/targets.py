@@ -20,7 +20,7 @@ from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.speech_predictor import SpeechPredictor
 from t2t_torch.distributed.precision import in_float32
 from t2t_torch.errors import ExportError
-from t2t_torch.export.answers import ContextWindows, add_answers, windows_of
+from t2t_torch.export.answers import add_answers, span_targets
 from t2t_torch.export.attention import add_attention
 from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
 from t2t_torch.export.graph import Graph
@@ -33,10 +33,11 @@ from t2t_torch.export.search import (
     add_search,
     export_search,
 )
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.export.text_verification import verify_texts
-from t2t_torch.export.verification import Row, Verified, rows_of, stored, verify
+from t2t_torch.export.verification import VerificationRow, Verified, rows_of, stored, verify
 from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
+from t2t_torch.features.feature import find_alignments, select_sequences, select_texts
 from t2t_torch.features.text import words_of
 from t2t_torch.metrics.text_scores import score, scores_of
 from t2t_torch.mode import Split
@@ -45,14 +46,14 @@ from t2t_torch.problem import Problem
 from t2t_torch.runtime.feeds import attention_names, wanted_name
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.text.encoder import EOS, NUM_RESERVED
+from t2t_torch.text.encoder import EOS, NUM_RESERVED, TextEncoder
 
 
 class ExportTarget(ABC):
     """Interface of an exportable model."""
 
     @abstractmethod
-    def rows(self, data_dir: Path | None, count: int) -> list[Row]:
+    def rows(self, data_dir: Path | None, count: int) -> list[VerificationRow]:
         """Returns rows of the dev split as inputs, and synthetic ones; only these without data.
 
         Raises:
@@ -60,7 +61,7 @@ class ExportTarget(ABC):
         """
 
     @abstractmethod
-    def network(self, rows: Sequence[Row]) -> Any:
+    def network(self, rows: Sequence[VerificationRow]) -> Any:
         """Returns the network: the part of the graph that uses the model's weights.
 
         Args:
@@ -83,7 +84,7 @@ class ExportTarget(ABC):
         """Returns the `fields` and `targets` of the signature, and `search` of a text."""
 
     @abstractmethod
-    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+    def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """Compares the predictions of the artifact with those of the model for all rows.
 
         Raises:
@@ -100,13 +101,10 @@ class ExportTarget(ABC):
         """
 
 
-# The network of a predictor, and the rows for tracing.
-
-
 _SHORTEST = 3  # minimum length in ids for tracing; 1 would be fixed in the graph
 
 
-def network_of(predictor: LabelPredictor, rows: Sequence[Row]) -> onnx.ModelProto:
+def network_of(predictor: LabelPredictor, rows: Sequence[VerificationRow]) -> onnx.ModelProto:
     """Returns the network alone, from feature tensors to output tensors.
 
     Args:
@@ -116,7 +114,7 @@ def network_of(predictor: LabelPredictor, rows: Sequence[Row]) -> onnx.ModelProt
     return export_network(predictor.model, example_of(predictor, rows))
 
 
-def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tensor]:
+def example_of(predictor: LabelPredictor, rows: Sequence[VerificationRow]) -> dict[str, Tensor]:
     """Returns a batch of two rows with lengths that tracing does not fix in the graph.
 
     Args:
@@ -129,8 +127,8 @@ def example_of(predictor: LabelPredictor, rows: Sequence[Row]) -> dict[str, Tens
     of_data = [row for row in rows if row.number >= 0]
     samples = sorted((row.sample for row in of_data or rows), key=_size)
     first, second = samples[len(samples) // 3], samples[len(samples) // 2]
-    for field, kind in predictor.kinds.items():
-        if kind.is_text and _width(predictor, [first, second], field) < _SHORTEST:
+    for field in select_texts(predictor.kinds):
+        if _width(predictor, [first, second], field) < _SHORTEST:
             first = {**first, **_lengthened(predictor, [first, *samples], field)}
     return predictor.batch_of([first, second])
 
@@ -141,7 +139,7 @@ def _width(predictor: LabelPredictor, samples: Sequence[Mapping[str, Any]], fiel
     widths = (
         ids.shape[1]
         for name, ids in predictor.batch_of(samples).items()
-        if features.sources[name] == field and features.all[name].is_sequence
+        if features.sources[name] == field and name in select_sequences(features.all)
     )
     return min(widths, default=_SHORTEST)
 
@@ -164,8 +162,8 @@ def _lengthened(
             "greater --verify_rows."
         )
     sources, texts = predictor.features.sources, {field: written[field]}
-    for name, kind in predictor.kinds.items():
-        if kind.aligned_to is not None and sources[kind.aligned_to] == field:
+    for name, of in find_alignments(predictor.kinds).items():
+        if sources[of] == field:
             texts[name] = written[name]
     several = texts
     for times in range(2, _SHORTEST + 1):
@@ -180,9 +178,6 @@ def _repeated(value: Any, times: int) -> Any:
 
 def _size(sample: Any) -> int:
     return sum(len(value) for value in sample.values() if isinstance(value, str | list))
-
-
-# The inputs and outputs of an artifact.
 
 
 def signature_fields(predictor: LabelPredictor) -> tuple[InputSpec, ...]:
@@ -201,27 +196,16 @@ def _field(predictor: LabelPredictor, name: str, kind: Feature) -> InputSpec:
             f"the field {name!r} is a {type(kind).__name__}, which a graph cannot be given yet. "
             "Train on a problem without it, or answer with  t2t-decoder"
         )
-    if not kind.is_text:
+    if name not in select_texts(predictor.kinds):
         return spec
     own = next(n for n, feature in features.all.items() if feature is kind)
-    tagged = any(feature.aligned_to == own for feature in features.targets.values())
     longest = predictor.limits.by_feature.get(own, 0)
-    if any(note.starts_words and note.aligned_to == own for note in features.notes.values()):
-        tagged = False  # a word has several ids; the graph itself fails if there are too many
-    if name not in predictor.lists:
-        # Of a text that is split into windows each is truncated, not the text.
-        targets = features.targets.values()
-        if own in [one.refers_to for one in targets if one.selects_words]:
-            longest = 0
+    # A word may have several ids; then the graph itself fails if there are too many.
+    tagged = own in find_alignments(features.targets).values() and own not in features.word_starts
+    of_spans = [features.targets[span].refers_to for span in span_targets(features)]
+    if name not in predictor.lists and own in of_spans:
+        longest = 0  # of a text that is split into windows each is truncated, not the text
     return dataclasses.replace(spec, longest=longest, tagged=tagged)
-
-
-def is_exportable(feature: Feature) -> bool:
-    """Returns True if a graph supports a target that is not generated."""
-    return feature.selects_words or type(feature).decode_graph is not Feature.decode_graph
-
-
-# Export of models that predict labels, tags or numbers.
 
 
 class LabelExportTarget(ExportTarget):
@@ -240,19 +224,17 @@ class LabelExportTarget(ExportTarget):
     def __init__(self, loaded: Loaded) -> None:
         model = in_float32(loaded.model)
         self.predictor = LabelPredictor(model, loaded.problem, loaded.features, loaded.info)
-        graph = Graph("fields")  # raises early, before the tracing
-        self._encode(graph, windows_of(graph, loaded.problem))
+        self._inputs(Graph("fields")).encoded()  # raises early, before the tracing
 
-    def _encode(self, graph: Graph, windows: ContextWindows | None) -> dict[str, str]:
+    def _inputs(self, graph: Graph) -> InputGraph:
         predictor = self.predictor
-        arguments = predictor.problem, predictor.features, predictor.limits
-        return encode(graph, *arguments, windows=windows)
+        return InputGraph(graph, predictor.problem, predictor.features, predictor.limits)
 
-    def rows(self, data_dir: Path | None, count: int) -> list[Row]:
+    def rows(self, data_dir: Path | None, count: int) -> list[VerificationRow]:
         """See `ExportTarget.rows`."""
         return rows_of(self.predictor, data_dir, count)
 
-    def network(self, rows: Sequence[Row]) -> onnx.ModelProto:
+    def network(self, rows: Sequence[VerificationRow]) -> onnx.ModelProto:
         """Returns the network alone, from feature tensors to output tensors."""
         return network_of(self.predictor, rows)
 
@@ -263,9 +245,9 @@ class LabelExportTarget(ExportTarget):
     def graph(self, network: onnx.ModelProto) -> Graph:
         """See `ExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
-        windows = windows_of(graph, self.predictor.problem)
-        outputs = graph.inline(network, self._encode(graph, windows))
-        add_answers(graph, self.predictor.features, outputs, windows)
+        inputs = self._inputs(graph)
+        outputs = graph.inline(network, inputs.encoded())
+        add_answers(graph, self.predictor.features, outputs, inputs.windows)
         return graph
 
     def signature_parts(self) -> dict[str, Any]:
@@ -274,7 +256,7 @@ class LabelExportTarget(ExportTarget):
         targets = tuple(one.output_spec(name, features) for name, one in features.targets.items())
         return {"fields": signature_fields(self.predictor), "targets": targets}
 
-    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+    def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """See `ExportTarget.verify`."""
         return verify(self.predictor, artifact, rows)
 
@@ -283,7 +265,25 @@ class LabelExportTarget(ExportTarget):
         return metrics_of(self.predictor, data_dir, list(predictions), list(predictions.values()))
 
 
-# Export of models of speech with CTC, with greedy decoding in the graph.
+def _add_texts(
+    graph: Graph, name: str, encoder: TextEncoder, ids: str, scores: str, count: int
+) -> None:
+    """Adds the outputs of a target that is a text: `count` hypotheses with scores and ids."""
+    axes: list[int | str | None] = ["batch", count]
+    graph.output(name, decoded_hypotheses(graph, encoder, ids), "string", axes)
+    graph.output(f"{name}_scores", scores, "float32", axes)
+    graph.output(f"{name}_ids", ids, "int64", [*axes, None])
+
+
+def _scores(
+    problem: Problem, features: Features, data_dir: Path, predictions: Mapping[int, Prediction]
+) -> Mapping[str, Any]:
+    """Returns the scores of the texts of predictions, by row of the dev split."""
+    ((name, feature),) = features.targets.items()
+    shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
+    rows = stored(shards, features.columns[name], list(predictions))
+    outputs = [prediction.text for prediction in predictions.values()]
+    return score(outputs, [feature.decode(ids) for ids in rows], scores_of(features))
 
 
 class CtcExportTarget(LabelExportTarget):
@@ -314,14 +314,10 @@ class CtcExportTarget(LabelExportTarget):
     def graph(self, network: onnx.ModelProto) -> Graph:
         """See `ExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
-        outputs = graph.inline(network, self._encode(graph, None))
+        outputs = graph.inline(network, self._inputs(graph).encoded())
         ids = graph.add("Unsqueeze", outputs[f"{self._target}.numbers"], [1])
         scores = graph.add("Unsqueeze", outputs[f"{self._target}.scores"], [1])
-        texts = decoded_hypotheses(graph, self._writes.encoder, ids)
-        axes: list[int | str | None] = ["batch", 1]
-        graph.output(self._target, texts, "string", axes)
-        graph.output(f"{self._target}_scores", scores, "float32", axes)
-        graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
+        _add_texts(graph, self._target, self._writes.encoder, ids, scores, 1)
         return graph
 
     def signature_parts(self) -> dict[str, Any]:
@@ -332,22 +328,15 @@ class CtcExportTarget(LabelExportTarget):
             "search": {"beam_size": 1},
         }
 
-    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+    def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """See `ExportTarget.verify`."""
         return verify_texts(self._texts, artifact, rows)
 
     def metrics(self, data_dir: Path, predictions: Mapping[int, Prediction]) -> dict[str, float]:
         """See `ExportTarget.metrics`: the share of right words and characters."""
-        features = self.predictor.features
-        shards = Shards.open(data_dir, self.predictor.problem.dataset_name, Split.EVAL)
-        right = stored(shards, features.columns[self._target], list(predictions))
-        outputs = [prediction.text for prediction in predictions.values()]
-        references = [self._writes.decode(ids) for ids in right]
-        scores = score(outputs, references, scores_of(features))
+        problem, features = self.predictor.problem, self.predictor.features
+        scores = _scores(problem, features, data_dir, predictions)
         return {f"1 - {name}": 1.0 - one.value for name, one in scores.items()}
-
-
-# Export of models that generate texts, with their search in the graph.
 
 
 READ = (
@@ -417,7 +406,9 @@ class TextExportTarget(ExportTarget):
             check_decodable(self._reads, read.encoder)
         self._search = Search(features.has_inputs, self._predictor.vocab_size, hparams)
 
-    def rows(self, data_dir: Path | None, count: int, split: Split = Split.EVAL) -> list[Row]:
+    def rows(
+        self, data_dir: Path | None, count: int, split: Split = Split.EVAL
+    ) -> list[VerificationRow]:
         """See `ExportTarget.rows`; a language model continues the first words of texts."""
         features = self._loaded.features
         read = features.all[self._reads]
@@ -428,7 +419,7 @@ class TextExportTarget(ExportTarget):
             return rows
         return [row._replace(sample={PROMPT: _beginning(row)}) for row in rows]
 
-    def network(self, rows: Sequence[Row]) -> SearchNetworks:
+    def network(self, rows: Sequence[VerificationRow]) -> SearchNetworks:
         """Returns the search networks, from ids to ids."""
         return export_search(self._predictor.model, self._search, self._example)
 
@@ -455,16 +446,11 @@ class TextExportTarget(ExportTarget):
         """See `ExportTarget.graph`."""
         loaded = self._loaded
         graph = Graph(loaded.problem.full_name)
-        inputs = encode(
-            graph, loaded.problem, loaded.features, LengthLimits(), self._given, self._cutters
-        )
-        (read,) = inputs.values()
+        arguments = loaded.problem, loaded.features, LengthLimits(), self._given, self._cutters
+        (read,) = InputGraph(graph, *arguments).encoded().values()
         ids, scores, initial = add_search(graph, network, {self._reads: read})
-        texts = decoded_hypotheses(graph, self._writes.encoder, ids)
-        axes: list[int | str | None] = ["batch", self._search.outputs]
-        graph.output(self._target, texts, "string", axes)
-        graph.output(f"{self._target}_scores", scores, "float32", axes)
-        graph.output(f"{self._target}_ids", ids, "int64", [*axes, None])
+        encoder = self._writes.encoder
+        _add_texts(graph, self._target, encoder, ids, scores, self._search.outputs)
         if network.attention is not None:
             self._add_attention(graph, network.attention, initial, (read, ids))
         return graph
@@ -498,7 +484,7 @@ class TextExportTarget(ExportTarget):
             "search": {name: getattr(hparams, name) for name in read},
         }
 
-    def verify(self, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+    def verify(self, artifact: Artifact, rows: Sequence[VerificationRow]) -> Verified:
         """See `ExportTarget.verify`."""
         return verify_texts(self._predictor, artifact, rows)
 
@@ -513,12 +499,8 @@ class TextExportTarget(ExportTarget):
                 "of a language model there is no right output, so that it cannot be said whether "
                 "int8 writes as well. Leave --quantize out."
             )
-        features, problem = self._loaded.features, self._loaded.problem
-        shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
-        right = stored(shards, features.columns[self._target], list(predictions))
-        references = [self._writes.decode(ids) for ids in right]
-        outputs = [prediction.text for prediction in predictions.values()]
-        scores = score(outputs, references, scores_of(features))
+        loaded = self._loaded
+        scores = _scores(loaded.problem, loaded.features, data_dir, predictions)
         # BLEU and chrF are percentages; the comparison uses fractions.
         return {f"decode/{name}": one.value / 100.0 for name, one in scores.items()}
 
@@ -547,7 +529,7 @@ def check_writes(loaded: Loaded) -> None:
         )
 
 
-def _beginning(row: Row) -> str:
+def _beginning(row: VerificationRow) -> str:
     """Returns a prompt from a text of the data or a synthetic one."""
     (text,) = row.sample.values()
     words = text if isinstance(text, list) else text.split(" ")

@@ -13,7 +13,7 @@ from t2t_torch.export.verification import (
     TOLERANCE,
     Comparison,
     Gap,
-    Row,
+    VerificationRow,
     Verified,
     prediction_of,
     verify_rows,
@@ -23,9 +23,6 @@ from t2t_torch.runtime.prediction import Attention, Prediction
 if TYPE_CHECKING:
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.runtime.session import Artifact
-
-
-# Comparison of the attention of an artifact with that of its model.
 
 
 WEIGHT_TIE = 1e-5
@@ -114,7 +111,9 @@ SCORE_TIE = 1e-5
 """Relative tolerance of the scores of texts: sums of rounded numbers differ by as much."""
 
 
-def verify_texts(predictor: Predictor, artifact: Artifact, rows: Sequence[Row]) -> Verified:
+def verify_texts(
+    predictor: Predictor, artifact: Artifact, rows: Sequence[VerificationRow]
+) -> Verified:
     """Compares an artifact with its model, which generates texts; see `verify_rows`.
 
     Args:
@@ -135,12 +134,12 @@ class _TextComparison(Comparison):
         self.attends = bool(predictor.hparams.write_alignments)
         self._attention = AttentionVerification(predictor) if self.attends else None
 
-    def input_of(self, row: Row) -> str:
+    def input_of(self, row: VerificationRow) -> str:
         """See `Comparison.input_of`."""
         (text,) = row.sample.values()
         return str(text)
 
-    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+    def expected(self, rows: Sequence[VerificationRow]) -> Sequence[Prediction | DataError]:
         """See `Comparison.expected`."""
         texts, predict = [self.input_of(row) for row in rows], self._predictor.predict
         predictions: Sequence[Prediction | DataError]
@@ -156,7 +155,7 @@ class _TextComparison(Comparison):
             for text, one in zip(texts, predictions, strict=True)
         ]
 
-    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
+    def gap(self, row: VerificationRow, expected: Prediction, actual: Prediction) -> Gap | str:
         """See `Comparison.gap`."""
         pairs = list(zip(expected.hypotheses, actual.hypotheses, strict=False))
         gaps = [abs(e.score - f.score) / max(1.0, abs(e.score)) for e, f in pairs]
@@ -172,7 +171,7 @@ class _TextComparison(Comparison):
             return "look where the model looks"
         return Gap(score, False, weight, ties)
 
-    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+    def check_ties(self, rows: Sequence[VerificationRow], ties: Set[int]) -> None:
         """See `Comparison.check_ties`."""
         if len(ties) > MOST_TIES * len(rows):
             first = rows[min(ties)]

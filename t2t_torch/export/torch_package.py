@@ -1,4 +1,9 @@
-"""Export of a model's network as a torch.export program, with the files needed to run it."""
+"""Export of a model's network as a torch.export program, with the files needed to run it.
+
+torch.export fixes the length of an `nn.LSTM` to that of the example.  Each one is therefore traced
+as a custom operator of any length, which is then replaced with torch's own LSTM: loading the
+program requires only torch.
+"""
 
 from __future__ import annotations
 
@@ -26,24 +31,18 @@ from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export.exporter import RunExporter
 from t2t_torch.export.folder import copy_explanations, write_task
-from t2t_torch.export.network import Network, axes_of, frozen, quiet
+from t2t_torch.export.network import Network, axes_of, frozen, quiet, replace_lstms
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.targets import example_of
 from t2t_torch.export.verification import Verified, rows_of, verify
 from t2t_torch.features import Features
+from t2t_torch.features.feature import select_generated
 from t2t_torch.files import check_regular
 from t2t_torch.hparam import HParams
 from t2t_torch.modality import BatchPrediction
 from t2t_torch.model import T2TModel
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.runtime.signature import TORCH, Signature
-from t2t_torch.train.run_directory import RunDirectory
-
-# A model's network as a torch.export program from feature tensors to predictions.
-#
-# torch.export fixes the length of an `nn.LSTM` to that of the example.  Each one is therefore
-# traced as a custom operator of any length, which is then replaced with torch's own LSTM: loading
-# the program requires only torch.
-
 
 _FORWARD = (True, 1, 0.0, False, False, True)
 """Arguments: with biases, one layer, no dropout, not training, one direction, batch first."""
@@ -136,7 +135,7 @@ def program_of(
       ExportError: the model has operations that depend on the batch.
     """
     still = frozen(model)
-    _replace_lstms(still)
+    replace_lstms(still, nn.LSTM, _AnyLength)
     network = _OfBatch(Network(still, list(example)), list(example)).eval()
     varying = {
         name: dict.fromkeys(axes, torch.export.Dim.AUTO)
@@ -181,14 +180,6 @@ def _check_varies(
                 )
 
 
-def _replace_lstms(module: nn.Module) -> None:
-    for name, child in list(module.named_children()):
-        if isinstance(child, nn.LSTM):
-            setattr(module, name, _AnyLength(child))
-        else:
-            _replace_lstms(child)
-
-
 def _put_lstms(program: torch.export.ExportedProgram) -> None:
     """Replaces each custom LSTM operator with torch's own LSTM."""
     graph = program.graph
@@ -207,9 +198,6 @@ def _put_lstms(program: torch.export.ExportedProgram) -> None:
         node.replace_all_uses_with(first)
         graph.erase_node(node)
     program.graph_module.recompile()
-
-
-# Check that a torch.export archive can be loaded without executing code of its author.
 
 
 _ENTRY = re.compile(
@@ -377,6 +365,7 @@ class TorchExporter(RunExporter):
 
     form = TORCH
     packages = ("t2t_torch", "torch")
+    exports_ensembles = True
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         super().__init__(settings, scratch)
@@ -410,7 +399,7 @@ class TorchExporter(RunExporter):
 
 def check_exportable(loaded: Loaded) -> None:
     """Raises ExportError if a model generates texts: its search cannot be a program."""
-    written = [name for name, target in loaded.features.targets.items() if target.generates]
+    written = list(select_generated(loaded.features.targets))
     if written:
         raise ExportError(
             f"the model {loaded.info.task.model!r} writes {written[0]!r}, one token after another "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from abc import ABC, abstractmethod
@@ -16,15 +17,34 @@ from torch import Tensor
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.features import Feature, Features
+from t2t_torch.export.answers import span_targets
+from t2t_torch.features import (
+    Audio,
+    Feature,
+    Features,
+    Gazetteer,
+    Image,
+    Real,
+    Text,
+    WordLabel,
+    WordReal,
+)
+from t2t_torch.features.feature import find_alignments, select_texts
+from t2t_torch.features.real import (
+    scale,
+)
 from t2t_torch.features.text import words_of
+from t2t_torch.features.word import UNKNOWN_LABEL, OfWords
 from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.reader import LengthLimits
+from t2t_torch.pipeline.reader import (
+    LengthLimits,
+    restore,
+)
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
+from t2t_torch.text.encoder import NUM_RESERVED
 from t2t_torch.text.tokenizer import Token
 
 if TYPE_CHECKING:
@@ -32,9 +52,6 @@ if TYPE_CHECKING:
     from t2t_torch.export.quantization import Times
     from t2t_torch.runtime.session import Artifact
     from t2t_torch.runtime.signature import Signature
-
-
-# Ties: spans of a text that are equally probable answers to the model.
 
 
 TIE = 1e-4
@@ -54,9 +71,8 @@ def is_a_tie(
       expected: prediction of the model.
       actual: prediction to compare.
     """
-    targets = predictor.features.targets
-    spans = [name for name, feature in targets.items() if feature.selects_words]
-    others = [name for name in targets if name not in spans]
+    spans = span_targets(predictor.features)
+    others = [name for name in predictor.features.targets if name not in spans]
     if not isinstance(predictor.problem, SpanQAProblem):
         return False
     if any(expected.values[name] != actual.values[name] for name in others):
@@ -162,7 +178,7 @@ class _Window:
         self.best = float(scores.masked_fill(~allowed, -math.inf).max())
 
 
-def text_of(feature: Feature, numbers: Sequence[int]) -> str:
+def text_of(feature: Any, numbers: Sequence[int]) -> str:
     """Returns words as a text that `problem_types.words.tokens_of` splits into the same number.
 
     The symbol for unknown words would be split into several, so it is replaced with different words
@@ -172,15 +188,14 @@ def text_of(feature: Feature, numbers: Sequence[int]) -> str:
       feature: feature of words.
       numbers: ids of the words.
     """
-    words, encoder = feature.decode(numbers), getattr(feature, "encoder", None)
-    if isinstance(encoder, TokenEncoder):
-        known = set(encoder.tokens)
-        signs = {encoder.decode([number]) for number in encoder.unknown_ids}
-        for place, word in enumerate(words):
-            if word in signs:
-                words[place] = next(
-                    name for i in range(len(known) + 1) if (name := f"w{place}w{i}") not in known
-                )
+    words, encoder = feature.decode(numbers), feature.encoder
+    known = set(getattr(encoder, "tokens", ()))
+    signs = {encoder.decode([number]) for number in encoder.unknown_ids}
+    for place, word in enumerate(words):
+        if word in signs:
+            words[place] = next(
+                name for i in range(len(known) + 1) if (name := f"w{place}w{i}") not in known
+            )
     return " ".join(words)
 
 
@@ -230,7 +245,7 @@ class RowSource(Protocol):
 _SHOWN = 1000  # greatest number of characters of a text in a message
 
 
-class Row(NamedTuple):
+class VerificationRow(NamedTuple):
     """An input for the comparison of model and artifact.
 
     Attributes:
@@ -273,7 +288,7 @@ class Verified(NamedTuple):
       times: seconds before and after quantization; None without quantization.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[VerificationRow]
     answers: Mapping[int, Any]
     difference: float
     ties: int = 0
@@ -319,7 +334,7 @@ class Verified(NamedTuple):
 
 def rows_of(
     predictor: RowSource, data_dir: Path | None, count: int, split: Split = Split.EVAL
-) -> list[Row]:
+) -> list[VerificationRow]:
     """Returns rows spread evenly over a split as inputs, followed by synthetic ones.
 
     Stored ids are decoded to text, so unknown words appear as the vocabulary's symbol for them.
@@ -352,39 +367,104 @@ def rows_of(
         for name in dict.fromkeys((*names.values(), *features.given))
     }
     # Spans refer to the raw text, which the problem itself splits into words.
-    whole = any(feature.selects_words for feature in features.targets.values())
+    whole = bool(span_targets(features))
+    texts = select_texts(predictor.kinds)
     rows = []
     for place, number in enumerate(numbers):
         row = {name: values[place] for name, values in columns.items()}
         sample = {}
         for field, feature in predictor.kinds.items():
-            value = feature.restore(names[field], features, row)
-            if whole and feature.is_text and isinstance(value, list):
+            value = restore(feature, names[field], features, row)
+            if whole and field in texts and isinstance(value, list):
                 value = text_of(feature, row[names[field]])
             sample[field] = value
-        rows.append(Row(f"row {number} of the {split.value} split", sample, number))
+        rows.append(VerificationRow(f"row {number} of the {split.value} split", sample, number))
     return [*rows, *_odd_rows(predictor, rows[0].sample)]
 
 
-def _random_row(predictor: RowSource, number: int) -> Row:
+def _random_row(predictor: RowSource, number: int) -> VerificationRow:
     """Returns an input of random texts, and of examples of other values."""
     rng = np.random.default_rng(number)
-    sample: dict[str, Any] = {}
-    for field, kind in predictor.kinds.items():
-        if kind.is_text and kind.vocab_size:
-            ids = rng.integers(NUM_RESERVED, kind.vocab_size, size=_SHORTEST_TEXT + number % 20)
-            value = kind.decode(ids.tolist())
-            text = value if isinstance(value, str) else text_of(kind, ids.tolist())
-            sample[field] = "".join(letter for letter in text if letter.isprintable())
-        elif kind.aligned_to is None and (unusual := list(kind.unusual_values().values())):
-            sample[field] = unusual[number % len(unusual)]
-        else:
-            value = kind.example(as_list=True)
-            size = getattr(kind, "size", 1)
-            is_numbers = kind.aligned_to is None and isinstance(value, list) and size > 1
-            sample[field] = rng.random(size).tolist() if is_numbers else value
-    texts = {name: _text(sample[name]) for name, kind in predictor.kinds.items() if kind.is_text}
-    return Row(f"random row {number}", {**sample, **_of_words(predictor, sample, texts)})
+    sample = {name: random_value(kind, number, rng) for name, kind in predictor.kinds.items()}
+    texts = {name: _text(sample[name]) for name in select_texts(predictor.kinds)}
+    return VerificationRow(
+        f"random row {number}", {**sample, **_of_words(predictor, sample, texts)}
+    )
+
+
+@functools.singledispatch
+def random_value(feature: Feature, number: int, rng: np.random.Generator) -> Any:
+    """Returns a value of a feature: an unusual one, if it has any, or its example.
+
+    Args:
+      feature: the feature.
+      number: number of the row.
+      rng: source of random numbers.
+    """
+    unusual = list(unusual_values(feature).values())
+    return unusual[number % len(unusual)] if unusual else feature.example(as_list=True)
+
+
+@random_value.register(Text)
+def _random_text(feature: Text, number: int, rng: np.random.Generator) -> str:
+    size = _SHORTEST_TEXT + number % 20
+    ids = rng.integers(NUM_RESERVED, feature.vocab_size, size=size).tolist()
+    value = feature.decode(ids)
+    text = value if isinstance(value, str) else text_of(feature, ids)
+    return "".join(letter for letter in text if letter.isprintable())
+
+
+@random_value.register(Real)
+def _random_numbers(feature: Real, number: int, rng: np.random.Generator) -> Any:
+    return rng.random(feature.size).tolist() if feature.size > 1 else feature.example(as_list=True)
+
+
+random_value.register(OfWords, lambda feature, number, rng: feature.example(as_list=True))
+
+
+@functools.singledispatch
+def unusual_values(feature: Feature) -> dict[str, Any]:
+    """Returns edge cases by description, with which exported graphs are tested.
+
+    For a feature with an entry for each word they are values of one word.
+    """
+    return {}
+
+
+@unusual_values.register(Image)
+def _unusual_images(feature: Image) -> dict[str, Any]:
+    named = {"a dark picture": 0, "a bright picture": 255}
+    shape = feature.height, feature.width, feature.channels
+    return {name: np.full(shape, pixel).tolist() for name, pixel in named.items()}
+
+
+@unusual_values.register(Audio)
+def _unusual_sounds(feature: Audio) -> dict[str, Any]:
+    return {
+        "a very short sound": [0.5, -0.5],
+        "silence": [0.0] * (feature.samples_per_frame + 1),
+        "a loud sound": [1.0, -1.0] * feature.samples_per_frame,
+    }
+
+
+unusual_values.register(WordLabel, lambda feature: {"unknown": UNKNOWN_LABEL})
+
+
+@unusual_values.register(WordReal)
+def _unusual_word_numbers(feature: WordReal) -> dict[str, Any]:
+    signs = [-1e4 * (-1) ** place for place in range(feature.size)]
+    return {"zeros": [0.0] * feature.size, "large": signs}
+
+
+@unusual_values.register(Gazetteer)
+def _unusual_entries(feature: Gazetteer) -> dict[str, Any]:
+    labels = feature.encoder.labels
+    return {
+        "alike": dict.fromkeys([UNKNOWN_LABEL, *reversed(labels[: feature.width + 2])], 0.5),
+        "none": {},
+        "unknown": {UNKNOWN_LABEL: 1.0},
+        "signs": {labels[-1]: -2.0, labels[0]: 0.0},
+    }
 
 
 def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
@@ -402,13 +482,13 @@ def stored(shards: Shards, column: str, numbers: Sequence[int]) -> list[Any]:
     return rows
 
 
-def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[Row]:
+def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[VerificationRow]:
     """Yields inputs with unusual texts, and with variants of the texts of a row."""
+    of_words = find_alignments(predictor.kinds)
     for name, kind in predictor.kinds.items():
-        if kind.aligned_to is None:
-            for how, value in kind.unusual_values().items():
-                yield Row(how, {**sample, name: value})
-    text_fields = [name for name, kind in predictor.kinds.items() if kind.is_text]
+        for how, value in unusual_values(kind).items() if name not in of_words else ():
+            yield VerificationRow(how, {**sample, name: value})
+    text_fields = list(select_texts(predictor.kinds))
     if not text_fields:
         return
     usual = {name: _text(sample[name]) for name in text_fields}
@@ -421,7 +501,9 @@ def _odd_rows(predictor: RowSource, sample: Mapping[str, Any]) -> Iterator[Row]:
     for how, size in sizes.items():
         texts[how] = {name: _repeated(text, size) for name, text in usual.items()}
     for how, of_fields in texts.items():
-        yield Row(how, {**sample, **of_fields, **_of_words(predictor, sample, of_fields)})
+        yield VerificationRow(
+            how, {**sample, **of_fields, **_of_words(predictor, sample, of_fields)}
+        )
 
 
 def _of_words(
@@ -431,13 +513,12 @@ def _of_words(
     ones in between.
     """
     values = {}
-    for field, kind in predictor.kinds.items():
-        if kind.aligned_to is not None:
-            of = predictor.features.sources[kind.aligned_to]
-            tokenizer = predictor.kinds[of].input_spec(of, predictor.features).tokenizer
-            count = len(words_of(texts[of], tokenizer))
-            several = [*sample[field], *kind.unusual_values().values()]
-            values[field] = (several * (count // len(several) + 1))[:count]
+    for field, name in find_alignments(predictor.kinds).items():
+        of = predictor.features.sources[name]
+        tokenizer = predictor.kinds[of].input_spec(of, predictor.features).tokenizer
+        count = len(words_of(texts[of], tokenizer))
+        several = [*sample[field], *unusual_values(predictor.kinds[field]).values()]
+        values[field] = (several * (count // len(several) + 1))[:count]
     return values
 
 
@@ -478,19 +559,19 @@ class Comparison(ABC):
     attends: bool = False
 
     @abstractmethod
-    def input_of(self, row: Row) -> Any:
+    def input_of(self, row: VerificationRow) -> Any:
         """Returns the input of a row."""
 
     @abstractmethod
-    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+    def expected(self, rows: Sequence[VerificationRow]) -> Sequence[Prediction | DataError]:
         """Returns the predictions of the model."""
 
     @abstractmethod
-    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
+    def gap(self, row: VerificationRow, expected: Prediction, actual: Prediction) -> Gap | str:
         """Returns the difference, or the fault of predictions that differ too much."""
 
     @abstractmethod
-    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+    def check_ties(self, rows: Sequence[VerificationRow], ties: Set[int]) -> None:
         """Raises ExportError if there are too many ties; `ties` are the indices of rows."""
 
     def describe(self, prediction: Prediction) -> str:
@@ -498,7 +579,7 @@ class Comparison(ABC):
         return str(prediction)
 
 
-def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[Row]) -> Verified:
+def verify_rows(comparison: Comparison, artifact: Any, rows: Sequence[VerificationRow]) -> Verified:
     """Compares an artifact with its model: each row alone, and all rows in batches.
 
     Args:
@@ -566,7 +647,7 @@ def _described(comparison: Comparison, answer: Prediction | DataError) -> str:
 
 
 def verify(
-    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[Row]
+    predictor: LabelPredictor, artifact: Artifact | LabelPredictor, rows: Sequence[VerificationRow]
 ) -> Verified:
     """Compares an artifact with its model, which predicts labels; see `verify_rows`.
 
@@ -586,17 +667,17 @@ class _LabelComparison(Comparison):
     def __init__(self, predictor: LabelPredictor) -> None:
         self._predictor = predictor
         targets = predictor.features.targets.items()
-        self._stds = {name: max(target.scale[1], default=0.0) for name, target in targets}
+        self._stds = {name: max(scale(target)[1], default=0.0) for name, target in targets}
 
-    def input_of(self, row: Row) -> Any:
+    def input_of(self, row: VerificationRow) -> Any:
         """See `Comparison.input_of`."""
         return row.sample
 
-    def expected(self, rows: Sequence[Row]) -> Sequence[Prediction | DataError]:
+    def expected(self, rows: Sequence[VerificationRow]) -> Sequence[Prediction | DataError]:
         """See `Comparison.expected`."""
         return [prediction_of(self._predictor.predict, row.sample) for row in rows]
 
-    def gap(self, row: Row, expected: Prediction, actual: Prediction) -> Gap | str:
+    def gap(self, row: VerificationRow, expected: Prediction, actual: Prediction) -> Gap | str:
         """See `Comparison.gap`."""
         is_tie = expected.values != actual.values and is_a_tie(
             self._predictor, row.sample, expected, actual
@@ -604,7 +685,7 @@ class _LabelComparison(Comparison):
         gap = _gap(likened(expected, actual) if is_tie else expected, actual, self._stds)
         return Gap(gap, is_tie) if gap <= TOLERANCE else self.fault
 
-    def check_ties(self, rows: Sequence[Row], ties: Set[int]) -> None:
+    def check_ties(self, rows: Sequence[VerificationRow], ties: Set[int]) -> None:
         """See `Comparison.check_ties`; synthetic rows are repetitive and may be ties."""
         own = [place for place, row in enumerate(rows) if row.number >= 0]
         tied = [place for place in own if place in ties]

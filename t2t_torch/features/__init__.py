@@ -1,63 +1,35 @@
 """Features: the types of values that an example consists of."""
 
-from t2t_torch.features.audio import Audio, AugmentationSeed, Transcript
-from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, InputSpec, OutputSpec
-from t2t_torch.features.image import Image, PixelSequence
-from t2t_torch.features.label import (
-    NO_SPAN,
-    Choice,
-    ClassLabel,
-    MultiLabel,
-    Place,
-    SoftLabel,
-    Span,
-    Tags,
-)
-from t2t_torch.features.real import Real, RowWeight
-from t2t_torch.features.text import Text, TreeFeature, Turns, Words
-from t2t_torch.features.word import (
-    Gazetteer,
-    GazetteerWeights,
-    OriginalWords,
-    WordCharacters,
-    WordLabel,
-    WordReal,
-    WordShape,
-    WordStarts,
-)
-
-__all__ = [
-    "IGNORED",
-    "NO_SPAN",
-    "UNKNOWN",
-    "Audio",
-    "AugmentationSeed",
-    "Choice",
-    "ClassLabel",
-    "Feature",
-    "Features",
-    "Gazetteer",
-    "GazetteerWeights",
-    "Image",
-    "InputSpec",
-    "MultiLabel",
-    "OriginalWords",
-    "OutputSpec",
-    "PixelSequence",
-    "Place",
-    "Real",
-    "RowWeight",
-    "SoftLabel",
-    "Span",
-    "Tags",
-    "Text",
-    "Transcript",
-    "TreeFeature",
-    "Turns",
-    "WordCharacters",
-    "WordLabel",
-    "WordReal",
-    "WordShape",
-    "WordStarts",
-    "Words",
-]
+from t2t_torch.features.audio import Audio as Audio
+from t2t_torch.features.audio import AugmentationSeed as AugmentationSeed
+from t2t_torch.features.audio import Transcript as Transcript
+from t2t_torch.features.feature import IGNORED as IGNORED
+from t2t_torch.features.feature import UNKNOWN as UNKNOWN
+from t2t_torch.features.feature import Feature as Feature
+from t2t_torch.features.feature import Features as Features
+from t2t_torch.features.feature import InputSpec as InputSpec
+from t2t_torch.features.feature import OutputSpec as OutputSpec
+from t2t_torch.features.image import Image as Image
+from t2t_torch.features.image import PixelSequence as PixelSequence
+from t2t_torch.features.label import NO_SPAN as NO_SPAN
+from t2t_torch.features.label import Choice as Choice
+from t2t_torch.features.label import ClassLabel as ClassLabel
+from t2t_torch.features.label import MultiLabel as MultiLabel
+from t2t_torch.features.label import QueryPlace as QueryPlace
+from t2t_torch.features.label import SoftLabel as SoftLabel
+from t2t_torch.features.label import Span as Span
+from t2t_torch.features.label import Tags as Tags
+from t2t_torch.features.real import Real as Real
+from t2t_torch.features.real import RowWeight as RowWeight
+from t2t_torch.features.text import Text as Text
+from t2t_torch.features.text import TreeFeature as TreeFeature
+from t2t_torch.features.text import Turns as Turns
+from t2t_torch.features.text import Words as Words
+from t2t_torch.features.word import Gazetteer as Gazetteer
+from t2t_torch.features.word import GazetteerWeights as GazetteerWeights
+from t2t_torch.features.word import OriginalWords as OriginalWords
+from t2t_torch.features.word import WordCharacters as WordCharacters
+from t2t_torch.features.word import WordLabel as WordLabel
+from t2t_torch.features.word import WordReal as WordReal
+from t2t_torch.features.word import WordShape as WordShape
+from t2t_torch.features.word import WordStarts as WordStarts

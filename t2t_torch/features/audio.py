@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import math
 import re
 import reprlib
@@ -10,18 +9,15 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, require
-from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.feature import Feature, Features, InputSpec
 from t2t_torch.features.text import Text
-from t2t_torch.files import file_content, path_of_line
-
-if TYPE_CHECKING:
-    from t2t_torch.export.text_graph import InputGraph
+from t2t_torch.files import file_content
 
 Samples = npt.NDArray[np.int16]
 
@@ -32,9 +28,6 @@ NO_SAMPLE = -32768
 """Padding of waveforms; no sample has this value."""
 
 FRAMES_PER_SECOND = 100
-
-# Sound files.
-
 
 _RATES = 1000, 384_000  # least and greatest sampling rate, in Hz
 
@@ -200,9 +193,6 @@ def _unreadable(name: str, error: Exception) -> DataError:
     )
 
 
-# Wav files.
-
-
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE  # formats of wav files
 _UNKNOWN_SIZES = 0x7FFF0000
 """Least size of samples that a program writes which does not know it yet."""
@@ -281,9 +271,6 @@ def wav_of(samples: Samples, sample_rate: int) -> bytes:
     return b"RIFF" + sizes[0] + b"WAVEfmt " + header + b"data" + sizes[1] + data
 
 
-# Samples.
-
-
 _ZEROS = 16  # zero crossings of the resampling filter on each side
 
 
@@ -328,9 +315,6 @@ def int16_of(samples: npt.NDArray[Any]) -> Samples:
         block = samples[start : start + _BLOCK].astype(np.float64) * LOUDEST
         whole[start : start + _BLOCK] = np.rint(block).clip(-LOUDEST, LOUDEST)
     return whole
-
-
-# Mel scale.
 
 
 def mel_matrix(
@@ -384,9 +368,6 @@ def spectrogram(samples: Samples, sample_rate: int, bins: int = 40) -> npt.NDArr
     return picture
 
 
-# Features.
-
-
 _LOUDEST_FLOAT = 4.0  # samples may be a little above 1; those of 16 bits as floats are not
 
 
@@ -402,8 +383,6 @@ class Audio(Feature):
         refuse them.
     """
 
-    is_discrete: ClassVar[bool] = False
-    is_sound: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<int16>"
     padding: ClassVar[int] = NO_SAMPLE
 
@@ -437,10 +416,6 @@ class Audio(Feature):
           DataError: there is no such sound, or it has another sampling rate or several channels.
         """
         return self.framed(self.samples_of(value))
-
-    def from_line(self, text: str, folder: Path) -> Path:
-        """Returns the path of a sound file; see `path_of_line`."""
-        return path_of_line(text, folder, "sound")
 
     def samples_of(self, value: Any, limits: SoundLimits = LIMITS) -> Samples:
         """Returns the samples of a value, [n]; see `encode`."""
@@ -480,24 +455,6 @@ class Audio(Feature):
         own: Samples = samples[samples != NO_SAMPLE]
         return own
 
-    def restore(self, name: str, features: Features, row: Row) -> str:
-        """Returns a wav file as a base64 text."""
-        content = wav_of(self.decode(row[name].reshape(-1)), self.sample_rate)
-        return base64.b64encode(content).decode("ascii")
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns short, silent and loud sounds."""
-        return {
-            "a very short sound": [0.5, -0.5],
-            "silence": [0.0] * (self.samples_per_frame + 1),
-            "a loud sound": [1.0, -1.0] * self.samples_per_frame,
-        }
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the frames of the samples.  [B, frames, samples] int16."""
-        frames: str = inputs.frames(name, self.samples_per_frame, NO_SAMPLE)
-        return frames
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the sampling rate, as `size`."""
         return InputSpec(name, "audio", "int16", size=self.sample_rate, shape=(-1,))
@@ -505,22 +462,6 @@ class Audio(Feature):
     def example(self, *, as_list: bool) -> Any:
         """Returns the beginning of a wav file in base64."""
         return "UklGR..."
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the duration; reports show a spectrogram."""
-        return self.describe_value(self.decode(row[name].reshape(-1)))
-
-    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Returns a spectrogram."""
-        return spectrogram(self.decode(stored), self.sample_rate)[..., None]
-
-    def line(self, value: Any) -> str:
-        """Returns the duration."""
-        return self.describe_value(value)
-
-    def describe_value(self, value: Any) -> str:
-        """Returns the duration."""
-        return f"sound of {len(value) / self.sample_rate:.2f} s"
 
 
 def _samples_of_list(value: Any) -> Samples:
@@ -549,8 +490,6 @@ def _samples_of_list(value: Any) -> Samples:
 @dataclass(frozen=True)
 class Transcript(Text):
     """The text that is spoken in an `Audio`."""
-
-    text_scores: ClassVar[tuple[str, ...]] = ("word_error_rate", "character_error_rate")
 
 
 @dataclass(frozen=True)

@@ -6,32 +6,22 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.errors import ExportError, UsageError
-
-if TYPE_CHECKING:
-    from t2t_torch.export.graph import Graph
-    from t2t_torch.export.text_graph import InputGraph
+from t2t_torch.errors import UsageError
+from t2t_torch.overrides import FEATURE, refuse_overrides
 
 Role: TypeAlias = Literal["inputs", "targets", "notes", "kept"]
 """What a feature is to a model: given, produced, only known of the example, or only stored."""
-
-GraphOutput: TypeAlias = tuple[str, str, Sequence[int | str | None]]
-"""Name of a tensor of a graph, its dtype, and its axes after the batch axis."""
 
 UNKNOWN = -1
 """The id of a label that training does not know: never right, and without a loss."""
 
 IGNORED = -100
 """What fills up sequences of labels, whose ids start at 0: it counts for nothing."""
-
-
-# Specification of inputs and outputs, as published by artifacts and servers.
 
 
 InputKind: TypeAlias = Literal[
@@ -129,9 +119,6 @@ class OutputSpec:
     shape: Sequence[int] = ()
 
 
-# The contract.
-
-
 Row: TypeAlias = Mapping[str, npt.NDArray[Any]]
 """The stored numbers of an example, by feature."""
 
@@ -147,36 +134,24 @@ class Feature(ABC):
 
     Attributes:
       is_text: True if the numbers are ids of a text vocabulary, each with an embedding.
-      is_discrete: True if a prediction is either right or wrong; False for numbers.
       classifies: True if each item is exactly one of `labels`.
-      is_multilabel: True if each of `labels` is predicted as present or absent.
-      is_image: True if `decode` returns an image, [height, width, channels] of bytes.
-      is_sound: True if it is a waveform.
       starts_words: True if it holds the position of each word's first id.
-      selects_words: True if a value is a part of the text `refers_to`, which users give unsplit.
-      is_listed_by_word: True if reports print its entries below the words of `aligned_to`.
       produced_like: type of target with the same hidden states, for models that list the types
         that they produce; None is the class itself.
-      table_columns: suffixes of a target's columns in a table, named after parts of its record.
-      search_settings: decoding settings that only the search for this target reads.
-      text_scores: names of the default scores that compare outputs with references.
+      allow_unknown: True if `encode` returns `UNKNOWN` for a label that training does not know.
     """
 
     is_text: ClassVar[bool] = False
-    is_discrete: ClassVar[bool] = True
     classifies: ClassVar[bool] = False
-    is_multilabel: ClassVar[bool] = False
-    is_image: ClassVar[bool] = False
-    is_sound: ClassVar[bool] = False
-    selects_words: ClassVar[bool] = False
     starts_words: ClassVar[bool] = False
-    is_listed_by_word: ClassVar[bool] = False
     produced_like: ClassVar[type[Feature] | None] = None
-    table_columns: ClassVar[tuple[str, ...]] = ("", "_probability")
-    search_settings: ClassVar[tuple[str, ...]] = ()
-    text_scores: ClassVar[tuple[str, ...]] = ("exact_match",)
+    allow_unknown: bool = False
 
     # Numbers.
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        refuse_overrides(cls, Feature, FEATURE)
 
     @property
     @abstractmethod
@@ -199,11 +174,6 @@ class Feature(ABC):
         return 0
 
     @property
-    def lowest_id(self) -> int:
-        """Lowest id that `encode` returns."""
-        return 0
-
-    @property
     def source(self) -> str | None:
         """Source field of a sample; None: the field with the name of the feature."""
         return None
@@ -219,11 +189,6 @@ class Feature(ABC):
         return self.aligned_to
 
     @property
-    def starts_of(self) -> str | None:
-        """Name of the word feature, if this one has the positions of its first ids; else None."""
-        return None
-
-    @property
     def generates(self) -> bool:
         """True if a model generates it id by id until `EOS`, as for texts."""
         return False
@@ -232,26 +197,6 @@ class Feature(ABC):
     def is_sequence(self) -> bool:
         """True if examples differ in length."""
         return self.shape[:1] == (None,)
-
-    @property
-    def is_encoded(self) -> bool:
-        """True if the stored numbers are the bytes of a file, which `opened` decodes."""
-        return False
-
-    def opened(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns the value of a stored file, in its own size; only if `is_encoded`."""
-        return stored
-
-    def fitted(self, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Returns a value of `opened` in the shape of the feature; only if `is_encoded`."""
-        return value
-
-    def lengths(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Converts counts of stored numbers to counts of positions; 1 if not a sequence.  [N]."""
-        if not self.is_sequence:
-            return np.ones_like(stored)
-        width = math.prod(size or 1 for size in self.shape[1:])
-        return stored // width if width > 1 else stored
 
     @abstractmethod
     def encode(self, value: Any) -> Sequence[Any]:
@@ -304,172 +249,66 @@ class Feature(ABC):
         """
         return ["..."]
 
-    # Export: graph equivalents of `encode` and `decode`.
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Adds the encoding of an input field to a graph.
-
-        Args:
-          name: name of the feature.
-          inputs: inputs of the graph and tensors that are computed from them.
-
-        Returns:
-          The name of the tensor [batch, *shape] that the model takes.
-
-        Raises:
-          ExportError: the encoding is not supported in graphs.
-        """
-        raise inputs.unsupported(name, type(self).__name__)
-
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Adds the decoding of a prediction to a graph.
-
-        Args:
-          name: name of the target.
-          outputs: outputs of the network, by name: `<target>.numbers`, and `.probability`,
-            `.scores` and `.mask` where they exist.
-          graph: graph that contains the network.
-
-        Returns:
-          The name of the tensor, its dtype, and its axes after the batch axis.
-
-        Raises:
-          ExportError: the decoding is not supported in graphs.
-        """
-        raise ExportError(
-            f"target {name!r} is a {type(self).__name__}, which no artifact can answer "
-            "with. Classes, labels, tags, numbers, distributions, choices, and parts of a "
-            "text in problems of questions about one (SpanQAProblem) can be exported."
-        )
-
-    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8] | None:
-        """Returns the picture that reports show for stored numbers; None if there is none.
-
-        Returns:
-          [height, width, channels] bytes.
-        """
-        return None
-
-    def restore(self, name: str, features: Features, row: Row) -> Any:
-        """Returns a value, in its JSON form, that encodes to the stored numbers.
-
-        Args:
-          name: name of the feature.
-          features: features of the problem.
-          row: stored numbers of an example.
-        """
-        return self.decode(row[name])
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns edge cases by description, used to test exported graphs.
-
-        For a feature with an entry for each word they are values of one word.
-        """
-        return {}
-
-    # Decoding: how predictions are printed and written.
-
-    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float] | Sequence[float]:
-        """Returns the scores of a prediction for users: by label, highest first."""
-        return scores
-
-    def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
-        """Returns the cells of `table_columns`.
-
-        Args:
-          record: JSON record of a prediction, from `decode.outputs.target_record`.
-        """
-        parts = [column.removeprefix("_") or "value" for column in self.table_columns]
-        record = {**record, "value": self.table_value(record["value"])}
-        return [record.get(part) for part in parts]
-
-    def table_value(self, value: Any) -> Any:
-        """Returns a value in the format of a table cell."""
-        return value
-
-    def from_line(self, text: str, folder: Path) -> Any:
-        """Returns the value that a line of a file stands for: by default itself.
-
-        Args:
-          text: the line.
-          folder: folder of the file, for paths.
-        """
-        return text
-
-    def line(self, value: Any) -> str | None:
-        """Returns a value as a line of a text file; None to write it as JSON."""
-        return " ".join(value.splitlines()) if isinstance(value, str) else None
-
-    def console_lines(self, record: Mapping[str, Any]) -> list[str]:
-        """Returns the lines that an interactive session prints for the record of a prediction."""
-        scores = record.get("probabilities")
-        if isinstance(scores, Mapping):
-            return [f"{score:8.4f}  {label}" for label, score in scores.items()]
-        value = " ".join(str(record["value"]).splitlines())
-        return [f"{record['probability']:8.4f}  {value}" if "probability" in record else value]
-
-    @property
-    def label_metrics(self) -> tuple[str, ...]:
-        """Registered metrics of the table of precision, recall, F1 and support by label."""
-        return ()
-
-    # Statistics of stored numbers, for `t2t-datagen` and the data report.
-
-    @property
-    def scale(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Mean and standard deviation of the standardization; empty if there is none."""
-        return (), ()
-
-    @property
-    def num_channels(self) -> int:
-        """Number of channels, each with its own mean; 0 for ids."""
-        return 0
-
-    @property
-    def empty_length(self) -> int:
-        """Length of an empty value: 1 for a text that ends with `EOS`."""
-        return 0
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the value of a row as text, for reports.
-
-        Args:
-          name: name of the feature.
-          features: features of the problem.
-          row: stored numbers.
-          limit: number of printed characters; a longer text may be truncated.
-        """
-        return self.describe_value(self.decode(row[name]))
-
-    def describe_value(self, value: Any) -> str:
-        """Returns a value as one line of a report."""
-        if value is None:
-            return "(none)"
-        if isinstance(value, list | tuple):
-            return " ".join(map(describe_entry, value))
-        return describe_entry(value)
-
-    def summary(self, rows: Iterable[npt.NDArray[Any]]) -> dict[str, float | str]:
-        """Returns further statistics of a split, by name, for the data report.
-
-        Args:
-          rows: stored numbers of each row.
-        """
-        return {}
+def count_positions(feature: Feature, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Converts counts of stored numbers to counts of positions; 1 if not a sequence.  [N]."""
+    if not feature.is_sequence:
+        return np.ones_like(stored)
+    width = math.prod(size or 1 for size in feature.shape[1:])
+    return stored // width if width > 1 else stored
 
 
-def describe_entry(value: Any) -> str:
-    """Returns an entry of a list as text, for reports."""
-    if value is None:
-        return "(unknown)"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return ",".join(map(describe_entry, value)) or "-" if isinstance(value, list) else str(value)
+def select_texts(features: Mapping[str, Feature]) -> dict[str, Any]:
+    """Returns the features whose numbers are ids of a text vocabulary."""
+    return {name: feature for name, feature in features.items() if feature.is_text}
 
 
-def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
-    """Returns the scores by label, highest first; ties in the order of the labels."""
-    return dict(sorted(zip(labels, scores, strict=True), key=lambda one: -one[1]))
+def select_generated(features: Mapping[str, Feature]) -> dict[str, Any]:
+    """Returns the features that a model generates id by id until `EOS`."""
+    return {name: feature for name, feature in features.items() if feature.generates}
+
+
+def select_labels(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Returns the features of which each item is exactly one label: classes and tags."""
+    return {name: feature for name, feature in features.items() if feature.classifies}
+
+
+def select_classes(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Returns the features of which an example is exactly one of `labels`."""
+    sequences = select_sequences(features)
+    return {name: one for name, one in select_labels(features).items() if name not in sequences}
+
+
+def select_sequences(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Returns the features whose examples differ in length."""
+    return {name: feature for name, feature in features.items() if feature.is_sequence}
+
+
+def select_measured(features: Mapping[str, Feature]) -> dict[str, Feature]:
+    """Returns the sequences with a length of their own.
+
+    Features aligned to the words of another are never longer than that and are truncated with it.
+    """
+    return {
+        name: feature
+        for name, feature in select_sequences(features).items()
+        if feature.aligned_to not in features
+    }
+
+
+def find_alignments(features: Mapping[str, Feature]) -> dict[str, str]:
+    """Returns, by feature with an entry for each word, the name of the word feature."""
+    return {
+        name: feature.aligned_to
+        for name, feature in features.items()
+        if feature.aligned_to is not None
+    }
+
+
+def find_word_starts(features: Mapping[str, Feature]) -> dict[str, str]:
+    """Returns, by text with several ids per word, the name of its `WordStarts`."""
+    words = find_alignments(features)
+    return {of: name for name, of in words.items() if features[name].starts_words}
 
 
 @dataclass(frozen=True)
@@ -510,17 +349,12 @@ class Features:
     @property
     def given(self) -> dict[str, Feature]:
         """Returns the features for inference: the inputs and the annotations of their words."""
-        of_words = {name: note for name, note in self.notes.items() if note.aligned_to is not None}
-        return {**self.inputs, **of_words}
+        return {**self.inputs, **{name: self.notes[name] for name in find_alignments(self.notes)}}
 
     @property
     def word_starts(self) -> dict[str, str]:
         """Returns, by text with several ids per word, the name of its `WordStarts`."""
-        return {
-            note.aligned_to: name
-            for name, note in self.notes.items()
-            if note.starts_words and note.aligned_to is not None
-        }
+        return find_word_starts(self.notes)
 
     def role(self, name: str) -> Role:
         """Returns the role of a feature."""
@@ -544,6 +378,11 @@ class Features:
     def has_inputs(self) -> bool:
         """False for a language model."""
         return bool(self.inputs)
+
+    @property
+    def is_generative(self) -> bool:
+        """True if a model generates all targets id by id."""
+        return len(select_generated(self.targets)) == len(self.targets)
 
     def reversed(self) -> Features:
         """Returns these features with "inputs" and "targets" exchanged; other features stay.

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, Row
+from t2t_torch.features.feature import Feature, Features, InputSpec
 from t2t_torch.features.picture import LIMITS, PictureLimits, center_fit, decoded, encoded
+from t2t_torch.features.real import num_channels
 from t2t_torch.features.text import Text
-from t2t_torch.files import file_content, path_of_line
+from t2t_torch.files import file_content
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder, TextEncoder, content
-
-if TYPE_CHECKING:
-    from t2t_torch.export.text_graph import InputGraph
 
 _BRIGHTEST = 255
 
@@ -35,18 +33,12 @@ class Image(Feature):
         read: the centre is scaled to `height` and `width`.
     """
 
-    is_image: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<uint8>"
 
     height: int
     width: int
     channels: int = 3
     is_file: bool = False
-
-    @property
-    def is_encoded(self) -> bool:
-        """`is_file`."""
-        return self.is_file
 
     def opened(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         """Returns the pixels of a stored file, in its own size; DataError if it is damaged."""
@@ -84,10 +76,6 @@ class Image(Feature):
             value = encoded(pixels_of(value, (*size, self.channels)))
         return np.frombuffer(value, np.uint8)
 
-    def from_line(self, text: str, folder: Path) -> Path:
-        """Returns the path of a picture file; see `path_of_line`."""
-        return path_of_line(text, folder, "picture")
-
     def decode(self, ids: Iterable[int]) -> npt.NDArray[np.uint8]:
         """Returns the image, [height, width, channels]."""
         pixels = np.fromiter((int(i) for i in ids), np.uint8)
@@ -95,40 +83,15 @@ class Image(Feature):
             return self.fitted(self.opened(pixels))
         return pixels.reshape(self.height, self.width, self.channels)
 
-    def picture(self, stored: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Returns the image, [height, width, channels]."""
-        return self.decode(stored)
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
-        return inputs.input(name, "uint8", self.shape)
-
-    def restore(self, name: str, features: Features, row: Row) -> Any:
-        """Returns the image as nested lists."""
-        return self.decode(row[name]).tolist()
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns images of one color."""
-        named = {"a dark picture": 0, "a bright picture": _BRIGHTEST}
-        shape = self.height, self.width, self.channels
-        return {name: np.full(shape, pixel).tolist() for name, pixel in named.items()}
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the size in pixels."""
         shape = self.height, self.width, self.channels
         return InputSpec(name, "image", "uint8", shape=shape)
 
-    @property
-    def num_channels(self) -> int:
-        """`channels`; 0 for files, whose bytes are no pixels."""
-        return 0 if self.is_file else self.channels
 
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the size; reports show the image itself."""
-        if self.is_file:
-            high, wide, _ = self.opened(row[name]).shape
-            return f"picture of {high} x {wide} pixels, a file of {len(row[name]):,} bytes"
-        return f"picture of {self.height} x {self.width} pixels"
+@num_channels.register
+def _(feature: Image) -> int:
+    return 0 if feature.is_file else feature.channels  # the bytes of a file are no pixels
 
 
 @dataclass(frozen=True)
@@ -143,8 +106,6 @@ class PixelSequence(Text):
       width: width in pixels.
       channels: 1 for grey, 3 for red, green and blue.
     """
-
-    text_scores: ClassVar[tuple[str, ...]] = ("exact_match",)
 
     encoder: TextEncoder = field(default_factory=lambda: IntegerEncoder(_BRIGHTEST + 1))
     height: int = 1
@@ -172,16 +133,12 @@ class PixelSequence(Text):
             for value in values
         ]
 
-    def picture(self, numbers: Iterable[int]) -> npt.NDArray[np.uint8]:
+    def pixels(self, numbers: Iterable[int]) -> npt.NDArray[np.uint8]:
         """Returns the image of ids, [height, width, channels]; missing pixels are black."""
         pixels = np.zeros(self.size, np.uint8)
         ids = content(numbers)[: self.size]
         pixels[: len(ids)] = np.asarray(ids, np.int64) - NUM_RESERVED
         return pixels.reshape(self.height, self.width, self.channels)
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the size; reports show the image itself."""
-        return f"picture of {self.height} x {self.width} pixels"
 
 
 def pixels_of(

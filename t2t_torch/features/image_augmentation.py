@@ -2,6 +2,8 @@
 
 Pure functions of a picture and a generator, on bytes.  `parse` reads the names of a problem's
 `augmentation` or of the hparam `image_augmentation`, for example `("crop:4", "flip")`.
+
+An operation of RandAugment is a function of a picture, a level from 0 to 3, and a sign.
 """
 
 from __future__ import annotations
@@ -142,9 +144,6 @@ def rand_augment(
         sign = 1.0 if rng.random() < 0.5 else -1.0
         picture = _OPERATIONS[number](picture, level, sign)
     return picture
-
-
-# Operations of RandAugment: of a picture, a level from 0 to 3, and a sign.
 
 
 def _by_pillow(picture: Picture, change: Callable[[Any], Any]) -> Picture:

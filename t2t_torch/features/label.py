@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
 from t2t_torch.features.feature import (
@@ -13,27 +13,12 @@ from t2t_torch.features.feature import (
     UNKNOWN,
     Feature,
     Features,
-    GraphOutput,
     OutputKind,
     OutputSpec,
-    Row,
-    ranked,
 )
 from t2t_torch.text.encoder import ClassLabelEncoder
-from t2t_torch.text.tags import scheme_of
-
-if TYPE_CHECKING:
-    from t2t_torch.export.graph import Graph
 
 _SUM_TOLERANCE = 1e-3  # tolerance of the sum of probabilities
-_LABEL_COLUMNS = ("", "_probability", "_probabilities")
-_PER_LABEL = tuple(f"{name}_per_label" for name in ("precision", "recall", "f1", "support"))
-_MAX_SOFT_LABELS = 5  # number of labels of a distribution in reports
-
-
-def _named_in_graph(graph: Graph, labels: Sequence[str], numbers: str) -> str:
-    """Adds the conversion of ids to labels to a graph.  [...] int64 -> [...] string."""
-    return graph.add("Gather", graph.constant(list(labels)), numbers)
 
 
 class _Classes(Feature):
@@ -46,7 +31,6 @@ class _Classes(Feature):
 
     encoder: ClassLabelEncoder
     output_kind: ClassVar[OutputKind]
-    table_columns: ClassVar[tuple[str, ...]] = _LABEL_COLUMNS
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -57,10 +41,6 @@ class _Classes(Feature):
         """Returns the classes."""
         return OutputSpec(name, self.output_kind, self.labels)
 
-    def named_scores(self, scores: Sequence[float]) -> Mapping[str, float] | Sequence[float]:
-        """Returns the score of each label, highest first."""
-        return ranked(self.labels, scores)
-
 
 class _OneClass(_Classes):
     """Base class of features with one class for each example."""
@@ -68,15 +48,6 @@ class _OneClass(_Classes):
     arrow_type: ClassVar[str] = "list<int32>"
     shape: ClassVar[tuple[int | None, ...]] = ()
     padding: ClassVar[int] = IGNORED
-
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Returns the name of the class.  [B] string."""
-        only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
-        return _named_in_graph(graph, self.labels, only), "string", ()
-
-    def line(self, value: Any) -> str:
-        """Returns the value as it is, on one line."""
-        return " ".join(str(value).splitlines())
 
 
 class _OneLabel(_Classes):
@@ -91,11 +62,6 @@ class _OneLabel(_Classes):
         """The number of labels."""
         return self.encoder.vocab_size
 
-    @property
-    def lowest_id(self) -> int:
-        """`UNKNOWN`, if it may be."""
-        return UNKNOWN if self.allow_unknown else 0
-
 
 @dataclass(frozen=True)
 class ClassLabel(_OneLabel, _OneClass):
@@ -108,7 +74,6 @@ class ClassLabel(_OneLabel, _OneClass):
     """
 
     output_kind: ClassVar[OutputKind] = "class"
-    label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
 
     encoder: ClassLabelEncoder
     allow_unknown: bool = False
@@ -122,10 +87,6 @@ class ClassLabel(_OneLabel, _OneClass):
         identity = next(int(i) for i in ids)
         return None if identity < 0 else self.encoder.decode(identity)
 
-    def describe_value(self, value: Any) -> str:
-        """Returns the label."""
-        return "(unknown)" if value is None else str(value)
-
 
 @dataclass(frozen=True)
 class MultiLabel(_Classes):
@@ -136,9 +97,7 @@ class MultiLabel(_Classes):
       allow_unknown: True to omit unknown labels; False: they are an error.
     """
 
-    is_multilabel: ClassVar[bool] = True
     output_kind: ClassVar[OutputKind] = "multilabel"
-    label_metrics: ClassVar[tuple[str, ...]] = _PER_LABEL
     arrow_type: ClassVar[str] = "list<uint8>"
 
     encoder: ClassLabelEncoder
@@ -164,15 +123,6 @@ class MultiLabel(_Classes):
         """Returns the labels, in the order of the classes."""
         return [label for label, there in zip(self.encoder.labels, ids, strict=True) if there]
 
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Returns the mask of predicted classes.  [B, C] bool."""
-        there = graph.add("Greater", outputs[f"{name}.numbers"], [0])
-        return there, "bool", (None,)
-
-    def describe_value(self, value: Any) -> str:
-        """Returns the labels, separated by commas."""
-        return ", ".join(value) or "(none)"
-
 
 @dataclass(frozen=True)
 class SoftLabel(_Classes):
@@ -182,11 +132,8 @@ class SoftLabel(_Classes):
       encoder: the classes.
     """
 
-    is_discrete: ClassVar[bool] = False
     output_kind: ClassVar[OutputKind] = "distribution"
     arrow_type: ClassVar[str] = "list<float32>"
-    table_columns: ClassVar[tuple[str, ...]] = ("",)
-    named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
 
@@ -218,16 +165,6 @@ class SoftLabel(_Classes):
     def decode(self, ids: Iterable[float]) -> dict[str, float]:
         """Returns the probability of each label."""
         return dict(zip(self.encoder.labels, map(float, ids), strict=True))
-
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Returns the distribution.  [B, C] float32."""
-        return outputs[f"{name}.numbers"], "float32", (None,)
-
-    def describe_value(self, value: Any) -> str:
-        """Returns the most probable labels with their probabilities."""
-        top = sorted(value.items(), key=lambda pair: -pair[1])[:_MAX_SOFT_LABELS]
-        more = ", …" if len(value) > len(top) else ""
-        return ", ".join(f"{label} {probability:.3g}" for label, probability in top) + more
 
 
 @dataclass(frozen=True)
@@ -263,9 +200,6 @@ class Choice(_OneClass):
         return tuple(self.candidates)
 
 
-# A label for each word.
-
-
 @dataclass(frozen=True)
 class Tags(_OneLabel):
     """A label for each word of a text; `[B, W]` in a batch, padded with `IGNORED`.
@@ -277,11 +211,8 @@ class Tags(_OneLabel):
         `UNKNOWN`; False: they are an error.
     """
 
-    is_listed_by_word: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<int32>"
     padding: ClassVar[int] = IGNORED
-    table_columns: ClassVar[tuple[str, ...]] = (*_LABEL_COLUMNS, "_tagged")
-    named_scores = Feature.named_scores
 
     encoder: ClassLabelEncoder
     of: str = "inputs"
@@ -305,54 +236,9 @@ class Tags(_OneLabel):
         known = (int(i) for i in ids)
         return [self.encoder.decode(i) if i >= 0 else None for i in known if i != IGNORED]
 
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Returns the tags, "" at padding.  [B, W] string."""
-        tags = _named_in_graph(graph, self.labels, outputs[f"{name}.numbers"])
-        if mask := outputs.get(f"{name}.mask"):
-            tags = graph.add("Where", mask, tags, [""])
-        return tags, "string", ("words",)
-
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         """Returns the labels, and the field of the words."""
         return OutputSpec(name, "tags", self.labels, of=features.sources[self.of])
-
-    def table_cells(self, record: Mapping[str, Any]) -> list[Any]:
-        """Returns the cells of `table_columns`."""
-        return super().table_cells({**record, "tagged": tagged(record["words"], record["value"])})
-
-    def table_value(self, value: Any) -> Any:
-        """Returns tags separated by spaces, unless a label contains one."""
-        if isinstance(value, str) or value is None or self._has_spaces:
-            return value
-        return " ".join(tag or "?" for tag in value)
-
-    def line(self, value: Any) -> str | None:
-        """Returns tags separated by spaces, unless a label contains one."""
-        return None if self._has_spaces else " ".join(value)
-
-    def console_lines(self, record: Mapping[str, Any]) -> list[str]:
-        """Returns the words with their tags, and a line for each span that the tags mark."""
-        spans = [f"  {span['kind']}: {span['text']}" for span in record.get("spans", [])]
-        return [tagged(record["words"], record["value"]), *spans]
-
-    @property
-    def label_metrics(self) -> tuple[str, ...]:
-        """Metrics of each label, or of each kind of span where tags mark spans."""
-        if scheme_of(self.labels).letters:
-            return tuple(f"span_{name}" for name in _PER_LABEL)
-        return _PER_LABEL
-
-    @property
-    def _has_spaces(self) -> bool:
-        return any(" " in label for label in self.labels)
-
-
-def tagged(words: Sequence[str], tags: Sequence[str | None]) -> str:
-    """Returns words with their tags, as in "to/O new/B-city york/I-city"."""
-    return " ".join(f"{word}/{tag or '?'}" for word, tag in zip(words, tags, strict=True))
-
-
-# The part of a text that answers a question.
 
 
 NO_SPAN = -1
@@ -367,10 +253,8 @@ class Span(Feature):
       of: name of the feature of words.
     """
 
-    selects_words: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<int32>"
     shape: ClassVar[tuple[int | None, ...]] = (2,)
-    text_scores: ClassVar[tuple[str, ...]] = ("squad_exact_match", "squad_f1")
 
     of: str = "context"
 
@@ -401,28 +285,9 @@ class Span(Feature):
         """Returns the field of the text."""
         return OutputSpec(name, "span", of=features.sources[self.of])
 
-    def line(self, value: Any) -> str:
-        """Returns the value as it is, on one line."""
-        return " ".join(str(value).splitlines())
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the words of the span, with their indices."""
-        place = self.decode(row[name])
-        if place is None:
-            return "(no answer)"
-        first, last = place
-        numbers = f"word {first}" if first == last else f"words {first} to {last}"
-        words = features.all[self.of].decode(row[self.of]) if self.of in features.all else None
-        if not isinstance(words, list):
-            return numbers
-        return f"{' '.join(words[first : last + 1])}  ({numbers} of {self.of})"
-
-
-# Query and document indices of an example.
-
 
 @dataclass(frozen=True)
-class Place(Feature):
+class QueryPlace(Feature):
     """Indices of a query and of one of its documents, both from 0; `[B, 2]` in a batch.
 
     An annotation that metrics use to group the documents of a query across batches.

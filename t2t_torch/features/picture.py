@@ -28,14 +28,13 @@ def pillow() -> Any:
     return require("PIL.Image", "images", "pictures are read with Pillow", DataError)
 
 
-# Decoding.  All limits are checked with the header of a file, before a pixel is decoded.
-
-
 @dataclass(frozen=True)
 class PictureLimits:
     """Limits of a picture file.
 
     Decoding takes about 10 bytes of memory per pixel, and 20 for WebP.
+
+    All limits are checked with the header of a file, before a pixel is decoded.
 
     Attributes:
       pixels: maximum of a picture; half of it for WebP, whose decoder holds four copies.  A JPEG
@@ -197,7 +196,12 @@ def pixels_of_image(picture: Any, channels: int = 0) -> npt.NDArray[np.uint8]:
         shown[number * rows : number * rows + len(part)] = part
     if shown is None:
         raise ValueError("it has no rows")
-    return _turned(shown, picture)
+    # Turned by the EXIF data of the picture; unchanged if those are damaged.
+    try:
+        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # Pillow raises errors of many kinds
+        return shown
+    return turn(shown) if turn else shown
 
 
 def _as_shown(picture: Any, *, is_deep: bool) -> Any:
@@ -232,15 +236,6 @@ _TURNS: dict[int, Callable[[npt.NDArray[np.uint8]], npt.NDArray[np.uint8]]] = {
     8: np.rot90,
 }
 """Changes that show a picture as its EXIF orientation says."""
-
-
-def _turned(shown: npt.NDArray[np.uint8], picture: Any) -> npt.NDArray[np.uint8]:
-    """Returns pixels turned by the EXIF data of a picture; unchanged if those are damaged."""
-    try:
-        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # Pillow raises errors of many kinds
-        return shown
-    return turn(shown) if turn else shown
 
 
 def encoded(picture: npt.NDArray[np.uint8]) -> bytes:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, GraphOutput, InputSpec, OutputSpec
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec
 
 _MANY = 8  # longest list in examples of documentation
-if TYPE_CHECKING:
-    from t2t_torch.export.graph import Graph
-    from t2t_torch.export.text_graph import InputGraph
 
-_FLOAT, _DOUBLE = 1, 11  # types of ONNX
 _LARGEST = 3.4028234663852886e38  # largest finite 32-bit float
 
 
@@ -30,9 +25,7 @@ class Real(Feature):
       std: divisor of the result, [size]; if empty, there is none.
     """
 
-    is_discrete: ClassVar[bool] = False
     arrow_type: ClassVar[str] = "list<float32>"
-    table_columns: ClassVar[tuple[str, ...]] = ("",)
 
     size: int = 1
     mean: Sequence[float] = ()
@@ -67,25 +60,6 @@ class Real(Feature):
             return numbers
         return [x * s + m for x, m, s in zip(numbers, self.mean, self.std, strict=True)]
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the standardized numbers.  [B, size] float32."""
-        numbers, graph = inputs.input(name, "float32", [self.size]), inputs.graph
-        if not self.mean:
-            return numbers
-        mean, std = (np.asarray(x, np.float64) for x in (self.mean, self.std))
-        numbers = graph.add("Cast", numbers, to=_DOUBLE)
-        numbers = graph.add("Sub", numbers, graph.constant(mean))
-        numbers = graph.add("Div", numbers, graph.constant(std))
-        return graph.add("Cast", numbers, to=_FLOAT)
-
-    def decode_graph(self, name: str, outputs: Mapping[str, str], graph: Graph) -> GraphOutput:
-        """Returns the numbers as they were before they were standardized.  [B, size] float32."""
-        numbers = outputs[f"{name}.numbers"]
-        if self.mean:
-            numbers = graph.add("Mul", numbers, graph.constant(list(self.std), "float32"))
-            numbers = graph.add("Add", numbers, graph.constant(list(self.mean), "float32"))
-        return numbers, "float32", (self.size,)
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of the numbers."""
         return InputSpec(name, "numbers", "float32", size=self.size)
@@ -98,22 +72,23 @@ class Real(Feature):
         """Returns a number, or a list of them."""
         return 0.5 if self.size == 1 else example_numbers(self.size)
 
-    def table_value(self, value: Any) -> Any:
-        """Returns numbers with six digits; a single number without a list."""
-        if not isinstance(value, list | tuple):
-            return value
-        numbers = [float(f"{number:.6g}") for number in value]
-        return numbers[0] if len(numbers) == 1 else numbers
 
-    @property
-    def scale(self) -> tuple[Sequence[float], Sequence[float]]:
-        """Mean and standard deviation."""
-        return self.mean, self.std
+@functools.singledispatch
+def scale(feature: Feature) -> tuple[Sequence[float], Sequence[float]]:
+    """Returns mean and standard deviation of the standardization; empty if there is none."""
+    return (), ()
 
-    @property
-    def num_channels(self) -> int:
-        """`size`."""
-        return self.size
+
+scale.register(Real, lambda feature: (feature.mean, feature.std))
+
+
+@functools.singledispatch
+def num_channels(feature: Feature) -> int:
+    """Returns the number of channels, each with its own mean; 0 for ids."""
+    return 0
+
+
+num_channels.register(Real, lambda feature: feature.size)
 
 
 def example_numbers(size: int) -> list[Any]:
@@ -129,10 +104,8 @@ class RowWeight(Feature):
       of: name of the target; None for all targets.
     """
 
-    is_discrete: ClassVar[bool] = False
     arrow_type: ClassVar[str] = "list<float32>"
     shape: ClassVar[tuple[int | None, ...]] = ()
-    num_channels: ClassVar[int] = 1
 
     of: str | None = None
 
@@ -146,6 +119,9 @@ class RowWeight(Feature):
     def decode(self, ids: Iterable[float]) -> float:
         """Returns the weight."""
         return next(float(x) for x in ids)
+
+
+num_channels.register(RowWeight, lambda feature: 1)
 
 
 def numbers_of(value: Any) -> list[float]:

@@ -7,17 +7,14 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec, Row
+from t2t_torch.features.feature import Feature, Features, InputSpec, OutputSpec
+from t2t_torch.features.real import num_channels, scale
 from t2t_torch.text.encoder import EOS, PAD, TextEncoder
 from t2t_torch.text.tokenizer import tokenize
-from t2t_torch.text.tree import SHIFT, Tree, parse_tree, repair
-
-_MAX_IDS = 4096  # longer texts are truncated in reports
-if TYPE_CHECKING:
-    from t2t_torch.export.text_graph import InputGraph
+from t2t_torch.text.tree import SHIFT, TransitionEncoder, Tree, parse_tree, repair
 
 _BETWEEN_WORDS = re.compile(r"[ \t\r\n]+")
 
@@ -33,8 +30,6 @@ class Text(Feature):
 
     is_text: ClassVar[bool] = True
     arrow_type: ClassVar[str] = "list<int32>"
-    table_columns: ClassVar[tuple[str, ...]] = ("", "_score")
-    text_scores: ClassVar[tuple[str, ...]] = ("bleu", "chrf")
 
     encoder: TextEncoder
     add_eos: bool = True
@@ -72,10 +67,6 @@ class Text(Feature):
         """Returns the text before the first `EOS`, `PAD` skipped."""
         return self.encoder.decode(ids)
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the ids.  [B, S] int64."""
-        return inputs.text(name, self.encoder, add_eos=self.add_eos, as_words=False)
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a text."""
         return InputSpec(name, "text")
@@ -87,18 +78,6 @@ class Text(Feature):
     def example(self, *, as_list: bool) -> Any:
         """Returns a text, or a list of two."""
         return ["...", "..."] if as_list else "..."
-
-    @property
-    def empty_length(self) -> int:
-        """1 if the text ends with `EOS`."""
-        return int(self.add_eos)
-
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the text; a long one is truncated with an ellipsis."""
-        numbers = row[name]
-        start = numbers[: min(_MAX_IDS, 8 * limit)]  # a character has a few ids at most
-        text = self.describe_value(self.decode(start))
-        return text + "…" if len(start) < len(numbers) and len(text) <= limit else text
 
 
 @dataclass(frozen=True)
@@ -133,17 +112,9 @@ class Words(Text):
         text = self.encoder.decode(ids)
         return text.split(" ") if text else []
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the ids of the words.  [B, S] int64."""
-        return inputs.text(name, self.encoder, add_eos=self.add_eos, as_words=True)
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns words."""
         return InputSpec(name, "words", tokenizer=self.tokenizer)
-
-    def table_value(self, value: Any) -> Any:
-        """Returns the words, separated by spaces."""
-        return " ".join(value) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -153,9 +124,6 @@ class Turns(Text):
     Attributes:
       max_turns: number of last turns to keep; 0 for all.
     """
-
-    encode_graph = Feature.encode_graph  # no graph encodes it
-    empty_length: ClassVar[int] = 1
 
     max_turns: int = 0
 
@@ -188,10 +156,6 @@ class Turns(Text):
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of a list of texts, which graphs do not support."""
         return InputSpec(name, "value")
-
-    def describe_value(self, value: Any) -> str:
-        """Returns the numbered texts."""
-        return "  ".join(f"[{number}] {turn}" for number, turn in enumerate(value, 1))
 
 
 def check_whole(words: Sequence[str]) -> None:
@@ -251,14 +215,9 @@ def list_of(value: Any, what: str, otherwise: str = "") -> list[Any]:
     return list(value)
 
 
-# Trees over the words of another feature.
-
-
 @dataclass(frozen=True)
 class TreeFeature(Text):
     """A bracketed tree, as the ids of the transitions that build it, without its words.
-
-    The encoder is a `TransitionEncoder`.
 
     Attributes:
       of: name of the word feature.
@@ -267,15 +226,7 @@ class TreeFeature(Text):
       is_round: True for the Penn Treebank's round brackets, False for TOP's square ones.
     """
 
-    encode_graph = Feature.encode_graph  # no graph encodes it
-    search_settings: ClassVar[tuple[str, ...]] = ("valid_trees", "max_open_constituents")
-    text_scores: ClassVar[tuple[str, ...]] = (
-        "bracket_f1",
-        "tree_f1",
-        "tree_frame_accuracy",
-        "malformed_trees",
-    )
-
+    encoder: TransitionEncoder
     of: str = "inputs"
     tags: str = ""
     is_round: bool = False
@@ -335,18 +286,6 @@ class TreeFeature(Text):
         """Returns a tree."""
         return OutputSpec(name, "tree", of=features.sources.get(self.of, self.of))
 
-    def describe(self, name: str, features: Features, row: Row, limit: int) -> str:
-        """Returns the tree over its words, if the number of words fits an input."""
-        transitions = repair(self.encoder.decode(row[name]).split(" "))
-        for other, feature in features.inputs.items():
-            leaves = feature.decode(row[other]) if feature.is_text else None
-            if isinstance(leaves, list) and len(leaves) == transitions.count(SHIFT) > 0:
-                return str(Tree.from_transitions(transitions, leaves))
-        return self.decode(row[name])
-
-
-# Meaning of the ids and numbers of a feature, to compare features of several runs or problems.
-
 
 def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
     """Returns the type of a feature and the meaning of each id.
@@ -358,8 +297,9 @@ def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
     encoder = getattr(feature, "encoder", None)
     kind = "text" if feature.generates or hasattr(encoder, "words_of_ids") else ""
     if encoder is None:
-        scale = (*feature.scale[0], "/", *feature.scale[1]) if feature.scale[0] else ()
-        return type(feature).__name__, tuple(map(str, (*feature.shape, *scale)))
+        means, deviations = scale(feature)
+        standardization = (*means, "/", *deviations) if means else ()
+        return type(feature).__name__, tuple(map(str, (*feature.shape, *standardization)))
     if not hasattr(encoder, "words_of_ids"):
         return type(feature).__name__, tuple(encoder.labels)
     return kind, tuple(encoder.decode([number]) for number in range(encoder.vocab_size))
@@ -367,11 +307,11 @@ def meanings(features: Features, name: str) -> tuple[str, tuple[str, ...]]:
 
 def scale_of(feature: Feature) -> str:
     """Returns the size and scale of numbers for messages; empty for other features."""
-    size = feature.num_channels
+    size = num_channels(feature)
     if feature.shape != (size,):
         return ""
     count = f"{size} number{'s' if size > 1 else ''}"
-    means, deviations = feature.scale
+    means, deviations = scale(feature)
     if not means:
         return f"{count}, not standardized"
     pairs = [f"{m:g} and {s:g}" for m, s in zip(means, deviations, strict=True)]

@@ -6,20 +6,16 @@ import enum
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
+from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import Feature, Features, InputSpec, Row
-from t2t_torch.features.real import example_numbers, numbers_of
+from t2t_torch.features.feature import Feature, Features, InputSpec
+from t2t_torch.features.real import example_numbers, num_channels, numbers_of
 from t2t_torch.features.text import Words, list_of, words_of
 from t2t_torch.text.encoder import ClassLabelEncoder, TextEncoder
 
-if TYPE_CHECKING:
-    from t2t_torch.export.text_graph import InputGraph
-
-_OTHER = "<unknown>"  # a label that is not in the training data
+UNKNOWN_LABEL = "<unknown>"
+"""A label that is not in the training data."""
 
 NUM_RESERVED = 1
 """Ids of word features start after 0, the padding."""
@@ -85,15 +81,6 @@ class WordStarts(OfWords):
 
     words: Words
 
-    @property
-    def starts_of(self) -> str:
-        """The feature of words."""
-        return self.of
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the positions.  [B, W] int64."""
-        return inputs.word_starts(name, self.of)
-
     def encode(self, value: Any) -> list[int]:
         """Returns the places."""
         return self.encode_batch([value])[0]
@@ -132,10 +119,6 @@ class WordCharacters(OfWords):
         """`width` ids for each word."""
         return (None, self.width)
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the ids.  [B, W, width] int64."""
-        return inputs.word_characters(name, self.of, self.encoder, self.width)
-
     def encode(self, value: Any) -> list[int]:
         """Returns the padded ids of each word."""
         flat: list[int] = []
@@ -167,13 +150,8 @@ class Shape(enum.IntEnum):
 class WordShape(OfWords):
     """Shape of each word: lower, upper or mixed case, digits; `[B, W]`."""
 
-    is_listed_by_word: ClassVar[bool] = True
     vocab_size: ClassVar[int] = NUM_RESERVED + len(Shape)
     labels: ClassVar[tuple[str, ...]] = tuple(shape.name.lower() for shape in Shape)
-
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the shapes.  [B, W] int64."""
-        return inputs.word_shapes(name, self.of)
 
     def encode(self, value: Any) -> list[int]:
         """Returns the shape of each word."""
@@ -230,19 +208,6 @@ class WordLabel(OfWords):
         """Returns the labels of the ids that have one."""
         return [self.encoder.decode(int(i) - NUM_RESERVED) for i in ids if i]
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the ids.  [B, W] int64."""
-        return inputs.word_labels(name, self.of, self.encoder)
-
-    def restore(self, name: str, features: Features, row: Row) -> list[str]:
-        """Returns a label for each word, including words with an unknown label."""
-        labels = self.encoder.labels
-        return [labels[i - NUM_RESERVED] if i >= NUM_RESERVED else _OTHER for i in row[name]]
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns an unknown label."""
-        return {"unknown": _OTHER}
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns a label for each word."""
         return InputSpec(name, "labels", of=features.sources[self.of])
@@ -277,8 +242,6 @@ class Gazetteer(OfWords):
       field: field of a sample.
       width: number of entries kept per word, those of greatest weight.
     """
-
-    is_listed_by_word: ClassVar[bool] = True
 
     encoder: ClassLabelEncoder
     field: str = "gazetteer"
@@ -324,35 +287,6 @@ class Gazetteer(OfWords):
         """The labels of the entries."""
         return self.encoder.labels
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the ids.  [B, W, width] int64."""
-        given = name, self.of, self.encoder.labels, self.width
-        return inputs.gazetteer(*given, weights=self.vocab_size == 0)
-
-    def restore(self, name: str, features: Features, row: Row) -> list[dict[str, float]]:
-        """Returns the labels of each word with their weights."""
-        weights = next(
-            row[other]
-            for other, feature in features.given.items()
-            if isinstance(feature, GazetteerWeights) and feature.field == self.field
-        )
-        rows = np.array(weights, np.float64).reshape(-1, self.width).tolist()
-        return [
-            dict(zip(labels, its, strict=False))
-            for labels, its in zip(self.decode(row[name]), rows, strict=True)
-        ]
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns entries of equal weight, none, an unknown one, and weights <= 0."""
-        labels = self.encoder.labels
-        alike = dict.fromkeys([_OTHER, *reversed(labels[: self.width + 2])], 0.5)
-        return {
-            "alike": alike,
-            "none": {},
-            "unknown": {_OTHER: 1.0},
-            "signs": {labels[-1]: -2.0, labels[0]: 0.0},
-        }
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns labels with weights for each word."""
         return InputSpec(name, "gazetteer", of=features.sources[self.of])
@@ -386,7 +320,6 @@ def entries_of_words(value: Any) -> list[list[tuple[str, float]]]:
 class GazetteerWeights(Gazetteer):
     """Weights of the entries of a `Gazetteer`; `[B, W, width]`, 0 at padding."""
 
-    is_listed_by_word: ClassVar[bool] = False
     arrow_type: ClassVar[str] = "list<float32>"
     vocab_size: ClassVar[int] = 0
     labels: ClassVar[tuple[str, ...]] = ()
@@ -436,17 +369,6 @@ class WordReal(OfWords):
         flat = [float(x) for x in ids]
         return [flat[start : start + self.size] for start in range(0, len(flat), self.size)]
 
-    def encode_graph(self, name: str, inputs: InputGraph) -> str:
-        """Returns the numbers of each word.  [B, W, size] float32."""
-        return inputs.word_numbers(name, self.of, self.size)
-
-    def unusual_values(self) -> dict[str, Any]:
-        """Returns zeros and large numbers."""
-        return {
-            "zeros": [0.0] * self.size,
-            "large": [-1e4 * (-1) ** place for place in range(self.size)],
-        }
-
     def input_spec(self, name: str, features: Features) -> InputSpec:
         """Returns the specification of the numbers of a word."""
         of = features.sources[self.of]
@@ -456,10 +378,8 @@ class WordReal(OfWords):
         """Returns the numbers of two words."""
         return [example_numbers(self.size)] * 2
 
-    @property
-    def num_channels(self) -> int:
-        """`size`."""
-        return self.size
+
+num_channels.register(WordReal, lambda feature: feature.size)
 
 
 def numbers_of_words(value: Any, field: str, size: int) -> list[list[float]]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature, Features
+from t2t_torch.features.feature import select_texts
 from t2t_torch.layers.attention import AttentionWeights, LocalMask, SelfAttention, distances
 from t2t_torch.layers.pooling import MaskedSoftmax
 from t2t_torch.registry import register_hook
@@ -147,7 +148,7 @@ def _draw(
 
 
 def _texts(features: Mapping[str, Feature]) -> list[str]:
-    return [name for name, feature in features.items() if feature.is_text]
+    return list(select_texts(features))
 
 
 def _sentence(batches: Iterable[Batch], features: Features) -> Batch:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import UsageError
 from t2t_torch.features import Feature
+from t2t_torch.features.feature import select_labels
 from t2t_torch.registry import register_hook
 from t2t_torch.reports.plots import check_matplotlib, heat_maps
 from t2t_torch.reports.section import number
@@ -111,7 +112,7 @@ class ConfusionMatrix(Hook):
 def _targets(estimator: Estimator) -> dict[str, Feature]:
     features = getattr(estimator.task, "features", None)
     targets = features.targets if features is not None else {}
-    classified = {name: one for name, one in targets.items() if one.classifies}
+    classified = select_labels(targets)
     if not classified:
         raise UsageError(
             f"--hooks=confusion_matrix: no target of {estimator.task.name!r} is a class or a tag. "

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.outputs import cell
+from t2t_torch.decode.outputs import cell, table_value
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import T2TError
 from t2t_torch.features import Feature, Features
+from t2t_torch.features.feature import select_labels, select_sequences, select_texts
 from t2t_torch.files import staged
 from t2t_torch.modality import RowPrediction
 from t2t_torch.model import T2TModel
@@ -28,7 +29,7 @@ from t2t_torch.train.task import Hook
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
-    from t2t_torch.decode.evaluation import Evaluated
+    from t2t_torch.decode.evaluation import EvaluatedRow
     from t2t_torch.mode import Split
     from t2t_torch.model import Output
     from t2t_torch.train.estimator import Estimator
@@ -130,15 +131,17 @@ class _Recorder:
         self._task, self._model = task, model
         self._features: Features = task.features
         self.counts: dict[str, Tensor] = {}
+        self._classes = select_labels(self._features.all)
         for name, feature in self._features.targets.items():
             classes = len(feature.labels)
-            size = (classes**2 + 1,) if feature.classifies else (3, classes)
-            counted = feature.classifies or feature.is_multilabel
+            size = (classes**2 + 1,) if name in self._classes else (3, classes)
+            spec = feature.output_spec(name, self._features)
+            counted = name in self._classes or spec.kind == "multilabel"
             if counted and 1 < classes <= _MOST_CLASSES:
                 self.counts[name] = torch.zeros(size, dtype=torch.int64, device=device)
         self._batches = 0
         self._stride = 1
-        self._kept: list[list[Evaluated]] = []
+        self._kept: list[list[EvaluatedRow]] = []
         self._texts: list[list[tuple[list[int], str, str]]] = []
         self._decoded: list[list[str]] = []
 
@@ -146,7 +149,7 @@ class _Recorder:
         """Adds a batch; a forward hook."""
         (batch,) = args
         for name, counts in self.counts.items():
-            _count(self._features.targets[name], counts, batch[name], output.logits[name])
+            _count(counts, batch[name], output.logits[name])
         if self._batches % self._stride == 0:
             self._keep(batch, output)
         self._batches += 1
@@ -159,9 +162,9 @@ class _Recorder:
         if not features.has_inputs:
             return
         first = {name: tensor[:_ROWS].cpu() for name, tensor in batch.items()}
-        if all(feature.generates for feature in features.targets.values()):
+        if features.is_generative:
             (source, *others), (target, *_) = features.inputs, features.targets
-            if not features.all[source].is_text or others:
+            if source not in select_texts(features.inputs) or others:
                 return
             kept = []
             for row in range(min(rows, _ROWS)):
@@ -170,7 +173,7 @@ class _Recorder:
                     values = values_of(features, first, row)
                     kept.append((ids, _shown(values[source]), _shown(values[target])))
             self._texts.append(kept)
-        elif not any(feature.is_text for feature in features.targets.values()):
+        elif not select_texts(features.targets):
             predictions = {
                 name: _predictions(self._model, name, output.logits[name][:_ROWS])
                 for name in features.targets
@@ -215,7 +218,7 @@ class _Recorder:
         }
         return {"targets": targets, "samples": self._samples(rows)}
 
-    def _target(self, name: str, feature: Feature, rows: Sequence[Evaluated]) -> dict[str, Any]:
+    def _target(self, name: str, feature: Feature, rows: Sequence[EvaluatedRow]) -> dict[str, Any]:
         if name not in self.counts:
             pairs = [(row.right[name], row.records[name].get("value")) for row in rows]
             points = [
@@ -226,17 +229,17 @@ class _Recorder:
             ]
             return {"points": points}
         labels, counts = list(feature.labels), self.counts[name].cpu()
-        if feature.is_multilabel:
+        if counts.dim() == 2:
             return {"labels": labels, "of_labels": counts.tolist()}
         table = counts[:-1].view(len(labels), len(labels))
         pairs_of = table.nonzero().tolist()
         return {
             "labels": labels,
-            "is_sequence": feature.is_sequence,
+            "is_sequence": name in select_sequences(self._features.targets),
             "pairs": [[*pair, int(table[pair[0], pair[1]])] for pair in pairs_of],
         }
 
-    def _samples(self, rows: Sequence[Evaluated]) -> dict[str, Any]:
+    def _samples(self, rows: Sequence[EvaluatedRow]) -> dict[str, Any]:
         """Returns wrong and right rows, spread over the evaluation; of numbers, any."""
         targets = list(self._features.targets)
         if self._decoded:
@@ -261,14 +264,13 @@ class _Recorder:
         return {"head": ["", *rows[0].inputs, *pairs], "rows": cells}
 
     def _cell(self, name: str, value: Any) -> str:
-        feature = self._features.all[name]
-        shown = _shown(None if value is None else feature.table_value(value))
-        return label_text(shown) if feature.classifies and value is not None else shown
+        shown = _shown(None if value is None else table_value(self._features.all[name], value))
+        return label_text(shown) if name in self._classes and value is not None else shown
 
 
-def _count(feature: Feature, counts: Tensor, targets: Tensor, logits: Tensor) -> None:
+def _count(counts: Tensor, targets: Tensor, logits: Tensor) -> None:
     """Adds a batch to the counts, without synchronization."""
-    if feature.is_multilabel:
+    if counts.dim() == 2:
         there, found = targets > 0, logits > 0
         parts = [there & found, found, there]
         counts += torch.stack([part.flatten(0, -2).sum(0) for part in parts])
@@ -279,8 +281,9 @@ def _count(feature: Feature, counts: Tensor, targets: Tensor, logits: Tensor) ->
 
 
 def _predictions(model: T2TModel, name: str, logits: Tensor) -> list[RowPrediction]:
-    feature = model.features.targets[name]
-    if feature.classifies and feature.is_sequence:  # `readable` logits, not those of a CRF
+    targets = model.features.targets
+    # `readable` logits, not those of a CRF.
+    if name in select_labels(targets) and name in select_sequences(targets):
         return [RowPrediction(row, None, None) for row in logits.argmax(-1).tolist()]
     return list(model.modality(name).predict(logits).rows())
 

@@ -21,14 +21,10 @@ class TransformerCtcHParams(TransformerHParams):
     )
 
 
-def _of(hparams: TransformerHParams) -> TransformerCtcHParams:
-    return TransformerCtcHParams.model_validate(hparams.model_dump())
-
-
 @register_hparams
 def transformer_ctc_tiny() -> TransformerCtcHParams:
     """Three layers of 128 and CTC alone, for an hour of speech on a CPU."""
-    return _of(transformer_speech_tiny()).replace(
+    return TransformerCtcHParams.model_validate(transformer_speech_tiny().model_dump()).replace(
         num_hidden_layers=3, label_smoothing=0.0, batch_size=4000
     )
 

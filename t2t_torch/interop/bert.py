@@ -14,19 +14,10 @@ from torch import Tensor
 
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.architecture import POST_NORM, Side, hparams_of
-from t2t_torch.interop.huggingface import folder_tensors, model_type, read_json, read_vocabulary
-from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop import huggingface, translation
+from t2t_torch.interop.importer import ImportedRun, class_names
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    Linear,
-    TransformerWeights,
-    Weights,
-    check_sizes,
-    forbidden,
-    free_name,
-    refuse,
-)
+from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Weights
 
 _KINDS = ("bert", "distilbert")
 _MUST_BE: dict[str, tuple[Any, ...]] = {
@@ -80,12 +71,11 @@ _SIZES = {
 """Our names of sizes in a configuration, of BERT and of DistilBERT."""
 
 OPTIONS = frozenset("kind labels problem".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
     """Returns True if a folder has a model of the BERT family and its weights."""
-    return model_type(source) in _KINDS
+    return huggingface.model_type(source) in _KINDS
 
 
 def read(source: Path, settings: ImportSettings) -> ImportedRun:
@@ -105,21 +95,23 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       HParamsError: the model computes something that this library does not.
       UsageError: the folder has a model of another kind, or the labels do not fit it.
     """
-    config = read_json(source / "config.json")
+    config = huggingface.read_json(source / "config.json")
     kind = str(config.get("model_type"))
     if kind not in _KINDS:
         raise UsageError(f"{source / 'config.json'} is of a {kind!r}; expected one of {_KINDS}.")
-    refuse(kind, forbidden(config, _MUST_BE))
-    tensors = {_standard(name, kind): one for name, one in folder_tensors(source).items()}
+    translation.refuse(kind, translation.forbidden(config, _MUST_BE))
+    tensors = {
+        _standard(name, kind): one for name, one in huggingface.folder_tensors(source).items()
+    }
     heads = [name for name in tensors if name.startswith(_OTHER_HEADS)]
     weights = Weights(kind, tensors)
     weights.drop([*heads, "embeddings.position_ids"])
     labels = _labels(weights, config, settings)
     is_pair = settings.kind == "textpair2class"
     ours, hparams = _encoder(weights, config, kind, is_pair=is_pair)
-    check_sizes(kind, config, hparams, _SIZES)
+    translation.check_sizes(kind, config, hparams, _SIZES)
     rows = len(ours["modalities.inputs.bottom.weight"])
-    vocabulary = read_vocabulary(
+    vocabulary = huggingface.read_vocabulary(
         source, rows, pad="[PAD]", eos="[SEP]", unknown="[UNK]", first=["[CLS]"], silent=["[MASK]"]
     )
     table = vocabulary.rows(ours.pop("modalities.inputs.bottom.weight"))
@@ -127,7 +119,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     weights.check_read()
     texts = ("first", "second") if is_pair else ("inputs",)
     ours |= {f"modalities.{text}.bottom.weight": table for text in texts}
-    name = settings.problem or free_name(source.resolve().name)
+    name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.inputs.pieces"
     return ImportedRun(
         library=kind,
@@ -160,12 +152,7 @@ def _labels(weights: Weights, config: Mapping[str, Any], settings: ImportSetting
     named = config.get("id2label") or {}
     shape = weights.shape("classifier.weight")
     count = shape[0] if shape else len(settings.labels) or len(named) or 2
-    labels = list(settings.labels) or [str(named.get(str(n), n)) for n in range(count)]
-    if len(labels) != count or len(set(labels)) != count:
-        raise UsageError(
-            f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "
-            "in the order of their numbers."
-        )
+    labels = class_names(count, settings, [str(named.get(str(n), n)) for n in range(count)])
     if count < 2:
         raise HParamsError(
             "this model has a single output, a number: only classifiers are imported. Leave "
@@ -219,10 +206,10 @@ def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> 
     side = Side(
         num_heads=int(setting["heads"] or 12),
         activation=str(setting["activation"] or "gelu"),
-        norms=POST_NORM,
+        norms=translation.POST_NORM,
         norm_epsilon=float(config.get("layer_norm_eps", 1e-12)),
     )
-    return hparams_of(
+    return translation.hparams_of(
         kind,
         "transformer_encoder",
         ours.weights,

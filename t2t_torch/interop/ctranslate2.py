@@ -31,6 +31,7 @@ from t2t_torch.export.folder import FEWEST_ROWS, copy_explanations
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE, stored
 from t2t_torch.features import Feature
+from t2t_torch.features.feature import select_generated
 from t2t_torch.layers.transformer_layer import sinusoids
 from t2t_torch.metrics.text_scores import score
 from t2t_torch.modalities.text import Embedding
@@ -46,15 +47,7 @@ if TYPE_CHECKING:
     from t2t_torch.model import T2TModel
 
 
-QUANTIZATIONS = (
-    "int8",
-    "int8_float32",
-    "int8_float16",
-    "int8_bfloat16",
-    "int16",
-    "float16",
-    "bfloat16",
-)
+QUANTIZATIONS = tuple("int8 int8_float32 int8_float16 int8_bfloat16 int16 float16 bfloat16".split())
 """Quantizations of weights that CTranslate2 supports, besides float32."""
 
 POSITIONS = 2048
@@ -122,7 +115,7 @@ def _misfit(loaded: Loaded) -> str | None:
             return f"{name!r} is a {type(feature).__name__}, not a text"
         if not isinstance(model.modalities[name].bottom, Embedding):
             return f"the vectors of {name!r} are not of a table alone"
-    if not features.targets["targets"].generates:
+    if not select_generated(features.targets):
         return "its outputs have no end symbol"
     if hparams.prepend_mode != "none":
         return f"prepend_mode={hparams.prepend_mode}: its decoder reads targets alone"
@@ -297,9 +290,6 @@ def _fill_norm(spec: Any, name: str, weights: _Weights) -> None:
     spec.gamma, spec.beta = weights(f"{name}.weight"), weights(f"{name}.bias")
 
 
-# README of a folder for CTranslate2.
-
-
 _SUBWORDS = """\
 import ctranslate2
 import sentencepiece
@@ -364,9 +354,6 @@ def recipe(loaded: Loaded) -> str:
     )
 
 
-# Export of a run to CTranslate2, verified against the run's model.
-
-
 _BEAM = 4
 _LOST = 0.5  # maximum loss of BLEU by quantization in points, as in export/quantization.py
 _LONGER = 20  # ids by which outputs may exceed the longest row in comparisons
@@ -377,6 +364,8 @@ class CTranslate2Exporter(RunExporter):
 
     form = CTRANSLATE2
     packages = ("t2t_torch", "torch", "ctranslate2")
+    quantizations = QUANTIZATIONS
+    needs_data = True
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         super().__init__(settings, scratch)
@@ -388,8 +377,6 @@ class CTranslate2Exporter(RunExporter):
         """See `Exporter.check`; raises ExportError without CTranslate2."""
         ctranslate2_module()
         super().check(settings)
-        searches = "a model for CTranslate2, which takes the search settings with each request,"
-        settings.decoding.check_read((), searches)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
@@ -404,7 +391,7 @@ class CTranslate2Exporter(RunExporter):
         """See `Exporter.readme`."""
         return recipe(self.loaded)
 
-    def verify(self, folder: Path) -> Verified:
+    def verify(self, folder: Path) -> ModelComparison:
         """See `Exporter.verify`."""
         return verify(self.loaded, folder, self._rows)
 
@@ -412,13 +399,13 @@ class CTranslate2Exporter(RunExporter):
         """See `Exporter.quantize`."""
         convert(self.loaded, folder, self.settings.quantize)
 
-    def compare(self, plain: Path, quantized: Path, verified: Verified) -> Verified:
+    def compare(self, plain: Path, quantized: Path, verified: ModelComparison) -> ModelComparison:
         """See `Exporter.compare`."""
         quality = _compared(self.loaded, plain, quantized, self._rows)
         return verified._replace(quality=quality)
 
 
-class Row(NamedTuple):
+class DevRow(NamedTuple):
     """A pair of the dev split.
 
     Attributes:
@@ -432,7 +419,7 @@ class Row(NamedTuple):
     targets: list[int]
 
 
-def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
+def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[DevRow]:
     """Returns rows spread evenly over the dev split, without rows too long for the positions.
 
     Raises:
@@ -447,7 +434,7 @@ def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
         for name in (*loaded.features.inputs, *loaded.features.targets)
     ]
     rows = [
-        Row(number, [int(i) for i in given], [int(i) for i in wanted])
+        DevRow(number, [int(i) for i in given], [int(i) for i in wanted])
         for number, given, wanted in zip(numbers.tolist(), *columns, strict=True)
         if len(given) > 1 and max(len(given), len(wanted)) + _LONGER <= POSITIONS
     ]
@@ -456,7 +443,7 @@ def rows_of(loaded: Loaded, data_dir: Path, count: int) -> list[Row]:
     return rows
 
 
-class Verified(NamedTuple):
+class ModelComparison(NamedTuple):
     """Result of the comparison of a converted model with the original one.
 
     Attributes:
@@ -485,11 +472,11 @@ class Verified(NamedTuple):
         return lines
 
     def examples(self) -> list[dict[str, Any]]:
-        """Returns none: CTranslate2's format has no examples."""
+        """See `Report.examples`."""
         return []
 
 
-def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
+def verify(loaded: Loaded, folder: Path, rows: Sequence[DevRow]) -> ModelComparison:
     """Compares a converted model with the original one, both in float32.
 
     The log-probabilities of the rows' targets must agree within `TOLERANCE`, and the outputs of
@@ -518,10 +505,10 @@ def verify(loaded: Loaded, folder: Path, rows: Sequence[Row]) -> Verified:
         greatest = max(greatest, _compared_scores(row, [sum(expected)], [found.score]))
     outputs = model.search(inputs, _BEAM, limit)
     same = sum(a == b.ids for a, b in zip(outputs, beams, strict=True))
-    return Verified(len(rows), greatest, same)
+    return ModelComparison(len(rows), greatest, same)
 
 
-def _compared_scores(row: Row, ours: Sequence[float], theirs: Sequence[float]) -> float:
+def _compared_scores(row: DevRow, ours: Sequence[float], theirs: Sequence[float]) -> float:
     """Returns the maximum difference of log-probabilities; raises ExportError if too large."""
     greatest = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
     for place, (a, b) in enumerate(zip(ours, theirs, strict=True)):
@@ -534,7 +521,7 @@ def _compared_scores(row: Row, ours: Sequence[float], theirs: Sequence[float]) -
     return greatest
 
 
-def _check_tied(model: _Model, row: Row, ours: list[int], theirs: list[int]) -> None:
+def _check_tied(model: _Model, row: DevRow, ours: list[int], theirs: list[int]) -> None:
     """Raises ExportError unless two ids are equally probable where the outputs first differ."""
     ends = [*ours, EOS], [*theirs, EOS]
     place = next(i for i, (a, b) in enumerate(zip(*ends, strict=False)) if a != b)
@@ -546,7 +533,9 @@ def _check_tied(model: _Model, row: Row, ours: list[int], theirs: list[int]) -> 
         )
 
 
-def _compared(loaded: Loaded, plain: Path, whole: Path, rows: Sequence[Row]) -> tuple[float, float]:
+def _compared(
+    loaded: Loaded, plain: Path, whole: Path, rows: Sequence[DevRow]
+) -> tuple[float, float]:
     """Returns BLEU before and after quantization; raises ExportError if the loss is too large."""
     (target,) = loaded.features.targets.values()
     limit = _LONGER + max(max(len(row.inputs), len(row.targets)) for row in rows)
@@ -595,7 +584,7 @@ class _Model:
         return found
 
 
-class _Found(NamedTuple):
+class _Translated(NamedTuple):
     """An output of CTranslate2's search: ids without the end symbol, and whether it is finished."""
 
     ids: list[int]
@@ -629,7 +618,7 @@ class _Engine:
         )
         return [list(each.log_probs) for each in found]
 
-    def search(self, inputs: Sequence[list[int]], beam_size: int, limit: int) -> list[_Found]:
+    def search(self, inputs: Sequence[list[int]], beam_size: int, limit: int) -> list[_Translated]:
         """Returns the output of each input, without length penalty."""
         found = self._translator.translate_batch(
             self._tokens(inputs),
@@ -649,5 +638,5 @@ class _Engine:
             plain = ids[: ids.index(EOS)] if EOS in ids else ids
             while plain and plain[-1] == PAD:
                 plain = plain[:-1]
-            results.append(_Found(plain, each.scores[0], ids))
+            results.append(_Translated(plain, each.scores[0], ids))
         return results

@@ -10,19 +10,10 @@ from typing import Any
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import read_entries
-from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
+from t2t_torch.interop import translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    TransformerWeights,
-    Vocabulary,
-    Weights,
-    check_sizes,
-    check_tokens,
-    forbidden,
-    refuse,
-    translation_run,
-)
+from t2t_torch.interop.translation import Side, TransformerWeights, Vocabulary, Weights
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
 _CHECKPOINTS = ("checkpoint_best.pt", "checkpoint_last.pt", "model.pt")
@@ -58,7 +49,6 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -95,15 +85,22 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     folder = settings.data_folder or source
     dictionaries = _dictionaries(folder)
     languages = _languages(task, dictionaries, folder)
-    found = [path for one in (folder, folder / "data-bin") for path in _subwords_in(one)]
+    found: list[Path] = []  # that of the inputs first, if there are two in a folder
+    for one in (folder, folder / "data-bin"):
+        models = {path for pattern in _SUBWORDS for path in one.glob(pattern) if path.is_file()}
+        found += sorted(models)
     read, written = (_vocabulary(dictionaries[language]) for language in languages)
-    _check_architecture(arguments)
+    kind = str(arguments.get("_name") or arguments.get("arch") or "transformer")
+    width = arguments.get("decoder_embed_dim")
+    expected = {name: (*known, width) for name, known in _MUST_BE.items()}
+    other = [] if "transformer" in kind else [f"--arch {kind}"]
+    translation.refuse("fairseq", [*other, *translation.forbidden(arguments, expected)])
     weights = Weights("fairseq", content["model"])
     ours, hparams = _converted(weights, arguments, (read, written))
-    check_sizes("fairseq", arguments, hparams, _SIZES)
+    translation.check_sizes("fairseq", arguments, hparams, _SIZES)
     weights.check_read()
     history = content.get("optimizer_history") or [{}]
-    return translation_run(
+    return translation.translation_run(
         "fairseq",
         settings,
         languages=languages,
@@ -132,14 +129,6 @@ _DECODING = {
 """Settings of fairseq-generate, by our names."""
 
 
-def _check_architecture(arguments: Mapping[str, Any]) -> None:
-    """Raises HParamsError if the model is no Transformer, or has parts that ours has not."""
-    kind = str(arguments.get("_name") or arguments.get("arch") or "transformer")
-    width = arguments.get("decoder_embed_dim")
-    found = forbidden(arguments, {name: (*known, width) for name, known in _MUST_BE.items()})
-    refuse("fairseq", found if "transformer" in kind else [f"--arch {kind}", *found])
-
-
 def _checkpoint(source: Path, name: str) -> Path:
     """Returns the file of a checkpoint: the best, the last, or a named one."""
     folders = [source / "checkpoints", source] if source.is_dir() else [source.parent]
@@ -160,12 +149,6 @@ def _dictionaries(folder: Path) -> dict[str, Path]:
         for path in sorted(one.glob("dict.*.txt")):
             found[path.name.removeprefix("dict.").removesuffix(".txt")] = path
     return found
-
-
-def _subwords_in(folder: Path) -> list[Path]:
-    """Returns the subword models of a folder: that of the inputs first, if there are two."""
-    found = {path for pattern in _SUBWORDS for path in folder.glob(pattern) if path.is_file()}
-    return sorted(found)
 
 
 def _languages(
@@ -194,7 +177,7 @@ def _vocabulary(path: Path) -> Vocabulary:
         if not rest.isdecimal():  # the line is not shown: the file may be a link to another one
             raise DataError(f"{path}:{number} is no token with its count.")
         tokens.append(token)
-    check_tokens(tokens)
+    translation.check_tokens(tokens)
     return Vocabulary(tokens, pad=_PAD, eos=_EOS, unknown=_UNKNOWN, silent=(_BOS,))
 
 
@@ -216,7 +199,11 @@ def _converted(
     has_none = _is_on(arguments, "no_token_positional_embeddings")
     sides = {}
     for side, places in zip(_SIDES, _PLACES, strict=True):
-        norms = PRE_NORM if _is_on(arguments, f"{side}_normalize_before") else POST_NORM
+        norms = (
+            translation.PRE_NORM
+            if _is_on(arguments, f"{side}_normalize_before")
+            else translation.POST_NORM
+        )
         read_stack(weights, ours, side, side, norms)
         if f"{side}.embed_positions.weight" in weights:
             ours.weights[places] = weights(f"{side}.embed_positions.weight")[_PAD + 1 :]
@@ -228,7 +215,7 @@ def _converted(
             pos="none" if has_none else "timing",
             position_offset=0 if has_none else _PAD + 1,
         )
-    return ours.weights, hparams_of(
+    return ours.weights, translation.hparams_of(
         "fairseq",
         "transformer",
         ours.weights,
@@ -276,7 +263,7 @@ def read_stack(
       theirs: their name of the stack.
       norms: operations before and after a sublayer.
     """
-    place = "before" if norms == PRE_NORM else "after"
+    place = "before" if norms == translation.PRE_NORM else "after"
     for layer in range(weights.layers(f"{theirs}.layers")):
         _layer(weights, ours, f"{theirs}.layers.{layer}", f"{side}.{layer}", place)
     for name in ("layernorm_embedding", "emb_layer_norm"):

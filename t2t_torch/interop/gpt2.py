@@ -14,26 +14,10 @@ from torch import Tensor
 
 from t2t_torch.errors import UsageError
 from t2t_torch.hparam import HParams
-from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
-from t2t_torch.interop.huggingface import (
-    folder_tensors,
-    generation_settings,
-    model_type,
-    read_json,
-    read_vocabulary,
-    with_padding,
-)
+from t2t_torch.interop import huggingface, translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    Linear,
-    TransformerWeights,
-    Weights,
-    check_sizes,
-    forbidden,
-    free_name,
-    refuse,
-)
+from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Weights
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "add_cross_attention": (False,),
@@ -51,12 +35,11 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("decode_hparams problem".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
     """Returns True if a folder has a GPT-2 and its weights."""
-    return model_type(source) == "gpt2"
+    return huggingface.model_type(source) == "gpt2"
 
 
 def read(source: Path, settings: ImportSettings) -> ImportedRun:
@@ -74,25 +57,26 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       HParamsError: the model computes something that this library does not.
       UsageError: the folder has a model of another kind.
     """
-    config = read_json(source / "config.json")
+    config = huggingface.read_json(source / "config.json")
     if config.get("model_type") != "gpt2":
         raise UsageError(f"{source / 'config.json'} is of a {config.get('model_type')!r}, no gpt2.")
-    refuse("GPT-2", forbidden(config, _MUST_BE))
-    tensors = {
-        name.removeprefix("transformer."): tensor for name, tensor in folder_tensors(source).items()
-    }
+    translation.refuse("GPT-2", translation.forbidden(config, _MUST_BE))
+    stored = huggingface.folder_tensors(source)
+    tensors = {name.removeprefix("transformer."): tensor for name, tensor in stored.items()}
     weights = Weights("GPT-2", tensors)
     weights.drop_if(lambda name: name.endswith((".attn.bias", ".attn.masked_bias")))  # masks
     heads = weights.drop_if(lambda name: name.startswith(_OTHER_HEADS))
     table, top = _tables(weights, config)
-    end = str(read_json(source / "tokenizer_config.json").get("eos_token", "<|endoftext|>"))
-    vocabulary = read_vocabulary(source, len(table), eos=end)
+    named = huggingface.read_json(source / "tokenizer_config.json")
+    end = str(named.get("eos_token", "<|endoftext|>"))
+    vocabulary = huggingface.read_vocabulary(source, len(table), eos=end)
     ours, hparams = _converted(weights, config, shared=top is table)
-    check_sizes("GPT-2", config, hparams, _SIZES)
+    translation.check_sizes("GPT-2", config, hparams, _SIZES)
     weights.check_read()
-    table, top = (vocabulary.rows(with_padding(one, vocabulary)) for one in (table, top))
+    padded = (huggingface.with_padding(one, vocabulary) for one in (table, top))
+    table, top = map(vocabulary.rows, padded)
     bias = table.new_zeros(len(table)).index_fill_(0, torch.tensor(0), _NEVER)
-    name = settings.problem or free_name(source.resolve().name)
+    name = settings.problem or translation.free_name(source.resolve().name)
     file = f"vocab.{name}.targets.pieces"
     return ImportedRun(
         library="GPT-2",
@@ -113,7 +97,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         },
         vocabularies={file: vocabulary.file()},
         decode_hparams={
-            **generation_settings(source, config, beams=1, longest=20),
+            **huggingface.generation_settings(source, config, beams=1, longest=20),
             "force_eos": False,
         },
         ignored=sorted({name.partition(".")[0] for name in heads}),
@@ -162,10 +146,10 @@ def _converted(
     side = Side(
         num_heads=heads,
         activation=str(config.get("activation_function", "gelu_new")),
-        norms=PRE_NORM,
+        norms=translation.PRE_NORM,
         norm_epsilon=float(config.get("layer_norm_epsilon", 1e-5)),
     )
-    hparams = hparams_of(
+    hparams = translation.hparams_of(
         "GPT-2",
         "transformer_lm",
         ours.weights,

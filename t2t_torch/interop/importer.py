@@ -46,9 +46,6 @@ from torch import Tensor, nn
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.tensors import first_names
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.decode.evaluation import score_lines
 from t2t_torch.decode.files import form_of, input_of, read_inputs
@@ -68,10 +65,13 @@ from t2t_torch.params import value_text
 from t2t_torch.pipeline.collate import random_batch
 from t2t_torch.problem import Problem
 from t2t_torch.reporter import Reporter, phase
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.code import keep_code
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.tensors import first_names
 from t2t_torch.settings import require
-from t2t_torch.train.run_code import keep_code
 from t2t_torch.train.run_config import DEFAULT_SEED
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.trust import running
 
 SOURCES: Mapping[str, str] = {
@@ -89,8 +89,8 @@ SOURCES: Mapping[str, str] = {
 _ALIASES = {
     **dict.fromkeys(("opennmt_py", "opennmt-py", "onmt"), "opennmt"),
     **dict.fromkeys(("huggingface", "hf"), ""),  # of several models, which are detected
-    **dict.fromkeys(("t2t",), "tensor2tensor"),
-    **dict.fromkeys(("distilbert",), "bert"),
+    "t2t": "tensor2tensor",
+    "distilbert": "bert",
 }
 
 _SHOWN = 10  # names in an error
@@ -148,7 +148,7 @@ class ImportReport:
         return "\n".join([str(self.path), *(f"  {line}" for line in self.lines)])
 
 
-class Source(Protocol):
+class RunReader(Protocol):
     """A module that reads the runs of a library.
 
     Attributes:
@@ -164,7 +164,22 @@ class Source(Protocol):
         """Returns a run; raises a T2TError for one that cannot be imported."""
 
 
-def source_named(name: str) -> Source:
+def class_names(count: int, settings: ImportSettings, usual: Sequence[str] = ()) -> list[str]:
+    """Returns the names of the classes of a model: those of `labels`, the usual ones, or numbers.
+
+    Raises:
+      UsageError: they are not one for each class.
+    """
+    labels = list(settings.labels) or list(usual) or [str(number) for number in range(count)]
+    if len(labels) != count or len(set(labels)) != count:
+        raise UsageError(
+            f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "
+            "in the order of their numbers."
+        )
+    return labels
+
+
+def source_named(name: str) -> RunReader:
     """Returns the source of a library.
 
     Raises:
@@ -262,31 +277,32 @@ def import_run(settings: ImportSettings, *, reporter: Reporter | None = None) ->
     """
     with running(settings, reporter), phase("importing"):
         require(settings, "source", "output_dir")
-        return _import(settings)
+        _check_verification(settings)
+        target = Path(str(settings.output_dir)).expanduser()
+        check_is_free(target)
+        folder, name, settings = _located(settings)
+        reader = source_named(name)
+        if name != "pytext":
+            return write_run(reader.read(folder, settings), target, settings)
+        if settings.verify or settings.pairs:
+            raise UsageError("--verify: a configuration has no weights. Leave it out.")
+        configurations: Any = reader
+        lines = configurations.import_config(folder, target, settings.problem)
+        return ImportReport(target, tuple(lines))
 
 
-def _import(settings: ImportSettings) -> ImportReport:
+def _check_verification(settings: ImportSettings) -> None:
+    """Raises UsageError or DataError if the settings of the verification do not fit."""
     if bool(settings.verify) != bool(settings.expect):
         raise UsageError("--verify and --expect go together: give inputs and their outputs.")
     if settings.allow_differences and not settings.verify:
         raise UsageError("--allow_differences belongs to --verify and --expect. Leave it out.")
     if settings.pairs and settings.verify:
         raise UsageError("--pairs and --verify are two ways to verify. Give one of them.")
-    target = Path(str(settings.output_dir)).expanduser()
-    check_is_free(target)
     if settings.verify:
         _check_lines(settings)
     elif settings.pairs:
         _lines_of(settings.pairs)
-    folder, name, settings = _located(settings)
-    reader = source_named(name)
-    if name == "pytext":
-        if settings.verify or settings.pairs:
-            raise UsageError("--verify: a configuration has no weights. Leave it out.")
-        configurations: Any = reader
-        lines = configurations.import_config(folder, target, settings.problem)
-        return ImportReport(target, tuple(lines))
-    return write_run(reader.read(folder, settings), target, settings)
 
 
 def write_run(imported: ImportedRun, output_dir: Path, settings: ImportSettings) -> ImportReport:
@@ -381,9 +397,6 @@ def _problem_of(imported: ImportedRun) -> Problem:
         )
     problem = problem_of(imported.declaration, Path(f"{base.base_name}.json"))
     return type(problem)(reverse=base.was_reversed, copy=base.was_copy)
-
-
-# The model and its optimizer.
 
 
 def _built(imported: ImportedRun, problem: Problem, folder: Path) -> T2TModel:
@@ -511,9 +524,6 @@ def _optimizer(model: T2TModel, imported: ImportedRun) -> torch.optim.Optimizer:
     return optimizer
 
 
-# The run directory.
-
-
 def _write(folder: Path, imported: ImportedRun, task: TaskRecord, model: T2TModel) -> list[str]:
     """Writes the files of a run; returns lines for the report."""
     run = RunDirectory(folder)
@@ -535,9 +545,6 @@ def _write(folder: Path, imported: ImportedRun, task: TaskRecord, model: T2TMode
         lines.append(f"decoding: {task.decode_hparams}")
     lines += [f"not imported: {part}" for part in imported.ignored]
     return lines
-
-
-# Verification.
 
 
 def _self_check(model: T2TModel) -> str:

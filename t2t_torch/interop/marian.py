@@ -9,27 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.interop.architecture import POST_NORM, PRE_NORM, Side, hparams_of
+from t2t_torch.interop import huggingface, translation
 from t2t_torch.interop.fairseq import read_stack
-from t2t_torch.interop.huggingface import (
-    OTHERS,
-    folder_tensors,
-    generation_settings,
-    model_type,
-    numbered_tokens,
-    read_json,
-)
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    TransformerWeights,
-    Vocabulary,
-    Weights,
-    check_sizes,
-    forbidden,
-    refuse,
-    translation_run,
-)
+from t2t_torch.interop.translation import Side, TransformerWeights, Vocabulary, Weights
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "add_bias_logits": (False,),
@@ -49,12 +33,11 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("decode_hparams problem subwords".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
     """Returns True if a folder has a model of Hugging Face that no other source here reads."""
-    return model_type(source) not in (None, *OTHERS)
+    return huggingface.model_type(source) not in (None, *huggingface.OTHERS)
 
 
 def read(source: Path, settings: ImportSettings) -> ImportedRun:
@@ -70,26 +53,29 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
       HParamsError: the model computes something that this library does not.
       UsageError: the folder has a model of another kind.
     """
-    config = read_json(source / "config.json")
+    config = huggingface.read_json(source / "config.json")
     kind = config.get("model_type")
     if kind != "marian":
         raise UsageError(
             f"{source / 'config.json'} is of a {kind!r}; of Hugging Face's models those of Marian, "
-            f"such as Helsinki-NLP/opus-mt-en-de, and {', '.join(OTHERS)} can be imported."
+            f"such as Helsinki-NLP/opus-mt-en-de, and {', '.join(huggingface.OTHERS)} can be "
+            "imported."
         )
-    refuse("Marian", forbidden(config, _MUST_BE))
-    vocabularies = _vocabularies(source, config)
-    weights = Weights("Marian", folder_tensors(source))
+    translation.refuse("Marian", translation.forbidden(config, _MUST_BE))
+    path, own = source / "vocab.json", source / "target_vocab.json"
+    target_path = own if own.exists() else path
+    vocabularies = _vocabulary(path, config), _vocabulary(target_path, config)
+    weights = Weights("Marian", huggingface.folder_tensors(source))
     ours, hparams = _converted(weights, config, vocabularies)
-    check_sizes("Marian", config, hparams, _SIZES)
+    translation.check_sizes("Marian", config, hparams, _SIZES)
     weights.check_read()
     subwords = [source / f"{side}.spm" for side in ("source", "target")]
     tokenizer = source / "tokenizer_config.json"
-    named = read_json(tokenizer) if tokenizer.exists() else {}
+    named = huggingface.read_json(tokenizer) if tokenizer.exists() else {}
     source_lang, target_lang = (
         str(named.get(f"{side}_lang") or side) for side in ("source", "target")
     )
-    return translation_run(
+    return translation.translation_run(
         "marian",
         settings,
         languages=(source_lang, target_lang),
@@ -97,18 +83,12 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         weights=ours,
         vocabularies=vocabularies,
         subwords=[path for path in subwords if path.exists()],
-        decode_hparams=generation_settings(source, config, beams=4),
+        decode_hparams=huggingface.generation_settings(source, config, beams=4),
     )
 
 
-def _vocabularies(source: Path, config: Mapping[str, Any]) -> tuple[Vocabulary, Vocabulary]:
-    """Returns the vocabularies of both sides, mostly the same."""
-    path, own = source / "vocab.json", source / "target_vocab.json"
-    return _vocabulary(path, config), _vocabulary(own if own.exists() else path, config)
-
-
 def _vocabulary(path: Path, config: Mapping[str, Any]) -> Vocabulary:
-    tokens = numbered_tokens(path)
+    tokens = huggingface.numbered_tokens(path)
     eos, pad = int(config.get("eos_token_id", 0)), int(config.get("pad_token_id", -1))
     start = int(config.get("decoder_start_token_id", pad))
     if "<unk>" not in tokens or not {pad, eos, start} <= set(range(len(tokens))):
@@ -128,7 +108,7 @@ def _converted(
     weights.drop([f"model.{side}.embed_positions.weight" for side in _SIDES])
     sides = {}
     for side in _SIDES:
-        norms = PRE_NORM if config.get("normalize_before") else POST_NORM
+        norms = translation.PRE_NORM if config.get("normalize_before") else translation.POST_NORM
         read_stack(weights, ours, side, f"model.{side}", norms)
         sides[side] = Side(
             num_heads=int(config.get(f"{side}_attention_heads", 8)),
@@ -137,7 +117,7 @@ def _converted(
             norm_epsilon=1e-5,
             pos="sinusoids",
         )
-    return ours.weights, hparams_of(
+    return ours.weights, translation.hparams_of(
         "Marian",
         "transformer",
         ours.weights,

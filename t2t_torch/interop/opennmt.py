@@ -11,22 +11,10 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.interop.architecture import PRE_NORM, Side, hparams_of
+from t2t_torch.interop import translation
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    Linear,
-    TransformerWeights,
-    Vocabulary,
-    Weights,
-    base_hparams,
-    check_sizes,
-    check_tokens,
-    forbidden,
-    refuse,
-    sharing,
-    translation_run,
-)
+from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Vocabulary, Weights
 from t2t_torch.interop.unpickling import load_pickled, scalars
 
 _UNKNOWN, _PAD, _BOS, _EOS = "<unk>", "<blank>", "<s>", "</s>"
@@ -61,7 +49,6 @@ _SIZES = {
 """Our names of sizes in a configuration."""
 
 OPTIONS = frozenset("checkpoint decode_hparams problem subwords".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -97,10 +84,10 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     if model == "transformer":
         distance = max(0, int(opt.get("max_relative_positions") or 0))  # below 0: other positions
         opt = {**opt, "max_relative_positions": distance}
-        check_sizes("OpenNMT-py", opt, hparams, _SIZES)
+        translation.check_sizes("OpenNMT-py", opt, hparams, _SIZES)
     weights.check_read()
     optim = content.get("optim")
-    return translation_run(
+    return translation.translation_run(
         "opennmt",
         settings,
         languages=(str(opt.get("src_lang") or "src"), str(opt.get("tgt_lang") or "tgt")),
@@ -131,12 +118,12 @@ _DECODING = {
 
 def _model_of(opt: Mapping[str, Any]) -> str:
     """Returns our name of a model; HParamsError if it has parts that ours has not."""
-    found = forbidden(opt, _MUST_BE)
+    found = translation.forbidden(opt, _MUST_BE)
     kinds = {str(opt.get("encoder_type")), str(opt.get("decoder_type"))}
     is_lstm = kinds <= {"rnn", "brnn"} and opt.get("rnn_type") == "LSTM"
     if kinds != {"transformer"} and not is_lstm:
         found += [f"encoder_type={opt.get('encoder_type')!r}, rnn_type={opt.get('rnn_type')!r}"]
-    refuse("OpenNMT-py", found)
+    translation.refuse("OpenNMT-py", found)
     return "lstm_seq2seq_attention" if is_lstm else "transformer"
 
 
@@ -171,7 +158,7 @@ def _vocabularies(vocab: Any, path: Path) -> tuple[Vocabulary, Vocabulary]:
                 f"{path} has its vocabulary in another form than OpenNMT-py 3. Convert it with "
                 "OpenNMT-py's tools/convertv2_v3.py."
             )
-        check_tokens(tokens)
+        translation.check_tokens(tokens)
         if missing := [token for token in (_UNKNOWN, _PAD, _BOS, _EOS) if token not in tokens]:
             raise DataError(f"the vocabulary of {path} has no {', '.join(missing)}.")
         pad, eos, unknown, bos = map(tokens.index, (_PAD, _EOS, _UNKNOWN, _BOS))
@@ -207,11 +194,11 @@ def _transformer(
         sides[side] = Side(
             num_heads=heads,
             activation=str(opt.get("pos_ffn_activation_fn", "relu")).removeprefix("gated-"),
-            norms=PRE_NORM,
+            norms=translation.PRE_NORM,
             norm_epsilon=float(opt.get("norm_eps") or 1e-6),
             pos=positions,
         )
-    return ours.weights, hparams_of(
+    return ours.weights, translation.hparams_of(
         "OpenNMT-py",
         "transformer",
         ours.weights,
@@ -231,7 +218,7 @@ def _positions(opt: Mapping[str, Any]) -> str:
     if not opt.get("position_encoding"):
         return of_attention or "none"
     if of_attention:
-        refuse("OpenNMT-py", [f"position_encoding with {of_attention} positions"])
+        translation.refuse("OpenNMT-py", [f"position_encoding with {of_attention} positions"])
     is_interleaved = opt.get("position_encoding_type") != "SinusoidalConcat"
     return "sinusoids_interleaved" if is_interleaved else "timing"
 
@@ -318,7 +305,7 @@ def _lstm(
         wrong.append("layers of encoder and decoder differ")
     if source.size(1) != target.size(1):
         wrong.append("src_word_vec_size and tgt_word_vec_size differ")
-    refuse("OpenNMT-py", wrong)
+    translation.refuse("OpenNMT-py", wrong)
     top = written.rows(weights("generator.weight"))
     ours.tables(source, target, top, written.rows(weights("generator.bias")))
     for layer in range(layers):
@@ -329,7 +316,7 @@ def _lstm(
             theirs = f"layers.{layer}.{kind}" if feeds else f"{kind}_l{layer}"
             ours.weights[f"decoder.{layer}.{kind}"] = weights(f"decoder.rnn.{theirs}")
     _attention(weights, ours, str(mechanism), top.size(1))
-    hparams = base_hparams(
+    hparams = translation.base_hparams(
         "lstm_seq2seq_attention",
         hidden_size=top.size(1),
         embedding_size=source.size(1),
@@ -346,7 +333,7 @@ def _lstm(
         dropout=_first(opt.get("dropout")),
         label_smoothing=float(opt.get("label_smoothing") or 0.0),
         clip_grad_norm=5.0,
-        **sharing(source, target, top),
+        **translation.sharing(source, target, top),
     )
     return ours.weights, hparams
 

@@ -7,10 +7,10 @@ equivalent is refused by name; settings that have none are listed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, UsageError
@@ -21,94 +21,88 @@ from t2t_torch.params import value_text
 _MOST_DEPTH = 50
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """Equivalents of a task.
 
     Attributes:
       kind: kind of a declaration.
-      fields: column by field of a sample, for PyText's default names.
-      models: model and set by PyText's representation, the default first.
       columns: PyText's default `field_names`.
+      fields: column by field of a sample, for PyText's default names.
+      models: model by PyText's representation, the default first; its set is named `MODEL_base`.
     """
 
     kind: str
+    columns: str
     fields: Mapping[str, str]
-    models: Mapping[str, tuple[str, str]]
-    columns: tuple[str, ...]
+    models: Mapping[str, str]
 
 
-_TEXT_AND_LABEL = {"inputs": "text", "targets": "label"}
 _CLASSES = _Task(
     "text2class",
-    _TEXT_AND_LABEL,
+    "label slots text",
+    {"inputs": "text", "targets": "label"},
     {
-        "BiLSTMDocAttention": ("bilstm_attention_classifier", "bilstm_attention_classifier_base"),
-        "DocNNRepresentation": ("text_cnn", "text_cnn_base"),
-        "PureDocAttention": ("fasttext", "fasttext_base"),
+        "BiLSTMDocAttention": "bilstm_attention_classifier",
+        "DocNNRepresentation": "text_cnn",
+        "PureDocAttention": "fasttext",
     },
-    ("label", "slots", "text"),
 )
 _TAGS = _Task(
     "text2tags",
+    "label slots text",
     {"inputs": "words", "targets": "tags"},
     {
-        "BiLSTMSlotAttention": ("bilstm_tagger", "bilstm_tagger_base"),
-        "BSeqCNNRepresentation": ("bsequential_cnn_tagger", "bsequential_cnn_tagger_base"),
+        "BiLSTMSlotAttention": "bilstm_tagger",
+        "BSeqCNNRepresentation": "bsequential_cnn_tagger",
     },
-    ("label", "slots", "text"),
 )
 _JOINT = _Task(
     "intentslot",
+    "label slots text",
     {"inputs": "words", "intent": "label", "slots": "tags"},
-    {
-        "BiLSTMDocSlotAttention": ("joint_bilstm", "joint_bilstm_base"),
-        "JointCNNRepresentation": ("joint_cnn", "joint_cnn_base"),
-    },
-    ("label", "slots", "text"),
+    {"BiLSTMDocSlotAttention": "joint_bilstm", "JointCNNRepresentation": "joint_cnn"},
 )
 _TURNS = _Task(
     "multiturn2class",
+    "label text_seq",
     {"inputs": "text_seq", "targets": "label"},
-    {"SeqRepresentation": ("seqnn", "seqnn_base")},
-    ("label", "text_seq"),
+    {"SeqRepresentation": "seqnn"},
 )
 _PAIRS = _Task(
     "textpair2class",
+    "text1 text2 label",
     {"first": "text1", "second": "text2", "targets": "label"},
-    {"BiLSTMDocAttention": ("pair_classifier", "pair_classifier_base")},
-    ("text1", "text2", "label"),
+    {"BiLSTMDocAttention": "pair_classifier"},
 )
 _RANKING = _Task(
     "pairranking",
+    "pos_response neg_response query",
     {"query": "query", "positive": "pos_response", "negative": "neg_response"},
-    {"BiLSTMDocAttention": ("pairwise_ranker", "pairwise_ranker_base")},
-    ("pos_response", "neg_response", "query"),
+    {"BiLSTMDocAttention": "pairwise_ranker"},
 )
 _TREES = _Task(
     "text2tree",
+    "text tokenized_text seqlogical",
     {"inputs": "tokenized_text", "targets": "seqlogical"},
-    {"RNNG": ("rnng", "rnng_base")},
-    ("text", "tokenized_text", "seqlogical"),
+    {"RNNG": "rnng"},
 )
-_LANGUAGE = _Task(
-    "text2self", {"targets": "text"}, {"BiLSTM": ("lstm_lm", "lstm_lm_base")}, ("text",)
-)
+_LANGUAGE = _Task("text2self", "text", {"targets": "text"}, {"BiLSTM": "lstm_lm"})
 TASKS: Mapping[str, _Task] = {
-    **dict.fromkeys(
-        ("DocumentClassificationTask", "DocClassificationTask", "NewDocumentClassification"),
-        _CLASSES,
-    ),
-    **dict.fromkeys(("WordTaggingTask", "NewWordTaggingTask"), _TAGS),
-    **dict.fromkeys(("IntentSlotTask", "JointTextTask"), _JOINT),
-    "SeqNNTask": _TURNS,
-    **dict.fromkeys(("PairwiseClassificationTask", "PairClassificationTask"), _PAIRS),
-    **dict.fromkeys(
-        ("QueryDocumentPairwiseRankingTask", "QueryDocumentPairwiseRankingTask_Deprecated"),
-        _RANKING,
-    ),
-    **dict.fromkeys(("SemanticParsingTask", "SemanticParsingTask_Deprecated"), _TREES),
-    "LMTask": _LANGUAGE,
+    name: task
+    for names, task in (
+        ("DocumentClassificationTask DocClassificationTask NewDocumentClassification", _CLASSES),
+        ("WordTaggingTask NewWordTaggingTask", _TAGS),
+        ("IntentSlotTask JointTextTask", _JOINT),
+        ("SeqNNTask", _TURNS),
+        ("PairwiseClassificationTask PairClassificationTask", _PAIRS),
+        (
+            "QueryDocumentPairwiseRankingTask QueryDocumentPairwiseRankingTask_Deprecated",
+            _RANKING,
+        ),
+        ("SemanticParsingTask SemanticParsingTask_Deprecated", _TREES),
+        ("LMTask", _LANGUAGE),
+    )
+    for name in names.split()
 }
 """PyText's tasks of texts with an equivalent."""
 
@@ -169,33 +163,31 @@ _DEFAULTS_OF: Mapping[str, Mapping[str, Any]] = {
 """PyText's defaults by our model, and what our sets have that PyText lacks."""
 
 _SEVERAL = ("EnsembleTask", *_DISJOINT)
-_MODELS = (
-    *("DocModel", "DocModel_Deprecated", "WordTaggingModel", "WordTaggingModel_Deprecated"),
-    *("IntentSlotModel", "JointModel", "SeqNNModel", "SeqNNModel_Deprecated", "PairwiseModel"),
-    *("QueryDocPairwiseRankingModel", "RNNGParser", "LMLSTM", "PairClassificationModel"),
-)
-_TRANSPARENT = (  # components that only say which of several classes is meant
-    "BiLSTMDocAttention",  # of the turns of SeqRepresentation
-    *("BiLSTM", "SelfAttention", "SlotAttention", "MLPDecoder", "Data", "TSVDataSource"),
-    *("PoolingBatcher", "Batcher", "WordEmbedding", "CrossEntropyLoss", "SeqRepresentation"),
-    *("TaskTrainer", "Trainer", "EnsembleTrainer", "HogwildTrainer", "ClassificationOutputLayer"),
-    *("WordTaggingOutputLayer", "IntentSlotOutputLayer", "LMOutputLayer", "CNN", "RNNGParser"),
-    *("IntentSlotModelDecoder", "PairwiseRankingOutputLayer", "TokenTensorizer", "Tokenizer"),
-    *("LabelTensorizer", "SlotLabelTensorizer", "SeqTokenTensorizer", "AnnotationNumberizer"),
-    *("ClassificationMetricReporter", "IntentSlotMetricReporter", "WordTaggingMetricReporter"),
-    *("SequenceTaggingMetricReporter", "CompositionalMetricReporter"),
-    *("LanguageModelMetricReporter", "PairwiseRankingMetricReporter"),
-)
-_OF_SEVERAL = (
-    *("BaggingDocEnsembleModel", "BaggingIntentSlotEnsembleModel"),
-    *("DisjointMultitaskModel", "NewDisjointMultitaskModel", "DisjointMultitaskData"),
-    "RoundRobinBatchSampler",
-)
+_MODELS = """
+    DocModel DocModel_Deprecated IntentSlotModel JointModel LMLSTM PairClassificationModel
+    PairwiseModel QueryDocPairwiseRankingModel RNNGParser SeqNNModel SeqNNModel_Deprecated
+    WordTaggingModel WordTaggingModel_Deprecated
+""".split()
+_TRANSPARENT = """
+    AnnotationNumberizer Batcher BiLSTM BiLSTMDocAttention CNN ClassificationMetricReporter
+    ClassificationOutputLayer CompositionalMetricReporter CrossEntropyLoss Data EnsembleTrainer
+    HogwildTrainer IntentSlotMetricReporter IntentSlotModelDecoder IntentSlotOutputLayer
+    LMOutputLayer LabelTensorizer LanguageModelMetricReporter MLPDecoder
+    PairwiseRankingMetricReporter PairwiseRankingOutputLayer PoolingBatcher RNNGParser SelfAttention
+    SeqRepresentation SeqTokenTensorizer SequenceTaggingMetricReporter SlotAttention
+    SlotLabelTensorizer TSVDataSource TaskTrainer TokenTensorizer Tokenizer Trainer WordEmbedding
+    WordTaggingMetricReporter WordTaggingOutputLayer
+""".split()
+"""Components that only say which of several classes is meant."""
+_OF_SEVERAL = """
+    BaggingDocEnsembleModel BaggingIntentSlotEnsembleModel DisjointMultitaskData
+    DisjointMultitaskModel NewDisjointMultitaskModel RoundRobinBatchSampler
+""".split()
 """Components of `_SEVERAL` alone."""
 
 
 @dataclass
-class _Found:
+class _ConvertedSettings:
     """Settings by our names, and the paths of settings without an equivalent.
 
     Attributes:
@@ -211,71 +203,38 @@ class _Found:
     left: list[str] = field(default_factory=list)
 
 
-def _number(value: Any) -> Any:
-    """Returns a number that PyText also reads as text, "0.001"."""
-    return float(value) if isinstance(value, str) else value
-
-
-def _to(name: str, change: Callable[[Any], Any] = lambda value: value) -> Callable[..., None]:
-    def put(found: _Found, value: Any) -> None:
-        found.hparams[name] = change(value)
-
-    return put
-
-
-def _flag(name: str) -> Callable[..., None]:
-    def put(found: _Found, value: Any) -> None:
-        found.flags[name] = value
-
-    return put
-
-
-def _ignored(*_: Any) -> None:
-    """Ignores a setting that changes nothing here."""
-
-
-def _batch(found: _Found, value: Any) -> None:
-    found.hparams |= {"batch_size": value, "use_fixed_batch_size": True}
-
-
-_FIELDS: Mapping[str, Callable[..., None]] = {
-    "embed_dim": _to("embedding_size"),
-    "pretrained_embeddings_path": _to("pretrained_embeddings"),
-    "lstm_dim": _to("lstm_dim"),
-    "num_layers": _to("num_hidden_layers"),
-    "dropout": _to("layer_prepostprocess_dropout", _number),
-    "attention_type": _to(
-        "slot_attention", lambda value: value.lower().replace("no_attention", "none")
-    ),
-    "attn_dimension": _to("attention_size"),
-    "kernel_num": _to("num_filters"),
-    "kernel_sizes": _to("kernel_sizes"),
-    "hidden_dims": _to("hidden_dims"),
-    "epochs": _flag("train_epochs"),
-    "early_stop_after": _flag("eval_patience"),
-    "lr": _to("learning_rate_constant", _number),
-    "weight_decay": _to("weight_decay", _number),
-    "momentum": _to("optimizer_momentum_momentum", _number),
-    "max_clip_norm": _to("clip_grad_norm", lambda value: _number(value) or 0.0),
-    "train_batch_size": _batch,
-    "random_seed": _flag("random_seed"),
-    "tied_weights": _to("shared_embedding_and_softmax_weights"),
-    "compositional_type": _to("composition"),
-    "shared_representations": _to("tied_encoders"),
-    **dict.fromkeys(
-        """
-        report_train_metrics do_eval num_workers sort_key in_memory pool_num_batches
-        eval_batch_size test_batch_size embedding_init_strategy test_filename eval_filename
-        train_filename field_names quoted
-        train_path eval_path test_path columns_to_read text_column_name
-        output_path use_tensorboard use_cuda_if_available save_snapshot_path export_caffe2_path
-        export_torchscript_path export_onnx_path export test_out_path debug_path version
-        modules_save_dir save_module_checkpoints report_eval_results distributed_world_size
-        """.split(),
-        _ignored,
-    ),
+_HPARAMS: Mapping[str, str] = dict(
+    pair.split("=")
+    for pair in """
+    embed_dim=embedding_size pretrained_embeddings_path=pretrained_embeddings lstm_dim=lstm_dim
+    num_layers=num_hidden_layers dropout=layer_prepostprocess_dropout attention_type=slot_attention
+    attn_dimension=attention_size kernel_num=num_filters kernel_sizes=kernel_sizes
+    hidden_dims=hidden_dims lr=learning_rate_constant weight_decay=weight_decay
+    momentum=optimizer_momentum_momentum max_clip_norm=clip_grad_norm train_batch_size=batch_size
+    tied_weights=shared_embedding_and_softmax_weights compositional_type=composition
+    shared_representations=tied_encoders
+    """.split()
+)
+_FIXED_SIZE = {"train_batch_size": {"use_fixed_batch_size": True}}
+_NUMBERS = ("dropout", "lr", "weight_decay", "momentum", "max_clip_norm")
+"""Fields that may also be text, "0.001"."""
+_FLAGS: Mapping[str, str] = {
+    "epochs": "train_epochs",
+    "early_stop_after": "eval_patience",
+    "random_seed": "random_seed",
 }
-"""PyText's fields -> what they set; a name means the same wherever it is."""
+_UNREAD = frozenset(
+    """
+    report_train_metrics do_eval num_workers sort_key in_memory pool_num_batches
+    eval_batch_size test_batch_size embedding_init_strategy test_filename eval_filename
+    train_filename field_names quoted
+    train_path eval_path test_path columns_to_read text_column_name
+    output_path use_tensorboard use_cuda_if_available save_snapshot_path export_caffe2_path
+    export_torchscript_path export_onnx_path export test_out_path debug_path version
+    modules_save_dir save_module_checkpoints report_eval_results distributed_world_size
+    """.split()
+)
+"""PyText's fields: what they set; a name means the same wherever it is."""
 
 _OPTIMIZERS: Mapping[str, Mapping[str, Any]] = {
     "Adam": {},
@@ -317,7 +276,6 @@ _OLD_NAMES: Mapping[str, str] = {
 """Names before PyText 0.1, as in figure 1 of its paper, arXiv:1812.08729."""
 
 OPTIONS = frozenset("problem".split())
-"""Settings of the import that are used."""
 
 
 def components() -> frozenset[str]:
@@ -372,7 +330,8 @@ def import_config(source: Path, output_dir: Path, problem: str = "") -> list[str
         lines += [f"without an equivalent: {one}" for one in left]
         if isinstance(share := run["problem"]["files"]["eval"], float):
             lines.append(f"evaluated on {share:.0%} of the training file, which are held out")
-        lines += [f"not found: {one}" for one in _missing(run["problem"]["files"])]
+        files = [one for one in run["problem"]["files"].values() if isinstance(one, str)]
+        lines += [f"not found: {one}" for one in files if not Path(one).exists()]
     if name in _DISJOINT:
         weights = task.get("task_weights") or {}
         names = {f"{base}_{key.lower()}": float(weights.get(key, 1)) for key in task["tasks"]}
@@ -396,16 +355,6 @@ def _renamed(content: Any) -> Any:
     if not isinstance(content, dict):
         return content
     return {_OLD_NAMES.get(key, key): _renamed(value) for key, value in content.items()}
-
-
-def _held_out(file: Path) -> float:
-    """Returns the share of a training file to evaluate on; more of a small one."""
-    rows = sum(1 for _ in read_lines(file)) if file.exists() else 0
-    return max(_HELD_OUT, min(0.5, _FEWEST / rows)) if rows else _HELD_OUT
-
-
-def _missing(files: Mapping[str, Any]) -> list[str]:
-    return [str(one) for one in files.values() if isinstance(one, str) and not Path(one).exists()]
 
 
 def _parts(name: str, task: dict[str, Any], base: str) -> list[tuple[str, dict[str, Any], str]]:
@@ -485,10 +434,10 @@ def _converted(
     if name not in TASKS:
         raise UsageError(f"PyText's {name} has no equivalent here. See docs/how_to/from_pytext.md.")
     known = TASKS[name]
-    found = _Found()
+    found = _ConvertedSettings()
     model = task.get("model") or {}
     representation = _chosen(_inner(model).get("representation"), known)
-    own_model, own_set = known.models[representation]
+    own_model = known.models[representation]
     by_lower = {one.lower(): one for one in _OPTIMIZERS}
     for section in (task, rest):
         for path, key, value in _leaves(section):
@@ -497,8 +446,12 @@ def _converted(
                     f"{path}: features besides words are not imported. Declare them as a user of "
                     "this library: docs/tutorials/own_data.md."
                 )
-            if key in _FIELDS:
-                _FIELDS[key](found, value)
+            if key in _UNREAD:
+                continue
+            if key in _FLAGS:
+                found.flags[_FLAGS[key]] = value
+            elif key in _HPARAMS:
+                found.hparams |= _hparam_of(key, value)
             elif key in _CHOICES:
                 found.hparams |= _CHOICES[key]
             elif key in _OPTIMIZERS:
@@ -512,18 +465,36 @@ def _converted(
             elif key == "freeze":
                 _check_fixed(path, value, value if "embedding" in path else False)
                 found.hparams |= {"freeze": ["modalities", "tokens"]} if value else {}
-            elif value is not None and not _is_known_component(path, key, known):
-                found.left.append(f"{path}={json.dumps(value)}")
+            elif not key[:1].isupper():
+                if value is not None:
+                    found.left.append(f"{path}={json.dumps(value)}")
+            elif key not in _TRANSPARENT and key not in _MODELS and key not in known.models:
+                raise HParamsError(
+                    f"PyText's {key} ({path}) has no equivalent here; docs/how_to/from_pytext.md "
+                    "lists those that have."
+                )
     if own_model == "bilstm_tagger" and found.hparams.get("slot_attention", "none") != "none":
-        own_model, own_set = "bilstm_slot_attention_tagger", "bilstm_slot_attention_tagger_base"
+        own_model = "bilstm_slot_attention_tagger"
     if known is _TAGS and "representation" not in _inner(model):
         found.left.append("PassThroughRepresentation, the default: the model has a BiLSTM")
     declaration = _declaration(known, task, problem, folder)
-    return {"problem": declaration, **_flags(found, own_model, own_set)}, found.left
+    return {"problem": declaration, **_flags(found, own_model)}, found.left
 
 
-def _flags(found: _Found, model: str, hparams_set: str) -> dict[str, Any]:
+def _hparam_of(key: str, value: Any) -> dict[str, Any]:
+    """Returns the hyperparameter that a field sets, with what belongs to it."""
+    if key in _NUMBERS and isinstance(value, str):
+        value = float(value)
+    if key == "attention_type":
+        value = value.lower().replace("no_attention", "none")
+    if key == "max_clip_norm":
+        value = value or 0.0
+    return {_HPARAMS[key]: value, **_FIXED_SIZE.get(key, {})}
+
+
+def _flags(found: _ConvertedSettings, model: str) -> dict[str, Any]:
     """Returns flags of t2t-trainer, with hyperparameters by the names of the model."""
+    hparams_set = f"{model}_base"
     made = registry.hparams(hparams_set)
     fields = type(made).model_fields
     defaults = {**_DEFAULTS, **_DEFAULTS_OF[model]}
@@ -596,22 +567,6 @@ def _check_fixed(path: str, value: Any, expected: Any) -> None:
         )
 
 
-def _is_known_component(path: str, key: str, task: _Task) -> bool:
-    """Returns True for a component that is the default, or chosen already.
-
-    Raises:
-      HParamsError: a component of a model, a trainer or data has no equivalent.
-    """
-    if not key[:1].isupper():
-        return False
-    if key in _TRANSPARENT or key in _MODELS or key in task.models:
-        return True
-    raise HParamsError(
-        f"PyText's {key} ({path}) has no equivalent here; docs/how_to/from_pytext.md lists those "
-        "that have."
-    )
-
-
 def _declaration(
     known: _Task, task: Mapping[str, Any], problem: str, folder: Path
 ) -> dict[str, Any]:
@@ -619,7 +574,9 @@ def _declaration(
     data = _inner(task.get("data") or {})
     source = _inner(data.get("source") or {})
     handler = task.get("data_handler") or {}
-    columns = list(source.get("field_names") or handler.get("columns_to_read") or known.columns)
+    columns = list(
+        source.get("field_names") or handler.get("columns_to_read") or known.columns.split()
+    )
     columns = ["label" if name == "doc_label" else name for name in columns]
     columns = ["slots" if name == "word_label" else name for name in columns]
     paths: dict[str, Any] = {}
@@ -631,7 +588,9 @@ def _declaration(
     if "train" not in paths:
         raise UsageError("the configuration names no training file: train_filename of its source.")
     if paths.get("eval", paths["train"]) == paths["train"]:
-        paths["eval"] = _held_out(Path(paths["train"]))
+        file = Path(paths["train"])  # a share of it, which is larger of a small one
+        rows = sum(1 for _ in read_lines(file)) if file.exists() else 0
+        paths["eval"] = max(_HELD_OUT, min(0.5, _FEWEST / rows)) if rows else _HELD_OUT
     if paths.get("test") in (paths["train"], paths["eval"]):
         del paths["test"]  # a file is measured once
     declaration: dict[str, Any] = {

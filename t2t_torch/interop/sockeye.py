@@ -10,21 +10,14 @@ import torch
 import yaml
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import MAX_YAML, parse_yaml, read_bytes
-from t2t_torch.interop.architecture import Side, hparams_of
+from t2t_torch.files import read_bytes
+from t2t_torch.interop import translation
 from t2t_torch.interop.huggingface import numbered_tokens
 from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.interop.translation import (
-    Linear,
-    TransformerWeights,
-    Vocabulary,
-    Weights,
-    forbidden,
-    refuse,
-    translation_run,
-)
+from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Vocabulary, Weights
 from t2t_torch.interop.unpickling import load_pickled
+from t2t_torch.yaml_file import MAX_YAML, parse_yaml
 
 _SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 _PAD, _UNKNOWN, _BOS, _EOS = range(4)
@@ -40,7 +33,6 @@ _MUST_BE_OF_STACK: dict[str, tuple[Any, ...]] = {
 
 
 OPTIONS = frozenset("checkpoint data_dir decode_hparams problem subwords".split())
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -79,7 +71,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
     weights.check_read()
     statistics = _mapping(_mapping(config, "config_data"), "data_statistics")
     ratio = statistics.get("length_ratio_mean", 1.0) + 2 * statistics.get("length_ratio_std", 0.5)
-    return translation_run(
+    return translation.translation_run(
         "sockeye",
         settings,
         languages=("source", "target"),
@@ -103,13 +95,13 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
 
 def _check_options(config: Mapping[str, Any], stacks: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises HParamsError if the model has parts that ours has not."""
-    found = forbidden(config, _MUST_BE)
+    found = translation.forbidden(config, _MUST_BE)
     for stack in stacks.values():
-        found += forbidden(stack, _MUST_BE_OF_STACK)
+        found += translation.forbidden(stack, _MUST_BE_OF_STACK)
     for side in ("source", "target"):
         if _mapping(config, f"config_embed_{side}").get("num_factors", 1) != 1:
             found.append(f"factors of the {side}")
-    refuse("Sockeye", sorted(set(found)))
+    translation.refuse("Sockeye", sorted(set(found)))
 
 
 def _folder(source: Path) -> Path:
@@ -121,27 +113,27 @@ def _mapping(values: Any, name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-class _Loader(yaml.SafeLoader):
+class _SockeyeLoader(yaml.SafeLoader):
     """YAML with Sockeye's tags as plain mappings and lists; runs no code."""
 
 
-def _as_mapping(loader: _Loader, suffix: str, node: yaml.Node) -> dict[Any, Any]:
+def _as_mapping(loader: _SockeyeLoader, suffix: str, node: yaml.Node) -> dict[Any, Any]:
     if not isinstance(node, yaml.MappingNode) or not suffix.endswith(("Config", "Statistics")):
         raise yaml.YAMLError(f"the tag !{suffix} is none of Sockeye's")
     return loader.construct_mapping(node, deep=True)
 
 
-def _as_list(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
+def _as_list(loader: _SockeyeLoader, node: yaml.SequenceNode) -> list[Any]:
     return loader.construct_sequence(node, deep=True)
 
 
-_Loader.add_multi_constructor("!", _as_mapping)
-_Loader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
+_SockeyeLoader.add_multi_constructor("!", _as_mapping)
+_SockeyeLoader.add_constructor("tag:yaml.org,2002:python/tuple", _as_list)
 
 
 def _config(path: Path) -> dict[str, Any]:
     try:
-        content: dict[str, Any] = parse_yaml(read_bytes(path, max_bytes=MAX_YAML), _Loader)
+        content: dict[str, Any] = parse_yaml(read_bytes(path, max_bytes=MAX_YAML), _SockeyeLoader)
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}. Copy the whole folder.") from None
     except (yaml.YAMLError, TypeError) as error:
@@ -204,7 +196,7 @@ def _converted(
             limit=limit,
         )
     config = stacks["encoder"]
-    return ours.weights, hparams_of(
+    return ours.weights, translation.hparams_of(
         "Sockeye",
         "transformer",
         ours.weights,

@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
+from t2t_torch.data.import_tfrecords import known_vocab_files
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import read_bytes, read_text
 from t2t_torch.hparam import HParams
 from t2t_torch.interop.huggingface import read_json
-from t2t_torch.interop.importer import ImportedRun
+from t2t_torch.interop.importer import ImportedRun, class_names
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.tensor2tensor_weights import (
     FAMILIES,
@@ -40,7 +41,6 @@ _LEGACY = "Set the registered name of the model with --model, one of "
 OPTIONS = frozenset(
     "checkpoint data_dir decode_hparams hparams hparams_set labels model problem".split()
 )
-"""Settings of the import that are used."""
 
 
 def detect(source: Path) -> bool:
@@ -78,12 +78,20 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         raise UsageError(f"{known}. {_LEGACY}{', '.join(FAMILIES)}.")
     values = _hparams_of(source, flags, settings)
     checkpoint = TensorFlowCheckpoint(find_checkpoint(source, settings.checkpoint))
-    variables = {name: checkpoint.read(name) for name in checkpoint.tensors if _is_weight(name)}
+    averages = ("train_stats/", "losses_avg/")
+    variables = {
+        name: checkpoint.read(name)
+        for name in checkpoint.tensors
+        if not is_training_state(name) and not name.startswith(averages)
+    }
     hparams = convert_hparams(model, values, variables)
     weights = convert_weights(model, variables)
     if not _has_inputs(variables):  # a shared table of a language model
         weights.pop("modalities.inputs.bottom.weight", None)
     slots = _slots_of(checkpoint, model, hparams, weights)
+    top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
+    if getattr(hparams, "shared_embedding_and_softmax_weights", False) and bottom in weights:
+        weights = {**weights, top: weights[bottom]}
     declared = _declared(source, flags, settings, variables)
     step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.tensors else 0
     return ImportedRun(
@@ -91,7 +99,7 @@ def read(source: Path, settings: ImportSettings) -> ImportedRun:
         problem=declared.problem,
         model=model,
         hparams=hparams,
-        weights=_with_shared_table(weights, hparams),
+        weights=weights,
         declaration=declared.declaration,
         vocabularies=declared.vocabularies,
         step=step or max(0, step_of(checkpoint.prefix.name)),
@@ -178,17 +186,6 @@ def _assignments(text: str) -> Iterator[tuple[str, Any]]:
 _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
-def _is_weight(name: str) -> bool:
-    return not is_training_state(name) and not name.startswith(("train_stats/", "losses_avg/"))
-
-
-def _with_shared_table(weights: dict[str, Tensor], hparams: HParams) -> dict[str, Tensor]:
-    """Returns the weights with the softmax's table under its own name, if it is shared."""
-    top, bottom = "modalities.targets.top.weight", "modalities.targets.bottom.weight"
-    shares = getattr(hparams, "shared_embedding_and_softmax_weights", False)
-    return {**weights, top: weights[bottom]} if shares and bottom in weights else weights
-
-
 def _slots_of(
     checkpoint: TensorFlowCheckpoint, model: str, hparams: HParams, weights: Mapping[str, Tensor]
 ) -> dict[str, dict[str, Tensor | int | float]] | None:
@@ -238,7 +235,8 @@ def _declared(
     if not full:
         raise UsageError(f"{source} has no flags_t2t.txt, which names the problem: give --problem.")
     name = registry.parse_problem_name(full).base_name
-    classes = _number_of_classes(variables)
+    tops = (re.search(r"class_label_modality_(\d+)_\d+/dense/bias$", one) for one in variables)
+    classes = next((int(top[1]) for top in tops if top), 0)  # 0 of other models
     folders = _data_folders(source, flags, settings)
     if name in registry.list_names("problem"):
         known = registry.problem(full)
@@ -250,7 +248,7 @@ def _declared(
     fields = ["inputs", "targets"] if has_inputs else ["targets"]
     is_number = any("/reg_top_ffn/" in one for one in variables)
     if classes:
-        declaration |= {"kind": "text2class", "labels": _labels(classes, settings)}
+        declaration |= {"kind": "text2class", "labels": class_names(classes, settings)}
     elif is_number:
         declaration["kind"] = "text2real"
     elif not has_inputs:
@@ -272,12 +270,6 @@ def _has_inputs(variables: Mapping[str, Array]) -> bool:
     return any(re.search(r"/encoder/|/input_emb/", one) for one in variables)
 
 
-def _number_of_classes(variables: Mapping[str, Array]) -> int:
-    """Returns the number of classes of a classifier; 0 of other models."""
-    pattern = re.compile(r"class_label_modality_(\d+)_\d+/dense/bias$")
-    return next((int(match[1]) for name in variables if (match := pattern.search(name))), 0)
-
-
 def _vocabularies(
     problem: Problem, folders: Sequence[Path], classes: int, settings: ImportSettings
 ) -> dict[str, bytes]:
@@ -285,11 +277,11 @@ def _vocabularies(
 
     The names of classes are those of the problem, or of `labels`.
     """
-    known = problem.known_vocab_files(folders[0] if folders else Path())
+    known = known_vocab_files(problem, folders[0] if folders else Path())
     files = {}
     for file in problem.vocab_files:
         if file.startswith("labels.") and settings.labels:
-            names = _labels(classes, settings)
+            names = class_names(classes, settings)
             files[file] = "".join(f"{name}\n" for name in names).encode()
             if file in known and known[file].encode() != files[file]:
                 raise UsageError(
@@ -297,7 +289,11 @@ def _vocabularies(
                     f"{','.join(known[file].splitlines())}. Leave --labels out."
                 )
         else:
-            files[file] = known[file].encode() if file in known else _found(file, folders)
+            places = [] if file in known else [one / file for one in folders]
+            found = next((path for path in places if path.is_file()), None)
+            if file not in known and found is None:
+                raise _no_vocabulary(file, folders)
+            files[file] = read_bytes(found) if found else known[file].encode()
     return files
 
 
@@ -311,16 +307,6 @@ def _if_outputs_differ(declared: _Declared, settings: ImportSettings) -> str:
     )
 
 
-def _labels(count: int, settings: ImportSettings) -> list[str]:
-    labels = list(settings.labels) or [str(number) for number in range(count)]
-    if len(labels) != count or len(set(labels)) != count:
-        raise UsageError(
-            f"--labels={','.join(labels)}: the model has {count} classes. Name each of them once, "
-            "in the order of their numbers."
-        )
-    return labels
-
-
 def _data_folders(
     source: Path, flags: Mapping[str, str], settings: ImportSettings
 ) -> tuple[Path, ...]:
@@ -332,13 +318,6 @@ def _data_folders(
     given = Path(flags.get("data_dir", "data")).expanduser()
     places = [source, given, source / given, *(one / given for one in list(source.parents)[:2])]
     return tuple(dict.fromkeys(one for one in places if one.is_dir()))
-
-
-def _found(file: str, folders: Sequence[Path]) -> bytes:
-    for folder in folders:
-        if (folder / file).is_file():
-            return read_bytes(folder / file)
-    raise _no_vocabulary(file, folders)
 
 
 def _vocabulary(problem: str, folders: Sequence[Path]) -> Path:

@@ -92,7 +92,7 @@ class _Module(ModuleType):
             if name in registry.list_names("hparams"):
                 return hparams.set_named(name)
             if name[:1].isupper():
-                return T2TModel
+                return TensorFlowModel
             if name in _MODELS:
                 return _made(full)
         return _missing(full)
@@ -115,14 +115,11 @@ _IMPORTED = {
 """Modules that those of tensor2tensor import, which users reach through them."""
 
 
-class T2TModel:
+class TensorFlowModel:
     """Base class of a user's model of TensorFlow, which can be defined and not be used."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-
-
-# tensor2tensor.data_generators.generator_utils.
 
 
 def maybe_download(directory: str, filename: str, uri: str) -> str:
@@ -136,9 +133,6 @@ def gunzip_file(gz_path: str, new_path: str) -> None:
     if not Path(new_path).exists():
         with gzip.open(check_regular(gz_path), "rb") as packed, Path(new_path).open("wb") as file:
             shutil.copyfileobj(packed, file)
-
-
-# tensor2tensor.data_generators.text_encoder.
 
 
 def native_to_unicode(text: str | bytes, ignore_errors: bool = False) -> str:
@@ -166,9 +160,6 @@ _METRICS = {
 }
 
 
-# tensorflow: files, messages and flags.
-
-
 def _open(name: str, mode: str = "r") -> IO[Any]:
     """Opens a file, as `tf.gfile.GFile`: it is text unless its mode says binary."""
     path = Path(check_regular(name) if "r" in mode else name)
@@ -182,16 +173,15 @@ def _remove_tree(path: str) -> None:
         Path(path).unlink()
 
 
-def _copy(old: str, new: str, overwrite: bool = False) -> None:
-    if Path(new).exists() and not overwrite:
-        raise FileExistsError(new)
-    copy_regular(old, new)
+def _unless_exists(place: Callable[[str, str], Any]) -> Callable[..., None]:
+    """Returns a function that copies or renames a file, as tf.gfile's."""
 
+    def put(old: str, new: str, overwrite: bool = False) -> None:
+        if Path(new).exists() and not overwrite:
+            raise FileExistsError(new)
+        place(old, new)
 
-def _rename(old: str, new: str, overwrite: bool = False) -> None:
-    if Path(new).exists() and not overwrite:
-        raise FileExistsError(new)
-    Path(old).replace(new)
+    return put
 
 
 _OLD_FILES: dict[str, Callable[..., Any]] = {
@@ -204,8 +194,8 @@ _OLD_FILES: dict[str, Callable[..., Any]] = {
     "MkDir": os.mkdir,
     "MakeDirs": functools.partial(os.makedirs, exist_ok=True),
     "Glob": glob.glob,
-    "Copy": _copy,
-    "Rename": _rename,
+    "Copy": _unless_exists(copy_regular),
+    "Rename": _unless_exists(os.replace),
     "Remove": os.remove,
     "DeleteRecursively": _remove_tree,
     "Stat": os.stat,
@@ -274,7 +264,9 @@ _MOVES = {
 
 
 def _own(names: str, module: Any = problems) -> dict[str, Any]:
-    return {name: getattr(module, name) for name in names.split()}
+    """Returns classes and functions of this package by tensor2tensor's names."""
+    every = vars(module)
+    return {name: every.get(f"T2T{name}") or every[name] for name in names.split()}
 
 
 _MODULES: dict[str, Mapping[str, Any]] = {
@@ -331,7 +323,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     },
     "tensor2tensor.models": {},
     "tensor2tensor.utils": {},
-    "tensor2tensor.utils.hparam": {"HParams": hparams.HParams},
+    "tensor2tensor.utils.hparam": {"HParams": hparams.T2THParams},
     "tensor2tensor.utils.hparams_lib": {
         "create_hparams": lambda name, text="", **_: hparams.hparams(name).parse(text or ""),
     },
@@ -341,7 +333,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         **_own("register_problem register_hparams register_ranged_hparams", hparams),
         **_own("register_model problem hparams", hparams),
     },
-    "tensor2tensor.utils.t2t_model": {"T2TModel": T2TModel},
+    "tensor2tensor.utils.t2t_model": {"T2TModel": TensorFlowModel},
     "tensorflow": _TENSORFLOW,
     "tensorflow.gfile": _OLD_FILES,
     "tensorflow.io": _FEATURES,
@@ -356,7 +348,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
         "as_bytes": lambda text: text.encode() if isinstance(text, str) else text,
     },
     "tensorflow.contrib": {},
-    "tensorflow.contrib.training": {"HParams": hparams.HParams},
+    "tensorflow.contrib.training": {"HParams": hparams.T2THParams},
     "tensorflow.estimator": {},
     "tensorflow.estimator.ModeKeys": {"TRAIN": "train", "EVAL": "eval", "PREDICT": "infer"},
 }

@@ -40,7 +40,7 @@ class DatasetSplit:
     TEST = "test"
 
 
-class VocabType:
+class T2TVocabType:
     """Kinds of vocabularies, data_generators/text_problems.py."""
 
     CHARACTER = "character"
@@ -62,7 +62,7 @@ for _number, _name in enumerate(
 Sample = Mapping[str, Any]
 
 
-class Member(NamedTuple):
+class ProblemMember(NamedTuple):
     """A method, property or class attribute that a user's problem may override.
 
     Attributes:
@@ -129,19 +129,18 @@ refused | replaces `hparams` and what follows from it | get_hparams
 refused | names files to export; an artifact has its vocabularies | export_assets
 """
 MEMBERS = {
-    name: Member(rule, text)
+    name: ProblemMember(rule, text)
     for rule, text, names in (line.split(" | ") for line in _MEMBERS.strip().splitlines())
     for name in names.split()
 }
 """Members of tensor2tensor 1.15.7's problems: what is done with a user's own definition."""
 
 
-# Text encoders, data_generators/text_encoder.py.  Data and models use the encoders of this library,
-# which give the same ids (`encoder_of`).
+class T2TTextEncoder:
+    """Base class of encoders, data_generators/text_encoder.py: of numbers separated by spaces.
 
-
-class TextEncoder:
-    """Base class; encodes numbers that are separated by spaces."""
+    Data and models use the encoders of this library, which give the same ids (`encoder_of`).
+    """
 
     def __init__(self, num_reserved_ids: int = NUM_RESERVED) -> None:
         self._num_reserved_ids = num_reserved_ids
@@ -165,7 +164,7 @@ class TextEncoder:
         return " ".join(str(one - self._num_reserved_ids) for one in ids)
 
 
-class _Wrapped(TextEncoder):
+class _Wrapped(T2TTextEncoder):
     """An encoder of this library."""
 
     def __init__(self, ours: OurTextEncoder | ClassLabelEncoder) -> None:
@@ -332,9 +331,6 @@ def encoder_of(user: Any, owner: str) -> OurTextEncoder:
     )
 
 
-# Problems.
-
-
 class Missing:
     """Base class of classes whose base class is not here.
 
@@ -345,7 +341,7 @@ class Missing:
     missing: ClassVar[str] = ""
 
 
-class Problem:
+class T2TProblem:
     """Base class of problems; `was_reversed` and `was_copy` are those of the name."""
 
     name: ClassVar[str] = ""
@@ -395,7 +391,7 @@ class Problem:
         defaults.vocab_size = {name: self._encoders[name].vocab_size for name in defaults.modality}
 
 
-class Text2TextProblem(Problem):
+class T2TText2TextProblem(T2TProblem):
     """Text to text, data_generators/text_problems.py."""
 
     # tensor2tensor has properties; a user may override them by properties or by values.
@@ -403,7 +399,7 @@ class Text2TextProblem(Problem):
         {"split": DatasetSplit.TRAIN, "shards": 100},
         {"split": DatasetSplit.EVAL, "shards": 1},
     ]
-    vocab_type: Any = VocabType.SUBWORD
+    vocab_type: Any = T2TVocabType.SUBWORD
     approx_vocab_size: Any = 2**15
     additional_reserved_tokens: ClassVar[Any] = []
     oov_token: Any = None
@@ -423,9 +419,9 @@ class Text2TextProblem(Problem):
         other = self.use_vocab_from_other_problem
         if other is not None:
             return str(other.vocab_filename)
-        if self.vocab_type != VocabType.SUBWORD:
-            return f"vocab.{self.dataset_filename()}.{VocabType.TOKEN}"
-        return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{VocabType.SUBWORD}"
+        if self.vocab_type != T2TVocabType.SUBWORD:
+            return f"vocab.{self.dataset_filename()}.{T2TVocabType.TOKEN}"
+        return f"vocab.{self.dataset_filename()}.{self.approx_vocab_size}.{T2TVocabType.SUBWORD}"
 
     def generate_text_for_vocab(self, data_dir: str, tmp_dir: str) -> Iterator[str]:
         """Yields the texts of the training samples."""
@@ -438,12 +434,12 @@ class Text2TextProblem(Problem):
 
     def get_or_create_vocab(
         self, data_dir: str, tmp_dir: str | None, force_get: bool = False
-    ) -> TextEncoder:
+    ) -> T2TTextEncoder:
         """Returns the encoder of texts; learns its vocabulary if there is no file."""
-        if self.vocab_type == VocabType.CHARACTER:
+        if self.vocab_type == T2TVocabType.CHARACTER:
             return ByteTextEncoder()
         path = Path(data_dir, self.vocab_filename)
-        if self.vocab_type == VocabType.TOKEN:
+        if self.vocab_type == T2TVocabType.TOKEN:
             return TokenTextEncoder(str(path), replace_oov=self.oov_token)
         if force_get or path.exists():
             return SubwordTextEncoder(str(path))
@@ -457,13 +453,13 @@ class Text2TextProblem(Problem):
         )
 
 
-class Text2SelfProblem(Text2TextProblem):
+class T2TText2SelfProblem(T2TText2TextProblem):
     """A language model."""
 
     has_inputs: Any = False
 
 
-class Text2ClassProblem(Text2TextProblem):
+class T2TText2ClassProblem(T2TText2TextProblem):
     """Text to class; samples are {"inputs": text, "label": number}."""
 
     def class_labels(self, data_dir: str) -> list[str]:
@@ -475,20 +471,20 @@ class Text2ClassProblem(Text2TextProblem):
         return ["accuracy", "neg_log_perplexity"]
 
 
-class QuestionAndContext2TextProblem(Text2TextProblem):
+class QuestionAndContext2TextProblem(T2TText2TextProblem):
     """Question and context to text; samples are {"inputs", "context", "targets"}."""
 
     QUESTION_SEPARATOR = "<EOQ>"
     QUESTION_SEPARATOR_ID = 2
 
 
-class TextConcat2ClassProblem(Text2ClassProblem):
+class TextConcat2ClassProblem(T2TText2ClassProblem):
     """Two texts to class; samples are {"inputs": [text, text], "label": number}."""
 
     CONCAT_TOKEN = "$"
 
 
-class Text2RealProblem(Text2TextProblem):
+class T2TText2RealProblem(T2TText2TextProblem):
     """Text to numbers; samples are {"inputs": text, "targets": [number, ...]}."""
 
     ntasks: Any = 1
@@ -498,7 +494,7 @@ class Text2RealProblem(Text2TextProblem):
         return ["rmse", "pearson"] if self.ntasks == 1 else ["rmse"]
 
 
-class Text2textTmpdir(Text2TextProblem):
+class Text2textTmpdir(T2TText2TextProblem):
     """Pairs of lines of inputs.train.txt, targets.train.txt and of the same for eval."""
 
     TRAIN_FILES = ("inputs.train.txt", "targets.train.txt")
@@ -527,7 +523,7 @@ class Text2TextRemotedir(Text2textTmpdir):
 class Text2textTmpdirTokens(Text2textTmpdir):
     """The same with a vocabulary of whole words, those of vocab.txt."""
 
-    vocab_type: Any = VocabType.TOKEN
+    vocab_type: Any = T2TVocabType.TOKEN
     oov_token: Any = "<UNK>"
 
     def _generate_vocab(self, tmp_dir: str) -> TokenTextEncoder:
@@ -543,7 +539,7 @@ class Text2textTmpdirTokens(Text2textTmpdir):
         return super().generate_samples(data_dir, tmp_dir, dataset_split)
 
 
-class TranslateProblem(Text2TextProblem):
+class T2TTranslateProblem(T2TText2TextProblem):
     """Translation, data_generators/translate.py."""
 
     is_generate_per_split: Any = True
@@ -603,9 +599,6 @@ def _pairs_of(tmp_dir: Path, dataset: Any) -> Iterator[Sample]:
         yield {"inputs": inputs, "targets": targets}
 
 
-# Readers of text files, data_generators/text_problems.py.
-
-
 def txt_line_iterator(txt_path: str) -> Iterator[str]:
     """Yields the stripped lines of a file."""
     for line in read_lines(Path(txt_path)):
@@ -641,11 +634,11 @@ def text2class_txt_iterator(
 _SYMBOL = "symbol"
 
 
-def modalities_of(user: Problem) -> dict[str, str]:
+def modalities_of(user: T2TProblem) -> dict[str, str]:
     """Returns the features of a problem, with tensor2tensor's names of their modalities."""
-    if isinstance(user, Text2ClassProblem):
+    if isinstance(user, T2TText2ClassProblem):
         return {"inputs": _SYMBOL, "targets": "class_label"}
-    if isinstance(user, Text2RealProblem):
+    if isinstance(user, T2TText2RealProblem):
         return {"inputs": _SYMBOL, "targets": "real_l2_loss"}
     names = ["inputs"] if getattr(user, "has_inputs", True) else []
     context = ["context"] if isinstance(user, QuestionAndContext2TextProblem) else []

@@ -17,11 +17,12 @@ from typing import Any, ClassVar
 from absl import logging
 
 from t2t_torch import registry
+from t2t_torch.data.import_tfrecords import known_vocab_files
+from t2t_torch.data.publish import kept_vocab_files
 from t2t_torch.data.vocabulary_builder import SubwordVocabularyBuilder, VocabularyBuilder
 from t2t_torch.errors import DataError, HParamsError, RegistryError
 from t2t_torch.files import copy_regular, staged
-from t2t_torch.hparam import DataHParams
-from t2t_torch.hparam import HParams as OurHParams
+from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import PAGE, encoder_of
 from t2t_torch.mode import Split
@@ -37,7 +38,7 @@ from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder, holds_subtoken
 from t2t_torch.text_problem import Text2SelfProblem, Text2TextProblem, TextProblem, VocabType
 
 
-class HParams:
+class T2THParams:
     """Hyperparameters that can be set by attribute, `tensor2tensor.utils.hparam.HParams`.
 
     Args:
@@ -45,8 +46,8 @@ class HParams:
       values: values by name.
     """
 
-    def __init__(self, base: OurHParams | None = None, **values: Any) -> None:
-        object.__setattr__(self, "_base", base or OurHParams())
+    def __init__(self, base: HParams | None = None, **values: Any) -> None:
+        object.__setattr__(self, "_base", base or HParams())
         object.__setattr__(self, "_values", dict(values))
         object.__setattr__(self, "_added", set(values))
 
@@ -96,26 +97,26 @@ class HParams:
         fields = type(self._base).model_fields
         return {**{name: getattr(self._base, name) for name in fields}, **self._values}
 
-    def override_from_dict(self, values: dict[str, Any]) -> HParams:
+    def override_from_dict(self, values: dict[str, Any]) -> T2THParams:
         """Sets several values."""
         self._values.update(values)
         return self
 
-    def parse(self, text: str) -> HParams:
+    def parse(self, text: str) -> T2THParams:
         """Sets the values of "name=value,name=value"."""
         changed = self.ours().parse(text, "parse")
         read = {name for name, source in changed.provenance.items() if source == "parse"}
         self._values.update((name, getattr(changed, name)) for name in read)
         return self
 
-    def ours(self) -> OurHParams:
+    def ours(self) -> HParams:
         """Returns hyperparameters of this library.
 
         Raises:
           HParamsError: a value changes the model to something that is not here.
         """
-        base: OurHParams = self._base
-        if type(base) is OurHParams and not self._values.keys() <= type(base).model_fields.keys():
+        base: HParams = self._base
+        if type(base) is HParams and not self._values.keys() <= type(base).model_fields.keys():
             base = registry.model("transformer").HParams()  # that of most sets from nothing
         fields, changes, other = type(base).model_fields, {}, []
         for name, value in self._values.items():
@@ -139,16 +140,16 @@ class HParams:
         return base.replace(**changes)
 
 
-def basic_params1() -> HParams:
+def basic_params1() -> T2THParams:
     """Returns tensor2tensor's basic set."""
-    return HParams()
+    return T2THParams()
 
 
-def set_named(name: str) -> Callable[[], HParams]:
+def set_named(name: str) -> Callable[[], T2THParams]:
     """Returns the function of a set, for modules such as `tensor2tensor.models.transformer`."""
 
-    def made() -> HParams:
-        return HParams(registry.hparams(name))
+    def made() -> T2THParams:
+        return T2THParams(registry.hparams(name))
 
     made.__name__ = name
     return made
@@ -160,34 +161,26 @@ class _Set:
     It stands in the user's file, where the registry looks for it.
     """
 
-    def __init__(self, function: Callable[[], HParams]) -> None:
+    def __init__(self, function: Callable[[], T2THParams]) -> None:
         functools.update_wrapper(self, function)
         self.__code__ = function.__code__
         self._function = function
 
-    def __call__(self) -> OurHParams:
+    def __call__(self) -> HParams:
         made = self._function()
-        if isinstance(made, OurHParams):
+        if isinstance(made, HParams):
             return made
-        if not isinstance(made, HParams):
+        if not isinstance(made, T2THParams):
             raise RegistryError(f"{self._function.__name__} returns {made!r}, no hyperparameters.")
         return made.ours()
 
 
-# Problems.
-
-
 _METRICS = {"accuracy_sequence": "accuracy_per_sequence"}
 _VOCAB_TYPES = {
-    problems.VocabType.SUBWORD: VocabType.SUBWORD,
-    problems.VocabType.TOKEN: VocabType.TOKEN,
-    problems.VocabType.CHARACTER: VocabType.CHARACTER,
+    getattr(problems.T2TVocabType, kind): VocabType[kind]
+    for kind in ("SUBWORD", "TOKEN", "CHARACTER")
 }
-_SPLITS = {
-    Split.TRAIN: problems.DatasetSplit.TRAIN,
-    Split.EVAL: problems.DatasetSplit.EVAL,
-    Split.TEST: problems.DatasetSplit.TEST,
-}
+_SPLITS = {split: getattr(problems.DatasetSplit, split.name) for split in Split}
 
 
 class _ProblemHParams(SimpleNamespace):
@@ -219,18 +212,23 @@ def _hparams_of(user: Any) -> _ProblemHParams:
     made = _ProblemHParams(modality={}, vocab_size={}, input_modality={}, target_modality=None)
     made.input_space_id, made.target_space_id = user.input_space_id, user.target_space_id
     made.batch_size_multiplier, made.loss_multiplier, made.stop_at_eos = 1, 1.0, False
-    read, model_hparams = set(vars(made)), HParams()
+    read, model_hparams = set(vars(made)), T2THParams()
     user.hparams(made, model_hparams)
     user._encoders = None
     old = dict(made.input_modality)  # before tensor2tensor 1.10: (kind, size) by name
     if made.target_modality is not None:
         old["targets"] = made.target_modality
     given = {**made.modality, **{name: one[0] for name, one in old.items()}}
+    given = {name: str(one).partition(":")[0] for name, one in given.items()}
     counts = {**made.vocab_size, **{name: one[1] for name, one in old.items()}}
     factor = made.loss_multiplier
-    usual = (1.0, 2.0) if user.vocab_type == problems.VocabType.CHARACTER else (1.0,)
+    usual = (1.0, 2.0) if user.vocab_type == problems.T2TVocabType.CHARACTER else (1.0,)
     other = [
-        *(f"modality {one!r} of {n!r}" for n, one in given.items() if kinds.get(n) != _kind(one)),
+        *(
+            f"modality {one!r} of {n!r}"
+            for n, one in given.items()
+            if kinds.get(n) != str(one).partition(":")[0]
+        ),
         *(f"vocab_size of {n!r}" for n, one in counts.items() if known.get(n) != one),
         *([] if factor in usual else [f"loss_multiplier={factor}"]),
         *sorted((vars(made).keys() - read) | model_hparams.changed),
@@ -243,16 +241,16 @@ def _hparams_of(user: Any) -> _ProblemHParams:
     return made
 
 
-def _kind(modality: Any) -> str:
-    """Returns the name of a modality, of any version: "symbol:default" is "symbol"."""
-    return str(modality).partition(":")[0]
-
-
 def _is_default(user: Any, name: str) -> bool:
     """Returns True if a member that a user has defined is what the base class has."""
     base = next(one for one in type(user).__mro__ if one.__module__ == problems.__name__)
-    if name == "preprocess_example":
-        return not _changes_examples(user)
+    if name == "preprocess_example":  # does it no more than to call the base class?
+        example: dict[str, Any] = {"inputs": object(), "targets": object()}
+        before = dict(example)
+        try:
+            return user.preprocess_example(example, "train", None) is example and example == before
+        except Exception:
+            return False
     if name == "example_reading_spec":
         fields, decoders = user.example_reading_spec()
         return decoders is None and set(fields) == set(problems.modalities_of(user))
@@ -278,10 +276,34 @@ _OF_VOCABULARY = (
 """Members whose overrides change how tensor2tensor makes a vocabulary: its code makes it then."""
 
 
+@functools.singledispatch
+def vocab_type_of(encoder: TextEncoder) -> VocabType:
+    """Returns the kind of vocabulary of an encoder."""
+    return VocabType.SUBWORD
+
+
+vocab_type_of.register(ByteEncoder, lambda encoder: VocabType.CHARACTER)
+vocab_type_of.register(TokenEncoder, lambda encoder: VocabType.TOKEN)
+
+
+@functools.singledispatch
+def save_vocabulary(encoder: TextEncoder, path: Path) -> None:
+    """Writes the vocabulary file of an encoder, if it has one."""
+
+
+save_vocabulary.register(SubtokenEncoder, SubtokenEncoder.save)
+
+
+@save_vocabulary.register(TokenEncoder)
+def _save_words(encoder: TokenEncoder, path: Path) -> None:
+    with staged(path) as temporary:
+        temporary.write_text("".join(f"{word}\n" for word in encoder.tokens), "utf-8")
+
+
 class _Converted(TextProblem):
     """Parts of a converted problem that do not depend on its kind."""
 
-    user_class: ClassVar[type[problems.Text2TextProblem]]
+    user_class: ClassVar[type[problems.T2TText2TextProblem]]
     optional_setting_names = (
         *TextProblem.optional_setting_names,
         "additional_reserved_tokens",
@@ -328,7 +350,7 @@ class _Converted(TextProblem):
     def __reduce__(self) -> Any:
         """Pickles the name: other processes import the user's file."""
         state = {"_data_dir": self._data_dir, "bad_records": self.bad_records}
-        return _found, (self.full_name, registry.usr_dirs()), state
+        return _problem_named, (self.full_name, registry.usr_dirs()), state
 
     @property
     def dataset_name(self) -> str:
@@ -341,13 +363,6 @@ class _Converted(TextProblem):
         if self.vocab_type is VocabType.CHARACTER:
             return None
         return self.user.vocab_filename
-
-    def kept_vocab_files_in(self, directory: Path) -> tuple[str, ...]:
-        """Returns also a subword vocabulary of tensor2tensor, which a trained model may have."""
-        kept, file = super().kept_vocab_files_in(directory), self.vocab_filename
-        if file is None or file in kept or not (directory / file).is_file():
-            return kept
-        return (*kept, file) if holds_subtokens(directory / file) else kept
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders; a vocabulary too small for sentencepiece is learnt as in tensor2tensor."""
@@ -368,7 +383,7 @@ class _Converted(TextProblem):
             self._let_user_write(data_dir / file, str(self._data_dir), str(tmp_dir))
         elif file is None and self._makes_vocabulary:
             user = self.user.get_or_create_vocab(str(self._data_dir), str(tmp_dir))
-            if not isinstance(encoder_of(user, self.name), ByteEncoder):
+            if vocab_type_of(encoder_of(user, self.name)) is not VocabType.CHARACTER:
                 raise RegistryError(
                     f"get_or_create_vocab of tensor2tensor problem {self.name!r} returns a "
                     f"{type(user).__name__}, and its vocab_type is {self.user.vocab_type!r}. Make "
@@ -397,11 +412,8 @@ class _Converted(TextProblem):
                 next(iter(samples), None)
         if self._makes_vocabulary and not path.exists():
             encoder = encoder_of(self.user.get_or_create_vocab(data_dir, tmp_dir), self.name)
-            if isinstance(encoder, TokenEncoder) and not written.exists():
-                with staged(path) as temporary:
-                    temporary.write_text("".join(f"{word}\n" for word in encoder.tokens), "utf-8")
-            elif isinstance(encoder, SubtokenEncoder) and not written.exists():
-                encoder.save(path)
+            if not written.exists():
+                save_vocabulary(encoder, path)
         if written.is_file() and not path.exists():
             copy_regular(written, path)
 
@@ -416,7 +428,7 @@ class _Converted(TextProblem):
         if self._makes_vocabulary:
             folder = str(path.parent)
             user = self.user.get_or_create_vocab(folder, folder)
-            is_words = isinstance(encoder_of(user, self.name), TokenEncoder)
+            is_words = vocab_type_of(encoder_of(user, self.name)) is VocabType.TOKEN
             oov, reverse = getattr(user, "replace_oov", oov), getattr(user, "reverse", reverse)
         if is_words:
             return TokenEncoder.load(path, replace_oov=oov, reverse=reverse)
@@ -480,11 +492,20 @@ class _Converted(TextProblem):
         }
 
 
-def _found(name: str, usr_dirs: list[str]) -> Any:
+def _problem_named(name: str, usr_dirs: list[str]) -> Any:
     """Returns a problem in another process."""
     for folder in usr_dirs:
         registry.import_usr_dir(folder)
     return registry.problem(name)
+
+
+@kept_vocab_files.register
+def _(problem: _Converted, folder: Path) -> tuple[str, ...]:
+    """Returns also a subword vocabulary of tensor2tensor, which a trained model may have."""
+    kept, file = problem.kept_vocab_files, problem.vocab_filename
+    if file is None or file in kept or not (folder / file).is_file():
+        return kept
+    return (*kept, file) if holds_subtokens(folder / file) else kept
 
 
 class _ConvertedText(_Converted, Text2TextProblem):
@@ -513,14 +534,9 @@ class _Labelled(_Converted):
 
     user: Any
 
-    def known_vocab_files(self, directory: Path) -> Mapping[str, str]:
-        """Returns the file of the names of the classes, in the user's order."""
-        names = self.user.class_labels(str(directory))
-        return {self.labels_file("targets"): "".join(f"{name}\n" for name in names)}
-
     def build_vocab(self, data_dir: Path, tmp_dir: Path) -> None:
         """Writes the names of the classes; builds the vocabulary."""
-        for file, text in self.known_vocab_files(data_dir).items():
+        for file, text in known_vocab_files(self, data_dir).items():
             with staged(data_dir / file) as temporary:
                 temporary.write_text(text, "utf-8")
         super().build_vocab(data_dir, tmp_dir)
@@ -534,6 +550,13 @@ class _Labelled(_Converted):
                 f"generate_samples of {self.name!r} yields the label {sample['label']!r}; it is a "
                 f"number from 0 to {len(names) - 1}, that of one of {reprlib.repr(names)}."
             ) from None
+
+
+@known_vocab_files.register
+def _(problem: _Labelled, directory: Path) -> Mapping[str, str]:
+    """Returns the file of the names of the classes, in the user's order."""
+    names = problem.user.class_labels(str(directory))
+    return {problem.labels_file("targets"): "".join(f"{name}\n" for name in names)}
 
 
 class _ConvertedClass(_Labelled, Text2ClassProblem):
@@ -552,16 +575,6 @@ class _ConvertedPair(_Labelled, TextPair2ClassProblem):
             raise DataError(f"a sample of {self.name!r} has {len(texts)} texts, not two.")
         first, second = map(_text, texts)
         return {"first": first, "second": second, "targets": self._label(sample)}
-
-
-def _changes_examples(user: problems.Problem) -> bool:
-    """Returns True if a user's `preprocess_example` does more than to call the base class."""
-    example: dict[str, Any] = {"inputs": object(), "targets": object()}
-    before = dict(example)
-    try:
-        return user.preprocess_example(example, "train", None) is not example or example != before
-    except Exception:
-        return True
 
 
 def _text(value: Any) -> str:
@@ -599,7 +612,7 @@ def _settings_of(user: Any, made: _ProblemHParams | None) -> dict[str, Any]:
         logging.warning("%s: there is no metric %s; see metrics.md", user.name, ", ".join(lost))
     if metrics:
         settings["metrics"] = metrics
-    if isinstance(user, problems.Text2RealProblem):
+    if isinstance(user, problems.T2TText2RealProblem):
         settings["target_size"] = int(user.ntasks)
     if made is not None:
         names = ("input_space_id", "target_space_id", "batch_size_multiplier")
@@ -614,11 +627,11 @@ def _settings_of(user: Any, made: _ProblemHParams | None) -> dict[str, Any]:
 _KINDS: tuple[tuple[type, type[TextProblem], type], ...] = (
     (problems.QuestionAndContext2TextProblem, _ConvertedQuestion, QuestionContext2TextProblem),
     (problems.TextConcat2ClassProblem, _ConvertedPair, TextPair2ClassProblem),
-    (problems.Text2ClassProblem, _ConvertedClass, Text2ClassProblem),
-    (problems.Text2RealProblem, _ConvertedReal, Text2RealProblem),
-    (problems.Text2SelfProblem, _ConvertedSelf, Text2SelfProblem),
-    (problems.TranslateProblem, _ConvertedText, TranslateProblem),
-    (problems.Text2TextProblem, _ConvertedText, Text2TextProblem),
+    (problems.T2TText2ClassProblem, _ConvertedClass, Text2ClassProblem),
+    (problems.T2TText2RealProblem, _ConvertedReal, Text2RealProblem),
+    (problems.T2TText2SelfProblem, _ConvertedSelf, Text2SelfProblem),
+    (problems.T2TTranslateProblem, _ConvertedText, TranslateProblem),
+    (problems.T2TText2TextProblem, _ConvertedText, Text2TextProblem),
 )
 """Kinds of problems: tensor2tensor's class, that of a converted problem, ours."""
 
@@ -643,13 +656,13 @@ def of_catalogue(class_name: str) -> type | None:
     if (
         base is None
         or vocab_type is None
-        or (issubclass(base, problems.Text2ClassProblem) and not labels)
+        or (issubclass(base, problems.T2TText2ClassProblem) and not labels)
     ):
         return None
 
     def generate_samples(self: Any, data_dir: str, tmp_dir: str, split: str) -> Iterator[Any]:
         if problems.overrides(type(self), "source_data_files"):
-            yield from problems.TranslateProblem.generate_samples(self, data_dir, tmp_dir, split)
+            yield from problems.T2TTranslateProblem.generate_samples(self, data_dir, tmp_dir, split)
             return
         ours.prepare(Path(tmp_dir))
         known = {theirs: one for one, theirs in _SPLITS.items()}
@@ -700,15 +713,12 @@ def converted(user: type, name: str) -> type[TextProblem]:
     for theirs, ours, _ in _KINDS:
         if issubclass(user, theirs):
             return _named_as(user, ours, user_class=user, name=name)
-    bases = ", ".join(base.__name__ for base in user.__bases__)
+    bases = ", ".join(base.__name__.removeprefix("T2T") for base in user.__bases__)
     raise RegistryError(
         f"tensor2tensor problem {name!r} is a {bases}; Text2TextProblem, Text2ClassProblem, "
         f"Text2SelfProblem and TranslateProblem can be used as they are. {PAGE} shows how to write "
         "others."
     )
-
-
-# Registration.
 
 
 def _decorator(register: Callable[[str | None, Any], Any]) -> Callable[..., Any]:
@@ -728,27 +738,18 @@ def _problem(name: str | None, user: Any) -> Any:
     try:
         ours: Any = converted(user, name)
     except RegistryError as error:
-        ours = _refused(user, str(error))
+        reason = str(error)
+
+        def refuse(self: Any, **_: Any) -> None:  # when it is used: the rest of the file works
+            raise RegistryError(reason)
+
+        ours = _named_as(user, __init__=refuse)
     registry.register_problem(name)(ours)
     return user
 
 
-def _refused(user: Any, reason: str) -> type:
-    """Returns a class that raises an error when it is used; the rest of the user's file works."""
-
-    def refuse(self: Any, **_: Any) -> None:
-        raise RegistryError(reason)
-
-    return _named_as(user, __init__=refuse)
-
-
 def _hparams(name: str | None, function: Any) -> Any:
     registry.register_hparams(name or function.__name__)(_Set(function))
-    return function
-
-
-def _ranged(name: str | None, function: Any) -> Any:
-    registry.register_ranged_hparams(name or function.__name__)(function)
     return function
 
 
@@ -770,7 +771,7 @@ def _model(name: str | None, user: Any) -> Any:
 
 register_problem = _decorator(_problem)
 register_hparams = _decorator(_hparams)
-register_ranged_hparams = _decorator(_ranged)
+register_ranged_hparams = registry.register_ranged_hparams
 register_model = _decorator(_model)
 
 
@@ -780,6 +781,6 @@ def problem(name: str) -> Any:
     return getattr(found, "user", found)
 
 
-def hparams(name: str) -> HParams:
+def hparams(name: str) -> T2THParams:
     """Returns the hyperparameters of a set."""
-    return HParams(registry.hparams(name))
+    return T2THParams(registry.hparams(name))

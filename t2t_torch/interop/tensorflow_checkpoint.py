@@ -5,10 +5,10 @@
     model.ckpt-600.data-00000-of-00002 the bytes of tensors
 
 The index is a table of LevelDB: blocks of entries with prefix-compressed keys, and an index of
-blocks.  The values are protocol buffers.  A variable that was partitioned has an entry with its
-slices, and each slice has an entry of its own.
+blocks.  The values are protocol buffers.  Variables that were partitioned are refused.
 
-Source: TensorFlow's `core/util/tensor_bundle`, `tsl/lib/io/table`, `core/lib/strings/ordered_code`.
+Source: TensorFlow's `core/util/tensor_bundle`, `core/protobuf/tensor_bundle.proto`,
+`tsl/lib/io/table`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from t2t_torch.data.tfrecord import masked_crc32c, message_fields, read_varint
+from t2t_torch.data.tfrecord import masked_crc32c, message_types, parse_message
 from t2t_torch.errors import CheckpointError
 from t2t_torch.files import open_regular, read_bytes
 
@@ -43,8 +43,16 @@ _DTYPES: Mapping[int, str] = {
 
 _REMEDY = "Copy the checkpoint again, or import another one with --checkpoint=STEP."
 
-Slice = tuple[tuple[int, int], ...]
-"""Start and length of each dimension of a slice; length -1 for the whole dimension."""
+_MAX_VARINT_BYTES = 10
+_MESSAGES = message_types(
+    """
+    BundleHeaderProto 1:int32:num_shards 2:int32:endianness
+    Dim 1:int64:size
+    TensorShapeProto 2:+Dim:dim 3:bool:unknown_rank
+    BundleEntryProto 1:int32:dtype 2:TensorShapeProto:shape 3:int32:shard_id 4:int64:offset
+    5:int64:size 6:fixed32:crc32c 7:+bytes:slices
+    """
+)
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,6 @@ class TensorEntry:
       offset: position of its first byte.
       size: number of its bytes.
       checksum: masked CRC-32C of its bytes.
-      slices: slices of a partitioned variable, which then has no bytes itself.
     """
 
     name: str
@@ -69,7 +76,6 @@ class TensorEntry:
     offset: int = 0
     size: int = 0
     checksum: int = 0
-    slices: tuple[Slice, ...] = ()
 
 
 class TensorFlowCheckpoint:
@@ -80,7 +86,7 @@ class TensorFlowCheckpoint:
 
     Attributes:
       prefix: path of the checkpoint without suffix, such as `run/model.ckpt-600`.
-      tensors: entries by name, without the slices of partitioned variables.
+      tensors: entries by name.
 
     Args:
       prefix: the path.
@@ -96,37 +102,24 @@ class TensorFlowCheckpoint:
         try:
             pairs = dict(_table(content))
             self._shards = _number_of_shards(pairs.pop(b"", b""))
-            entries = {key: _entry(key, value) for key, value in pairs.items()}
+            entries = [_entry(key, value) for key, value in pairs.items()]
         except (ValueError, struct.error) as error:
             raise CheckpointError(f"{self._index} is damaged: {error}. {_REMEDY}") from None
-        self._entries = {key: entry for key, entry in entries.items() if not key.startswith(b"\0")}
-        self._slices = {key: entry for key, entry in entries.items() if key.startswith(b"\0")}
-        self.tensors = {entry.name: entry for entry in self._entries.values()}
-        self._files = [self._data_file(number) for number in range(self._shards)]
+        self.tensors = {entry.name: entry for entry in entries}
+        stem = f"{prefix.name}.data-"
+        self._files = [
+            prefix.with_name(f"{stem}{number:05d}-of-{self._shards:05d}")
+            for number in range(self._shards)
+        ]
         self._check_places()
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """Returns a tensor; bfloat16 becomes float32.
 
         Raises:
-          CheckpointError: the checksum differs, slices are missing, or the type is not numeric.
+          CheckpointError: the checksum differs, or the type is not numeric.
         """
         entry = self.tensors[name]
-        if not entry.slices:
-            return self._read(entry)
-        whole = np.zeros(entry.shape, _numpy_type(entry.dtype))
-        filled = np.zeros(entry.shape, np.bool_)
-        for piece in entry.slices:
-            place = tuple(
-                slice(start, None if length < 0 else start + length) for start, length in piece
-            )
-            values = self._read(self._slices[slice_key(name, piece)])
-            if whole[place].shape != values.shape or filled[place].any():
-                raise self._damaged(f"the slices of {name} do not join to {list(entry.shape)}")
-            whole[place], filled[place] = values, True
-        return whole
-
-    def _read(self, entry: TensorEntry) -> npt.NDArray[Any]:
         if entry.dtype == "string":
             raise self._damaged(f"{entry.name} holds strings, which are no weights")
         with open_regular(self._files[entry.shard]) as file:
@@ -144,10 +137,6 @@ class TensorFlowCheckpoint:
         stored = np.dtype(entry.dtype).newbyteorder("<")
         return np.frombuffer(content, stored).astype(entry.dtype).reshape(entry.shape)
 
-    def _data_file(self, number: int) -> Path:
-        name = f"{self.prefix.name}.data-{number:05d}-of-{self._shards:05d}"
-        return self.prefix.with_name(name)
-
     def _check_places(self) -> None:
         """Checks that all tensors lie in the data files, one after another, before reading any."""
         sizes = []
@@ -160,11 +149,7 @@ class TensorFlowCheckpoint:
                     f"its {self._shards} .data files. {_REMEDY}"
                 ) from None
         ends = [0] * self._shards
-        entries = [*self._entries.values(), *self._slices.values()]
-        for entry in sorted(entries, key=lambda entry: (entry.shard, entry.offset)):
-            if entry.slices:
-                self._check_slices(entry)
-                continue
+        for entry in sorted(self.tensors.values(), key=lambda one: (one.shard, one.offset)):
             if not 0 <= entry.shard < self._shards:
                 raise self._damaged(f"{entry.name} is in data file {entry.shard} of {self._shards}")
             if entry.size and entry.offset < ends[entry.shard]:
@@ -175,19 +160,6 @@ class TensorFlowCheckpoint:
                     f"{self._files[entry.shard]} is cut off: it has {sizes[entry.shard]:,} bytes, "
                     f"and {entry.name} ends at byte {ends[entry.shard]:,}. {_REMEDY}"
                 )
-
-    def _check_slices(self, entry: TensorEntry) -> None:
-        """Checks that the slices of a variable are there, and have all of its values."""
-        total = 0
-        for piece in entry.slices:
-            part = self._slices.get(slice_key(entry.name, piece))
-            if part is None or len(piece) != len(entry.shape) or part.dtype != entry.dtype:
-                raise self._damaged(f"a slice of {entry.name} is missing or of another kind")
-            total += math.prod(part.shape)
-        if total != math.prod(entry.shape):
-            raise self._damaged(
-                f"the slices of {entry.name} have {total:,} of {math.prod(entry.shape):,} values"
-            )
 
     def _damaged(self, fault: str) -> CheckpointError:
         return CheckpointError(f"{self._index} is damaged: {fault}. {_REMEDY}")
@@ -238,9 +210,6 @@ def _newest_named(folder: Path) -> str:
         return ""
     match = re.search(r'^model_checkpoint_path: "([^"\n]+)"', text, re.MULTILINE)
     return re.split(r"[/\\]", match[1])[-1] if match else ""  # often a path of another machine
-
-
-# The index: a table of sorted keys.
 
 
 def _content_of(path: Path) -> bytes:
@@ -310,109 +279,48 @@ def _block(content: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byte
         yield key, content[place - length : place]
 
 
-# The values of the index: protocol buffers.
-
-
-def _number_of_shards(header: bytes) -> int:
+def _number_of_shards(content: bytes) -> int:
     """Returns the number of data files in a `BundleHeaderProto`."""
-    fields = dict(_numbers(header, "the header", (1, 2)))
-    if not header:
+    if not content:
         raise ValueError("it has no header")
-    if fields.get(2, 0):
+    header = parse_message(_MESSAGES["BundleHeaderProto"], content)
+    if header.endianness:
         raise ValueError("its numbers are big-endian, which is not supported")
-    shards = fields.get(1, 0)
-    if not 1 <= shards <= 99_999:
-        raise ValueError(f"its header names {shards} data files")
-    return shards
+    if not 1 <= header.num_shards <= 99_999:
+        raise ValueError(f"its header names {header.num_shards} data files")
+    return int(header.num_shards)
 
 
 def _entry(key: bytes, value: bytes) -> TensorEntry:
     """Returns the entry of a `BundleEntryProto`."""
     name = key.decode(errors="backslashreplace")
-    numbers = dict(_numbers(value, name, (1, 3, 4, 5)))
-    shape: tuple[int, ...] = ()
-    checksum = 0
-    slices = []
-    for field, wire, start, stop in message_fields(value, 0, len(value)):
-        if field == 2 and wire == 2:
-            shape = _shape(value[start:stop], name)
-        elif field == 6 and wire == 5:
-            (checksum,) = struct.unpack_from("<I", value, start)
-        elif field == 7 and wire == 2:
-            slices.append(_slice(value[start:stop], name))
-    number = numbers.get(1, 0)
-    offset, size = numbers.get(4, 0), numbers.get(5, 0)
-    if number == _STRING:
-        return TensorEntry(name, "string", shape, numbers.get(3, 0), offset, size)
-    if number not in _DTYPES:
-        raise ValueError(f"{name} is of TensorFlow's type {number}, which is not supported")
-    dtype = _DTYPES[number]
-    expected = math.prod(shape) * _numpy_type(dtype).itemsize
-    if dtype == "bfloat16":
-        expected //= 2
-    if size != expected and not slices:
-        raise ValueError(f"{name}, {dtype} {list(shape)}, has {size} bytes, not {expected}")
-    return TensorEntry(name, dtype, shape, numbers.get(3, 0), offset, size, checksum, tuple(slices))
+    entry = parse_message(_MESSAGES["BundleEntryProto"], value)
+    if entry.slices or key.startswith(b"\0"):
+        raise ValueError(f"{name!r} is partitioned into slices, which is not supported")
+    shape = tuple(dimension.size for dimension in entry.shape.dim)
+    if entry.shape.unknown_rank or len(shape) > _MAX_DIMENSIONS:
+        raise ValueError(f"{name} has {len(shape)} dimensions, or an unknown number of them")
+    if min(entry.shard_id, entry.offset, entry.size, *shape) < 0:
+        raise ValueError(f"a number of {name} is negative")
+    dtype = "string" if entry.dtype == _STRING else _DTYPES.get(entry.dtype)
+    if dtype is None:
+        raise ValueError(f"{name} is of TensorFlow's type {entry.dtype}, which is not supported")
+    if dtype != "string":
+        itemsize = 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
+        if entry.size != (expected := math.prod(shape) * itemsize):
+            raise ValueError(
+                f"{name}, {dtype} {list(shape)}, has {entry.size} bytes, not {expected}"
+            )
+    place = (entry.shard_id, entry.offset, entry.size, entry.crc32c)
+    return TensorEntry(name, dtype, shape, *place)
 
 
-def _numbers(message: bytes, name: str, wanted: Collection[int]) -> Iterator[tuple[int, int]]:
-    """Yields the integers of a message by field; raises ValueError if one is negative."""
-    for field, wire, start, stop in message_fields(message, 0, len(message)):
-        if field in wanted and wire == 0:
-            number, _ = read_varint(message, start, stop)
-            if number >= 1 << 63:
-                raise ValueError(f"a number of {name} is negative")
-            yield field, number
-
-
-def _shape(message: bytes, name: str) -> tuple[int, ...]:
-    """Returns the shape of a `TensorShapeProto`."""
-    sizes = []
-    for field, wire, start, stop in message_fields(message, 0, len(message)):
-        if field == 2 and wire == 2:
-            dimension = dict(_numbers(message[start:stop], name, (1,)))
-            sizes.append(dimension.get(1, 0))
-        elif field == 3:
-            raise ValueError(f"the shape of {name} is unknown")
-    if len(sizes) > _MAX_DIMENSIONS:
-        raise ValueError(f"{name} has {len(sizes)} dimensions")
-    return tuple(sizes)
-
-
-def _slice(message: bytes, name: str) -> Slice:
-    """Returns the slice of a `TensorSliceProto`."""
-    extents = []
-    for field, wire, start, stop in message_fields(message, 0, len(message)):
-        if field == 1 and wire == 2:
-            extent = dict(_numbers(message[start:stop], name, (1, 2)))
-            extents.append((extent.get(1, 0), extent.get(2, -1)))
-    return tuple(extents)
-
-
-def _numpy_type(dtype: str) -> np.dtype[Any]:
-    """Returns the type that a tensor is read as."""
-    return np.dtype("float32" if dtype == "bfloat16" else dtype)
-
-
-# Keys of slices, in TensorFlow's order-preserving code.
-
-
-def slice_key(name: str, piece: Slice) -> bytes:
-    """Returns the key of a slice of a partitioned variable."""
-    text = name.encode().replace(b"\xff", b"\xff\x00").replace(b"\x00", b"\x00\xff")
-    key = _unsigned(0) + text + b"\x00\x01" + _unsigned(len(piece))
-    return key + b"".join(_signed(number) for extent in piece for number in extent)
-
-
-def _unsigned(number: int) -> bytes:
-    """Returns the code of a number of at least 0: its length and its bytes."""
-    digits = number.to_bytes((number.bit_length() + 7) // 8, "big")
-    return bytes([len(digits)]) + digits
-
-
-def _signed(number: int) -> bytes:
-    """Returns the code of a number: as many leading ones (or zeros) as there are bytes."""
-    magnitude = ~number if number < 0 else number
-    length = magnitude.bit_length() // 7 + 1
-    ones = ((1 << length) - 1) << (8 * length - length)
-    return ((number & ((1 << 8 * length) - 1)) ^ ones).to_bytes(length, "big")
+def read_varint(record: bytes, start: int, stop: int) -> tuple[int, int]:
+    """Returns a varint (7 bits per byte, low bits first) and its end."""
+    number = 0
+    for place in range(start, min(stop, start + _MAX_VARINT_BYTES)):
+        byte = record[place]
+        number |= (byte & 0x7F) << (7 * (place - start))
+        if byte < 0x80:
+            return number, place + 1
+    raise ValueError(f"a number at byte {start} does not end")

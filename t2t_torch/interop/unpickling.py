@@ -1,7 +1,7 @@
 """Reading of `torch.save` files of other libraries: tensors and data, no code.
 
 A pickle names the classes and functions that rebuild its objects.  Here each name stands for a
-function of this module or for `Record`, a container of data; any other name is refused.
+function of this module or for `PickledRecord`, a container of data; any other name is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _CONTAINERS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-class Record:
+class PickledRecord:
     """Data of an object whose class is not imported.
 
     Attributes:
@@ -113,7 +113,7 @@ class Record:
     arguments: tuple[Any, ...]
     fields: dict[Any, Any]
 
-    def __new__(cls, *arguments: Any) -> Record:
+    def __new__(cls, *arguments: Any) -> PickledRecord:
         """Returns an empty record; pickles do not always call `__init__`."""
         record = super().__new__(cls)
         record.arguments, record.fields = arguments, {}
@@ -140,7 +140,7 @@ def plain(value: Any) -> Any:
     The containers of omegaconf keep theirs in `_content`, its values theirs in `_val`.
     """
     for _ in range(3):
-        if isinstance(value, Record):
+        if isinstance(value, PickledRecord):
             fields = value.fields
             if "_content" in fields:
                 value = fields["_content"]
@@ -260,7 +260,7 @@ def _check_nesting(content: Any, most: int) -> None:
     records, seen = [content], {id(content)}
 
     def children(value: Any) -> Collection[Any]:
-        if isinstance(value, Record) and id(value) not in seen:
+        if isinstance(value, PickledRecord) and id(value) not in seen:
             seen.add(id(value))
             records.append(value)
         if isinstance(value, dict):
@@ -269,7 +269,7 @@ def _check_nesting(content: Any, most: int) -> None:
 
     while records:
         one = records.pop()
-        value = [one.fields, one.arguments] if isinstance(one, Record) else one
+        value = [one.fields, one.arguments] if isinstance(one, PickledRecord) else one
         most -= check_tree(value, children, most_nodes=most, most_depth=_MAX_DEPTH)
 
 
@@ -351,11 +351,11 @@ class _Unpickler(pickle._Unpickler):
             made = _CONTAINERS[full]
             return type(name, (made,), {}) if made is _Ordered else made
         if full in _NUMPY_SCALARS or full.startswith(_RECORDS):
-            return type(name, (Record,), {"kind": full})
+            return type(name, (PickledRecord,), {"kind": full})
         if full == "collections.defaultdict":
             return lambda *_: {}
         if module in ("builtins", "__builtin__") and name in ("int", "list", "dict", "float"):
-            return type(name, (Record,), {"kind": full})  # the factory of a defaultdict
+            return type(name, (PickledRecord,), {"kind": full})  # the factory of a defaultdict
         raise CheckpointError(
             f"it names {full}, which is neither a tensor nor data. Files that run code are refused."
         )

@@ -1,4 +1,12 @@
-"""Multi-head scaled dot-product attention.  Vaswani et al. 2017, section 3.2."""
+"""Multi-head scaled dot-product attention.  Vaswani et al. 2017, section 3.2.
+
+Relative positions: Shaw et al. 2018, "Self-Attention with Relative Position Representations",
+arXiv:1803.02155.
+
+Key-value caches of a decode have growing or fixed capacity.  A step compiled with fixed shapes, for
+CUDA graphs, needs a cache of fixed capacity whose length is a tensor: with a Python number each
+position would be compiled separately.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +22,6 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.layers.dropout import Dropout
-
-# Relative positions in attention.
-#
-# Shaw et al. 2018, "Self-Attention with Relative Position Representations", arXiv:1803.02155.
 
 
 def distances(queries: int, keys: int, device: torch.device) -> Tensor:
@@ -173,12 +177,6 @@ def rotated(x: Tensor, positions: Tensor) -> Tensor:
     sines, cosines = angles.sin().to(x.dtype), angles.cos().to(x.dtype)  # [..., T, D / 2]
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], -1)
-
-
-# Key-value caches of a decode, with growing or fixed capacity.
-#
-# A step compiled with fixed shapes, for CUDA graphs, needs a cache of fixed capacity whose length
-# is a tensor: with a Python number each position would be compiled separately.
 
 
 _FIRST_CAPACITY = 32  # initial positions of a growing cache
@@ -869,9 +867,6 @@ class CrossAttention(nn.Module):
         q = split_heads(self.query(x), self.num_heads)
         scores = torch.matmul(q * q.size(-1) ** -0.5, memory[0].transpose(-1, -2))
         return scores.masked_fill(~mask, float("-inf")).softmax(-1)
-
-
-# Attention weights of decode steps, for inspection.
 
 
 class Attended(NamedTuple):

@@ -154,13 +154,12 @@ def normalized(x: Tensor, lengths: Tensor) -> Tensor:
     return centred * (variance + _VARIANCE_EPSILON).rsqrt()
 
 
-# SpecAugment: Park et al. 2019, arXiv:1904.08779, masks over time and frequency without warping.
-
-
 class SpecAugment(nn.Module):
     """Sets bands of a normalized spectrogram to 0, its mean, as a function of the example's seed.
 
     A mask over time takes at most a quarter of an utterance.
+
+    Park et al. 2019, arXiv:1904.08779, without time warping.
 
     Args:
       hparams: audio_time_masks, audio_frequency_masks, and their widths.

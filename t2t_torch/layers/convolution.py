@@ -94,18 +94,15 @@ class SeparableConvolution(nn.Module):
         return found
 
 
-# Convolutions over the words before, after and around each word.
-#
-# Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language
-# Understanding", arXiv:1606.07783.
-
-
 class WindowConvolution(nn.Module):
     """A convolution over a window around each word, with max pooling inside the window.
 
     The window is padded with zeros on both sides by the filter width minus one, as if it were a
     separate sentence.  Each word is multiplied once with each filter column; windows only sum these
     products.
+
+    Vu 2016, "Sequential Convolutional Neural Networks for Slot Filling in Spoken Language
+    Understanding", arXiv:1606.07783.
 
     Args:
       size: E of a word's vector.
@@ -185,13 +182,6 @@ class ContextConvolution(nn.Module):
         return torch.cat([side(x) for side in self.sides.values()], -1)
 
 
-# Word vectors from characters or bytes.
-#
-# Kim et al. 2016, "Character-Aware Neural Language Models", arXiv:1508.06615: filters of several
-# widths, max pooling, highway layers.  With one width and no highway it is the convolution of Ma
-# and Hovy 2016, arXiv:1603.01354.
-
-
 _CARRY = -2.0  # Srivastava et al. 2015, section 2.2: gates are initially almost closed
 
 
@@ -221,6 +211,10 @@ class CharacterCNN(nn.Module):
 
     A filter is centred at each character of the word and sees zeros beyond its ends.  If the number
     of filters differs from the output width, a linear map follows.
+
+    Kim et al. 2016, "Character-Aware Neural Language Models", arXiv:1508.06615: filters of several
+    widths, max pooling, highway layers.  With one width and no highway it is the convolution of Ma
+    and Hovy 2016, arXiv:1603.01354.
 
     Args:
       vocab_size: number of character or byte ids; 0 is padding.
@@ -290,9 +284,6 @@ def _filters(size: int, hparams: HParams) -> tuple[int, ...]:
         )
     even, rest = divmod(size, len(kernels))
     return tuple(even + (place < rest) for place in range(len(kernels)))
-
-
-# Convolutions of pictures.
 
 
 def only_image(model: str, features: Features) -> Image:

@@ -16,9 +16,6 @@ from torch import Tensor, nn
 
 from t2t_torch.text.tags import TagRules
 
-# Sequential scan over the first axis.
-
-
 Step = Callable[[Tensor, tuple[Tensor, ...]], tuple[Tensor, Tensor]]
 """(carry, an entry of each sequence) -> (next carry, output)."""
 

@@ -158,13 +158,11 @@ def _weighted_sum(values: Tensor, weights: Tensor | None) -> Tensor:
     return (values * weights.view(-1, *[1] * (values.dim() - 1))).sum(0)
 
 
-# Divergence and entropy over the last axis.
-#
-# Both take unnormalized scores.  A score of minus infinity (masked) adds 0.
-
-
 def kl_divergence(scores: Tensor, other: Tensor) -> Tensor:
-    """Returns sum p log (p / q), where p and q are softmaxes of the scores.  [..., V] -> [...]."""
+    """Returns sum p log (p / q), where p and q are softmaxes of the scores.  [..., V] -> [...].
+
+    A score of minus infinity (masked) adds 0.
+    """
     log_p, log_q = scores.float().log_softmax(-1), other.float().log_softmax(-1)
     nothing = scores == -torch.inf
     difference = (log_p - log_q).masked_fill(nothing, 0.0)
@@ -172,13 +170,13 @@ def kl_divergence(scores: Tensor, other: Tensor) -> Tensor:
 
 
 def entropy(scores: Tensor) -> Tensor:
-    """Returns -sum p log p, in nats.  [..., V] -> [...]."""
+    """Returns -sum p log p, in nats.  [..., V] -> [...].
+
+    A score of minus infinity (masked) adds 0.
+    """
     log_p = scores.float().log_softmax(-1)
     nothing = scores == -torch.inf
     return -(log_p.exp() * log_p.masked_fill(nothing, 0.0)).sum(-1)
-
-
-# Sum over many rows in bounded memory.
 
 
 def sum_in_chunks(

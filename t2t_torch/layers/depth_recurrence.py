@@ -205,9 +205,6 @@ def run_encoder(
     return states
 
 
-# Cells: the state of a position after a step.
-
-
 class BasicCell(nn.Module):
     """The block's output is the next state.
 

@@ -1,4 +1,7 @@
-"""Masks, masked softmax, and pooling of a sequence into one or several vectors."""
+"""Masks, masked softmax, and pooling of a sequence into one or several vectors.
+
+Masks are boolean, True where there is data (or where attention is allowed).
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,6 @@ def last(hidden: Tensor, mask: Tensor) -> Tensor:
     """Returns the vector at the last position with data.  [B, S, H], [B, S] -> [B, H]."""
     index = (mask.sum(1) - 1).clamp(min=0)  # [B]
     return hidden[torch.arange(hidden.size(0), device=hidden.device), index]
-
-
-# Masks: boolean, True where there is data (or where attention is allowed).
 
 
 def padding_mask(ids: Tensor) -> Tensor:
@@ -107,9 +107,6 @@ def local_around(positions: Tensor, block: int, width: int) -> Tensor:
     return mask.reshape(-1, 1, *mask.shape[-2:])
 
 
-# Masked softmax.
-
-
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Returns a softmax over the positions with data; zeros elsewhere, and if there are none.
 
@@ -132,15 +129,13 @@ class MaskedSoftmax(nn.Module):
         return masked_softmax(scores, mask[:, None]).to(scores.dtype)
 
 
-# Inputs, separator and targets in one sequence, for decoder-only models.
-#
-# tensor2tensor's `prepend_mode`; Liu et al. 2018, arXiv:1801.10198, section 4.2.1.
-
-
 def prepend(inputs: Tensor, targets: Tensor, lengths: Tensor) -> Tensor:
     """Concatenates each row's inputs, a zero vector and its targets.
 
     Each row is independent of the lengths of other rows: padding comes last.
+
+    The input of decoder-only models: tensor2tensor's `prepend_mode`; Liu et al. 2018,
+    arXiv:1801.10198, section 4.2.1.
 
     Args:
       inputs: embedded, [B, S, H].
@@ -207,11 +202,6 @@ def full_over_inputs(lengths: Tensor, width: int) -> Tensor:
     return causal(width, lengths.device) | is_input[:, None, None, :]
 
 
-# Attention pooling with several hops.
-#
-# Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
-
-
 class Pooled(NamedTuple):
     """Result of attention pooling.
 
@@ -226,6 +216,8 @@ class Pooled(NamedTuple):
 
 class AttentionPooling(nn.Module):
     """Attention pooling with R hops: A = softmax(W2 tanh(W1 H)), M = A H; section 2.1.
+
+    Lin et al. 2017, "A Structured Self-attentive Sentence Embedding", arXiv:1703.03130.
 
     Args:
       size: H, width of a state.
@@ -257,12 +249,6 @@ def hop_penalty(weights: Tensor) -> Tensor:
     return (gram - identity).square().sum((1, 2))
 
 
-# Attention of each word over the whole sentence.
-#
-# From PyText (Aly et al. 2018, arXiv:1812.08729), after Liu and Lane 2016, arXiv:1609.01454; its
-# three scores are those of Luong et al. 2015, arXiv:1508.04025, section 3.1.
-
-
 SlotScore = Literal["concat", "multiply", "dot"]
 """Score of words i and j: v . tanh(W [h_i; h_j]), h_i W h_j or h_i . h_j."""
 
@@ -271,6 +257,9 @@ class SlotAttention(nn.Module):
     """Concatenates each word's vector with an attention-weighted mean of the sentence.
 
     The matrix of `concat` is applied once per word, not per pair.
+
+    From PyText (Aly et al. 2018, arXiv:1812.08729), after Liu and Lane 2016, arXiv:1609.01454; its
+    three scores are those of Luong et al. 2015, arXiv:1508.04025, section 3.1.
 
     Args:
       size: H, width of a vector.

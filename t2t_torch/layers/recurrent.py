@@ -144,9 +144,6 @@ def turned(x: Tensor, index: Tensor | None) -> Tensor:
     return x if index is None else x.gather(1, index[..., None].expand(-1, -1, x.size(-1)))
 
 
-# Recurrent state of streams carried from batch to batch.  See `pipeline/streams.py`.
-
-
 _TURNS = 2  # one read and one written
 _BUFFER = re.compile(r"(.*\.)?carried\.layer_\d+")
 
@@ -163,6 +160,8 @@ class CarriedMemory(nn.Module):
     that reads no streams can be loaded without them.  Batch k of a stream writes slot k mod 2 and
     reads the other, so a repeated pass reads the same state.  In EVAL they are separate and not
     saved.
+
+    Streams: see `pipeline/streams.py`.
 
     Args:
       sizes: state size of each layer: twice its units for an LSTM, whose outputs and cells are

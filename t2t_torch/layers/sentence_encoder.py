@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.features.feature import select_texts
 from t2t_torch.features.text import meanings
 from t2t_torch.hparam_groups import SentenceHParams
 from t2t_torch.layers import pooling
@@ -143,13 +144,6 @@ class Alignment(nn.Module):
         return torch.matmul(masked_softmax(scores, mask[:, None]).to(y.dtype), y)
 
 
-# Exact matches between two texts, and their fraction of a text.
-#
-# For sentence pairs with shared words this is decisive with little data: Yih et al. 2013, and
-# Severyn and Moschitti 2015, "Learning to Rank Short Text Pairs with Convolutional Deep Neural
-# Networks", whose network also uses the fractions of shared words, plain and weighted by idf.
-
-
 _LARGEST_WEIGHT = 2.0  # initial weight of the last id of a vocabulary; the first has about 0.2
 
 
@@ -174,6 +168,10 @@ class Matches(nn.Module):
     initialized with the logarithm of the id: by Zipf's law it grows like the inverse document
     frequency.
 
+    For sentence pairs with shared words this is decisive with little data: Yih et al. 2013, and
+    Severyn and Moschitti 2015, "Learning to Rank Short Text Pairs with Convolutional Deep Neural
+    Networks", whose network also uses the fractions of shared words, plain and weighted by idf.
+
     Args:
       features: the problem's features; the texts share one vocabulary.
       texts: names of the compared inputs.
@@ -197,8 +195,8 @@ class Matches(nn.Module):
         vocab_size = features.inputs[first].vocab_size
         start = torch.arange(vocab_size).float().add(1).log() / math.log(vocab_size)
         self.weight = nn.Parameter(start.clamp(min=0.1) * _LARGEST_WEIGHT)
-        inputs: list[Any] = [features.inputs[name] for name in texts]
-        encoders = [its.encoder for its in inputs if its.is_text]
+        inputs = select_texts({name: features.inputs[name] for name in texts})
+        encoders = [its.encoder for its in inputs.values()]
         self._skipped = sorted({number for one in encoders for number in one.unknown_ids})
 
     def forward(self, ids: Tensor, others: Tensor) -> Tensor:

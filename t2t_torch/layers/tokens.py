@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.features.feature import find_alignments, select_texts
 from t2t_torch.hparam_groups import TokenHParams
 from t2t_torch.layers.dropout import Dropout, LockedDropout
 from t2t_torch.layers.pooling import never_empty
 from t2t_torch.layers.recurrent import LSTM, Memory, backward_places, turned
-
-# The inputs and outputs of `T2TModel.body`.
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,6 @@ def take_penalties(model: nn.Module) -> Tensor | None:
     return total
 
 
-# Where words stand among the ids of their text.
-
-
 class WordPlaces:
     """Goes from the positions of a text's ids to its words and back.
 
@@ -179,7 +175,7 @@ class Tokens(nn.Module):
     def __init__(self, features: Features, hparams: TokenHParams, text: str) -> None:
         super().__init__()
         self._text = text
-        self._parts = [name for name, its in features.inputs.items() if its.aligned_to == text]
+        self._parts = [name for name, of in find_alignments(features.inputs).items() if of == text]
         widths = [hparams.input_width(features.inputs[name]) for name in (text, *self._parts)]
         self.size = sum(widths)
         self.places = WordPlaces(features)
@@ -197,15 +193,13 @@ class Tokens(nn.Module):
 
 def texts_of(features: Features) -> list[str]:
     """Returns the names of the inputs that are texts, in their order."""
-    return [name for name, its in features.inputs.items() if its.is_text]
+    return list(select_texts(features.inputs))
 
 
 def dense_of(features: Features) -> list[str]:
     """Returns the names of the inputs that are of a whole example, such as numbers."""
-    return [name for name, its in features.inputs.items() if not its.is_text and not its.aligned_to]
-
-
-# The numbers of a whole example, beside what is found of it or of its words.
+    parts = {**select_texts(features.inputs), **find_alignments(features.inputs)}
+    return [name for name in features.inputs if name not in parts]
 
 
 def dense_width(features: Features, hparams: TokenHParams) -> int:
@@ -235,9 +229,6 @@ def beside_dense(hidden: Tensor, names: Sequence[str], features: ModelInputs) ->
     if hidden.dim() == 2:
         return torch.cat([hidden, *(part.squeeze(1) for part in parts)], -1)
     return torch.cat([hidden, *(part.expand(-1, hidden.size(1), -1) for part in parts)], -1)
-
-
-# What models of words give their targets.
 
 
 class WordOutputs:
@@ -274,9 +265,6 @@ class WordOutputs:
         words = beside_dense(words, self._dense, features)
         there = self._places.mask(self._text, features)
         return dict.fromkeys(self._targets, Hidden(words, there))
-
-
-# A sentence's tokens as an LSTM in both directions has read them.
 
 
 class TokenLSTM(nn.Module):
@@ -322,13 +310,7 @@ class TokenLSTM(nn.Module):
         return hidden
 
 
-# The LSTM encoder of sequence to sequence models, which reads from right to left.
-#
-# Sutskever et al. 2014, arXiv:1409.3215, section 3.3: what is written first is then near to what
-# was read last.
-
-
-class Encoded(NamedTuple):
+class EncoderOutput(NamedTuple):
     """Output of an encoder.
 
     Attributes:
@@ -342,8 +324,11 @@ class Encoded(NamedTuple):
     memory: Memory
 
 
-class LSTMEncoder(nn.Module):
+class SequenceLSTMEncoder(nn.Module):
     """Layers of LSTM over the tokens of a text, the last one first, or in both directions.
+
+    Sutskever et al. 2014, arXiv:1409.3215, section 3.3: what is written first is then near to what
+    was read last.
 
     Args:
       features: the problem's; its one input that is a text is read.
@@ -383,23 +368,23 @@ class LSTMEncoder(nn.Module):
             dropout=dropout,
         )
 
-    def forward(self, features: ModelInputs) -> Encoded:
+    def forward(self, features: ModelInputs) -> EncoderOutput:
         """Reads the output of `T2TModel.bottom`."""
         mask = features[self.text].mask
         read = never_empty(mask)
         if not self.backward:
             outputs, memory = self.lstm.run(self.dropout(self.tokens(features)), read)
-            return Encoded(outputs, mask, memory)
+            return EncoderOutput(outputs, mask, memory)
         backward = backward_places(read)
         x = self.dropout(turned(self.tokens(features), backward))
         outputs, memory = self.lstm.run(x, read)
-        return Encoded(turned(outputs, backward), mask, memory)
+        return EncoderOutput(turned(outputs, backward), mask, memory)
 
 
 class TwoWayLSTMEncoder(nn.Module):
     """Two stacks of LSTM, one for each direction, whose outputs and states are concatenated.
 
-    Unlike in a bidirectional `LSTMEncoder` a layer reads its own direction only.
+    Unlike in a bidirectional `SequenceLSTMEncoder` a layer reads its own direction only.
 
     Args:
       features: the problem's; its one input that is a text is read.
@@ -417,7 +402,7 @@ class TwoWayLSTMEncoder(nn.Module):
             for _ in range(2)
         )
 
-    def forward(self, features: ModelInputs) -> Encoded:
+    def forward(self, features: ModelInputs) -> EncoderOutput:
         """Reads the output of `T2TModel.bottom`; widths of the result are 2 H."""
         mask = features[self.text].mask
         read = never_empty(mask)
@@ -428,4 +413,4 @@ class TwoWayLSTMEncoder(nn.Module):
         last, other = back.run(self.dropout(turned(x, backward)), read)
         outputs = torch.cat([first, turned(last, backward)], -1)
         hidden, cell = (torch.cat(both, -1) for both in zip(one, other, strict=True))
-        return Encoded(outputs, mask, Memory(hidden, cell))
+        return EncoderOutput(outputs, mask, Memory(hidden, cell))

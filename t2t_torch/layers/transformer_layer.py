@@ -12,13 +12,12 @@ from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.features.feature import find_alignments, select_sequences
 from t2t_torch.hparam_groups import TransformerLayerHParams
 from t2t_torch.layers.attention import LocalMask, RelativeKeys, RMSNorm, SelfAttention
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.mixture_of_experts import ACTIVATIONS, MixtureOfExperts
 from t2t_torch.layers.tokens import ModelInputs, WordPlaces
-
-# What stands before and after each sublayer: norms, dropout, the residual connection.
 
 
 def make_norm(hparams: TransformerLayerHParams) -> nn.Module:
@@ -113,9 +112,6 @@ def _parse(hparams: TransformerLayerHParams, field: str, letters: str) -> str:
     return sequence
 
 
-# The position-wise network between attentions.
-
-
 class FeedForward(nn.Module):
     """Two linear maps with an activation function between.  Vaswani et al. 2017, section 3.3.
 
@@ -204,9 +200,6 @@ class EncoderLayer(nn.Module):
         return self.feed_forward_after(x, self.feed_forward(self.feed_forward_before(x)))
 
 
-# Where a token stands.
-
-
 _OF_ATTENTION = ("none", "rotary", "alibi")  # kinds of positions without vectors of embeddings
 _MAX_TIMESCALE = 1.0e4  # tensor2tensor, `get_timing_signal_1d`
 
@@ -291,9 +284,6 @@ class Positions(nn.Module):
         return signal
 
 
-# The inputs of an example as one sequence: texts one after another, numbers, pictures.
-
-
 class Joined(NamedTuple):
     """Several inputs as one sequence.
 
@@ -361,9 +351,9 @@ class JoinInputs(nn.Module):
         inputs = features.inputs
         self._joint_positions = joint_positions
         self.positions = positions
-        self._of_words = {name: f.aligned_to for name, f in inputs.items() if f.aligned_to}
+        self._of_words = find_alignments(inputs)
         self.names = [name for name in inputs if name not in self._of_words]
-        self._texts = {name for name in self.names if inputs[name].is_sequence}
+        self._texts = select_sequences(inputs).keys() - self._of_words
         self.places = WordPlaces(features)
         if len(self.names) > 1:
             table = torch.randn(len(self.names), hidden_size) * hidden_size**-0.5

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from t2t_torch.features import TreeFeature
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
-from t2t_torch.text.tree import OPEN, REDUCE, SHIFT, SLOT, TransitionEncoder, are_of_requests
+from t2t_torch.text.tree import OPEN, REDUCE, SHIFT, SLOT, are_of_requests
 
 _Ints: TypeAlias = npt.NDArray[np.int64]
 
@@ -194,18 +194,11 @@ def _vectors(ids: _Ints, stack: _Stack, words: int) -> tuple[_Ints, tuple[_Ints,
     return number, (sources, composed)
 
 
-# Constraints that make transitions build one tree over all words of a sentence.
-#
-# Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776, section 3.1; alternation
-# of intents and slots as in Gupta et al. 2018, "Semantic Parsing for Task Oriented Dialog using
-# Hierarchical Representations", arXiv:1810.07942, section 2.
-
-
 _NEVER, _END, _SHIFT, _REDUCE, _OPEN, _OPEN_OTHER, _OPEN_ANY = range(7)
 
 
 @dataclasses.dataclass
-class Progress:
+class ParseState:
     """Parsing state of R rows; a row that violated a constraint may end at any time.
 
     Attributes:
@@ -224,15 +217,15 @@ class Progress:
     has_opened: Tensor
     remaining: Tensor
 
-    def expand(self, hypotheses: int) -> Progress:
+    def expand(self, hypotheses: int) -> ParseState:
         """Returns the state with each row repeated `hypotheses` times, consecutively."""
         rows = torch.arange(len(self.left), device=self.left.device)
         return self.reorder(rows.repeat_interleave(hypotheses, 0))
 
-    def reorder(self, index: Tensor) -> Progress:
+    def reorder(self, index: Tensor) -> ParseState:
         """Returns the state with row `index[i]` in row i."""
         names = [field.name for field in dataclasses.fields(self)]
-        return Progress(**{name: getattr(self, name).index_select(0, index) for name in names})
+        return ParseState(**{name: getattr(self, name).index_select(0, index) for name in names})
 
 
 class ValidTransitions:
@@ -243,6 +236,10 @@ class ValidTransitions:
     at most `max_open` nested, and only if the remaining length suffices to close all.  After the
     tree only the end symbol follows.  If all labels begin with IN: or SL:, the outermost
     constituent and those directly in a slot are intents, and those directly in an intent are slots.
+
+    Dyer et al. 2016, "Recurrent Neural Network Grammars", arXiv:1602.07776, section 3.1;
+    alternation of intents and slots as in Gupta et al. 2018, "Semantic Parsing for Task Oriented
+    Dialog using Hierarchical Representations", arXiv:1810.07942, section 2.
 
     Args:
       feature: the target.
@@ -260,7 +257,6 @@ class ValidTransitions:
         allow_unknown: bool = True,
     ) -> None:
         encoder = feature.encoder
-        assert isinstance(encoder, TransitionEncoder)
         self._max_open = max_open
         self._alternates = are_of_requests(encoder.labels)
         kinds = [_NEVER] * encoder.vocab_size
@@ -274,7 +270,7 @@ class ValidTransitions:
             kinds[identity] = _OPEN_ANY if allow_unknown else _NEVER
         self._kinds = torch.tensor(kinds, device=device)
 
-    def start(self, words: Tensor, remaining: Tensor | None = None) -> Progress:
+    def start(self, words: Tensor, remaining: Tensor | None = None) -> ParseState:
         """Returns the initial state.
 
         Args:
@@ -283,7 +279,7 @@ class ValidTransitions:
             unlimited.
         """
         nothing = torch.zeros_like(words)
-        return Progress(
+        return ParseState(
             left=words,
             kinds=words.new_zeros(len(words), self._max_open),
             open=nothing,
@@ -292,13 +288,13 @@ class ValidTransitions:
             remaining=torch.full_like(words, 2**40) if remaining is None else remaining,
         )
 
-    def after(self, ids: Tensor, progress: Progress) -> Progress:
+    def after(self, ids: Tensor, progress: ParseState) -> ParseState:
         """Returns the state after one transition of each row.  [R] ids; PAD changes nothing."""
         kind = self._kinds[ids]
         shifts, reduces, opens = kind == _SHIFT, kind == _REDUCE, kind >= _OPEN
         place = progress.open.clamp(max=self._max_open - 1)[:, None]  # the next to open
         opened = torch.where(opens, kind - _OPEN, progress.kinds.gather(1, place)[:, 0])
-        return Progress(
+        return ParseState(
             left=(progress.left - shifts.long()).clamp(min=0),
             kinds=progress.kinds.scatter(1, place, opened[:, None]),
             open=(progress.open + opens.long() - reduces.long()).clamp(0, self._max_open),
@@ -307,7 +303,7 @@ class ValidTransitions:
             remaining=progress.remaining - (kind != _NEVER).long(),
         )
 
-    def valid(self, progress: Progress) -> Tensor:
+    def valid(self, progress: ParseState) -> Tensor:
         """Returns the allowed transitions, at least one.  [R, V] bool."""
         left, is_open = progress.left > 0, progress.open > 0
         ended = progress.has_opened & ~is_open
@@ -325,14 +321,11 @@ class ValidTransitions:
         return torch.stack(rules, 1)[:, self._kinds]
 
 
-# Stack LSTM: the state of a push continues from the element below, not from the previous one.
-#
-# Dyer et al. 2015, "Transition-Based Dependency Parsing with Stack Long Short-Term Memory",
-# arXiv:1505.08075.
-
-
 class StackLSTM(nn.Module):
     """LSTM layers over the pushes of many stacks.
+
+    The state of a push continues from the element below, not from the previous one.  Dyer et al.
+    2015, "Transition-Based Dependency Parsing with Stack Long Short-Term Memory", arXiv:1505.08075.
 
     Args:
       size: H, width of pushed vectors and outputs.

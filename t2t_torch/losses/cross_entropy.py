@@ -1,12 +1,23 @@
-"""Cross entropy and Kullback-Leibler divergence."""
+"""Cross entropies, and the Kullback-Leibler divergence."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from t2t_torch.features import Choice, ClassLabel, Feature, SoftLabel, Span, Tags, Text
+from t2t_torch.features import (
+    Choice,
+    ClassLabel,
+    Feature,
+    MultiLabel,
+    SoftLabel,
+    Span,
+    Tags,
+    Text,
+)
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.loss import ClassLoss, TargetLoss
@@ -25,8 +36,8 @@ class CrossEntropy(ClassLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_soft = not feature.is_discrete
-        smoothed = feature.is_text or feature.classifies
+        self.is_soft = bool(feature.labels) and not feature.vocab_size  # a number for each
+        smoothed = isinstance(feature, Text | ClassLabel | Tags)
         self.label_smoothing = hparams.label_smoothing if smoothed else 0.0
         self.reads = ("label_smoothing",) if smoothed else ()
 
@@ -68,3 +79,77 @@ def _weighed(loss: TargetLoss, terms: Tensor) -> Tensor:
     if loss.class_weights is None or not loss.training:
         return terms
     return terms * loss.class_weights
+
+
+@register_loss("binary_cross_entropy")
+class BinaryCrossEntropy(TargetLoss):
+    """Binary cross entropy of each class, averaged over classes.
+
+    For single-label targets: one class against all others.  A class weight multiplies the loss of
+    positive labels, like torch's `pos_weight`.
+    """
+
+    of = (MultiLabel, ClassLabel, Tags)
+    reads = ()
+    takes_class_weights = True
+
+    def __init__(self, feature: Any, hparams: HParams) -> None:
+        super().__init__(feature, hparams)
+        self.is_one = bool(feature.vocab_size)
+
+    def values(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Returns the loss per class.  [..., C], [...] or [B, C] -> [..., C]."""
+        if self.is_one:
+            labels = F.one_hot(labels.clamp(min=0), scores.size(-1))
+        weights = self.class_weights if self.training else None
+        return F.binary_cross_entropy_with_logits(
+            scores.float(), labels.float(), pos_weight=weights, reduction="none"
+        )
+
+
+@register_loss("task_cross_entropy")
+class TaskCrossEntropy(CrossEntropy):
+    """Cross entropy in which, in TRAIN, each example of a `TaskMixtureProblem` has the weight 1.
+
+    What follows the id of the task has `multiproblem_label_weight` of it, the inputs and that id
+    have the rest; without inputs, or an id, all positions have the same weight.  tensor2tensor's
+    `multiproblem_reweight_label_loss` takes these means over a batch; here they are of an example,
+    so that no example depends on others.
+    """
+
+    of = (Text,)
+    takes_class_weights = False
+
+    def __init__(self, feature: Any, hparams: HParams) -> None:
+        super().__init__(feature, hparams)
+        self.reads = ("label_smoothing", "multiproblem_label_weight")
+        ids = getattr(feature.encoder, "task_ids", {}).values()
+        self._tasks = min(ids, default=0), max(ids, default=-1)
+        self._weight = hparams.multiproblem_label_weight
+
+    @property
+    def label_smoothing_alone(self) -> float | None:
+        """None: positions have weights."""
+        return None
+
+    def weights(self, labels: Tensor) -> Tensor | None:
+        """Returns the weight of each position.  [B, T] -> [B, T]."""
+        if not self.training:
+            return None
+        outputs = after_task(labels, *self._tasks)
+        counted = labels != 0
+        inputs = counted & ~outputs
+        numbers = inputs.sum(1, keepdim=True), outputs.sum(1, keepdim=True)
+        has_both = (numbers[0] > 1) & (numbers[1] > 0)
+        share = torch.where(outputs, self._weight / numbers[1], (1 - self._weight) / numbers[0])
+        even = 1.0 / counted.sum(1, keepdim=True).clamp(min=1)
+        return torch.where(has_both, share, even) * counted
+
+
+def after_task(labels: Tensor, first: int, last: int) -> Tensor:
+    """Returns which positions follow a task's id, from `first` to `last`, without padding.
+
+    [B, T] -> [B, T] bool.
+    """
+    markers = (labels >= first) & (labels <= last)
+    return (markers.cumsum(1) - markers.long() > 0) & (labels != 0)

@@ -27,7 +27,7 @@ class Focal(ClassLoss):
 
     def __init__(self, feature: Any, hparams: HParams) -> None:
         super().__init__(feature, hparams)
-        self.is_binary = feature.is_multilabel
+        self.is_binary = bool(feature.labels) and not feature.vocab_size  # a number for each
         self.gamma = hparams.focal_gamma
         self.alpha = hparams.focal_alpha
         self.reads = ("focal_gamma", "focal_alpha") if self.is_binary else ("focal_gamma",)

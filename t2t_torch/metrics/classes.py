@@ -1,4 +1,7 @@
-"""Classification metrics from per-class counts, based on torchmetrics."""
+"""Classification metrics from per-class counts, based on torchmetrics.
+
+Of a set of labels those above one half probability are predicted; logits and targets are [B, C].
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,6 @@ from t2t_torch.registry import register_metric
 
 if TYPE_CHECKING:
     import torchmetrics
-
-
-# torchmetrics metrics whose states are sums.
 
 
 WITHOUT_SYNC: dict[str, Any] = {"sync_on_compute": False, "compute_with_cache": False}
@@ -128,7 +128,7 @@ class _OfClasses(LibraryMetric):
 
     def rows(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the predicted and correct classes, [N]; for multi-label 0 and 1, [B, C]."""
-        if self.feature.is_multilabel:
+        if not self.feature.vocab_size:  # a number for each label
             return (logits > 0).long(), (targets > 0).long()
         known = counted(self.feature, targets) & (targets >= 0)
         return logits.argmax(-1)[known], targets[known]
@@ -178,8 +178,8 @@ class _ByClass(_OfClasses):
         """Returns the metric for the target's number of classes or labels."""
         from torchmetrics import classification
 
-        many = feature.is_multilabel
-        made = getattr(classification, f"{'Multilabel' if many else 'Multiclass'}{self.kind}")
+        kind = "Multiclass" if feature.vocab_size else "Multilabel"
+        made = getattr(classification, f"{kind}{self.kind}")
         how = {"average": "none", "validate_args": False, **WITHOUT_SYNC}
         metric: torchmetrics.Metric = made(feature.encoder.vocab_size, **how)
         return metric
@@ -332,9 +332,6 @@ class SupportPerLabel(_PerLabel):
     def result(self, sums: Tensor) -> float:
         """Returns the total count."""
         return float(self.value(sums).sum())
-
-
-# Sets of labels; those above one half probability are predicted.  [B, C] each.
 
 
 @register_metric("exact_match")

@@ -37,7 +37,7 @@ class _Curve(Metric):
         super().__init__(feature)
         classes: Any = feature
         self._labels = classes.encoder.vocab_size
-        if not feature.is_multilabel and self._labels == 2:
+        if feature.vocab_size == 2:
             self._labels = 1
         self.size = self._labels * 2 * _BINS
 
@@ -53,7 +53,7 @@ class _Curve(Metric):
         return torch.bincount((rows * _BINS + place).flatten(), minlength=self.size).double()
 
     def _odds(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.feature.is_multilabel:
+        if not self.feature.vocab_size:  # a number for each label
             odds, there = logits, targets > 0
         else:
             known = counted(self.feature, targets) & (targets >= 0)

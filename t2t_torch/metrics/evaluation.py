@@ -9,34 +9,11 @@ import torch
 from torch import Tensor
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import Feature, Place
-from t2t_torch.metrics.metric import Metric, counted, metric_of, quotient, sums_of
-from t2t_torch.modalities.label import best_spans
+from t2t_torch.features import Feature, QueryPlace
+from t2t_torch.features.real import scale
+from t2t_torch.metrics import is_compared, right_rows
+from t2t_torch.metrics.metric import Metric, metric_of, quotient, sums_of
 from t2t_torch.model import Output
-
-# Correctness of whole examples, for every kind of target.
-
-
-def is_compared(feature: Feature) -> bool:
-    """Returns whether `right_rows` applies to a target: not to numbers."""
-    has_classes = bool(feature.vocab_size or feature.labels or feature.selects_words)
-    return feature.is_discrete and has_classes
-
-
-def right_rows(feature: Feature, logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns the examples whose target is predicted correctly as a whole, [B] bool.
-
-    Args:
-      feature: one for which `is_compared`.
-      logits: the target's logits.
-      targets: as in the batch.
-    """
-    if feature.selects_words:
-        return (best_spans(logits) == targets).all(-1)
-    if feature.is_multilabel:
-        return ((logits > 0) == (targets > 0)).all(-1)
-    right = (logits.argmax(-1) == targets) | ~counted(feature, targets)
-    return right if right.dim() == 1 else right.all(-1)
 
 
 def all_right(
@@ -89,7 +66,7 @@ class Evaluation:
             for name, metric in of.items():
                 if metric.reads_place:
                     place = notes.get(f"{target}_place")
-                    if not isinstance(place, Place):
+                    if not isinstance(place, QueryPlace):
                         raise UsageError(
                             f"the metric {name!r} reads which document of which query an example "
                             f"is from the note '{target}_place', and the problem has none. Set "
@@ -100,7 +77,7 @@ class Evaluation:
                     metric.make_room(place.queries, place.documents)
         self._problem = problem
         self._standardized = {
-            name: feature for name, feature in targets.items() if feature.scale[0]
+            name: feature for name, feature in targets.items() if scale(feature)[0]
         }
         together = len(targets) > 1 and all(map(is_compared, targets.values()))
         self._together = dict(targets) if together else {}
@@ -168,6 +145,6 @@ def _in_own_units(feature: Feature, numbers: Tensor) -> Tensor:
     """Returns numbers in original units, as `Feature.decode` does.  [B, size] float64."""
     mean, std = (
         torch.tensor(moments, dtype=torch.float64, device=numbers.device)
-        for moments in feature.scale
+        for moments in scale(feature)
     )
     return numbers.double() * std + mean

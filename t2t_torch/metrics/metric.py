@@ -95,9 +95,6 @@ class Metric(abc.ABC):
         return {name: self.result(sums)}
 
 
-# Scores of found items: how many are right, how many were predicted, how many there are.
-
-
 def precision(right: float, predicted: float, expected: float) -> float:
     """Returns the fraction of the predicted items that are correct; 0 without predictions."""
     return right / predicted if predicted else 0.0

@@ -2,6 +2,10 @@
 
 BLEU, chrF and TER come from sacreBLEU (Post 2018, "A call for clarity in reporting BLEU scores"),
 with its signatures; `t2t_bleu` equals the result of tensor2tensor's own `t2t-bleu`.
+
+SQuAD's exact match and F1 of answers: Rajpurkar et al. 2016, arXiv:1606.05250, section 5, and 2018,
+arXiv:1806.03822, for questions without answers; normalization as in their `evaluate-v1.1.py` and
+`evaluate-v2.0.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +22,9 @@ from typing import Any, NamedTuple
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Features
 from t2t_torch.files import read_text, write_text
+from t2t_torch.metrics import default_scores
 from t2t_torch.metrics.bleu import SIZE, bleu_counts, bleu_of, ngrams
 from t2t_torch.text.tree import NO_TREES, TreeCounts, compare_texts
-
-# SQuAD's exact match and F1 of answers.
-#
-# Rajpurkar et al. 2016, arXiv:1606.05250, section 5, and 2018, arXiv:1806.03822, for questions
-# without answers; normalization as in their `evaluate-v1.1.py` and `evaluate-v2.0.py`.
-
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -354,15 +353,8 @@ SCORES: Mapping[str, Callable[[Sequence[str], Sequence[str], str], Score]] = {
 
 def scores_of(features: Features) -> tuple[str, ...]:
     """Returns the names of the scores that outputs are reported with by default."""
-    names = {target.text_scores for target in features.targets.values()}
+    names = {default_scores(target) for target in features.targets.values()}
     return names.pop() if len(names) == 1 else ("exact_match",)
-
-
-# Output files of successive checkpoints, and their scores as curves.
-#
-# Files are named `<anything>-<step>`, as `t2t-translate-all` names them, with the modification time
-# of the checkpoint.  Scores are TensorBoard events with that step and time, as in tensor2tensor's
-# `t2t-bleu`.
 
 
 _NAME = re.compile(r".*-(\d+)")
@@ -371,6 +363,10 @@ _TAGS = {"t2t_bleu": "BLEU_cased", "t2t_bleu_uncased": "BLEU_uncased"}
 
 class Translation(NamedTuple):
     """A file of outputs.
+
+    Files are named `<anything>-<step>`, as `t2t-translate-all` names them, with the modification
+    time of the checkpoint.  Scores are TensorBoard events with that step and time, as in
+    tensor2tensor's `t2t-bleu`.
 
     Attributes:
       step: step of the checkpoint.

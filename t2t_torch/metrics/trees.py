@@ -19,7 +19,7 @@ from t2t_torch.registry import register_metric
 from t2t_torch.text.tree import NO_TREES, SHIFT, TreeCounts, builds_tree, compare, repair
 
 
-class _Trees(Metric):
+class _TreeMetric(Metric):
     """Base class: compares predicted and correct trees; see `TreeCounts`."""
 
     of = (TreeFeature,)
@@ -50,42 +50,42 @@ class _Trees(Metric):
 
 
 @register_metric("bracket_precision")
-class BracketPrecision(_Trees):
+class BracketPrecision(_TreeMetric):
     """Fraction of the predicted labelled brackets that are correct."""
 
     of_counts = staticmethod(lambda counts: counts.precision)
 
 
 @register_metric("bracket_recall")
-class BracketRecall(_Trees):
+class BracketRecall(_TreeMetric):
     """Fraction of the correct labelled brackets that are predicted."""
 
     of_counts = staticmethod(lambda counts: counts.recall)
 
 
 @register_metric("bracket_f1")
-class BracketF1(_Trees):
+class BracketF1(_TreeMetric):
     """F1 of the labelled brackets of all trees."""
 
     of_counts = staticmethod(lambda counts: counts.f1)
 
 
 @register_metric("tree_f1")
-class TreeF1(_Trees):
+class TreeF1(_TreeMetric):
     """F1 of brackets that only count as correct with identical content.  Gupta et al. 2018."""
 
     of_counts = staticmethod(lambda counts: counts.tree_f1)
 
 
 @register_metric("tree_frame_accuracy")
-class TreeFrameAccuracy(_Trees):
+class TreeFrameAccuracy(_TreeMetric):
     """Fraction of trees with the correct outermost label and correct brackets right inside it."""
 
     of_counts = staticmethod(lambda counts: counts.frames / max(counts.trees, 1))
 
 
 @register_metric("malformed_trees")
-class MalformedTrees(_Trees):
+class MalformedTrees(_TreeMetric):
     """Fraction of predictions that, without repair, do not form a tree over all words."""
 
     lower_is_better = True

@@ -7,14 +7,15 @@ from typing import Any
 
 from torch import nn
 
+from t2t_torch import registry
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import Features, Text
-from t2t_torch.hparam import HParams
+from t2t_torch.features import Feature, Features, Text
+from t2t_torch.hparam import HParams, values_by_target
+from t2t_torch.loss import TargetLoss
 from t2t_torch.modalities import image, label, speech, tags, words
 from t2t_torch.modalities.text import Embedding, Softmax, TextModality, embedding, padded_size
 from t2t_torch.modalities.words import ContextualEmbedding, FrozenLanguageModel, own_width
-from t2t_torch.modality import modality_of
-from t2t_torch.objectives import TargetObjective, objective_of
+from t2t_torch.modality import Modality, modality_of
 
 MODALITIES = (image, label, speech, tags, words)
 """What is imported so that its modalities are known."""
@@ -54,22 +55,53 @@ def build_modalities(
             is_target = name in features.targets
             sized = hparams.replace(hidden_size=widths[name])
             modalities[name] = kind.build(feature, sized, is_target=is_target)
-    for name, objective in objectives(hparams, features).items():
+    for name, loss in target_losses(hparams, features).items():
         modality: Any = modalities[name]
-        modality.objective = objective
+        modality.target_loss = loss
     return modalities
 
 
-def objectives(hparams: HParams, features: Features) -> dict[str, TargetObjective | None]:
-    """Returns the objective of each target; None if its modality has its own loss.
+def target_losses(hparams: HParams, features: Features) -> dict[str, TargetLoss | None]:
+    """Returns the loss of each target; None if its modality has its own.
+
+    It is chosen by the hparam `loss`, else by the problem, else by the modality.
 
     Raises:
-      HParamsError: as `objective_of`; or a type of target has no modality.
+      HParamsError: a loss does not fit its target, or a type of target has no modality.
     """
-    return {
-        name: objective_of(name, features, hparams, modality_of(name, feature, hparams))
-        for name, feature in features.targets.items()
-    }
+    requested = values_by_target("loss", hparams.loss, features.targets)
+    losses: dict[str, TargetLoss | None] = {}
+    for target, feature in features.targets.items():
+        modality = modality_of(target, feature, hparams)
+        default = [features.losses.get(target, modality.default_loss)]
+        names = requested.get(target, requested.get("", default))
+        if len(names) != 1:
+            raise HParamsError(f"loss={hparams.loss}: one loss for a target, not {len(names)}.")
+        losses[target] = _loss(names[0], target, feature, hparams, modality)
+    return losses
+
+
+def _loss(
+    name: str, target: str, feature: Feature, hparams: HParams, modality: type[Modality]
+) -> TargetLoss | None:
+    """Returns the loss of this name; see `target_losses`."""
+    if not modality.default_loss:
+        if name:
+            raise HParamsError(
+                f"target {target!r} has a loss of its own, that of {modality.__name__}; {name!r} "
+                "cannot be set for it. Name the other targets alone: loss=[target:name,...]."
+            )
+        return None
+    kind = registry.loss(name)
+    if not isinstance(feature, kind.of):
+        fit = [n for n in registry.list_names("loss") if isinstance(feature, registry.loss(n).of)]
+        raise HParamsError(
+            f"the loss {name!r} does not fit target {target!r}, which is a "
+            f"{type(feature).__name__}. Those that do: {', '.join(fit)}. "
+            f"Set one with --hparams=loss=[{target}:NAME]."
+        )
+    loss: TargetLoss = kind(feature, hparams)
+    return loss
 
 
 def _text_modalities(

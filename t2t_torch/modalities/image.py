@@ -153,9 +153,6 @@ class PixelSequenceModality(TextModality):
         return cls(PixelEmbedding(feature.channels, hparams), Softmax(table, bias=True))
 
 
-# Standardization of pixels.
-
-
 # As torchvision and tensor2tensor (data_generators/imagenet.py) have them, times 255.
 _IMAGENET_MEAN = (0.485 * 255, 0.456 * 255, 0.406 * 255)
 _IMAGENET_STD = (0.229 * 255, 0.224 * 255, 0.225 * 255)

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Choice, ClassLabel, Feature, MultiLabel, Real, SoftLabel, Span
 from t2t_torch.hparam import HParams
+from t2t_torch.loss import average
 from t2t_torch.modality import BatchPrediction, Modality, log_mean_exp
 
 
@@ -75,10 +76,10 @@ class ChoiceModality(ClassLabelModality):
 
     def __init__(self, hparams: HParams, size: int) -> None:
         super().__init__(hparams, size)
-        self.top = Score(hparams.hidden_size)
+        self.top = ScoreLayer(hparams.hidden_size)
 
 
-class Score(nn.Linear):
+class ScoreLayer(nn.Linear):
     """Linear layer with a single output: [..., H] -> [...].
 
     Args:
@@ -158,9 +159,6 @@ def best_classes(logits: Tensor) -> BatchPrediction:
     return BatchPrediction(best[:, None], probability, scores)
 
 
-# Numbers: linear layers.
-
-
 class NumbersEmbedding(nn.Linear):
     """Embeds all numbers as one position of a sequence: [B, size] -> [B, 1, H]."""
 
@@ -197,22 +195,12 @@ class RealModality(Modality):
         """Returns True for each example.  [B, size] -> [B, 1] bool."""
         return torch.ones(values.size(0), 1, dtype=torch.bool, device=values.device)
 
-    def training_values(
-        self,
-        logits: Sequence[Tensor],
-        targets: Tensor,
-        taught: Tensor | None,
-        axes: int,
-        *,
-        data: bool = True,
+    def distill(
+        self, scores: Sequence[Tensor], taught: Tensor, axes: int, *, weight: float, heat: float
     ) -> Tensor:
-        """Returns the loss of each example; the numbers of a teacher are targets as well."""
-        values = super().training_values(logits, targets, None, axes, data=data)
-        if taught is None or self.objective is None:
-            return values
-        share = self.objective.distill_weight
-        imitated = self.objective.values(list(logits), taught, axes)
-        return (1.0 - share) * values + share * imitated
+        """Returns the weighted loss of each example, with the teacher's numbers as targets."""
+        assert self.target_loss is not None
+        return weight * average([self.target_loss.values(one, taught) for one in scores], axes)
 
     def answer_logits(
         self, feature: Any, values: Sequence[Any], scores: Sequence[Any], targets: Tensor
@@ -223,9 +211,6 @@ class RealModality(Modality):
     def predict(self, logits: Tensor) -> BatchPrediction:
         """Returns the numbers."""
         return BatchPrediction(logits.float())
-
-
-# First and last word of an answer.
 
 
 MAX_WORDS = 30

@@ -1,9 +1,18 @@
-"""Modalities of sounds, as spectrograms, and of texts that are predicted by frame (CTC)."""
+"""Modalities of sounds, as spectrograms, and of texts that are predicted by frame (CTC).
+
+Connectionist temporal classification has a loss, greedy decoding and prefix beam search: Graves et
+al. 2006, "Connectionist Temporal Classification".  The blank is the id of padding, 0; the end of a
+text is not an output.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -12,17 +21,17 @@ from t2t_torch.features import Audio
 from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
-from t2t_torch.layers.ctc import BLANK, collapsed, ctc_losses, target_ids
 from t2t_torch.layers.pooling import padding_mask
 from t2t_torch.modality import (
     BatchPrediction,
-    ExtraLossInputs,
     Hidden,
     InputModality,
     Loss,
     Modality,
 )
 from t2t_torch.text.encoder import EOS, PAD
+
+BLANK = PAD
 
 _NORM_EPSILON = 1e-6
 _PADDED = 8  # frames before the convolutions, so that short sounds have an output
@@ -144,7 +153,42 @@ class SpeechModality(InputModality):
         return mask_of(shortened(lengths), shortened(values.size(1) + bottom.zeros))
 
 
-# Texts with one output for each frame.
+def ctc_losses(logits: Tensor, mask: Tensor, targets: Tensor) -> Tensor:
+    """Returns the negative log-likelihood of each text; 0 if its ids do not fit into the frames.
+
+    Between two equal ids a path has a blank.  torch 2.13's gradient of a text that does not fit is
+    not finite, also if it is multiplied by zero: such texts are replaced by empty ones.
+
+    Args:
+      logits: [B, S, V].
+      mask: valid frames, the first ones of each row, [B, S] bool.
+      targets: [B, T] ids, with or without `EOS`, then padding.
+
+    Returns:
+      [B] float32.
+    """
+    log_probs = logits.float().log_softmax(-1).transpose(0, 1)  # [S, B, V]
+    ids, frames = target_ids(targets), mask.sum(1)
+    lengths = ids.sum(1)
+    repeated = (targets[:, 1:] == targets[:, :-1]) & ids[:, 1:]
+    fits = lengths + repeated.sum(1) <= frames
+    values = F.ctc_loss(
+        log_probs, targets, frames, lengths * fits, BLANK, reduction="none", zero_infinity=True
+    )
+    return values.masked_fill(~fits, 0.0)
+
+
+def target_ids(targets: Tensor) -> Tensor:
+    """Returns the mask of the ids that CTC predicts: all but padding and `EOS`.  [B, T] bool."""
+    return (targets != PAD) & (targets != EOS)
+
+
+def collapsed(frames: Tensor) -> Tensor:
+    """Returns the ids of a path without blanks and repetitions, then padding.  [B, S]."""
+    before = F.pad(frames[:, :-1], (1, 0), value=BLANK)
+    ids = torch.where(frames == before, BLANK, frames)
+    order = (ids == BLANK).long().sort(dim=1, stable=True).indices
+    return ids.gather(1, order)
 
 
 _CERTAIN = 30.0  # logit of the predicted id, for metrics
@@ -201,17 +245,6 @@ class CtcModality(Modality):
             values, counted = values * weights, counted * weights[:, None]
         return Loss(values.sum(), counted.sum())
 
-    def training_loss(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        extra: ExtraLossInputs | None = None,
-    ) -> Loss:
-        """Returns the loss of hidden states, [B, S, H]; see `loss`."""
-        mask = None if extra is None else extra.mask
-        return self.loss(self.logits(Hidden(hidden, mask)), targets, weights)
-
     def readable(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Returns logits whose maxima are the greedy text, `EOS` and padding.
 
@@ -234,3 +267,68 @@ class CtcModality(Modality):
         """Returns the greedy text of each example; the score is the path's log-probability, [B]."""
         best, frames = logits.float().log_softmax(-1).max(-1)
         return BatchPrediction(collapsed(frames), None, best.sum(-1))
+
+
+class CtcHypothesis(NamedTuple):
+    """A hypothesis of the search, without `EOS`.
+
+    Attributes:
+      ids: its ids.
+      log_prob: logarithm of the sum of the probabilities of its paths in the beam.
+      score: `log_prob` divided by the length penalty.
+    """
+
+    ids: tuple[int, ...]
+    log_prob: float
+    score: float
+
+
+_NEVER = -math.inf
+_UNLIKELY = -12.0  # log-probability of an id of a frame below which it is not tried
+
+
+def prefix_beam_search(
+    log_probs: npt.NDArray[np.float32],
+    beam_size: int,
+    penalty: Callable[[int], float] = lambda length: 1.0,
+) -> list[CtcHypothesis]:
+    """Returns the best texts of an utterance, by score, at most `beam_size`.
+
+    Hannun et al. 2014, arXiv:1408.2873, algorithm 1, without a language model.
+
+    Args:
+      log_probs: log-probabilities of each frame, [S, V], without padding.
+      beam_size: number of prefixes that are kept after each frame.
+      penalty: divisor of the log-probability of a text of so many ids.
+    """
+    # By prefix: log-probabilities of the paths that end in a blank, and of those that do not.
+    beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, _NEVER)}
+    for row in log_probs.tolist():
+        best = sorted(range(len(row)), key=lambda i: -row[i])[: 2 * beam_size]
+        tried = [i for i in best if i != BLANK and row[i] > _UNLIKELY]
+        grown: dict[tuple[int, ...], list[float]] = {}
+        for prefix, (blank, other) in beam.items():
+            both = _sum(blank, other)
+            stays = grown.setdefault(prefix, [_NEVER, _NEVER])
+            stays[0] = _sum(stays[0], both + row[BLANK])
+            if prefix:
+                stays[1] = _sum(stays[1], other + row[prefix[-1]])
+            for i in tried:
+                # The same id twice needs a blank in between.
+                before = blank if prefix and prefix[-1] == i else both
+                longer = grown.setdefault((*prefix, i), [_NEVER, _NEVER])
+                longer[1] = _sum(longer[1], before + row[i])
+        kept = sorted(grown.items(), key=lambda one: (-_sum(*one[1]), one[0]))[:beam_size]
+        beam = {prefix: (blank, other) for prefix, (blank, other) in kept}
+    prefixes = [
+        CtcHypothesis(ids, log_prob, log_prob / penalty(len(ids)))
+        for ids, log_prob in ((ids, _sum(*parts)) for ids, parts in beam.items())
+        if log_prob > _NEVER
+    ]
+    return sorted(prefixes, key=lambda one: (-one.score, one.ids))
+
+
+def _sum(first: float, second: float) -> float:
+    """Returns the logarithm of the sum of two probabilities, given their logarithms."""
+    high, low = (first, second) if first > second else (second, first)
+    return high if low == _NEVER else high + math.log1p(math.exp(low - high))

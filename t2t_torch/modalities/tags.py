@@ -15,8 +15,9 @@ from t2t_torch.hparam import HParams
 from t2t_torch.layers import crf
 from t2t_torch.layers.crf import CRF, NEVER, Chain, TagConstraints
 from t2t_torch.layers.cross_entropy import kl_divergence
+from t2t_torch.loss import TargetOutputs
 from t2t_torch.modalities.label import TargetModality
-from t2t_torch.modality import BatchPrediction, ExtraLossInputs, Hidden, Loss, Modality
+from t2t_torch.modality import BatchPrediction, Hidden, Loss, Modality
 from t2t_torch.text.tags import scheme_of
 
 _CERTAIN = 30.0  # a logit whose probability is about 1 if the others are 0
@@ -163,26 +164,20 @@ class CrfTagsModality(TagsModality):
         counted = self.item_weights(targets, weights) * possible[:, None]
         return Loss((values if weights is None else values * weights).sum(), counted.sum())
 
-    def training_loss(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        extra: ExtraLossInputs | None = None,
-    ) -> Loss:
+    def training_loss(self, outputs: TargetOutputs) -> Loss:
         """Returns the training loss, with distillation of marginal probabilities of tags.
 
         Wang et al. 2020, "Structure-Level Knowledge Distillation For Multilingual Sequence
         Labeling", arXiv:2004.03846, section 3.2.
         """
-        extra = extra or ExtraLossInputs()
-        logits = (extra.top or self.logits)(Hidden(hidden, extra.mask))
+        terms, targets, weights = outputs.terms, outputs.targets, outputs.weights
+        logits = (outputs.top or self.logits)(outputs.passes[0])
         found = self.loss(logits, targets, weights)
-        if not extra.data:
-            found = found._replace(sum=torch.zeros_like(found.sum))
-        if extra.taught is None:
+        if terms is None or terms.teacher is None:
             return found
-        theirs = extra.taught.logits(extra.taught.hidden)
+        if not terms.has_data:
+            found = found._replace(sum=torch.zeros_like(found.sum))
+        theirs = terms.teacher.logits(terms.teacher.hidden)
         values = kl_divergence(theirs / self._heat, self.teaching(logits) / self._heat)  # [B, W]
         imitated = (values * self.item_weights(targets, weights)).sum() * self._heat**2
         return Loss((1.0 - self._share) * found.sum + self._share * imitated, found.weight)

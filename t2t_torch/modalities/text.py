@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,8 @@ from t2t_torch.features import Feature, Text, TreeFeature
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import linear_cross_entropy, rows_at_a_time, sum_in_chunks
 from t2t_torch.layers.pooling import padding_mask
-from t2t_torch.modality import ExtraLossInputs, Hidden, Loss, Modality
+from t2t_torch.loss import ItemTerms, TargetOutputs, average
+from t2t_torch.modality import Hidden, Loss, Modality
 from t2t_torch.text.encoder import NUM_RESERVED, PAD
 
 
@@ -147,28 +149,26 @@ class TextModality(Modality):
         """Returns 1 for ids that are not padding, else 0.  [B, T] -> [B, T]."""
         return (targets != PAD).float()
 
-    def training_loss(
-        self,
-        hidden: Tensor,
-        targets: Tensor,
-        weights: Tensor | None = None,
-        extra: ExtraLossInputs | None = None,
-    ) -> Loss:
+    def training_loss(self, outputs: TargetOutputs) -> Loss:
         """Returns the training loss without storing all logits at once.  [B, T, H].
 
         All logits are computed if the model overrides `top`, and if some ids are excluded.
         """
-        objective, extra = self.objective, extra or ExtraLossInputs()
-        assert objective is not None
-        excludes = extra.mask is not None and extra.mask.dim() == 3
-        if extra.top is not None or excludes:
-            return super().training_loss(hidden, targets, weights, extra)
+        passes, targets, weights, top, terms = outputs
+        first, target_loss = passes[0], self.target_loss
+        if first.prepended is not None:
+            return self._with_prepended(outputs)
+        if target_loss is None or top or (first.mask is not None and first.mask.dim() == 3):
+            return super().training_loss(outputs)
         present = _present(targets)
         if present is None:
             counted = self.counted(targets)
             weights = counted if weights is None else counted * weights[:, None]
         elif weights is not None:
             weights = weights[:, None].expand_as(targets)
+        by_position = target_loss.weights(targets)
+        if by_position is not None:
+            weights = by_position if weights is None else weights * by_position
 
         def rows(values: Tensor) -> Tensor:
             flat = values.flatten(0, 1)
@@ -176,37 +176,53 @@ class TextModality(Modality):
 
         ids = rows(targets)
         row_weights = None if weights is None else rows(weights)
-        label_smoothing = objective.loss.label_smoothing_alone if objective.is_plain else None
-        if label_smoothing is not None and extra.taught is None and extra.data:
-            total = linear_cross_entropy(
-                *self.top.as_product(rows(hidden)), ids, label_smoothing, row_weights
-            )
+        label_smoothing = target_loss.label_smoothing_alone
+        if label_smoothing is not None and terms is None:
+            product = self.top.as_product(rows(first.states))
+            total = linear_cross_entropy(*product, ids, label_smoothing, row_weights)
         else:
-            taught = None if extra.taught is None else rows(extra.taught.hidden.states)
-            states = [rows(one) for one in (hidden, *extra.passes)]
+            teacher = None if terms is None else terms.teacher
+            taught = None if teacher is None else rows(teacher.hidden.states)
+            states = [rows(one.states) for one in passes]
             total = sum_in_chunks(
-                functools.partial(self._sum, extra),
+                functools.partial(self._sum, terms),
                 [ids, row_weights, taught, *states],
-                rows_at_a_time(len(self._table), states[0].element_size(), hidden.device),
+                rows_at_a_time(len(self._table), states[0].element_size(), ids.device),
             )
         weight = total.new_tensor(float(len(ids))) if row_weights is None else row_weights.sum()
         return Loss(total, weight)
 
+    def _with_prepended(self, outputs: TargetOutputs) -> Loss:
+        """Returns the training loss with that of prepended positions, which have no teacher."""
+        passes, terms = outputs.passes, outputs.terms
+        own = outputs._replace(passes=[dataclasses.replace(one, prepended=None) for one in passes])
+        before = [one.prepended for one in passes if one.prepended is not None]
+        more = outputs._replace(
+            passes=[Hidden(one.states) for one in before],
+            targets=before[0].ids,
+            terms=None if terms is None else terms.without_teacher(),
+        )
+        loss, added = self.training_loss(own), self.training_loss(more)
+        return Loss(loss.sum + added.sum, loss.weight + added.weight)
+
     def _sum(
         self,
-        extra: ExtraLossInputs,
+        terms: ItemTerms | None,
         ids: Tensor,
         row_weights: Tensor | None,
-        taught: Tensor | None,
+        hidden: Tensor | None,
         *states: Tensor,
     ) -> Tensor:
         """Returns the sum of losses over positions.  [N], [N], [N, H], [N, H] each."""
-        guided = None
-        if extra.taught is not None and taught is not None:
+        assert self.target_loss is not None
+        taught = None
+        if terms is not None and terms.teacher is not None and hidden is not None:
             with torch.no_grad():
-                guided = extra.taught.logits(Hidden(taught))
+                taught = terms.teacher.logits(Hidden(hidden))
         logits = [self.top(one) for one in states]
-        values = self.training_values(logits, ids, guided, 1, data=extra.data)
+        values = average([self.target_loss.values(one, ids) for one in logits], 1)
+        if terms is not None:
+            values = terms(values, logits, taught, 1)
         return values.sum() if row_weights is None else (values * row_weights).sum()
 
     def mean(self, logits: Sequence[Tensor]) -> Tensor:

@@ -101,12 +101,6 @@ class GazetteerModality(WordModality):
         return total / (ids != 0).sum(2, keepdim=True).clamp(min=1)
 
 
-# Contextual token embeddings: the states of a trained language model.
-#
-# Peters et al. 2017, arXiv:1705.00108 (states of a frozen language model, concatenated with word
-# embeddings), and 2018, arXiv:1802.05365.
-
-
 _TARGET = "targets"
 
 
@@ -114,6 +108,9 @@ class FrozenLanguageModel(nn.Module):
     """Frozen language model, without dropout.
 
     Its weights are part of the enclosing model; the training task initializes them.
+
+    Its states are contextual token embeddings.  Peters et al. 2017, arXiv:1705.00108 (states of a
+    frozen language model, concatenated with word embeddings), and 2018, arXiv:1802.05365.
 
     Args:
       architecture: hparam `contextual_architecture`.

@@ -60,7 +60,7 @@ class _Sublayers(nn.Module):
         return Postprocess(self.hparams)
 
 
-class EncoderLayer(_Sublayers):
+class EvolvedEncoderLayer(_Sublayers):
     """Gated linear unit, convolutions, self-attention, feed-forward network.
 
     Args:
@@ -107,7 +107,7 @@ Windows = list[Tensor]
 """What the convolutions of a decoder layer see of earlier positions: [R, 10, H], [R, 6, 2 H]."""
 
 
-class DecoderLayer(_Sublayers):
+class EvolvedDecoderLayer(_Sublayers):
     """Two attentions at once, convolutions, self-attention, attention to the encoder, and a
     feed-forward network.
 
@@ -268,10 +268,10 @@ class EvolvedTransformer(Transformer):
         super().__init__(hparams, features)
 
     def _encoder_layer(self) -> nn.Module:
-        return EncoderLayer(self.hparams)
+        return EvolvedEncoderLayer(self.hparams)
 
     def _decoder_layer(self) -> nn.Module:
-        return DecoderLayer(self.hparams, has_memory=self.has_encoder)
+        return EvolvedDecoderLayer(self.hparams, has_memory=self.has_encoder)
 
     def _run_encoder(self, x: Tensor, mask: Tensor, joined: Joined) -> Tensor:
         for layer in self.encoder:

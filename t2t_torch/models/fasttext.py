@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Text
+from t2t_torch.features.feature import find_alignments
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.fasttext import FasttextHParams
 from t2t_torch.layers.dropout import Dropout
@@ -49,7 +50,8 @@ class Fasttext(T2TModel):
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of a token embedding and of dense inputs."""
         (text,) = texts_of(features)
-        parts = [its for name, its in features.inputs.items() if text in (name, its.aligned_to)]
+        of = {**find_alignments(features.inputs), text: text}
+        parts = [its for name, its in features.inputs.items() if of.get(name) == text]
         return int(sum(map(hparams.input_width, parts)) + dense_width(features, hparams))
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:

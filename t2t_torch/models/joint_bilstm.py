@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
     ClassLabel,
-    Feature,
     Features,
     MultiLabel,
     Real,
@@ -23,6 +22,7 @@ from t2t_torch.features import (
     Tags,
     Text,
 )
+from t2t_torch.features.feature import select_classes, select_sequences
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams
 from t2t_torch.layers import pooling
@@ -43,15 +43,9 @@ from t2t_torch.registry import register_model
 _POOLINGS = {"mean": pooling.mean, "max": pooling.maximum, "last": pooling.last}
 
 
-def _is_class(feature: Feature) -> bool:
-    """Returns True if a target is a class label."""
-    return feature.classifies and not feature.is_sequence
-
-
 def _check_classes(hparams: JointBilstmHParams, features: Features) -> None:
     """Checks that there are class probabilities to append to words, if requested."""
-    classes = any(_is_class(its) for its in features.targets.values())
-    words = any(its.is_sequence for its in features.targets.values())
+    classes, words = select_classes(features.targets), select_sequences(features.targets)
     if hparams.use_doc_probs_in_word and not (classes and words):
         kinds = ", ".join(f"{name} ({type(x).__name__})" for name, x in features.targets.items())
         raise HParamsError(
@@ -76,7 +70,7 @@ class JointBilstm(T2TModel):
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
         _check_classes(hparams, features)
-        self._of_words = [name for name, its in features.targets.items() if its.is_sequence]
+        self._of_words = list(select_sequences(features.targets))
         self._of_all = [name for name in features.targets if name not in self._of_words]
         self.lstm = TokenLSTM(features, hparams, self._text)
         self.outputs = WordOutputs(features, self._text, self._of_words)
@@ -96,9 +90,8 @@ class JointBilstm(T2TModel):
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of both directions and of dense inputs."""
         width = 2 * int(hparams.hidden_size) + dense_width(features, hparams)
-        if hparams.use_doc_probs_in_word and features.targets[target].is_sequence:
-            classes = (its for its in features.targets.values() if _is_class(its))
-            width += sum(its.vocab_size for its in classes)
+        if hparams.use_doc_probs_in_word and target in select_sequences(features.targets):
+            width += sum(its.vocab_size for its in select_classes(features.targets).values())
         return width
 
     def body(self, features: ModelInputs) -> dict[str, Hidden]:
@@ -132,7 +125,7 @@ class JointBilstm(T2TModel):
             return words
         parts = [words]
         for name in self._of_all:
-            if _is_class(self.features.targets[name]):
+            if name in select_classes(self.features.targets):
                 logits = self.top(found[name], name)
                 classes = logits.float().softmax(-1).to(words.dtype)
                 parts.append(classes[:, None].expand(-1, words.size(1), -1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
+from t2t_torch.features.feature import select_sequences
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_cnn import JointCnnHParams
 from t2t_torch.layers.convolution import ContextConvolution, TextConvolution
@@ -40,7 +41,7 @@ class JointCnn(T2TModel):
         super().__init__(hparams, features)
         (self._text,) = texts_of(features)
         self._dense = dense_of(features)
-        self._of_words = [name for name, its in features.targets.items() if its.is_sequence]
+        self._of_words = list(select_sequences(features.targets))
         self._of_all = [name for name in features.targets if name not in self._of_words]
         self.tokens = Tokens(features, hparams, self._text)
         self.dropout = Dropout(hparams.layer_prepostprocess_dropout)
@@ -56,7 +57,7 @@ class JointCnn(T2TModel):
     @classmethod
     def target_width(cls, hparams: Any, features: Features, target: str) -> int:
         """Returns the width of the convolutions and of dense inputs."""
-        if features.targets[target].is_sequence:
+        if target in select_sequences(features.targets):
             width = 3 * int(hparams.hidden_size)
         else:
             width = len(hparams.sentence_kernel_sizes) * int(hparams.num_filters)

@@ -26,7 +26,7 @@ class LSTMEncoder(T2TModel):
 
     def __init__(self, hparams: LSTMEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.encoder = tokens.LSTMEncoder(features, hparams, hparams.dropout)
+        self.encoder = tokens.SequenceLSTMEncoder(features, hparams, hparams.dropout)
         initialize(self, hparams)
         initialize_lstm(self, hparams)
 

@@ -19,7 +19,7 @@ from t2t_torch.hparams.lstm_seq2seq import LSTMSeq2seqHParams
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.recurrent import LSTM, Memory
-from t2t_torch.layers.tokens import LSTMEncoder
+from t2t_torch.layers.tokens import SequenceLSTMEncoder
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 
@@ -62,7 +62,7 @@ class LSTMSeq2seq(T2TModel):
     def __init__(self, hparams: LSTMSeq2seqHParams, features: Features) -> None:
         super().__init__(hparams, features)
         if features.has_inputs:
-            self.encoder: nn.Module = LSTMEncoder(features, hparams, hparams.dropout)
+            self.encoder: nn.Module = SequenceLSTMEncoder(features, hparams, hparams.dropout)
         self.dropout = Dropout(hparams.dropout)
         self.decoder = LSTM(
             hparams.input_width(features.targets["targets"]),

@@ -24,13 +24,13 @@ from t2t_torch.layers.attention import Attended
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize, initialize_lstm
 from t2t_torch.layers.pooling import masked_softmax, shift_right
-from t2t_torch.layers.tokens import Encoded, LSTMEncoder
+from t2t_torch.layers.tokens import EncoderOutput, SequenceLSTMEncoder
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import PAD
 
 
-class Memory(NamedTuple):
+class AttentionMemory(NamedTuple):
     """Memory of the attention, shared by the K hypotheses of a sentence.
 
     Attributes:
@@ -44,7 +44,7 @@ class Memory(NamedTuple):
     mask: Tensor
 
 
-class Attention(nn.Module):
+class LSTMAttention(nn.Module):
     """Attention with one or several heads over the outputs of the encoder.
 
     All heads have the same keys.  Bahdanau's heads have separate scoring weights, Luong's share the
@@ -69,11 +69,11 @@ class Attention(nn.Module):
         self.size = heads * hparams.head_size
         self.has_tanh = hparams.attention_activation == "tanh"
 
-    def remember(self, encoded: Encoded) -> Memory:
+    def remember(self, encoded: EncoderOutput) -> AttentionMemory:
         """Returns the memory for `forward`."""
-        return Memory(self.memory_layer(encoded.outputs), encoded.outputs, encoded.mask)
+        return AttentionMemory(self.memory_layer(encoded.outputs), encoded.outputs, encoded.mask)
 
-    def attention_of(self, state: Tensor, memory: Memory) -> Tensor:
+    def attention_of(self, state: Tensor, memory: AttentionMemory) -> Tensor:
         """Returns the attention weights of each state, [B, N, K, S]."""
         query = state.view(memory.mask.size(0), -1, state.size(-1))  # [B, K, H]
         if self.is_additive:
@@ -83,7 +83,7 @@ class Attention(nn.Module):
             scores = (query @ memory.keys.transpose(1, 2))[None]  # [1, B, K, S]
         return masked_softmax(scores, memory.mask[:, None]).movedim(0, 1)
 
-    def forward(self, state: Tensor, memory: Memory) -> Tensor:
+    def forward(self, state: Tensor, memory: AttentionMemory) -> Tensor:
         """Returns the outputs of all heads.  [R, H] -> [R, heads * head_size]."""
         weights = self.attention_of(state, memory).movedim(1, 0)  # [N, B, K, S]
         contexts = (weights.to(memory.values.dtype) @ memory.values).flatten(1, 2)  # [N, R, H]
@@ -113,7 +113,7 @@ class AttendingState:
     hidden: list[Tensor]
     cells: list[Tensor]
     attention: Tensor
-    memory: Memory
+    memory: AttentionMemory
     attended: Attended | None = None
     watches: bool = False
 
@@ -133,10 +133,10 @@ class AttendingState:
         if index.size(0) != self.attention.size(0):
             hypotheses = self.attention.size(0) // memory.mask.size(0)
             kept = index.view(-1, hypotheses)[:, 0] // hypotheses  # [B']
-            memory = Memory(*(part.index_select(0, kept) for part in memory))
+            memory = AttentionMemory(*(part.index_select(0, kept) for part in memory))
         return self._rows(index, memory)
 
-    def _rows(self, index: Tensor, memory: Memory) -> AttendingState:
+    def _rows(self, index: Tensor, memory: AttentionMemory) -> AttendingState:
         return AttendingState(
             [rows.index_select(0, index) for rows in self.hidden],
             [rows.index_select(0, index) for rows in self.cells],
@@ -160,14 +160,14 @@ class LSTMSeq2seqAttention(T2TModel):
 
     def __init__(self, hparams: LSTMSeq2seqAttentionHParams, features: Features) -> None:
         super().__init__(hparams, features)
-        self.encoder: nn.Module = LSTMEncoder(
+        self.encoder: nn.Module = SequenceLSTMEncoder(
             features,
             hparams,
             hparams.dropout,
             bidirectional=hparams.bidirectional_encoder,
             backward=hparams.reverse_inputs,
         )
-        self.attention = Attention(hparams)
+        self.attention = LSTMAttention(hparams)
         self.dropout = Dropout(hparams.dropout)
         width = hparams.hidden_size
         read = hparams.input_width(features.targets["targets"])
@@ -224,7 +224,7 @@ class LSTMSeq2seqAttention(T2TModel):
         vector: Tensor | None = table.vector(self.hparams.decoder_start_id)
         return vector
 
-    def _start(self, encoded: Encoded) -> AttendingState:
+    def _start(self, encoded: EncoderOutput) -> AttendingState:
         """Returns the initial state of the decoder."""
         hidden, cells = encoded.memory
         nothing = hidden.new_zeros(hidden.size(1), self.attention.size)

@@ -7,7 +7,6 @@ Data", CIKM; with the documents of the other queries of a batch as negatives Kar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, TypeGuard
 
 import torch
@@ -47,7 +46,7 @@ class PairwiseRanker(T2TModel):
         document = query if hparams.tied_encoders else Sentence(hparams)
         self.encoders = nn.ModuleDict({"query": query, "document": document})
         self.matches = Matches(features, texts) if hparams.match_feature else None
-        self.score = Comparison(hparams, self.matches)
+        self.score = PairScoring(hparams, self.matches)
         initialize(self, hparams)
         if hparams.score != "mlp":
             for name, target in features.targets.items():
@@ -69,16 +68,20 @@ class PairwiseRanker(T2TModel):
         query = self._encoded("query", self._query, features)
         vectors = [self._encoded("document", name, features) for name in self._documents]
         query_ids = features[self._query].values
-        ids = _stacked([features[name].values for name in self._documents])  # [B, K, S]
+        rows = [features[name].values for name in self._documents]
+        width = max(row.size(1) for row in rows)
+        ids = torch.stack([F.pad(row, (0, width - row.size(1))) for row in rows], 1)
         documents = torch.stack(vectors, 1)  # [B, K, H]
         ((name, target),) = self.features.targets.items()
         if not _chooses(target):
             return {name: Hidden(self.score(query[:, None], documents, query_ids, ids)[:, 0])}
         if not (self.training and self.hparams.in_batch_negatives):
             return {name: Hidden(self.score(query[:, None], documents, query_ids, ids))}
-        order = _own_first(len(query), len(self._documents), query.device)  # [B, B K]
         flat, flat_ids = documents.flatten(0, 1), ids.flatten(0, 1)  # [B K, ...]
-        right = _right_ids(ids, features[name].values)
+        places = torch.arange(len(flat_ids), device=query.device).view(len(query), -1)
+        # All documents of the batch for each row, its own first: [B, B K].
+        order = torch.stack([places.roll(-row, 0).flatten() for row in range(len(query))])
+        right = ids[torch.arange(len(ids), device=ids.device), features[name].values.clamp(min=0)]
         mask = _wrong_for(query_ids, right, flat_ids, order, len(self._documents))
         scores = self.score(query[:, None], flat[order], query_ids, flat_ids[order])
         return {name: Hidden(scores, mask)}
@@ -109,7 +112,7 @@ class Sentence(nn.Module):
         return vectors
 
 
-class Comparison(nn.Module):
+class PairScoring(nn.Module):
     """Scoring vectors of queries and documents.
 
     Args:
@@ -180,23 +183,6 @@ def _roles(features: Features, hparams: PairwiseRankerHParams) -> tuple[str, lis
             "in_batch_negatives=True those of others, too. Leave one of them out."
         )
     return queries[0], documents
-
-
-def _stacked(rows: Sequence[Tensor]) -> Tensor:
-    """Stacks ids, padded to the same width.  [B, S] each -> [B, K, S]."""
-    width = max(row.size(1) for row in rows)
-    return torch.stack([F.pad(row, (0, width - row.size(1))) for row in rows], 1)
-
-
-def _own_first(rows: int, each: int, device: torch.device) -> Tensor:
-    """Returns the indices of all documents of a batch for each row, its own first.  [B, B K]."""
-    places = torch.arange(rows * each, device=device).view(rows, each)
-    return torch.stack([places.roll(-row, 0).flatten() for row in range(rows)])
-
-
-def _right_ids(ids: Tensor, targets: Tensor) -> Tensor:
-    """Returns the ids of the correct document of each row.  [B, K, S], [B] -> [B, S]."""
-    return ids[torch.arange(len(ids), device=ids.device), targets.clamp(min=0)]
 
 
 def _wrong_for(

@@ -25,7 +25,7 @@ from t2t_torch.layers.tokens import Tokens, texts_of
 from t2t_torch.layers.tree import (
     REDUCE_ID,
     SHIFT_ID,
-    Progress,
+    ParseState,
     StackLSTM,
     ValidTransitions,
     structure_of,
@@ -134,7 +134,7 @@ class RNNGState:
     cell: Tensor
     used: int
     rules: ValidTransitions | None
-    progress: Progress | None
+    progress: ParseState | None
     has_started: bool = False
 
     def expand(self, hypotheses: int) -> RNNGState:

@@ -45,6 +45,9 @@ class TransformerEncoder(T2TModel):
 
     def __init__(self, hparams: TransformerEncoderHParams, features: Features) -> None:
         super().__init__(hparams, features)
+        targets = features.targets.items()
+        specs = {name: target.output_spec(name, features) for name, target in targets}
+        self._spans = [name for name, spec in specs.items() if spec.kind == "span"]
         self.join = JoinInputs(
             features,
             hparams.hidden_size,
@@ -81,7 +84,7 @@ class TransformerEncoder(T2TModel):
                 first, last = joined.places[of]
                 words = self.join.places.at_words(of, hidden[:, first:last], features)  # [B, W, H]
                 there = self.join.places.mask(of, features)
-                if target.selects_words:  # position 0 is "no answer"
+                if name in self._spans:  # position 0 is "no answer"
                     words = torch.cat([summary[:, None], words], 1)
                     there = nn.functional.pad(there, (1, 0), value=True)
                 found[name] = Hidden(words, there)

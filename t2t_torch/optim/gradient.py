@@ -11,16 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from t2t_torch.checkpoint.tensors import divided_as
 from t2t_torch.errors import CheckpointError, HParamsError
+from t2t_torch.run.tensors import divided_as
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
-
-
-# Noise on gradients and weights, as tensor2tensor adds it: a normal cut off at two deviations.
-#
-# It is a function of (seed, step), not of a stream: the same in every process, and after a resume.
 
 
 _PER_RATE = 0.001  # tensor2tensor 1.15.7, utils/optimize.py, weight_noise
@@ -44,6 +39,9 @@ def noise_like(
     tensors: Iterable[Tensor], *, seed: int, step: int, purpose: str
 ) -> Iterator[Tensor]:
     """Yields noise of deviation about 1 (0.88: it is cut off at 2) in the shape of each tensor.
+
+    As tensor2tensor adds noise to gradients and weights: a normal cut off at two deviations.  It is
+    a function of (seed, step), not of a stream: the same in every process, and after a resume.
 
     Args:
       tensors: tensors on one device, always in the same order.
@@ -196,7 +194,10 @@ class GradientFinisher:
             # Noise and decay are relative to the mean, which needs one more pass.
             torch._foreach_mul_(gradients, scale)
             scale = torch.ones_like(scale)
-            self._add_noise(gradients, seed, step)
+            if self._noise:
+                noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
+                for gradient, noise in zip(gradients, noises, strict=True):
+                    gradient.add_(noise, alpha=self._noise)
             self._decay()
         norm = _global_norm(gradients) * scale
         if self._clip:
@@ -205,12 +206,6 @@ class GradientFinisher:
         if self._clip or not adds:
             torch._foreach_mul_(gradients, scale)
         return norm
-
-    def _add_noise(self, gradients: list[Tensor], seed: int, step: int) -> None:
-        if self._noise:
-            noises = noise_like(gradients, seed=seed, step=step, purpose="gradients")
-            for gradient, noise in zip(gradients, noises, strict=True):
-                gradient.add_(noise, alpha=self._noise)
 
     def _decay(self) -> None:
         pairs = [(p.grad, p.detach()) for p in self._decayed if p.grad is not None]
@@ -230,9 +225,6 @@ def _global_norm(gradients: list[Tensor]) -> Tensor:
     norms: tuple[Tensor, ...] = torch._foreach_norm(gradients)
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total.full_tensor() if isinstance(total, DTensor) else total
-
-
-# Running averages of weights, for evaluation and decoding.
 
 
 class WeightAverage:

@@ -4,6 +4,10 @@ The learning rate is a product of registered schedules, as tensor2tensor compute
 `learning_rate_schedule="constant*linear_warmup*rsqrt_decay"` multiplies three factors, each a
 schedule registered by `@register_schedule`: a function of (hparams, train_steps) that returns a
 `Schedule`.  Update number s (from 0) uses rate(s).
+
+Every setting of training that a user has set has to be read.  Optimizers and schedules declare the
+settings that they read with `@reads(...)`.  Settings of other groups that depend on another setting
+are listed here; `train/problem_task.py` has those of the loss.
 """
 
 from __future__ import annotations
@@ -142,13 +146,6 @@ def check_end(name: str, hparams: HParams, train_steps: int) -> None:
             f"which must be greater. Set --hparams=learning_rate_warmup_steps={train_steps // 10}, "
             "or increase --train_steps or --train_epochs."
         )
-
-
-# Checks that every setting of training that a user has set is read.
-#
-# Optimizers and schedules declare the settings that they read with `@reads(...)`.  Settings of
-# other groups that depend on another setting are listed here; `train/problem_task.py` has those of
-# the loss.
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

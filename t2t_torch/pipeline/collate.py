@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from t2t_torch.data.shards import Ragged
-from t2t_torch.features import Feature, Features, PixelSequence, SoftLabel, TreeFeature, Turns
+from t2t_torch.features import (
+    Audio,
+    Feature,
+    Features,
+    Image,
+    PixelSequence,
+    SoftLabel,
+    Span,
+    Text,
+    TreeFeature,
+    Turns,
+)
+from t2t_torch.features.feature import (
+    count_positions,
+    select_measured,
+)
 from t2t_torch.layers.tree import ValidTransitions
 from t2t_torch.pipeline.plan import FixedShapes
-from t2t_torch.pipeline.reader import RowReader, measured
+from t2t_torch.pipeline.reader import RowReader
 from t2t_torch.text.encoder import EOS, NUM_RESERVED
 
 Batch = dict[str, torch.Tensor]
@@ -55,7 +70,10 @@ def stack(reader: RowReader, rows: dict[str, Ragged], pad_to: FixedShapes | None
     features = reader.features
     count = width = 0
     if pad_to is not None:
-        lengths = [features[name].lengths(rows[name].lengths) for name in measured(features)]
+        lengths = [
+            count_positions(features[name], rows[name].lengths)
+            for name in select_measured(features)
+        ]
         count = max((len(length) for length in lengths), default=0)
         longest = max((int(length.max()) for length in lengths), default=1)
         count, width = pad_to.of(count, longest)
@@ -89,7 +107,7 @@ def padded(feature: Feature, rows: Ragged, width: int = 0) -> _Numbers:
         values = values.astype(np.int64)
     if not feature.is_sequence:
         return values.reshape(-1, *feature.shape)
-    lengths = feature.lengths(rows.lengths)
+    lengths = count_positions(feature, rows.lengths)
     width = width or max(1, int(lengths.max()))
     inner: Any = feature.shape[1:]
     full = np.full((len(lengths), width, *inner), feature.padding, values.dtype)
@@ -103,44 +121,73 @@ def random_batch(features: Features, *, rows: int = 3, seed: int = 0) -> dict[st
     lengths: dict[str, list[int]] = {}
     batch = {}
     for k, (name, feature) in enumerate(features.all.items()):
-        if isinstance(feature, TreeFeature):
-            batch[name] = _random_trees(feature, lengths[feature.of], generator)
-        elif isinstance(feature, PixelSequence):
-            batch[name] = _random_rows(feature, [feature.size + 1] * rows, generator)
-        elif feature.is_sequence:
-            # Features of words have one entry per word; rows differ in length.
-            of = feature.aligned_to or name
-            width = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
-            if feature.is_sound:  # frames, several for each id
-                width = [8 * size for size in width]
-            batch[name] = _random_rows(feature, width, generator)
-        else:
-            batch[name] = _random_values(feature, rows, generator)
+        # Features of words have one entry per word; rows differ in length.
+        of = feature.refers_to or name
+        sizes = lengths.setdefault(of, [6 + k - 2 * (i % 3) + 1 for i in range(rows)])
+        batch[name] = random_values(feature, sizes, generator)
     return batch
 
 
-def _random_rows(feature: Feature, lengths: list[int], generator: torch.Generator) -> Tensor:
-    low = NUM_RESERVED if feature.is_text else int(feature.padding == 0)
+@functools.singledispatch
+def random_values(feature: Feature, lengths: list[int], generator: Generator) -> Tensor:
+    """Returns padded rows of random values of a feature.
+
+    Args:
+      feature: the feature.
+      lengths: number of positions of each row of a sequence; other features have as many rows.
+      generator: source of random numbers.
+    """
+    if feature.is_sequence:
+        return _random_ids(feature, lengths, generator, int(feature.padding == 0))
+    shape = (len(lengths), *(size or 1 for size in feature.shape))
+    if feature.vocab_size:
+        return torch.randint(feature.vocab_size, shape[:1], generator=generator)
+    if feature.arrow_type == "list<uint8>":
+        return torch.randint(2, shape, generator=generator, dtype=torch.uint8)
+    return torch.rand(shape, generator=generator) + 0.1
+
+
+def _random_ids(feature: Feature, lengths: list[int], generator: Generator, low: int) -> Tensor:
+    """Returns ids from `low` on, or numbers if there is no vocabulary."""
     shape = (len(lengths), max(lengths), *(size or 1 for size in feature.shape[1:]))
     if feature.vocab_size:
         ids = torch.randint(low, feature.vocab_size, shape, generator=generator)
-    elif feature.is_sound:
-        ids = torch.randint(-9999, 9999, shape, generator=generator, dtype=torch.int16)
-    else:  # numbers that are not ids
+    else:
         ids = torch.rand(shape, generator=generator) + 0.1
+    return _end_at(ids, lengths, feature.padding)
+
+
+def _end_at(values: Tensor, lengths: list[int], padding: int) -> Tensor:
     for i, length in enumerate(lengths):
-        if feature.generates:
-            ids[i, length - 1] = EOS
-        if isinstance(feature, Turns):
-            ids[i, length // 2] = EOS
-        ids[i, length:] = feature.padding
+        values[i, length:] = padding
+    return values
+
+
+@random_values.register(Text)
+def _random_texts(feature: Text, lengths: list[int], generator: Generator) -> Tensor:
+    ids = _random_ids(feature, lengths, generator, NUM_RESERVED)
+    if feature.add_eos:
+        ids[torch.arange(len(lengths)), torch.tensor(lengths) - 1] = EOS
     return ids
 
 
-def _random_trees(feature: TreeFeature, words: Sequence[int], generator: torch.Generator) -> Tensor:
+@random_values.register(Turns)
+def _random_turns(feature: Turns, lengths: list[int], generator: Generator) -> Tensor:
+    ids = _random_texts(feature, lengths, generator)
+    ids[torch.arange(len(lengths)), torch.tensor(lengths) // 2] = EOS
+    return ids
+
+
+@random_values.register(PixelSequence)
+def _random_pixels(feature: PixelSequence, lengths: list[int], generator: Generator) -> Tensor:
+    return _random_texts(feature, [feature.size + 1] * len(lengths), generator)
+
+
+@random_values.register(TreeFeature)
+def _random_trees(feature: TreeFeature, lengths: list[int], generator: Generator) -> Tensor:
     """Returns transitions of trees over the given numbers of words."""
     rules = ValidTransitions(feature, 3, torch.device("cpu"))
-    progress = rules.start(torch.tensor(words))
+    progress = rules.start(torch.tensor(lengths))
     trees: list[Tensor] = []
     while len(trees) < 2 or bool((trees[-1] > EOS).any()):
         weights = rules.valid(progress) * torch.tensor([1.0] * 5 + [0.3] * (feature.vocab_size - 5))
@@ -151,17 +198,27 @@ def _random_trees(feature: TreeFeature, words: Sequence[int], generator: torch.G
     return torch.stack(trees, 1)
 
 
-def _random_values(feature: Feature, rows: int, generator: torch.Generator) -> Tensor:
-    if feature.selects_words:
-        return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(rows) % 3]
-    if feature.vocab_size:
-        return torch.randint(feature.vocab_size, (rows,), generator=generator)
-    shape = (rows, *(size or 1 for size in feature.shape))
-    if feature.arrow_type == "list<uint8>":
-        top = 256 if feature.is_image else 2
-        return torch.randint(top, shape, generator=generator, dtype=torch.uint8)
-    values = torch.rand(shape, generator=generator) + 0.1
-    if isinstance(feature, SoftLabel):  # peaked: there is something to learn
-        values = values**6
-        return values / values.sum(-1, keepdim=True)
-    return values
+@random_values.register(Audio)
+def _random_sounds(feature: Audio, lengths: list[int], generator: Generator) -> Tensor:
+    lengths = [8 * length for length in lengths]  # frames, several for each id
+    shape = (len(lengths), max(lengths), feature.samples_per_frame)
+    samples = torch.randint(-9999, 9999, shape, generator=generator, dtype=torch.int16)
+    return _end_at(samples, lengths, feature.padding)
+
+
+@random_values.register(Image)
+def _random_images(feature: Image, lengths: list[int], generator: Generator) -> Tensor:
+    shape = len(lengths), feature.height, feature.width, feature.channels
+    return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
+
+
+@random_values.register(SoftLabel)
+def _random_weights(feature: SoftLabel, lengths: list[int], generator: Generator) -> Tensor:
+    shape = len(lengths), feature.encoder.vocab_size
+    values = (torch.rand(shape, generator=generator) + 0.1) ** 6  # peaked: something to learn
+    return values / values.sum(-1, keepdim=True)
+
+
+@random_values.register(Span)
+def _spans(feature: Span, lengths: list[int], generator: Generator) -> Tensor:
+    return torch.tensor([[1, 2], [-1, -1], [0, 0]])[torch.arange(len(lengths)) % 3]

@@ -22,14 +22,15 @@ from torchdata import nodes
 from t2t_torch import registry
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import T2TError, UsageError
+from t2t_torch.features.feature import count_positions
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.plan import ORDER_VERSION, Batching, EpochPlan, PlanReport
-from t2t_torch.pipeline.reader import Examples
+from t2t_torch.pipeline.reader import Examples, restore
 from t2t_torch.pipeline.streams import EvalStreams, StreamPlan
 from t2t_torch.pipeline.training_split import MIXTURE_VERSION, MixedPlan, TrainingSplit
 from t2t_torch.problem_types.mixture import MixingSchedule
-from t2t_torch.reports.column_statistics import Column
+from t2t_torch.reports.column_statistics import StoredColumn
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -322,9 +323,6 @@ def _pinning(make: Callable[[T], Batch]) -> Callable[[T], Batch]:
     return make_pinned
 
 
-# A split as a data set of PyTorch.
-
-
 @dataclasses.dataclass(frozen=True)
 class OnePass:
     """Batches of one pass; each iteration makes them again.
@@ -382,7 +380,7 @@ class Dataset(data.Dataset[dict[str, Any]]):
         self.features = self.problem.features(data_dir)
         columns = self.features.columns
         self._columns = {
-            name: Column(self._shards.column(columns.get(name, name)))
+            name: StoredColumn(self._shards.column(columns.get(name, name)))
             for name in self.features.stored
         }
 
@@ -397,7 +395,7 @@ class Dataset(data.Dataset[dict[str, Any]]):
         """
         row = self.ids(index)
         return {
-            name: feature.restore(name, self.features, row)
+            name: restore(feature, name, self.features, row)
             for name, feature in self.features.stored.items()
         }
 
@@ -454,4 +452,4 @@ class Dataset(data.Dataset[dict[str, Any]]):
         for name, feature in self.features.all.items():
             stored = self._shards.lengths[columns.get(name, name)]
             if len(stored):
-                yield int(feature.lengths(stored).max())
+                yield int(count_positions(feature, stored).max())

@@ -18,6 +18,12 @@ import torch
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
+from t2t_torch.features.feature import (
+    count_positions,
+    find_word_starts,
+    select_generated,
+    select_sequences,
+)
 from t2t_torch.pipeline.collate import Batch, stack
 from t2t_torch.pipeline.plan import FixedShapes
 from t2t_torch.pipeline.reader import RowReader, numbers_per_position
@@ -172,7 +178,7 @@ def spacing_of(features: Features) -> int:
     embedding of padding is the zero vector that starts every text.  A packed example is therefore
     trained exactly as it would be alone, and not on the end of the previous one.
     """
-    return int(any(feature.generates for feature in features.targets.values()))
+    return int(bool(select_generated(features.targets)))
 
 
 def check_packable(features: Features) -> None:
@@ -181,16 +187,14 @@ def check_packable(features: Features) -> None:
     Raises:
       HParamsError: some are not; the message names all of them.
     """
-    others = [name for name, feature in features.all.items() if not feature.is_sequence]
+    sequences = select_sequences(features.all)
+    others = [name for name in features.all if name not in sequences]
     if others:
         raise HParamsError(
             f"pack_dataset puts several examples into a row, but {', '.join(others)} has one value "
             "for each example and no positions. Set pack_dataset=False; buckets by length waste "
             "little (t2t-trainer --dry_run shows how much)."
         )
-
-
-# Several examples in each row of a batch.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -265,6 +269,7 @@ class PackedCollator:
         self._reader = reader
         self._bins = bins
         self._pad_to = pad_to
+        self._starts = {name: of for of, name in find_word_starts(reader.features).items()}
 
     def __call__(self, numbers: npt.NDArray[Any], epoch: int = 0) -> Batch:
         """Returns the batch of bins, in the order of `numbers`, in an epoch."""
@@ -275,7 +280,7 @@ class PackedCollator:
         read = self._reader.read(members.values[order], epoch)
         layouts, packed = {}, {}
         for name, rows in read.items():
-            lengths = self._reader.features[name].lengths(rows.lengths)[back]
+            lengths = count_positions(self._reader.features[name], rows.lengths)[back]
             layouts[name] = Layout.of(lengths, members.lengths, self._bins.spacing)
         for name, rows in read.items():
             feature, layout = self._reader.features[name], layouts[name]
@@ -290,10 +295,9 @@ class PackedCollator:
 
     def _placed(self, name: str, rows: Ragged, layouts: Mapping[str, Layout]) -> _Numbers:
         """Returns the numbers of examples; starts of words are relative to the row."""
-        feature = self._reader.features[name]
-        if feature.starts_of is None:
+        if name not in self._starts:
             return rows.values
-        shift = np.repeat(layouts[feature.starts_of].starts, rows.lengths)
+        shift = np.repeat(layouts[self._starts[name]].starts, rows.lengths)
         places: _Numbers = rows.values + shift.astype(rows.values.dtype)
         return places
 

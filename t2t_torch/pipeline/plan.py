@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import DataHParams
 
 
-# Rows of the same lengths.
-
-
 _LARGEST_TABLE = 1 << 25  # smaller keys are numbered with a table, without sorting
 
 
@@ -124,19 +121,16 @@ class _Keys:
         return positions
 
 
-# Length buckets and their batch sizes.
-#
-# tensor2tensor's formulas (`utils/data_reader.py`), checked by golden vectors.  One step is omitted
-# on purpose: tensor2tensor rounds each batch size down to a divisor of a common window, which its
-# `tf.data` operator needed and which leaves up to a quarter of the token budget unused.
-
-
 NO_LIMIT = 10**9  # tensor2tensor's "any length"
 
 
 @dataclasses.dataclass(frozen=True)
 class BatchingScheme:
     """Length buckets and their batch sizes.
+
+    tensor2tensor's formulas (`utils/data_reader.py`), checked by golden vectors.  One step is
+    omitted on purpose: tensor2tensor rounds each batch size down to a divisor of a common window,
+    which its `tf.data` operator needed and which leaves up to a quarter of the token budget unused.
 
     Attributes:
       boundaries: ascending lengths in tokens; bucket i holds `boundaries[i-1] <= length <
@@ -224,9 +218,6 @@ def batching_scheme(
         min_length=min_length,
         max_length=max_length if drop_long_sequences else NO_LIMIT,
     )
-
-
-# Shapes of batches that are padded to their bucket.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -645,9 +636,6 @@ class EpochPlan:
         return np.split(self._order(None), self._cuts[:-1])
 
 
-# Batching settings of a problem.
-
-
 @dataclasses.dataclass(frozen=True)
 class Batching:
     """Batching settings: the data hparams, adapted to a problem.
@@ -680,14 +668,15 @@ class Batching:
 
         A `max_length` of 0 means `batch_size` if that counts tokens.
         """
-        max_length = problem.split_length(hparams) or hparams.max_length
+        split_length = hparams.split_to_length or problem.chop_length
+        max_length = split_length or hparams.max_length
         means_tokens = problem.batch_size_means_tokens and not hparams.use_fixed_batch_size
         return cls(
             hparams,
             means_tokens=means_tokens,
             max_length=problem.max_length(hparams) if means_tokens else max_length,
             length_multiplier=problem.batch_size_multiplier,
-            split_length=problem.split_length(hparams),
+            split_length=split_length,
             longest_row=longest_row,
             preprocess=problem.preprocessing(hparams),
             most_growth=problem.most_growth,

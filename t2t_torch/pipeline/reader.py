@@ -1,8 +1,10 @@
-"""Rows as they stand in the shards, cut."""
+"""Rows of shards: truncated, decoded, and as values."""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
 import itertools
 import math
 import reprlib
@@ -14,28 +16,33 @@ import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.features import NO_SPAN, Feature, Features
+from t2t_torch.features import (
+    NO_SPAN,
+    Audio,
+    Feature,
+    Features,
+    Gazetteer,
+    GazetteerWeights,
+    Image,
+    Span,
+    WordLabel,
+)
+from t2t_torch.features.audio import wav_of
+from t2t_torch.features.feature import (
+    Row,
+    count_positions,
+    find_alignments,
+    find_word_starts,
+    select_measured,
+    select_sequences,
+)
+from t2t_torch.features.word import NUM_RESERVED, UNKNOWN_LABEL
 from t2t_torch.mode import Split
 
 if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
     from t2t_torch.hparam import DataHParams
     from t2t_torch.pipeline.plan import Batching
-
-
-# Lengths of examples, and truncation.
-
-
-def measured(features: Mapping[str, Feature]) -> dict[str, Feature]:
-    """Returns the sequences with a length of their own.
-
-    Features aligned to the words of another are never longer than that and are truncated with it.
-    """
-    return {
-        name: feature
-        for name, feature in features.items()
-        if feature.is_sequence and feature.aligned_to not in features
-    }
 
 
 def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
@@ -45,7 +52,7 @@ def paddings(features: Mapping[str, Feature]) -> dict[str, int]:
     """
     return {
         name: feature.padding
-        for name, feature in measured(features).items()
+        for name, feature in select_measured(features).items()
         if feature.shape == (None,)
     }
 
@@ -85,7 +92,7 @@ class LengthLimits:
         if by_role["targets"]:
             _refuse_aligned(features)
         limits = {}
-        for name in measured(features.all):
+        for name in select_measured(features.all):
             limit = by_role[features.role(name)]
             limits[name] = min(limit or bound, bound or limit)
         return cls({name: limit for name, limit in limits.items() if limit})
@@ -103,9 +110,10 @@ class LengthLimits:
           columns: stored column of each feature.
         """
         stored = shards.lengths
-        sequences = measured(features) or dict([next(iter(features.items()))])
+        sequences = select_measured(features) or dict([next(iter(features.items()))])
         lengths = {
-            name: feature.lengths(stored[columns[name]]) for name, feature in sequences.items()
+            name: count_positions(feature, stored[columns[name]])
+            for name, feature in sequences.items()
         }
         return {name: self.cut(name, length) for name, length in lengths.items()}
 
@@ -116,15 +124,12 @@ class LengthLimits:
 
 
 def _refuse_aligned(features: Features) -> None:
-    for name, feature in features.targets.items():
-        if feature.is_sequence and feature.aligned_to in features.all:
+    for name, of in find_alignments(features.targets).items():
+        if of in features.all:
             raise HParamsError(
                 f"max_target_seq_length cuts texts, but the target {name!r} has an entry for each "
-                f"word of {feature.aligned_to!r} and is cut with them. Use max_input_seq_length."
+                f"word of {of!r} and is cut with them. Use max_input_seq_length."
             )
-
-
-# Pieces of rows, each an example, to train a language model on long texts.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -169,8 +174,12 @@ def check_splittable(features: Features) -> str:
     Raises:
       HParamsError: there are inputs or other sequences.
     """
-    sequences = [name for name, feature in features.all.items() if feature.is_sequence]
-    if features.has_inputs or list(measured(features.targets)) != sequences or len(sequences) != 1:
+    sequences = list(select_sequences(features.all))
+    if (
+        features.has_inputs
+        or list(select_measured(features.targets)) != sequences
+        or len(sequences) != 1
+    ):
         names = ", ".join(features.all)
         raise HParamsError(
             "split_to_length cuts the texts of a language model, whose pieces are examples of "
@@ -190,9 +199,6 @@ class Columns(Protocol):
 
     def column(self, feature: str) -> list[tuple[_Numbers, _Numbers]]:
         """Returns a column's rows as flat arrays, values and offsets, in row order."""
-
-
-# Transformation of examples by the problem on each read.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,8 +252,8 @@ class Preprocessing:
 
     def _example(self, name: str, rows: Ragged, index: int) -> _Numbers:
         start, end = rows.offsets[index], rows.offsets[index + 1]
-        if self.features[name].is_encoded:
-            return self.features[name].opened(rows.values[start:end])
+        if (files := file_decoder(self.features[name])) is not None:
+            return files.opened(rows.values[start:end])
         shape = [-1 if size is None else size for size in self.features[name].shape]
         return rows.values[start:end].reshape(shape)
 
@@ -255,8 +261,8 @@ class Preprocessing:
         """Returns a feature of a transformed example as a flat array with the stored dtype."""
         feature = self.features[name]
         array = np.asarray(value)
-        if feature.is_encoded:
-            array = feature.fitted(array)
+        if (files := file_decoder(feature)) is not None:
+            array = files.fitted(array)
         dtype, length = stored.dtype, len(stored) if stored.ndim else 0
         if not array.size:
             array = array.astype(dtype)
@@ -271,7 +277,7 @@ class Preprocessing:
                 f"made {name!r} an array of shape {array.shape} and type {array.dtype}; expected "
                 f"{wanted} of {dtype}",
             )
-        if feature.is_sequence and name in measured(self.features):
+        if name in select_measured(self.features):
             most = max(length, self.most)
             if len(array) > most:
                 raise self._error(
@@ -324,11 +330,8 @@ class RowReader:
         self._limits = limits or LengthLimits()
         self._pieces = pieces
         # Where words begin, by the text that they are of.
-        self._starts = {
-            feature.starts_of: name
-            for name, feature in features.items()
-            if feature.starts_of is not None
-        }
+        self._starts = find_word_starts(features)
+        self._words, self._sequences = find_alignments(features), select_sequences(features)
         rows = [len(offsets) - 1 for _, offsets in next(iter(self._stored.values()))]
         self._first_row = np.concatenate([[0], np.cumsum(rows)])  # [shards + 1]
 
@@ -344,27 +347,24 @@ class RowReader:
         word_counts = self._words_kept(rows, splits)
         read = {}
         for name, feature in self.features.items():
-            limit: _Numbers | None = self._limit(name, len(rows))
-            if feature.aligned_to in word_counts:
-                limit = word_counts[feature.aligned_to]
-            if limit is not None and feature.is_sequence:
+            bound = self._limits.by_feature.get(name)
+            limit: _Numbers | None = None if bound is None else np.full(len(rows), bound)
+            if (of := self._words.get(name)) in word_counts:
+                limit = word_counts[str(of)]
+            if limit is not None and name in self._sequences:
                 limit = limit * numbers_per_position(feature)
             skip = None
-            if self._pieces is not None and feature.is_sequence:
+            if self._pieces is not None and name in self._sequences:
                 skip, limit = self._pieces.starts[numbers], self._pieces.lengths[numbers]
-            read[name] = self._gather(name, rows, splits, limit, skip)
-            if feature.selects_words and feature.refers_to in word_counts:
-                read[name] = _spans_within(read[name], word_counts[feature.refers_to])
+            read[name] = clip_references(
+                feature, self._gather(name, rows, splits, limit, skip), word_counts
+            )
         if self._preprocess is not None:
             return self._preprocess(read, numbers, epoch)
         for name, feature in self.features.items():
-            if feature.is_encoded:
-                read[name] = _decoded(feature, read[name])
+            if (files := file_decoder(feature)) is not None:
+                read[name] = _decoded(files, read[name])
         return read
-
-    def _limit(self, name: str, count: int) -> _Numbers | None:
-        limit = self._limits.by_feature.get(name)
-        return None if limit is None else np.full(count, limit)
 
     def _words_kept(self, rows: _Numbers, splits: _Numbers) -> dict[str, _Numbers]:
         """Returns the maximum number of words of each truncated text.  [rows] each."""
@@ -405,14 +405,50 @@ class RowReader:
         return Ragged(np.concatenate(pieces), np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _decoded(feature: Feature, files: Ragged) -> Ragged:
+class FileDecoder(Protocol):
+    """Decodes the stored files of a feature."""
+
+    def opened(self, stored: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns the value of a stored file, in its own size."""
+
+    def fitted(self, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Returns a value of `opened` in the shape of the feature."""
+
+
+@functools.singledispatch
+def file_decoder(feature: Feature) -> FileDecoder | None:
+    """Returns the decoder of a feature whose stored numbers are the bytes of files; else None."""
+    return None
+
+
+file_decoder.register(Image, lambda feature: feature if feature.is_file else None)
+
+
+def _decoded(decoder: FileDecoder, files: Ragged) -> Ragged:
     """Returns the values of stored files."""
     values = [
-        feature.fitted(feature.opened(files.values[start:end])).reshape(-1)
+        decoder.fitted(decoder.opened(files.values[start:end])).reshape(-1)
         for start, end in itertools.pairwise(files.offsets.tolist())
     ]
     ends = np.cumsum([0, *map(len, values)])
     return Ragged(np.concatenate(values) if values else files.values[:0], ends)
+
+
+@functools.singledispatch
+def clip_references(feature: Feature, rows: Ragged, words: Mapping[str, _Numbers]) -> Ragged:
+    """Returns rows without references to words that are truncated.
+
+    Args:
+      feature: the feature.
+      rows: its rows.
+      words: by truncated text, the number of its remaining words.  [rows] each.
+    """
+    return rows
+
+
+@clip_references.register
+def _(feature: Span, rows: Ragged, words: Mapping[str, _Numbers]) -> Ragged:
+    return _spans_within(rows, words[feature.of]) if feature.of in words else rows
 
 
 def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
@@ -420,9 +456,6 @@ def _spans_within(spans: Ragged, words: _Numbers) -> Ragged:
     ends = spans.values.reshape(-1, 2)
     inside = ends[:, 1] < words
     return Ragged(np.where(inside[:, None], ends, NO_SPAN).reshape(-1), spans.offsets)
-
-
-# Examples of a split: truncated rows, or pieces.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -494,3 +527,48 @@ def _preprocessing(
     packed = batching.hparams.pack_dataset
     most = 0 if packed else math.ceil(batching.training.max_length * batching.most_growth)
     return Preprocessing(batching.preprocess, features.all, Split.TRAIN, seed, most)
+
+
+@functools.singledispatch
+def restore(feature: Feature, name: str, features: Features, row: Row) -> Any:
+    """Returns a value, in its JSON form, that encodes to the stored numbers.
+
+    Args:
+      feature: the feature.
+      name: name of the feature.
+      features: features of the problem.
+      row: stored numbers of an example.
+    """
+    return feature.decode(row[name])
+
+
+@restore.register
+def _(feature: Image, name: str, features: Features, row: Row) -> Any:
+    return feature.decode(row[name]).tolist()
+
+
+@restore.register
+def _(feature: Audio, name: str, features: Features, row: Row) -> Any:
+    """Returns a wav file as a base64 text."""
+    content = wav_of(feature.decode(row[name].reshape(-1)), feature.sample_rate)
+    return base64.b64encode(content).decode("ascii")
+
+
+@restore.register
+def _(feature: WordLabel, name: str, features: Features, row: Row) -> Any:
+    """Returns a label for each word, including words with an unknown label."""
+    labels = feature.encoder.labels
+    return [labels[i - NUM_RESERVED] if i >= NUM_RESERVED else UNKNOWN_LABEL for i in row[name]]
+
+
+@restore.register
+def _(feature: Gazetteer, name: str, features: Features, row: Row) -> Any:
+    """Returns the labels of each word with their weights."""
+    weights = next(
+        row[other]
+        for other, one in features.given.items()
+        if isinstance(one, GazetteerWeights) and one.field == feature.field
+    )
+    rows = np.array(weights, np.float64).reshape(-1, feature.width).tolist()
+    pairs = zip(feature.decode(row[name]), rows, strict=True)
+    return [dict(zip(labels, its, strict=False)) for labels, its in pairs]

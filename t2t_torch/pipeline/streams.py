@@ -24,6 +24,7 @@ import numpy.typing as npt
 import torch
 
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.features.feature import select_generated
 from t2t_torch.pipeline.collate import Batch
 from t2t_torch.pipeline.plan import ORDER_VERSION, BucketReport, PlanReport, noise
 
@@ -270,7 +271,7 @@ def streamed(features: Features, hparams: DataHParams) -> str:
       HParamsError: there are other features, or packing or splitting is enabled.
     """
     names = list(features.all)
-    if len(names) != 1 or not features.targets[names[0]].generates:
+    if len(names) != 1 or names != list(select_generated(features.targets)):
         raise HParamsError(
             f"stream_length={hparams.stream_length} reads the text of a language model in streams; "
             f"the features here are {', '.join(names)}. Set stream_length=0."

@@ -13,6 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.features.feature import (
+    select_measured,
+    select_sequences,
+)
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (
@@ -25,7 +29,7 @@ from t2t_torch.pipeline.plan import (
     nothing_left,
     uniform,
 )
-from t2t_torch.pipeline.reader import Examples, measured
+from t2t_torch.pipeline.reader import Examples
 from t2t_torch.pipeline.streams import StreamPlan
 from t2t_torch.problem_types.mixture import MixingSchedule
 
@@ -33,9 +37,6 @@ if TYPE_CHECKING:
     from t2t_torch.data.shards import Shards
     from t2t_torch.features import Features
     from t2t_torch.pipeline.plan import Batching
-
-
-# Bagging: counts of training rows for a member of an ensemble.  Breiman 1996, "Bagging Predictors".
 
 
 _STREAM = 6  # of the noise; the plan of an epoch has 0 to 3, a mixture 4 and 5
@@ -47,6 +48,8 @@ def bagged(rows: int, share: float, seed: int) -> npt.NDArray[Any] | None:
     Independent Poisson draws (Oza and Russell 2001, "Online Bagging and Boosting"): a share of 1 is
     a bootstrap sample that omits 37 % of the rows.  The counts do not depend on the number of
     processes or on other rows.
+
+    Bagging: Breiman 1996, "Bagging Predictors", for a member of an ensemble.
 
     Args:
       rows: number of rows of the split.
@@ -129,7 +132,7 @@ class TrainingSplit:
         examples = Examples.of(shards, features, batching, seed=seed)
         counts = _counts(examples, batching)
         pad_to = None
-        if batching.hparams.pad_batch and measured(features.all):  # else nothing is padded
+        if batching.hparams.pad_batch and select_measured(features.all):  # else nothing is padded
             pad_to = _fixed_shapes(batching.training, features)
         if not batching.hparams.pack_dataset:
             plan = EpochPlan(
@@ -217,8 +220,8 @@ def _fixed_shapes(scheme: BatchingScheme, features: Features) -> FixedShapes:
             "pad_batch pads to the boundary of a bucket, and where batch_size counts examples "
             "there is none without max_length. Give it: --hparams=max_length=256."
         )
-    sequences = all(target.is_sequence for target in features.targets.values())
-    return FixedShapes(scheme, fills_rows=sequences)
+    sequences = select_sequences(features.targets)
+    return FixedShapes(scheme, fills_rows=len(sequences) == len(features.targets))
 
 
 def _pack(
@@ -246,12 +249,6 @@ def _pack(
     return Bins(members, bins.offsets, spacing), int(too_long.sum()), int(too_short.sum())
 
 
-# The problem of each batch of a mixture.
-#
-# Like the order within a problem it is a function of the batch index: batch k is drawn with its own
-# noise, so a run can resume at any step with any number of processes.
-
-
 MIXTURE_VERSION = 2
 """Stands in the fingerprint.  2: each problem is shuffled with a seed of its own."""
 
@@ -274,6 +271,9 @@ def component_seed(seed: int, index: int) -> int:
 
 class MixedPlan:
     """The problem of every batch, and the index of the batch in that problem.
+
+    Like the order within a problem it is a function of the batch index: batch k is drawn with its
+    own noise, so a run can resume at any step with any number of processes.
 
     Args:
       schedule: proportions of the problems by step.

@@ -13,7 +13,7 @@ from t2t_torch.features import (
     Feature,
     Features,
     MultiLabel,
-    Place,
+    QueryPlace,
     Real,
     SoftLabel,
     Text,
@@ -56,9 +56,6 @@ class Text2ClassProblem(TextProblem):
         return Features(inputs, {"targets": target}, notes=self.weights())
 
 
-# Multi-label classification.
-
-
 class Text2MultiLabelProblem(TextProblem):
     """Text classification into any number of classes, including none.
 
@@ -83,9 +80,6 @@ class Text2MultiLabelProblem(TextProblem):
         return Features(inputs, {"targets": target}, notes=self.weights())
 
 
-# Regression.
-
-
 class RealTargets(TextProblem):
     """Base class of problems with numeric "targets", which are standardized for training.
 
@@ -108,20 +102,20 @@ class RealTargets(TextProblem):
 
     def learners(self) -> Sequence[VocabularyBuilder]:
         """The builders of the inputs, and of the moments of the targets."""
-        own = (MomentsBuilder(file, "targets") for file in self.optional_vocab_files)
+        own = [] if self.raw_targets else [MomentsBuilder(self.moments_file, "targets")]
         return [*super().learners(), *own]
 
     @property
-    def optional_vocab_files(self) -> tuple[str, ...]:
+    def moments_file(self) -> str:
         """The file of the targets' moments."""
-        return () if self.raw_targets else (f"moments.{self.dataset_name}.targets.json",)
+        return f"moments.{self.dataset_name}.targets.json"
 
     def target(self, directory: Path) -> Real:
         """Returns the feature of the values, standardized if the folder has their moments."""
-        for file in self.optional_vocab_files:
-            if (directory / file).exists():
-                mean, std = load_moments(directory / file)
-                return Real(self.target_size, tuple(mean), tuple(std))
+        file = directory / self.moments_file
+        if not self.raw_targets and file.exists():
+            mean, std = load_moments(file)
+            return Real(self.target_size, tuple(mean), tuple(std))
         return Real(self.target_size)
 
 
@@ -139,9 +133,6 @@ class Text2RealProblem(RealTargets):
         """Returns the features of the text and the numbers."""
         inputs = {"inputs": Text(self.encoder(directory)), **self.dense(directory)}
         return Features(inputs, {"targets": self.target(directory)}, notes=self.weights())
-
-
-# Text pairs.
 
 
 class TextPairProblem(TextProblem):
@@ -189,9 +180,6 @@ class TextPair2RealProblem(RealTargets, TextPairProblem):
         return Features(self.pair(directory), {"targets": target}, notes=self.weights())
 
 
-# Dialogues.
-
-
 class MultiTurn2ClassProblem(TextProblem):
     """Classification of a list of utterances.
 
@@ -219,9 +207,6 @@ class MultiTurn2ClassProblem(TextProblem):
         turns = Turns(self.encoder(directory), max_turns=self.max_turns)
         inputs = {"inputs": turns, **self.dense(directory)}
         return Features(inputs, {"targets": target}, notes=self.weights())
-
-
-# Ranking.
 
 
 class PairRankingProblem(TextProblem):
@@ -282,5 +267,5 @@ class QueryRelevanceProblem(TextProblem):
         target = ClassLabel(labels, allow_unknown=not self.class_labels)
         notes: dict[str, Feature] = self.weights()
         if self.max_queries:
-            notes["targets_place"] = Place(self.max_queries, self.max_documents)
+            notes["targets_place"] = QueryPlace(self.max_queries, self.max_documents)
         return Features(inputs, {"targets": target}, notes=notes)

@@ -79,21 +79,10 @@ class MixtureProblem(Problem):
         """The mixed problems."""
         return [registry.problem(name) for name in self.problem_names]
 
-    def metrics_of(self, target: str) -> tuple[str, ...]:
-        """Returns the metrics of the first problem, unless the mixture sets its own."""
-        if self.metrics != self.components[0].metrics:
-            return super().metrics_of(target)
-        return self.components[0].metrics_of(target)
-
     @property
     def vocab_files(self) -> tuple[str, ...]:
         """The vocabulary files of the first problem."""
         return self.components[0].vocab_files
-
-    @property
-    def optional_vocab_files(self) -> tuple[str, ...]:
-        """The optional vocabulary files of the first problem."""
-        return self.components[0].optional_vocab_files
 
     @property
     def kept_vocab_files(self) -> tuple[str, ...]:
@@ -110,9 +99,6 @@ class MixtureProblem(Problem):
     def stored_features(self, directory: Path) -> Features:
         """Returns the features of the first problem, which all problems must share."""
         return self.components[0].features(directory)
-
-
-# Mixing proportions by step.
 
 
 _FORM = (

@@ -91,12 +91,6 @@ class MultiProblem(Problem):
         return tuple(dict.fromkeys(names))
 
     @property
-    def optional_vocab_files(self) -> tuple[str, ...]:
-        """The optional vocabulary files of all problems, without duplicates."""
-        names = (name for problem in self.components for name in problem.optional_vocab_files)
-        return tuple(dict.fromkeys(names))
-
-    @property
     def kept_vocab_files(self) -> tuple[str, ...]:
         """All vocabulary files, as they belong to other problems."""
         return self.vocab_files

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from t2t_torch import registry
+from t2t_torch.data.publish import data_settings
 from t2t_torch.data.raw_file import samples_of
 from t2t_torch.data.vocabulary_builder import VocabularyBuilder, learn
 from t2t_torch.errors import RegistryError, UsageError
@@ -47,6 +48,7 @@ class TaskEncoder(TextEncoder):
         self, text: TextEncoder, labels: Mapping[str, Sequence[str]], max_input_length: int = 0
     ) -> None:
         self.text = text
+        self.is_lossless = text.is_lossless
         self._most = max_input_length
         start = text.vocab_size
         self.task_ids = {task: start + index for index, task in enumerate(labels)}
@@ -192,7 +194,7 @@ class TaskProblem(Text2SelfProblem):
         return {
             "tasks": list(self._mixture.problem_names),
             "max_input_length": self._mixture.max_input_length,
-            "problem": self._part.settings(),
+            "problem": data_settings(self._part),
         }
 
     @property

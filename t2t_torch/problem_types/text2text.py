@@ -97,9 +97,6 @@ class TranslateProblem(Text2TextProblem):
         return [file for corpus in corpora for file in corpus.files]
 
 
-# Question answering with generated answers.
-
-
 class QuestionContext2TextProblem(TextProblem):
     """Question answering on a context, with a generated answer.
 

@@ -170,9 +170,6 @@ def _labels_of_words(sample: Mapping[str, Any]) -> Iterator[str]:
         yield from word
 
 
-# Word tagging.
-
-
 class Text2TagsProblem(WordProblem):
     """Word tagging, such as parts of speech, named entities or chunks.
 
@@ -200,9 +197,6 @@ class Text2TagsProblem(WordProblem):
         target = Tags(labels, self.words_field, allow_unknown=not self.class_labels)
         notes = self.word_notes(directory)
         return Features(self.words(directory), {"targets": target}, notes=notes)
-
-
-# Intent classification and slot filling.
 
 
 class IntentSlotProblem(WordProblem):
@@ -240,9 +234,6 @@ class IntentSlotProblem(WordProblem):
         }
         notes = self.word_notes(directory)
         return Features(self.words(directory), targets, notes=notes)
-
-
-# Parsing.
 
 
 class Text2TreeProblem(WordProblem):
@@ -324,9 +315,6 @@ class Text2TreeProblem(WordProblem):
 
 def _labels(sample: Mapping[str, Any]) -> Iterable[str]:
     return (label for label in sample["targets"].labels if label != UNKNOWN_LABEL)
-
-
-# Extractive question answering.
 
 
 def tokens_of(text: str) -> list[Token]:

@@ -129,9 +129,6 @@ class DialogCornell32k(DialogProblem):
         self.bad_records.report(record.place, what)
 
 
-# Subtitles.
-
-
 def _subtitles(year: str) -> RawFile:
     # OPUS names it .tar.gz; what it sends is a zip archive.
     version = f"v{year}" if year else "v1"

@@ -127,9 +127,6 @@ class _OnBytes(TextProblem):
     input_space_id = _EN_CHR
 
 
-# One sentence.
-
-
 @register_problem("cola")
 class Cola(Text2ClassProblem):
     """Classifies whether a sentence is acceptable English.
@@ -160,9 +157,6 @@ class Cola(Text2ClassProblem):
 @register_problem("cola_characters")
 class ColaCharacters(_OnBytes, Cola):
     """The same on bytes."""
-
-
-# Two sentences.
 
 
 class _GluePairProblem(TextPair2ClassProblem):

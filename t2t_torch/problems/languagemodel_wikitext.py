@@ -138,7 +138,7 @@ class LanguagemodelWikitext103L4k(LanguagemodelWikitext103):
 
     def max_length(self, hparams: DataHParams) -> int:
         """Returns the texts' length, unless they are split: `max_length` excludes none of them."""
-        return self.split_length(hparams) or self.sequence_length
+        return hparams.split_to_length or self.chop_length or self.sequence_length
 
     def generate_samples(self, tmp_dir: Path, split: Split) -> Iterator[dict[str, str]]:
         """Yields the texts, including the last one, which tensor2tensor drops."""

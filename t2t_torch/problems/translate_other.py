@@ -30,9 +30,6 @@ def _corpus(archive: RawFile, path: str, languages: Sequence[str]) -> ParallelCo
     return ParallelCorpus(first, second)
 
 
-# Vietnamese.
-
-
 def _envi(name: str) -> RawFile:
     mirror = "https://github.com/stefan-it/nmt-en-vi/raw/master/data/"
     # Only in this folder: names such as train.en are also those of other data sets.
@@ -311,9 +308,6 @@ class TranslateEnmkSetimesCharacters(TranslateEnmkSetimes32k):
     """The same on bytes."""
 
     vocab_type = VocabType.CHARACTER
-
-
-# Indonesian.
 
 
 def _enid(name: str) -> RawFile:

@@ -111,9 +111,6 @@ def _blocks(lines: TextFile, delimiter: str, *, skip_docstart: bool) -> Iterator
         yield rows
 
 
-# Universal Dependencies, universaldependencies.org/format.html.
-
-
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 """The ten columns of a word's line."""
 
@@ -132,6 +129,8 @@ def read_conllu(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[
     elsewhere.  A sentence is bad and skipped as a whole if a line does not have ten tab-separated
     columns, a column is empty, or the words are not numbered from 1, which indicates a missing
     blank line or word.
+
+    Universal Dependencies, universaldependencies.org/format.html.
 
     Args:
       path: the file, gzip-compressed or not.
@@ -184,9 +183,6 @@ def _fault(fields: list[str], expected: int) -> tuple[int, str] | None:
     if fields[0] != str(expected) and not _RANGE_OR_EMPTY.fullmatch(fields[0]):
         return 1, f"word {fields[0]!r}, where word {expected} was expected; is a line missing?"
     return None
-
-
-# Utterances in three files: words, their tags, and the intent.
 
 
 FILES = {"words": "seq.in", "tags": "seq.out", "label": "label"}

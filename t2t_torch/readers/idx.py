@@ -141,9 +141,6 @@ class _Idx:
             raise DataError(f"Cannot read {self._path}: {error.strerror or error}.") from None
 
 
-# Folders with one subfolder of texts or pictures for each class.
-
-
 TEXTS = (".txt", ".text", ".md", "")
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 AUDIO = (".wav", ".flac", ".mp3", ".ogg", ".m4a", ".aac", ".opus")

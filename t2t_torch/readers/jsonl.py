@@ -179,9 +179,6 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no number")
 
 
-# Questions on contexts, in SQuAD's JSON format.  Rajpurkar et al. 2016 and 2018.
-
-
 @register_reader("squad", endings=(".json",))
 def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     """Yields the questions of a file of version 1.1 or 2.0, which is loaded into memory.
@@ -191,6 +188,8 @@ def read_squad(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[R
     empty if the question is impossible.  A place holds the number of the question, from 1.  A
     question is bad if a part is missing or is not text, if an answer does not occur at its offset,
     or if a possible question has no answer.
+
+    SQuAD's JSON format.  Rajpurkar et al. 2016 and 2018.
 
     Args:
       path: the file, gzip-compressed or not.

@@ -27,7 +27,14 @@ from t2t_torch.files import (
     read_json,
 )
 from t2t_torch.readers.jsonl import with_dotted
-from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
+from t2t_torch.readers.text_file import (
+    BadRecords,
+    Numbered,
+    Place,
+    Record,
+    TextFile,
+    without_end,
+)
 from t2t_torch.registry import register_reader
 
 MAX_LINES = 10_000
@@ -299,9 +306,6 @@ class _Rows:
             line, position = following[1], 0
 
 
-# Apache Parquet.
-
-
 _BATCH_ROWS = 64  # at most
 _USUAL_RATIO = 20  # of a column's size to that in the file; a dictionary of one value has far more
 _MAX_VALUES = 1 << 20, 100  # values of a column: of any file; for each of its bytes
@@ -429,9 +433,6 @@ def _broken_column(row: Any) -> str:
     raise AssertionError("a row without fault was refused")
 
 
-# Excel.
-
-
 @register_reader("excel", endings=(".xlsx", ".xlsm"))
 def read_excel(
     path: Path, bad: BadRecords, *, sheet: str = "", header: bool = True
@@ -551,9 +552,6 @@ def _cell(value: Any) -> Any:
         if isinstance(value, datetime.datetime)
         else (value if isinstance(value, str | int | float | None) else str(value))
     )
-
-
-# Data sets of the Hugging Face library `datasets`.
 
 
 MARKS = ("dataset_info.json", "dataset_dict.json")

@@ -17,9 +17,6 @@ from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines
 from t2t_torch.registry import register_reader
 
-# Places of records in files, and handling of bad records.
-
-
 MAX_LISTED = 1000
 """Maximum number of bad records that are listed; all are counted."""
 
@@ -214,9 +211,6 @@ def column_of_piece(line: str, number: int) -> int:
     return start + 1 if number < 0 else len(line) + 1
 
 
-# Plain text, labelled lines, and parallel files.
-
-
 @register_reader("lines", endings=(".txt", ".text"))
 def read_plain(path: Path, bad: BadRecords, *, encoding: str = "") -> Iterator[Record]:
     r"""Yields the lines of a file, including blank ones, as {"text": line}.
@@ -343,9 +337,6 @@ def _refuse_unequal(paths: list[Path], going_on: list[bool], count: int, unit: s
         f"{ended} ends after {count:,} {unit}, but {others} has more; those of the same number "
         "belong together. Make the files parallel."
     )
-
-
-# Marked-up sentences, one per line: evaluation sets in SGML or XML, and talks.
 
 
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.IGNORECASE)

@@ -45,10 +45,10 @@ def read_trees(
     Raises:
       DataError: the file cannot be read.
     """
-    return _Trees(path, bad, traces=traces, functions=functions).records()
+    return _TreeFile(path, bad, traces=traces, functions=functions).records()
 
 
-class _Trees:
+class _TreeFile:
     """The trees of a file, read in one pass."""
 
     def __init__(self, path: Path, bad: BadRecords, *, traces: bool, functions: bool) -> None:

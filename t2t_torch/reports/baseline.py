@@ -22,8 +22,8 @@ from t2t_torch.errors import DataError
 from t2t_torch.features import ClassLabel, Feature, Features, Real, Tags, Text
 from t2t_torch.files import read_json, write_text
 from t2t_torch.mode import Split
-from t2t_torch.problem import Problem
-from t2t_torch.reports.column_statistics import Column
+from t2t_torch.problem import Problem, metric_names
+from t2t_torch.reports.column_statistics import StoredColumn
 
 _MOST_ROWS = 200_000  # of the training split
 _MOST_COUNTS = 50_000_000  # classes times words of naive Bayes
@@ -134,7 +134,7 @@ def baselines_of(problem: Problem, data_dir: Path) -> list[Baseline]:
     ]
     found: list[Baseline] = []
     for name, feature in features.targets.items():
-        metrics = problem.metrics_of(name)
+        metrics = metric_names(problem, name)
         found += [one for one in _of_target(feature, name, *splits) if one.metric in metrics]
     return found
 
@@ -153,9 +153,9 @@ class _Split:
     def __len__(self) -> int:
         return min(len(self._shards), _MOST_ROWS)
 
-    def column(self, name: str) -> Column:
+    def column(self, name: str) -> StoredColumn:
         """Returns the column of a feature."""
-        return Column(self._shards.column(self._features.columns[name]))
+        return StoredColumn(self._shards.column(self._features.columns[name]))
 
     def rows(self, name: str) -> Iterator[npt.NDArray[np.int64]]:
         """Yields the numbers of each row."""
@@ -219,7 +219,7 @@ def _naive_bayes(
 
 @_of_target.register
 def _(feature: Tags, name: str, train: _Split, dev: _Split) -> list[Baseline]:
-    words = next((text for text in train.texts if text == feature.aligned_to), None)
+    words = next((text for text in train.texts if text == feature.of), None)
     size = train._features.inputs[words].vocab_size if words else 0
     counts = np.zeros((max(size, 1), feature.vocab_size), np.int64)
     for ids, tags in _by_word(train, words, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +14,8 @@ import numpy.typing as npt
 
 from t2t_torch.data.shards import Ragged, Shards, Values
 from t2t_torch.errors import DataError
-from t2t_torch.features import (
-    NO_SPAN,
-    UNKNOWN,
-    Feature,
-    Features,
-    Text,
-    WordCharacters,
-)
+from t2t_torch.features import NO_SPAN, UNKNOWN, Feature, Features, Span, Text, WordCharacters
+from t2t_torch.features.real import num_channels, scale
 from t2t_torch.text.encoder import EOS, PAD, CharacterEncoder, TextEncoder
 from t2t_torch.text.subword import SubwordEncoder
 from t2t_torch.text.tags import scheme_of
@@ -30,7 +25,7 @@ BLOCK_VALUES = 1 << 20
 """Maximum numbers of values and of rows in a block; a larger row is a block by itself."""
 
 
-class Column:
+class StoredColumn:
     """The rows of a feature, mapped from the shards' files.
 
     Args:
@@ -72,9 +67,6 @@ class Column:
             first += total
 
 
-# Label counts.
-
-
 @dataclass(frozen=True)
 class LabelCounts:
     """Label counts.
@@ -107,7 +99,7 @@ class LabelCounts:
         return sorted(pairs, key=lambda pair: -pair[1])[:count]
 
 
-def count_labels(feature: Feature, column: Column) -> LabelCounts:
+def count_labels(feature: Feature, column: StoredColumn) -> LabelCounts:
     """Counts the labels of a feature in all rows."""
     labels = feature.labels
     if not feature.vocab_size:
@@ -122,7 +114,7 @@ def count_labels(feature: Feature, column: Column) -> LabelCounts:
     return LabelCounts(labels, tuple(counts.tolist()), unknown)
 
 
-def _count_rows(labels: tuple[str, ...], column: Column) -> LabelCounts:
+def _count_rows(labels: tuple[str, ...], column: StoredColumn) -> LabelCounts:
     """Counts the labels of rows with one number per label."""
     sums = np.zeros(len(labels))
     none = 0
@@ -164,7 +156,7 @@ class TagFaults(NamedTuple):
         return self.broken > 0.05 * self.rows
 
 
-def tag_faults(labels: Sequence[str], column: Column) -> TagFaults:
+def tag_faults(labels: Sequence[str], column: StoredColumn) -> TagFaults:
     """Counts the sentences of a column of tags that break the rules of the labels' scheme."""
     starts, follows, ends = map(np.array, scheme_of(labels).rules(labels))
     broken, example = 0, ""
@@ -192,9 +184,6 @@ def _outgrown(actual: str, expected: str) -> DataError:
         f"The data has {actual}, its vocabulary or labels {expected}: the problem has changed "
         "since the data was made. Generate it again:  t2t-datagen --overwrite ..."
     )
-
-
-# Lengths of rows.
 
 
 _BINS = 60
@@ -339,9 +328,6 @@ def _counted(values: npt.NDArray[Any], edges: npt.NDArray[Any]) -> tuple[int, ..
     return tuple(int(count) for count in np.histogram(values, bins=edges)[0])
 
 
-# Means and ranges of numbers and pixels.
-
-
 _LARGE = 100.0  # a layer that is drawn for numbers near 1 has its first outputs as many times off
 _FAR = 100.0  # standard deviations: no sample of a normal distribution reaches 10
 
@@ -371,7 +357,7 @@ class Spans:
     most_words: int
 
 
-def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
+def numbers_of(column: StoredColumn, width: int) -> tuple[Numbers, ...]:
     """Returns the statistics of each of `width` components, or of `width` channels of pictures.
 
     Statistics of infinite numbers and NaN, which shards of older versions may have, are infinite or
@@ -381,7 +367,7 @@ def numbers_of(column: Column, width: int) -> tuple[Numbers, ...]:
         return _figures(column, width)
 
 
-def _figures(column: Column, width: int) -> tuple[Numbers, ...]:
+def _figures(column: StoredColumn, width: int) -> tuple[Numbers, ...]:
     sums, squares, count = np.zeros(width), np.zeros(width), 0
     low, high = np.full(width, np.inf), np.full(width, -np.inf)
     shift: np.ndarray | None = None  # the variance of large numbers would drown in rounding
@@ -405,16 +391,23 @@ def _figures(column: Column, width: int) -> tuple[Numbers, ...]:
 
 def raw(feature: Feature, numbers: tuple[Numbers, ...]) -> tuple[Numbers, ...]:
     """Returns the statistics of the numbers before they were standardized."""
-    if not feature.scale[0]:
+    means, deviations = scale(feature)
+    if not means:
         return numbers
     return tuple(
         Numbers(x.mean * std + mean, x.std * std, x.low * std + mean, x.high * std + mean)
-        for x, mean, std in zip(numbers, *feature.scale, strict=True)
+        for x, mean, std in zip(numbers, means, deviations, strict=True)
     )
 
 
-def spans_of(column: Column) -> Spans:
-    """Returns the statistics of (first, last) pairs."""
+@functools.singledispatch
+def spans_of(feature: Feature, column: StoredColumn) -> Spans | None:
+    """Returns the statistics of (first, last) pairs; None for other values."""
+    return None
+
+
+@spans_of.register
+def _(feature: Span, column: StoredColumn) -> Spans | None:
     without = words = most = 0
     for _, rows in column.blocks():
         places = rows.values.reshape(-1, 2).astype(np.int64)
@@ -434,10 +427,10 @@ def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
       shards: shards of the training split.
     """
     for name, feature in {**features.inputs, **features.targets}.items():
-        size = feature.num_channels
-        if not size or feature.is_image:
+        size = num_channels(feature)
+        if not size or len(feature.shape) > 2:  # the model standardizes pictures
             continue
-        figures = numbers_of(Column(shards.column(features.columns[name])), size)
+        figures = numbers_of(StoredColumn(shards.column(features.columns[name])), size)
         for place, (stored, own) in enumerate(zip(figures, raw(feature, figures), strict=True)):
             which = f"number {place + 1} of {name!r}" if size > 1 else f"{name!r}"
             magnitude = math.hypot(stored.mean, stored.std)
@@ -454,9 +447,6 @@ def scale_warnings(features: Features, shards: Shards) -> Iterator[str]:
                     f"{far / stored.std:,.0f} standard deviations from its mean, {own.mean:.4g}. "
                     "Look at its largest values, or take logarithms."
                 )
-
-
-# What a vocabulary has no id for.
 
 
 _LOOKED_AT = 20_000
@@ -494,7 +484,9 @@ class Unknowns:
 
 
 def unknowns_of(
-    feature: Text, column: Column, characters: tuple[WordCharacters, Column] | None = None
+    feature: Text,
+    column: StoredColumn,
+    characters: tuple[WordCharacters, StoredColumn] | None = None,
 ) -> Unknowns:
     """Returns the statistics of unknown tokens.
 
@@ -539,7 +531,9 @@ def unknowns_of(
     )
 
 
-def _spelt(feature: WordCharacters, column: Column, rows: list[int], words: list[int]) -> list[str]:
+def _spelt(
+    feature: WordCharacters, column: StoredColumn, rows: list[int], words: list[int]
+) -> list[str]:
     """Returns the first characters of words, given by row and position."""
     width = feature.width
     return [
@@ -548,15 +542,14 @@ def _spelt(feature: WordCharacters, column: Column, rows: list[int], words: list
     ]
 
 
+@functools.singledispatch
 def _noun(encoder: TextEncoder) -> str:
-    if isinstance(encoder, SubwordEncoder):
-        return "byte fallback"
-    if isinstance(encoder, TransitionEncoder):
-        return "unknown labels"
-    return "unknown characters" if isinstance(encoder, CharacterEncoder) else "unknown words"
+    return "unknown words"
 
 
-# Batches and their padding by length.
+_noun.register(SubwordEncoder, lambda encoder: "byte fallback")
+_noun.register(TransitionEncoder, lambda encoder: "unknown labels")
+_noun.register(CharacterEncoder, lambda encoder: "unknown characters")
 
 
 @dataclass(frozen=True)
@@ -663,21 +656,20 @@ def bucket_table(
     )
 
 
-# Hashes of rows: equal rows are found by sorting them.
-
-
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _POSITION_BITS = np.uint64(32)  # a value has 32 bits at most, so (position, value) has 64
 
 
-def row_hashes(column: Column) -> Hashes:
+def row_hashes(column: StoredColumn) -> Hashes:
     """Returns the hash of each row, [rows].
 
     The hashes of all (position, value) pairs are summed.  Unlike a polynomial modulo 2**64, this
     has no systematic collisions.  The probability of a collision among ten million different rows
     is 3e-6.
+
+    Equal rows are found by sorting the hashes.
     """
     hashes = np.empty(len(column), np.uint64)
     for first, rows in column.blocks():
@@ -713,9 +705,6 @@ def _mixed(numbers: Hashes) -> Hashes:
     mixed *= np.uint64(0x94D049BB133111EB)
     mixed ^= mixed >> np.uint64(31)
     return mixed
-
-
-# Duplicate rows in a split and in two splits.
 
 
 EXAMPLES = 2

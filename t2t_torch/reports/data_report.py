@@ -9,9 +9,10 @@ from pathlib import Path
 
 from t2t_torch.data.shards import Shards
 from t2t_torch.features import Feature
+from t2t_torch.features.feature import select_labels
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
-from t2t_torch.reports.column_statistics import Column, LabelCounts, Pair
+from t2t_torch.reports.column_statistics import LabelCounts, Pair, StoredColumn
 from t2t_torch.reports.section import (
     Bar,
     Block,
@@ -43,12 +44,16 @@ _FIRST_TWO = frozenset({0, 1})
 
 def sections_of(statistics: DatasetStatistics) -> list[Section]:
     """Returns the sections; those that do not apply to the data are left out."""
+    meaning = (
+        "Rows from the middle of equal parts of each split.  Below each text are its ids; … shows "
+        "that something is cut.  Rows count from 0, in the order of the shards."
+    )
     sections = [
         _lengths(statistics),
         _unknowns(statistics),
         _labels(statistics),
         _numbers(statistics),
-        _samples(statistics),
+        Section("samples", "Samples", meaning, statistics.samples),
         _extremes(statistics),
         _duplicates(statistics),
         _buckets(statistics),
@@ -221,14 +226,6 @@ def _numbers(statistics: DatasetStatistics) -> Section:
     return Section("numbers", "Numbers, pictures, answers", meaning, blocks)
 
 
-def _samples(statistics: DatasetStatistics) -> Section:
-    meaning = (
-        "Rows from the middle of equal parts of each split.  Below each text are its ids; … shows "
-        "that something is cut.  Rows count from 0, in the order of the shards."
-    )
-    return Section("samples", "Samples", meaning, statistics.samples)
-
-
 def _extremes(statistics: DatasetStatistics) -> Section:
     blocks: list[Block] = []
     for title, attribute in (("Longest", "longest"), ("Shortest", "shortest")):
@@ -320,9 +317,6 @@ def _buckets(statistics: DatasetStatistics) -> Section:
     return Section("buckets", "Buckets and padding", meaning, blocks)
 
 
-# Findings: unusual statistics that deserve a second look.
-
-
 # Thresholds of findings; they are our own, not an established rule.
 _UNKNOWN_WORDS = 0.02
 _BYTE_FALLBACK = 0.05
@@ -335,7 +329,10 @@ _IMBALANCE = 20  # ratio of the most frequent label to the least frequent one th
 
 
 def findings(statistics: DatasetStatistics) -> list[str]:
-    """Returns a sentence for each finding."""
+    """Returns a sentence for each finding.
+
+    Findings are unusual statistics that deserve a second look.
+    """
     result = [*_of_rows(statistics), *_of_overlaps(statistics)]
     for feature in statistics.features:
         for split, figures in feature.splits.items():
@@ -466,7 +463,9 @@ def _least(labels: LabelCounts) -> tuple[str, float] | None:
     return known[-1] if known else None
 
 
-def labels_in_training(problem: Problem, data_dir: Path) -> Iterator[tuple[str, Feature, Column]]:
+def labels_in_training(
+    problem: Problem, data_dir: Path
+) -> Iterator[tuple[str, Feature, StoredColumn]]:
     """Yields name, feature and stored labels of each target of labels; of none of a mixture.
 
     Raises:
@@ -475,10 +474,12 @@ def labels_in_training(problem: Problem, data_dir: Path) -> Iterator[tuple[str, 
     if problem.mixing_schedule is not None:
         return
     features = problem.features(data_dir)
+    classes = select_labels(features.targets)
     for target, feature in features.targets.items():
-        if feature.labels and (feature.classifies or feature.is_multilabel):
+        is_multilabel = feature.output_spec(target, features).kind == "multilabel"
+        if feature.labels and (target in classes or is_multilabel):
             shards = Shards.open(data_dir, problem.dataset_name, Split.TRAIN)
-            yield target, feature, Column(shards.column(features.columns[target]))
+            yield target, feature, StoredColumn(shards.column(features.columns[target]))
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -497,9 +498,6 @@ def _of_batches(statistics: DatasetStatistics) -> Iterator[str]:
         yield f"{rows} of training {verb} too long or too short, and left out of every epoch."
     if table.padding > _PADDING:
         yield f"{percent(table.padding)} of the positions of training batches are padding."
-
-
-# A report as plain text.
 
 
 _COLUMNS = 110

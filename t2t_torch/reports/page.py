@@ -30,15 +30,15 @@ from t2t_torch.reports.section import (
 from t2t_torch.reports.statistics import AlignedWords, DatasetStatistics, SampleRow
 from t2t_torch.reports.style import STYLE
 
-# Pictures as PNG files: W3C, Portable Network Graphics, third edition.
-
-
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _COLOUR_TYPES = {1: 0, 2: 4, 3: 2, 4: 6}  # grey, grey and alpha, RGB, RGBA
 
 
 def png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    """Returns the file of a picture, [height, width, channels], with 1 to 4 channels."""
+    """Returns the file of a picture, [height, width, channels], with 1 to 4 channels.
+
+    W3C, Portable Network Graphics, third edition.
+    """
     height, width, channels = pixels.shape
     header = struct.pack(">IIBBBBB", width, height, 8, _COLOUR_TYPES[channels], 0, 0, 0)
     rows = pixels.reshape(height, width * channels)

@@ -1,4 +1,9 @@
-"""Plots of reports: statistics, curves with axes, heat maps."""
+"""Plots of reports: statistics, curves with axes, heat maps.
+
+Curves over steps are SVG that takes its colours from the page it stands in.  They are written out
+here and not by matplotlib, which draws the plots of data: every run has such a page, also where
+matplotlib is missing, and it is written again during the run, in milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,7 @@ from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reports.column_statistics import BucketTable, Histogram, PairHistogram
 from t2t_torch.reports.section import cut, escaped, number, visible, width
 from t2t_torch.reports.statistics import DatasetStatistics
+from t2t_torch.search_space import AnyValue
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -177,9 +183,6 @@ def _embedded(svg: str, number: int, colors: Mapping[str, str]) -> str:
     return svg.strip()
 
 
-# Axes of plots: what they show, and which numbers stand beside them.
-
-
 _TICKS = 5
 _MAGNITUDES = ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))  # from, unit, letter
 _LARGEST = 1e13  # with a letter
@@ -227,17 +230,120 @@ def short(value: float) -> str:
     return f"{value:.4g}"
 
 
-# Curves over steps, as SVG that takes its colours from the page it stands in.
-#
-# Written out here and not by matplotlib, which draws the plots of data: every run has such a
-# page, also where matplotlib is missing, and it is written again during the run, in
-# milliseconds.
+_MOST_LABELS = 14  # maximum number of categories with a label
+_NEAR = 1e-9
+
+
+def written(value: AnyValue) -> str:
+    """Formats a value of a hyperparameter, floats with few digits."""
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class AxisScale:
+    """Scale of an axis, with positions from 0 to 1.
+
+    Attributes:
+      low: minimum, or its logarithm.
+      high: maximum, or its logarithm.
+      log: whether the scale is logarithmic.
+      whole: whether all values are integers.
+      names: values of a categorical axis, in order; empty for numbers.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    whole: bool = False
+    names: tuple[str, ...] = ()
+
+    def place(self, value: AnyValue) -> float | None:
+        """Returns the position of a value; None if it has none."""
+        if self.names:
+            label = written(value)
+            if label not in self.names:
+                return None
+            return self.names.index(label) / (len(self.names) - 1) if len(self.names) > 1 else 0.5
+        if value is None or isinstance(value, str) or not math.isfinite(value):
+            return None
+        if self.log and value <= 0:
+            return None
+        number = math.log10(value) if self.log else float(value)
+        return min(max((number - self.low) / (self.high - self.low), 0.0), 1.0)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Returns the positions and texts of the axis labels."""
+        if self.names:
+            every = math.ceil(len(self.names) / _MOST_LABELS)
+            return [(self.place(name) or 0.0, name) for name in self.names[::every]]
+        if self.log:
+            margin = _NEAR * (self.high - self.low)
+            numbers = powers(self.low - margin, self.high + margin)
+        else:
+            numbers = ticks(self.low, self.high, whole=self.whole)
+        return [
+            (place, short(number))
+            for number in numbers
+            if (place := self.place(number)) is not None
+        ]
+
+
+def svg_text(
+    x: float, y: float, label: str, *, anchor: str, kind: str = "label", title: str = ""
+) -> str:
+    """Returns a text of a plot, with a class and, under the mouse, a title."""
+    hint = f"<title>{escaped(title)}</title>" if title else ""
+    return (
+        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
+        f"{hint}{escaped(label)}</text>"
+    )
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Coordinate system of a plot.
+
+    Attributes:
+      left, right, top, bottom: bounds.
+      margin: horizontal margin for markers.
+    """
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+    margin: int = 0
+
+    def x(self, place: float | None) -> float:
+        """Returns the coordinate of a position from 0 to 1."""
+        return self.left + self.margin + (place or 0.0) * (self.right - self.left - 2 * self.margin)
+
+    def y(self, place: float | None) -> float:
+        """Returns the coordinate of a position from 0 to 1, which is at the top."""
+        return self.bottom - (place or 0.0) * (self.bottom - self.top)
+
+    def rows(self, scale: AxisScale) -> Iterator[str]:
+        """Yields a horizontal grid line for each label of the vertical axis."""
+        for place, label in scale.marks():
+            y = self.y(place)
+            yield (
+                f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            )
+            yield svg_text(self.left - 6, y + 4, label, anchor="end")
+
+    def columns(self, scale: AxisScale) -> Iterator[str]:
+        """Yields the labels of the horizontal axis."""
+        for place, label in scale.marks():
+            yield svg_text(self.x(place), self.bottom + 16, label, anchor="middle")
 
 
 Point = tuple[float, float]
 
 _WIDTH, _HEIGHT = 460, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 444, 24, 196
+_FRAME = Frame(_LEFT, _RIGHT, _TOP, _BOTTOM)
 _MOST_POINTS = 300  # of a curve: finer than the plot's pixels can show
 _FEW = 60  # points that are each drawn as a dot, which says its value under the mouse
 _COLOURS = 5  # of the page's style
@@ -265,7 +371,10 @@ def chart(
     marks: Sequence[float] = (),
     levels: Mapping[str, float] | None = None,
 ) -> str:
-    """Returns an `<svg>` element.
+    """Returns curves over steps as an `<svg>` element that takes its colours from its page.
+
+    It is drawn without matplotlib: every run has such a page, which is written again during the
+    run, in milliseconds.
 
     Args:
       curves: one or more, of which at least one has a finite value.
@@ -280,25 +389,20 @@ def chart(
     low, high = axis_range([math.log10(value) for value in values] if logarithmic else values)
     first, last = min(step for step, _ in finite), max(step for step, _ in finite)
     first, last = (first - 1, last + 1) if first == last else (first, last)
+    widths, heights = AxisScale(first, last, whole=True), AxisScale(low, high, log=logarithmic)
 
     def x(step: float) -> float:
-        return _LEFT + (step - first) / (last - first) * (_RIGHT - _LEFT)
+        return _FRAME.x(widths.place(step))
 
     def y(value: float) -> float:
-        height = math.log10(value) if logarithmic else value
-        return _BOTTOM - (height - low) / (high - low) * (_BOTTOM - _TOP)
+        return _FRAME.y(heights.place(value))
 
     legend, above = _legend(curves, levels)
     box = f"0 {-above} {_WIDTH} {_HEIGHT + above}"
     parts = [f'<svg viewBox="{box}" aria-hidden="true" font-size="11">']
-    for tick in powers(low, high) if logarithmic else ticks(low, high):
-        parts.append(_horizontal(y(tick), short(tick)))
-    for tick in ticks(first, last, whole=True):
-        label = f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
-        parts.append(f'{label} fill="var(--soft)">{short(tick)}</text>')
-    middle = (_LEFT + _RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{_BOTTOM + 30}" text-anchor="middle"')
-    parts.append('fill="var(--soft)">step</text>')
+    parts += _grid(heights)
+    parts += _labels_below(widths)
+    parts += _name_below("step")
     for mark in marks:
         if first <= mark <= last:
             parts.append(
@@ -323,31 +427,22 @@ def scatter(points: Sequence[Point], axes: tuple[str, str]) -> str:
       points: (x, y), one or more, all finite.
       axes: names of x and y.
     """
-    low, high = axis_range([value for point in points for value in point])
-
-    def x(value: float) -> float:
-        return _LEFT + (value - low) / (high - low) * (_RIGHT - _LEFT)
-
-    def y(value: float) -> float:
-        return _BOTTOM - (value - low) / (high - low) * (_BOTTOM - _TOP)
-
+    scale = AxisScale(*axis_range([value for point in points for value in point]))
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" aria-hidden="true" font-size="11">']
-    for tick in ticks(low, high):
-        parts.append(_horizontal(y(tick), short(tick)))
-        parts.append(f'<text x="{x(tick):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"')
-        parts.append(f'fill="var(--soft)">{short(tick)}</text>')
+    parts += _grid(scale)
+    parts += _labels_below(scale)
     parts.append(
         f'<line x1="{_LEFT}" y1="{_BOTTOM}" x2="{_RIGHT}" y2="{_TOP}" '
         'stroke="var(--soft)" stroke-dasharray="4 4"/>'
     )
     for first, second in points:
         parts.append(
-            f'<circle cx="{x(first):.1f}" cy="{y(second):.1f}" r="2.4" fill="var(--series0)" '
+            f'<circle cx="{_FRAME.x(scale.place(first)):.1f}" '
+            f'cy="{_FRAME.y(scale.place(second)):.1f}" r="2.4" fill="var(--series0)" '
             f'fill-opacity=".6"><title>{first:.6g}, {second:.6g}</title></circle>'
         )
     names = [escaped(cut(name, _LEGEND)) for name in axes]
-    parts.append(f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_BOTTOM + 30}" text-anchor="middle"')
-    parts.append(f'fill="var(--soft)">{names[0]}</text>')
+    parts += _name_below(names[0])
     parts.append(f'<text x="{_LEFT}" y="13" fill="var(--soft)">{names[1]}</text>')
     return "\n".join([*parts, "</svg>"])
 
@@ -419,15 +514,26 @@ def _legend(curves: Sequence[Curve], levels: Mapping[str, float]) -> tuple[str, 
     return "".join(texts), above
 
 
-def _horizontal(height: float, text: str) -> str:
-    return (
-        f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{height:.1f}" y2="{height:.1f}" '
-        f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{height + 4:.1f}" text-anchor="end" '
-        f'fill="var(--soft)">{text}</text>'
-    )
+def _grid(scale: AxisScale) -> Iterator[str]:
+    """Yields a horizontal line for each label of the vertical axis."""
+    for place, label in scale.marks():
+        y = _FRAME.y(place)
+        yield (
+            f'<line x1="{_LEFT}" x2="{_RIGHT}" y1="{y:.1f}" y2="{y:.1f}" '
+            f'stroke="var(--line)"/><text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end" '
+            f'fill="var(--soft)">{label}</text>'
+        )
 
 
-# Matrices as figures of matplotlib, with a word at each row and column.
+def _labels_below(scale: AxisScale) -> Iterator[str]:
+    for place, label in scale.marks():
+        start = f'<text x="{_FRAME.x(place):.1f}" y="{_BOTTOM + 15}" text-anchor="middle"'
+        yield f'{start} fill="var(--soft)">{label}</text>'
+
+
+def _name_below(name: str) -> Iterator[str]:
+    yield f'<text x="{(_LEFT + _RIGHT) / 2}" y="{_BOTTOM + 30}" text-anchor="middle"'
+    yield f'fill="var(--soft)">{name}</text>'
 
 
 _CELL = 0.19  # inches, of a row or column with a word beside it
@@ -512,7 +618,13 @@ def heat_maps(
             if place % wide == 0:
                 ax.set_ylabel(axes[0])
             if numbers is not None and len(rows) <= _MOST_NUMBERS:
-                _write(ax, matrices[place], numbers)
+                matrix = matrices[place]
+                for row, label in enumerate(numbers):
+                    for column, value in enumerate(label):
+                        color = "white" if matrix[row, column] > 0.6 else "black"
+                        ax.text(
+                            column, row, value, ha="center", va="center", fontsize=7, color=color
+                        )
         figure.suptitle(visible(title), fontsize=9)
         figure.colorbar(image, ax=list(panels), shrink=0.6, aspect=30)
     return figure
@@ -522,15 +634,6 @@ def _panels_in_a_row(count: int) -> int:
     """Returns how many panels make a shape near a square, if possible without a gap."""
     least = math.ceil(math.sqrt(count))
     return next((wide for wide in range(least, 2 * least) if count % wide == 0), least)
-
-
-def _write(
-    ax: Any, matrix: npt.NDArray[np.floating[Any]], numbers: Sequence[Sequence[str]]
-) -> None:
-    for row, label in enumerate(numbers):
-        for column, value in enumerate(label):
-            color = "white" if matrix[row, column] > 0.6 else "black"
-            ax.text(column, row, value, ha="center", va="center", fontsize=7, color=color)
 
 
 def _word(text: str) -> str:

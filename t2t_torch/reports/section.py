@@ -111,9 +111,6 @@ class Section:
     blocks: Sequence[Block] = field(default_factory=tuple)
 
 
-# Confusion of labels: the same tables on the page of a run and on the report of t2t-quick.
-
-
 _MATRIX = 12  # labels of a matrix
 _TABLE = 30  # labels of a table
 _PAIRS = 10  # pairs that are listed
@@ -237,9 +234,6 @@ def percent(share: float) -> str:
 def counted(count: int, noun: str) -> str:
     """Formats a count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-# Printable texts: without control characters, not too long.
 
 
 _JOINERS = "\u200c\u200d"  # parts of words and of emoji, and no danger to a terminal

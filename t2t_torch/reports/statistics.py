@@ -16,18 +16,27 @@ from absl import logging
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import DataError, UsageError
-from t2t_torch.features import (
-    Feature,
-    Features,
-    Text,
-    WordCharacters,
+from t2t_torch.features import Feature, Features, Text, WordCharacters
+from t2t_torch.features.feature import (
+    count_positions,
+    find_alignments,
+    select_measured,
+    select_sequences,
+    select_texts,
 )
-from t2t_torch.features.feature import describe_entry
+from t2t_torch.features.real import num_channels, scale
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
+from t2t_torch.reports import (
+    describe,
+    describe_entry,
+    draw,
+    empty_length,
+    is_listed_by_word,
+    summarize,
+)
 from t2t_torch.reports.column_statistics import (
     BucketTable,
-    Column,
     Hashes,
     Histogram,
     LabelCounts,
@@ -38,6 +47,7 @@ from t2t_torch.reports.column_statistics import (
     Repeats,
     RowKeys,
     Spans,
+    StoredColumn,
     Unknowns,
     combined,
     count_labels,
@@ -55,9 +65,6 @@ from t2t_torch.reports.column_statistics import (
     spans_of,
     unknowns_of,
 )
-
-# Sample rows as text and as ids.
-
 
 MAX_IDS = 48
 """Number of displayed ids of a feature."""
@@ -128,11 +135,11 @@ def spread(rows: int, count: int) -> list[int]:
 
 
 def sample_row(
-    split: str, row: int, features: Features, columns: Mapping[str, Column]
+    split: str, row: int, features: Features, columns: Mapping[str, StoredColumn]
 ) -> SampleRow:
     """Reads a row."""
     stored = {name: columns[name].row(row) for name in features.all}
-    pictures = {name: feature.picture(stored[name]) for name, feature in features.all.items()}
+    pictures = {name: draw(feature, stored[name]) for name, feature in features.all.items()}
     return SampleRow(
         split=split,
         row=row,
@@ -157,7 +164,7 @@ def text_of(
     limit: int = _MAX_CHARACTERS,
 ) -> str:
     """Returns the value of a feature as text of at most about `limit` characters."""
-    text = features.all[name].describe(name, features, stored, limit)
+    text = describe(features.all[name], name, features, stored, limit)
     return text if len(text) <= limit else text[:limit].rstrip() + "…"
 
 
@@ -165,12 +172,13 @@ def _aligned(
     features: Features, stored: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[AlignedWords, ...]:
     tables = []
+    listed = {
+        name: of
+        for name, of in find_alignments(features.all).items()
+        if is_listed_by_word(features.all[name])
+    }
     for name, words in features.all.items():
-        beside = [
-            other
-            for other, feature in features.all.items()
-            if feature.aligned_to == name and feature.is_listed_by_word
-        ]
+        beside = [other for other, of in listed.items() if of == name]
         if not beside:
             continue
         entries = [words.decode(stored[name])]
@@ -295,14 +303,17 @@ class Reader:
 
     def __init__(self, features: Features, shards: Mapping[str, Shards]) -> None:
         self.features = features
+        self._sequences, self._texts = select_sequences(features.all), select_texts(features.all)
         self._shards = {split: one for split, one in shards.items() if one.num_rows}
         self._columns = {
-            split: {name: Column(one.column(column)) for name, column in features.columns.items()}
+            split: {
+                name: StoredColumn(one.column(column)) for name, column in features.columns.items()
+            }
             for split, one in self._shards.items()
         }
         self._lengths = {
             split: {
-                name: features.all[name].lengths(one.lengths[column])
+                name: count_positions(features.all[name], one.lengths[column])
                 for name, column in features.columns.items()
             }
             for split, one in self._shards.items()
@@ -374,55 +385,58 @@ class Reader:
     def _histogram(self, name: str, feature: Feature) -> Histogram | None:
         if not self._shards:
             return None
-        if feature.is_sequence and feature.aligned_to not in self.features.all:
+        if name in select_measured(self.features.all):
             return histogram_of({split: one[name] for split, one in self._lengths.items()})
-        if feature.num_channels == 1 and feature.shape in ((), (1,)):
+        if num_channels(feature) == 1 and feature.shape in ((), (1,)):
             return number_histogram(
                 {split: self._numbers(feature, one[name]) for split, one in self._columns.items()}
             )
         return None
 
     @staticmethod
-    def _numbers(feature: Feature, column: Column) -> npt.NDArray[Any]:
+    def _numbers(feature: Feature, column: StoredColumn) -> npt.NDArray[Any]:
         values = np.concatenate([rows.values for _, rows in column.blocks()])
-        mean, std = feature.scale
+        mean, std = scale(feature)
         return values * std[0] + mean[0] if mean else values
 
     def _figures(self, split: str, name: str, different: int) -> SplitFeatureStats:
         feature, column = self.features.all[name], self._columns[split][name]
         lengths = self._lengths[split][name]
-        count = min(_EXTREMES, len(column)) if feature.is_text else 0
+        count = min(_EXTREMES, len(column)) if name in self._texts else 0
         longest = extremes(lengths, count, longest=True) if count else ()
         shortest = extremes(lengths, count, longest=False) if count else ()
         return SplitFeatureStats(
             values=column.num_values,
-            lengths=lengths_of(lengths, 1 + feature.empty_length) if feature.is_sequence else None,
+            lengths=lengths_of(lengths, 1 + empty_length(feature))
+            if name in self._sequences
+            else None,
             distinct=different,
             unknowns=unknowns_of(feature, column, self._spelling(split, name))
             if isinstance(feature, Text)
             else None,
             labels=count_labels(feature, column) if feature.labels else None,
-            numbers=self._moments(feature, column),
-            spans=spans_of(column) if feature.selects_words else None,
+            numbers=self._moments(name, column),
+            spans=spans_of(feature, column),
             longest=tuple(Extreme(row, int(lengths[row])) for row in longest),
             shortest=tuple(Extreme(row, int(lengths[row])) for row in shortest),
-            summary=feature.summary(column.row(row) for row in range(len(column))),
+            summary=summarize(feature, (column.row(row) for row in range(len(column)))),
         )
 
-    @staticmethod
-    def _moments(feature: Feature, column: Column) -> tuple[Numbers, ...]:
-        if not feature.num_channels or feature.is_sequence:
+    def _moments(self, name: str, column: StoredColumn) -> tuple[Numbers, ...]:
+        feature = self.features.all[name]
+        channels = num_channels(feature)
+        if not channels or name in self._sequences:
             return ()
-        return raw(feature, numbers_of(column, feature.num_channels))[:_MAX_PLACES]
+        return raw(feature, numbers_of(column, channels))[:_MAX_PLACES]
 
-    def _spelling(self, split: str, name: str) -> tuple[WordCharacters, Column] | None:
+    def _spelling(self, split: str, name: str) -> tuple[WordCharacters, StoredColumn] | None:
         """Returns the characters of a feature's words, if each word has one id."""
         words = self.features.all[name]
         for other, feature in self.features.all.items():
             if isinstance(feature, WordCharacters) and feature.of == name:
                 same = np.array_equal(
                     self._lengths[split][other],
-                    self._lengths[split][name] - words.empty_length,
+                    self._lengths[split][name] - empty_length(words),
                 )
                 if same:
                     return feature, self._columns[split][other]
@@ -430,7 +444,7 @@ class Reader:
 
     def _pairs(self) -> tuple[PairHistogram, ...]:
         """Returns the histograms of the first input text and each other text in the first split."""
-        texts = [name for name, one in self.features.all.items() if one.is_text]
+        texts = list(select_texts(self.features.all))
         if not self._shards or len(texts) < 2 or texts[0] not in self.features.inputs:
             return ()
         lengths = next(iter(self._lengths.values()))

@@ -13,17 +13,11 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.features.audio import NO_SAMPLE, Audio
-from t2t_torch.features.feature import ranked
 from t2t_torch.features.image import pixels_of
 from t2t_torch.features.real import numbers_of
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
-from t2t_torch.runtime.prediction import (
-    Attention,
-    Hypothesis,
-    InputError,
-    Prediction,
-)
+from t2t_torch.runtime.prediction import Attention, Hypothesis, InputError, Prediction, ranked
 from t2t_torch.text.tokenizer import tokenize
 
 _WORDS_GIVEN = "_words_given"
@@ -53,7 +47,7 @@ def offsets_name(field: str) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class GraphInput:
     """An encoded input of the graph.
 
     Attributes:
@@ -78,7 +72,7 @@ class Feeds:
     def __init__(self, fields: Sequence[InputSpec]) -> None:
         self._fields = fields
 
-    def row(self, number: int, sample: Mapping[str, Any]) -> Row:
+    def row(self, number: int, sample: Mapping[str, Any]) -> GraphInput:
         """Returns an encoded input.
 
         Args:
@@ -103,7 +97,7 @@ class Feeds:
             self._check_lengths(sample, counts)
         except DataError as error:
             raise InputError(number, f"{str(error).removesuffix('.')}.") from None
-        return Row(values, counts, max(lengths))
+        return GraphInput(values, counts, max(lengths))
 
     def _check_lengths(self, sample: Mapping[str, Any], counts: Mapping[str, int]) -> None:
         for field in self._fields:
@@ -123,7 +117,10 @@ class Feeds:
                 )
 
     def check_offsets(
-        self, numbers: Sequence[int], rows: Sequence[Row], outputs: Mapping[str, npt.NDArray[Any]]
+        self,
+        numbers: Sequence[int],
+        rows: Sequence[GraphInput],
+        outputs: Mapping[str, npt.NDArray[Any]],
     ) -> None:
         """Checks that the graph split texts into the same words as this Python.
 
@@ -148,7 +145,7 @@ class Feeds:
                         "in this Python, whose Unicode tables differ. Give a list of words.",
                     )
 
-    def batch(self, rows: Sequence[Row]) -> dict[str, npt.NDArray[Any]]:
+    def batch(self, rows: Sequence[GraphInput]) -> dict[str, npt.NDArray[Any]]:
         """Returns the inputs of the graph, with the dtypes of `InputSpec.dtype`."""
         arrays: dict[str, npt.NDArray[Any]] = {}
         for field in self._fields:
@@ -252,12 +249,8 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
     if field.kind == "image":
         pixels = pixels_of(value, field.shape)
         return pixels, words_of_array(pixels)
-    labels = [label if _is_one(label) else _NO_LABEL for label in labels_of(value)]
+    labels = [label if label.split() == [label] else _NO_LABEL for label in labels_of(value)]
     return " ".join(labels), len(labels)
-
-
-def _is_one(label: str) -> bool:
-    return label.split() == [label]
 
 
 def _may_be_known(label: Any) -> bool:
@@ -269,9 +262,6 @@ def _may_be_known(label: Any) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-# Conversion of a graph's outputs to predictions.
 
 
 _Scores = Mapping[str, float] | Sequence[float]
@@ -287,7 +277,9 @@ _END = 1  # the id of `EOS`
 
 
 def answers_of(
-    targets: Sequence[OutputSpec], outputs: Mapping[str, npt.NDArray[Any]], rows: Sequence[Row]
+    targets: Sequence[OutputSpec],
+    outputs: Mapping[str, npt.NDArray[Any]],
+    rows: Sequence[GraphInput],
 ) -> list[Prediction]:
     """Returns the prediction of each row of a batch.
 
@@ -330,7 +322,7 @@ def _content(ids: Sequence[int]) -> tuple[int, ...]:
 
 
 def _answer(
-    targets: Sequence[OutputSpec], outputs: Mapping[str, Any], number: int, row: Row
+    targets: Sequence[OutputSpec], outputs: Mapping[str, Any], number: int, row: GraphInput
 ) -> Prediction:
     values: dict[str, Any] = {}
     probabilities: dict[str, float] = {}
@@ -360,9 +352,6 @@ def _read_value(target: OutputSpec, value: Any, words: int | None) -> Any:
     if target.kind == "distribution":
         return dict(zip(target.labels, value, strict=True))
     return value
-
-
-# Alignments of output words with input words, from the attention outputs of a graph.
 
 
 def attention_names(target: str) -> tuple[str, str, str]:

@@ -18,6 +18,11 @@ from t2t_torch.text.tags import TagScheme, scheme_of
 from t2t_torch.text.tokenizer import tokenize
 
 
+def ranked(labels: Sequence[str], scores: Sequence[float]) -> dict[str, float]:
+    """Returns the scores by label, highest first; ties in the order of the labels."""
+    return dict(sorted(zip(labels, scores, strict=True), key=lambda one: -one[1]))
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One generated output for an input.
@@ -143,9 +148,6 @@ class Predicts(Protocol):
         """Returns the predictions of the inputs in order."""
 
 
-# Inputs, of a run's model or an artifact.
-
-
 Input: TypeAlias = str | Mapping[str, Any]
 """An input as a mapping by field, or as a plain text if the text is the only field."""
 
@@ -162,12 +164,6 @@ class InputError(DataError):
         super().__init__(f"input {number} cannot be encoded: {why}")
         self.number = number
         self.why = why
-
-
-# Rows of named columns, as tables have them, in place of inputs by field.
-#
-# A table is a pandas DataFrame, a pyarrow Table, or, if all fields are texts, a mapping of columns
-# to lists.
 
 
 WRITTEN_LIST = "[]"
@@ -245,6 +241,9 @@ def rows_of(inputs: Any) -> list[dict[str, Any]] | None:
 @dataclass(frozen=True)
 class InputColumns:
     """The columns of a problem's fields.
+
+    Tables have rows of named columns, in place of inputs by field.  A table is a pandas DataFrame,
+    a pyarrow Table, or, if all fields are texts, a mapping of columns to lists.
 
     Attributes:
       problem: full name of the problem, for error messages.
@@ -420,9 +419,6 @@ def _check_sound(number: int, value: Any) -> None:
                 f"{text!r} has a lone surrogate at character {error.start + 1}, "
                 f"{text[error.start]!r}: it is no text that was read as UTF-8.",
             ) from None
-
-
-# Predictions as JSON records.
 
 
 BEST = 5

@@ -27,7 +27,7 @@ from t2t_torch.files import check_regular, read_lines
 from t2t_torch.runtime.feeds import (
     WEIGHTS,
     Feeds,
-    Row,
+    GraphInput,
     aligned,
     answers_of,
     check_size,
@@ -38,9 +38,6 @@ from t2t_torch.runtime.feeds import (
 from t2t_torch.runtime.nesting import array_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Input, InputColumns, InputError, Prediction
 from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, FILE, MODEL, ONNX, Signature
-
-# Examples of an artifact: inputs with the predictions computed at export.
-
 
 Example: TypeAlias = dict[str, Any]
 """An `input` and its `answer`."""
@@ -184,9 +181,6 @@ def _is_close(actual: Any, expected: Any) -> bool:
     )
 
 
-# Import of onnxruntime on first use, with telemetry disabled.
-
-
 _SILENT = "ORT_DISABLE_TELEMETRY"
 
 
@@ -206,9 +200,6 @@ def onnx_runtime() -> Any:
     if wanted == "1":  # for later events, if the module was imported before
         onnxruntime.disable_telemetry_events()
     return onnxruntime
-
-
-# Cancellation of a running computation.
 
 
 _SHRINKAGE = "memory.enable_memory_arena_shrinkage"  # of onnxruntime's RunOptions
@@ -273,9 +264,6 @@ class CancellationToken:
         finally:
             with self._lock:
                 self._options = None
-
-
-# Batches of inputs of similar lengths, which keeps padding small.
 
 
 def batches_of(lengths: Sequence[int], budget: int, price: float) -> list[list[int]]:
@@ -499,7 +487,7 @@ class Artifact:
     def _answers(
         self,
         numbers: Sequence[int],
-        rows: Sequence[Row],
+        rows: Sequence[GraphInput],
         stop: CancellationToken | None,
         wanted: _Wanted,
     ) -> list[Any]:
@@ -531,7 +519,7 @@ class Artifact:
         return paired(target.name, outputs, predictions) if wanted.alignments else predictions
 
     def _run(
-        self, rows: Sequence[Row], stop: CancellationToken | None, wanted: _Wanted
+        self, rows: Sequence[GraphInput], stop: CancellationToken | None, wanted: _Wanted
     ) -> dict[str, Any]:
         feeds = self._feeds.batch(rows)
         if self._wanted:
@@ -602,14 +590,20 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # do not log errors: they are raised
     if signature.needs_extensions:
-        library = _extensions_library()
+        # The file of onnxruntime-extensions' operators; importing it would import torch.
+        spec = importlib.util.find_spec("onnxruntime_extensions")
+        folders = (spec.submodule_search_locations or ()) if spec else ()
+        names = [f"_extensions_pydll{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
+        paths = (Path(folder, name) for folder in folders for name in names)
+        library = next((str(path) for path in paths if path.exists()), None)
         if library is None:
             raise ArtifactError(
                 f"'{model.parent}' has a tokenizer of onnxruntime-extensions, which is not "
                 "installed.  pip install onnxruntime-extensions"
             )
         with contextlib.suppress(OSError, AttributeError):  # a build without the symbol
-            _log_errors_only(ctypes.CDLL(library))
+            # SetMinLogLevel(ERROR), mangled: no info messages of its sentencepiece on stderr.
+            ctypes.CDLL(library)._ZN13sentencepiece7logging14SetMinLogLevelEi(2)
         options.register_custom_ops_library(library)
     try:
         return onnxruntime.InferenceSession(
@@ -624,20 +618,6 @@ def open_session(model: Path, signature: Signature, threads: int) -> Any:
         ) from error
 
 
-def _extensions_library() -> str | None:
-    """Returns the file of onnxruntime-extensions' operators; importing it would import torch."""
-    spec = importlib.util.find_spec("onnxruntime_extensions")
-    folders = (spec.submodule_search_locations or ()) if spec else ()
-    names = [f"_extensions_pydll{suffix}" for suffix in importlib.machinery.EXTENSION_SUFFIXES]
-    paths = (Path(folder, name) for folder in folders for name in names)
-    return next((str(path) for path in paths if path.exists()), None)
-
-
-def _log_errors_only(library: ctypes.CDLL) -> None:
-    """Suppresses the info messages that the library's sentencepiece writes to stderr."""
-    library._ZN13sentencepiece7logging14SetMinLogLevelEi(2)  # SetMinLogLevel(ERROR), C++ mangled
-
-
 def _why(error: Exception) -> str:
     """Returns the reason why a graph failed: the name of the operator."""
     match = re.search(r"while running \w+ node\. Name:'([^']+)' Status Message: (.*)", str(error))
@@ -646,9 +626,6 @@ def _why(error: Exception) -> str:
     if " " in match[1]:
         return f"{match[1]}."
     return f"onnxruntime fails in {match[1]}: {match[2]}"
-
-
-# Inference sessions of exported trials: nested arrays in, nested arrays out; no torch.
 
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -851,9 +828,6 @@ class TensorArtifact:
             for size, expected in zip((-1, *known), actual, strict=True)
             if size == -1
         )
-
-
-# Opening of artifacts: texts and labels, or a trial's nested arrays.
 
 
 def open_artifact(path: str | Path, *, threads: int = 0) -> Artifact | TensorArtifact:

@@ -32,7 +32,7 @@ _OUTPUT_KINDS = tuple(kind for kind in get_args(OutputKind) if kind != "tree")
 
 
 @dataclasses.dataclass(frozen=True)
-class Written:
+class FileChecksum:
     """Size and checksum of a file of an artifact.
 
     Attributes:
@@ -44,7 +44,7 @@ class Written:
     sha256: str
 
     @classmethod
-    def of(cls, path: Path) -> Written:
+    def of(cls, path: Path) -> FileChecksum:
         """Returns the size and checksum of a file."""
         digest = hashlib.sha256()
         with open_regular(path) as file:
@@ -91,7 +91,7 @@ class Signature:
     quantized: str = ""
     opset: int = 0
     made_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    files: Mapping[str, Written] = dataclasses.field(default_factory=dict)
+    files: Mapping[str, FileChecksum] = dataclasses.field(default_factory=dict)
     form: str = ONNX
     members: Sequence[str] = ()
     search: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -176,7 +176,7 @@ class Signature:
                 **fields,
                 "fields": tuple(_with_tuples(InputSpec, one) for one in record["fields"]),
                 "targets": tuple(_with_tuples(OutputSpec, one) for one in record["targets"]),
-                "files": {name: Written(**one) for name, one in record["files"].items()},
+                "files": {name: FileChecksum(**one) for name, one in record["files"].items()},
                 "members": tuple(record.get("members", ())),
             }
         )
@@ -197,7 +197,7 @@ class Signature:
         faults = []
         for name, expected in self.files.items():
             try:
-                actual = Written.of(path_inside(folder, name))
+                actual = FileChecksum.of(path_inside(folder, name))
             except OSError as error:
                 faults.append(f"{name}: {error.strerror or error}")
                 continue

@@ -7,9 +7,7 @@ import base64
 import contextlib
 import functools
 import hashlib
-import html
 import inspect
-import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,7 +28,6 @@ from t2t_torch.errors import T2TError
 from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
-from t2t_torch.serve.body import Bodies, to_json
 from t2t_torch.serve.limits import (
     MAX_ATTENTION_WEIGHTS,
     MAX_FILE_BYTES,
@@ -40,7 +37,7 @@ from t2t_torch.serve.limits import (
     ServerLimits,
     unavailable,
 )
-from t2t_torch.serve.middleware import CONTENT_TYPE, Metrics
+from t2t_torch.serve.middleware import CONTENT_TYPE, ServerMetrics
 from t2t_torch.serve.model import (
     Extent,
     Sample,
@@ -50,6 +47,8 @@ from t2t_torch.serve.model import (
     texts_of,
 )
 from t2t_torch.serve.protocol import (
+    HEADER,
+    Bodies,
     ErrorResponse,
     InferenceRequest,
     InferenceResponse,
@@ -58,12 +57,12 @@ from t2t_torch.serve.protocol import (
     PredictResponse,
     ServerMetadata,
     parsed,
+    to_json,
 )
 from t2t_torch.serve.repository import Repository, Retired, Served
 from t2t_torch.serve.server import GracefulShutdown
+from t2t_torch.serve.tensors import NAME as BINARY
 from t2t_torch.serve.tensors import (
-    HEADER,
-    SIZE,
     check_size,
     check_wanted,
     check_written,
@@ -71,14 +70,10 @@ from t2t_torch.serve.tensors import (
     input_metadata,
     output_metadata,
     packed,
-    raw_name,
+    read_tensors,
     samples_of,
     tensors_of,
 )
-from t2t_torch.serve.tensors import NAME as BINARY
-
-# Handling of a request: limits, the queue, the timeout, and disconnected clients.
-
 
 _T = TypeVar("_T")
 _DECODERS = 2  # threads: a picture of 24 megapixels takes 0.2 GB
@@ -110,50 +105,6 @@ class Predicted(NamedTuple):
     model: ServedModel
     samples: Sequence[Sample]
     predictions: Sequence[Prediction]
-
-
-async def predict_inputs(
-    request: Request,
-    repository: Repository,
-    model_and_version: tuple[str | None, str | None],
-    samples_of: Callable[[ServedModel], Sequence[Sample]],
-    limits: ServerLimits,
-    files: FilePool,
-    *,
-    attention: bool = False,
-) -> Predicted:
-    """Returns the predictions of a model for the inputs of a request.
-
-    Args:
-      request: request whose body was read; it is checked for a disconnect of the client.
-      repository: models; if another version replaces the model meanwhile, the new version is used,
-        provided that the request names no version or the new version has the name.
-      model_and_version: name and version of the model; see `Repository.get`.
-      samples_of: function from a model to the inputs of the request; the model does not run if
-        there are none.
-      limits: limits with the timeout.
-      files: threads that decode pictures and sounds.
-      attention: if True, predictions include the attention.
-
-    Raises:
-      ClientDisconnect: the client has disconnected.
-      HTTPError: there is no such model, an input cannot be encoded, the queue is full, the request
-        timed out, or the attention exceeds the limit of a response.
-    """
-    for _ in range(_TRIES):
-        served = repository.get(*model_and_version)
-        samples = samples_of(served.model)
-        if not samples:
-            return Predicted(served.model, samples, [])
-        async with files.decode(request, served.model, samples) as opened:
-            try:
-                job = served.batcher.submit(opened, served.model.attend if attention else None)
-            except Retired:
-                continue
-            predictions = await _wait(request, job.answers, job.drop, limits)
-        check_attention(predictions)
-        return Predicted(served.model, opened, predictions)
-    raise unavailable("the model is replaced again and again. Try again later.")
 
 
 async def _wait(
@@ -249,19 +200,8 @@ async def _is_gone(request: Request) -> None:
         pass
 
 
-# OpenAPI description of the routes.
-
-
-_FORM = "3.1.0"
 _PLACE = "#/components/schemas/"
 _BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
-_BINARY = "infer"  # last part of the routes that accept and return binary tensors
-_BYTES = "WithBytes"  # suffix of the names of schemas with binary tensors
-_JSON = "application/json"
-_LENGTH = {
-    "description": "Bytes of the JSON, behind which are those of the tensors.",
-    "schema": {"type": "integer", "minimum": 0},
-}
 
 
 class Endpoint(NamedTuple):
@@ -279,11 +219,11 @@ class Endpoint(NamedTuple):
     path: str
     answer: Callable[..., Any]
     response: type[BaseModel] | None = None
-    media_type: str = _JSON
+    media_type: str = "application/json"
 
 
 def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """Returns the OpenAPI description.
+    """Returns the OpenAPI description of JSON requests; binary tensors are those of Triton.
 
     Args:
       title: name of the server.
@@ -297,37 +237,20 @@ def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[st
         + [(kind, "validation") for kind in _BODIES.values()],
         ref_template=_PLACE + "{model}",
     )
-    schemas = definitions["$defs"]
     paths: dict[str, dict[str, Any]] = {}
     for one in endpoints:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one)
     return {
-        "openapi": _FORM,
+        "openapi": "3.1.0",
         "info": {"title": title, "version": version},
         "paths": paths,
-        "components": {"schemas": {**schemas, **_schemas_with_bytes(schemas)}},
+        "components": {"schemas": definitions["$defs"]},
     }
-
-
-def _schemas_with_bytes(schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schemas of requests and responses with binary tensors after the JSON."""
-    pairs = {"InferenceRequest": "RequestInput", "InferenceResponse": "ResponseOutput"}
-    binary = {}
-    for whole, part in pairs.items():
-        text = json.dumps(schemas[whole])
-        binary[whole + _BYTES] = json.loads(text.replace(f"{_PLACE}{part}", _PLACE + part + _BYTES))
-        binary[part + _BYTES] = {
-            **schemas[part],
-            "description": f"A tensor; without data it has the parameter {SIZE}, its bytes.",
-            "required": [name for name in schemas[part]["required"] if name != "data"],
-        }
-    for name, one in binary.items():
-        one["title"] = f"{one.get('title', name)}_with_bytes"
-    return binary
 
 
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     name = endpoint.answer.__name__
+    answered = _content(endpoint.response, endpoint.media_type)
     operation: dict[str, Any] = {
         "summary": name.replace("_", " ").title(),
         "description": inspect.getdoc(endpoint.answer),
@@ -337,48 +260,20 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
             for part in re.findall(r"\{(\w+)\}", endpoint.path)
         ],
         "responses": {
-            "200": {
-                "description": "Successful Response",
-                **_content(endpoint.response, endpoint.media_type),
-            },
+            "200": {"description": "Successful Response", **answered},
             "4XX": {"description": "Refused", **_content(ErrorResponse)},
         },
     }
-    end = endpoint.path.rpartition("/")[2]
-    body = _BODIES.get(end)
+    body = _BODIES.get(endpoint.path.rpartition("/")[2])
     if body is not None:
         operation["requestBody"] = {"required": True, **_content(body)}
-    if end == _BINARY:
-        what = f"Needed if tensors are bytes. {_LENGTH['description']} 0: the body is one text."
-        length = {"name": HEADER, "in": "header", **_LENGTH, "description": what}
-        operation["parameters"].append(length)
-        _add_binary_content(operation["requestBody"], InferenceRequest)
-        answered = operation["responses"]["200"]
-        answered["headers"] = {HEADER: _LENGTH}
-        _add_binary_content(answered, endpoint.response)
     return operation
 
 
-def _add_binary_content(description: dict[str, Any], form: type[BaseModel] | None) -> None:
-    """Adds the content type of JSON of a schema followed by binary data."""
-    assert form is not None
-    description["content"]["application/octet-stream"] = {
-        "schema": {
-            "description": f"JSON of {form.__name__}{_BYTES}, and behind it the tensors' bytes.",
-            "type": "string",
-            "contentMediaType": "application/octet-stream",
-            "contentSchema": {"$ref": f"{_PLACE}{form.__name__}{_BYTES}"},
-        }
-    }
-
-
-def _content(form: type[BaseModel] | None, media_type: str = _JSON) -> dict[str, Any]:
+def _content(form: type[BaseModel] | None, media_type: str = "application/json") -> dict[str, Any]:
     """Returns the content description of JSON of a schema; of anything of the type for None."""
     schema = {} if form is None else {"$ref": _PLACE + form.__name__}
     return {"content": {media_type: {"schema": schema}}}
-
-
-# The web page: one HTML file that sends requests only to its own server.
 
 
 _TEMPLATE = Path(__file__).with_name("page.html")
@@ -386,7 +281,7 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 @functools.cache
 def page() -> bytes:
-    """Returns the HTML of the web page."""
+    """Returns the HTML of the web page, which sends requests only to its own server."""
     return _TEMPLATE.read_text("utf-8").replace("/* STYLE */", STYLE).encode()
 
 
@@ -403,55 +298,6 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 """Content security policy of the page: its own script, and requests to this server."""
-
-
-_DOCS_STYLE = (
-    f"{STYLE}body {{ max-width: 60rem; }} section {{ margin-top: 1rem; }} "
-    "code { overflow-wrap: anywhere; } pre { overflow: auto; }"
-)
-_DOCS_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src "
-    f"'sha256-{base64.b64encode(hashlib.sha256(_DOCS_STYLE.encode()).digest()).decode()}'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
-
-def docs_page(description: Mapping[str, Any]) -> str:
-    """Returns an OpenAPI description as HTML, without scripts."""
-    parts = []
-    for path, operations in description["paths"].items():
-        for method, operation in operations.items():
-            rows = [
-                f"<li><code>{html.escape(one['name'])}</code>, in the {one['in']}</li>"
-                for one in operation["parameters"]
-            ]
-            forms = {"Request": operation.get("requestBody")}
-            forms |= {f"Response {code}": one for code, one in operation["responses"].items()}
-            for name, form in forms.items():
-                for kind, content in (form or {}).get("content", {}).items():
-                    schema = content["schema"].get("contentSchema", content["schema"])
-                    link = schema.get("$ref", "").rpartition("/")[2]
-                    link = f'<a href="#{link}">{link}</a>, ' if link else ""
-                    rows.append(f"<li>{name}: {link}<code>{kind}</code></li>")
-            parts.append(
-                f"<section><h2><code>{method.upper()} {html.escape(path)}</code></h2>"
-                f"<p>{html.escape(operation['description'])}</p><ul>{''.join(rows)}</ul></section>"
-            )
-    for name, schema in description["components"]["schemas"].items():
-        text = html.escape(json.dumps(schema, indent=2))
-        parts.append(
-            f'<section id="{name}"><h2>{name}</h2><details><summary>JSON Schema</summary>'
-            f"<pre>{text}</pre></details></section>"
-        )
-    title = f"{description['info']['title']} {description['info']['version']}"
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{title}</title><link rel="icon" href="data:,"><style>{_DOCS_STYLE}</style></head>'
-        f"<body><header><h1>{title}</h1><p>The requests of this server. As JSON: "
-        '<a href="openapi.json">openapi.json</a>. <a href="./">Page of the models</a>.</p>'
-        f"</header>{''.join(parts)}</body></html>"
-    )
 
 
 NAME = "t2t_torch"
@@ -480,7 +326,7 @@ class Application:
         self,
         repository: Repository,
         limits: ServerLimits,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         shutdown: GracefulShutdown,
         *,
         log_texts: bool = False,
@@ -492,7 +338,7 @@ class Application:
         self._metrics = metrics
         self._shutdown = shutdown
         self._log_texts = log_texts
-        metrics.is_ready = lambda: shutdown.is_ready
+        metrics.watch_readiness(lambda: shutdown.is_ready)
         self._endpoints = self._make_endpoints()
         self.app = Starlette(
             routes=[Route(one.path, one.answer, methods=[one.method]) for one in self._endpoints],
@@ -521,7 +367,6 @@ class Application:
             Endpoint("GET", "/models", self.models),
             Endpoint("GET", "/metrics", self.metrics, media_type=CONTENT_TYPE.partition(";")[0]),
             Endpoint("GET", "/openapi.json", self.openapi),
-            Endpoint("GET", "/docs", self.docs, media_type="text/html"),
             Endpoint("GET", "/", self.page, media_type="text/html"),
         ]
 
@@ -559,7 +404,7 @@ class Application:
     async def infer(self, request: Request) -> Response:
         """Inference with tensors as inputs and outputs."""
         self._start_request(request)
-        body = await self._bodies.read_tensors(request, raw_name(self._served(request).model))
+        body = await read_tensors(self._bodies, request, self._limits)
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
         def read(model: ServedModel) -> Sequence[Sample]:
@@ -579,7 +424,11 @@ class Application:
             response["id"] = body.id
         if body.parameters:
             response["parameters"] = body.parameters
-        return _with_bytes(response, binary) if binary else _json(response)
+        if not binary:
+            return _json(response)
+        text = to_json(response)
+        headers = {HEADER: str(len(text))}
+        return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     async def predict(self, request: Request) -> Response:
         """Predictions as JSON records by target."""
@@ -615,18 +464,14 @@ class Application:
         """OpenAPI description of the server."""
         return _json(describe(NAME, __version__, self._endpoints))
 
-    async def docs(self, request: Request) -> Response:
-        """Page of the OpenAPI description."""
-        text = docs_page(describe(NAME, __version__, self._endpoints))
-        return Response(text, media_type="text/html; charset=utf-8", headers=_DOCS_HEADERS)
-
     async def page(self, request: Request) -> Response:
         """Web page."""
         headers = {"Content-Security-Policy": POLICY, "Cache-Control": "no-cache"}
         return Response(page(), media_type="text/html; charset=utf-8", headers=headers)
 
     def _served(self, request: Request) -> Served:
-        return self._repository.get(*_model_and_version(request))
+        path = request.path_params
+        return self._repository.get(path.get("model"), path.get("version"))
 
     def _start_request(self, request: Request) -> None:
         """Records the start of a request; raises HTTPError if there is no such model."""
@@ -648,30 +493,43 @@ class Application:
         *,
         attention: bool = False,
     ) -> Predicted:
-        def checked(model: ServedModel) -> Sequence[Sample]:
+        """Returns the predictions of a model for the inputs of a request.
+
+        If another version replaces the model meanwhile, the new version is used, provided that the
+        request names no version or the new version has the name.
+
+        Args:
+          request: request whose body was read; it is checked for a disconnect of the client.
+          read: function from a model to the inputs of the request; the model does not run if there
+            are none.
+          attention: if True, predictions include the attention.
+
+        Raises:
+          ClientDisconnect: the client has disconnected.
+          HTTPError: there is no such model, the inputs are over the limits, an input cannot be
+            encoded, the queue is full, the request timed out, or the attention exceeds the limit
+            of a response.
+        """
+        for _ in range(_TRIES):
+            served = self._served(request)
+            model = served.model
             samples = read(model)
             check_size(len(samples), self._limits)
             extents = extents_of(model, samples, self._limits)
             self._log_inputs(request, model, extents)
             if self._log_texts:
                 request.scope["log_fields"]["texts"] = [extent.texts for extent in extents]
-            return samples
-
-        model_and_version = _model_and_version(request)
-        return await predict_inputs(
-            request,
-            self._repository,
-            model_and_version,
-            checked,
-            self._limits,
-            self._files,
-            attention=attention,
-        )
-
-
-def _model_and_version(request: Request) -> tuple[str | None, str | None]:
-    """Returns the name and version of the model in the path."""
-    return request.path_params.get("model"), request.path_params.get("version")
+            if not samples:
+                return Predicted(model, samples, [])
+            async with self._files.decode(request, model, samples) as opened:
+                try:
+                    job = served.batcher.submit(opened, model.attend if attention else None)
+                except Retired:
+                    continue
+                predictions = await _wait(request, job.answers, job.drop, self._limits)
+            check_attention(predictions)
+            return Predicted(model, opened, predictions)
+        raise unavailable("the model is replaced again and again. Try again later.")
 
 
 def _described(model: ServedModel) -> Mapping[str, Any]:
@@ -716,13 +574,6 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(to_json(value), status, headers, "application/json")
-
-
-def _with_bytes(response: Any, binary: bytes) -> Response:
-    text = to_json(response)
-    return Response(
-        text + binary, headers={HEADER: str(len(text))}, media_type="application/octet-stream"
-    )
 
 
 def _error_response(message: str, status: int, headers: Mapping[str, str] | None) -> Response:

@@ -1,4 +1,4 @@
-"""Limits of the server: of requests, batches and HTTP headers; the errors that they cause."""
+"""Limits of the server, of requests and batches; the HTTP errors that they cause."""
 
 from __future__ import annotations
 
@@ -89,9 +89,6 @@ class ServerLimits(Settings):
     def sound_seconds(self, sample_rate: int) -> float:
         """Returns the maximum duration of a sound file: that of 16-bit samples in a body."""
         return max(MAX_SECONDS, self.max_body_bytes / 2 / sample_rate)
-
-
-# HTTP errors.
 
 
 BAD_REQUEST = 400

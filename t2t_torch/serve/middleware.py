@@ -10,10 +10,8 @@ import logging
 import os
 import re
 import secrets
-import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,22 +25,16 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from t2t_torch.errors import UsageError
 from t2t_torch.files import read_text
-from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import BAD_REQUEST, UNAUTHORIZED, UNAVAILABLE, HTTPError, unavailable
+from t2t_torch.serve.protocol import to_json
 from t2t_torch.serve.server import LOG, GracefulShutdown, check_headers, log_event
-
-# API keys.
-
 
 VARIABLE = "T2T_API_KEY"
 """Environment variable with an API key."""
@@ -113,58 +105,20 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-# Metrics for Prometheus.
-
-
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-QUANTILES = (0.5, 0.9, 0.99)
-WINDOW_SECONDS = 300.0
-WINDOW_REQUESTS = 10_000
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Window:
-    """Latencies of the last five minutes, at most ten thousand."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: deque[tuple[float, float]] = deque(maxlen=WINDOW_REQUESTS)
-        self._lock = threading.Lock()
-
-    def add(self, seconds: float) -> None:
-        """Adds the latency of a request."""
-        with self._lock:
-            self._seen.append((self._clock(), seconds))
-
-    def quantiles(self, parts: Sequence[float] = QUANTILES) -> list[float] | None:
-        """Returns the latency quantiles in seconds; None without requests."""
-        oldest = self._clock() - WINDOW_SECONDS
-        with self._lock:
-            while self._seen and self._seen[0][0] < oldest:
-                self._seen.popleft()
-            took = sorted(seconds for _, seconds in self._seen)
-        if not took:
-            return None
-        return [took[min(len(took) - 1, int(part * len(took)))] for part in parts]
-
-
-class Metrics(Collector):
-    """Metrics of the server.
-
-    Attributes:
-      queue_lengths: function that returns the number of waiting requests by model.
-      is_ready: function that returns True if the server accepts requests.
-    """
+class ServerMetrics:
+    """Metrics of the server, for Prometheus."""
 
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # they double the output
         self._registry = CollectorRegistry()
-        self._windows: dict[str, Window] = {}
-        self.queue_lengths: Callable[[], Mapping[str, int]] = dict
-        self.is_ready: Callable[[], bool] = lambda: False
         counter = partial(Counter, registry=self._registry)
+        gauge = partial(Gauge, registry=self._registry)
         histogram = partial(Histogram, labelnames=["model"], registry=self._registry)
         self._requests = counter(
             "t2t_requests",
@@ -191,13 +145,19 @@ class Metrics(Collector):
             "Models that were loaded while the server ran, or could not be.",
             ["model", "result"],
         )
-        self._loaded = Gauge(
-            "t2t_loaded_timestamp_seconds",
-            "When a version was loaded.",
-            ["model", "version"],
-            registry=self._registry,
+        self._loaded = gauge(
+            "t2t_loaded_timestamp_seconds", "When a version was loaded.", ["model", "version"]
         )
-        self._registry.register(self)
+        self._queue_length = gauge("t2t_queue_length", "Requests that wait.", ["model"])
+        self._ready = gauge("t2t_ready", "Whether the server takes requests.")
+
+    def watch_queue(self, model: str, length: Callable[[], int]) -> None:
+        """Sets the function that returns the number of waiting requests of a model."""
+        self._queue_length.labels(model).set_function(length)
+
+    def watch_readiness(self, is_ready: Callable[[], bool]) -> None:
+        """Sets the function that returns True if the server accepts requests."""
+        self._ready.set_function(is_ready)
 
     def request(self, model: str, version: str, status: int) -> None:
         """Counts an inference request; model and version are empty if there is no such model."""
@@ -208,7 +168,6 @@ class Metrics(Collector):
         self._inputs.labels(model).inc(inputs)
         self._tokens.labels(model).inc(tokens)
         self._seconds.labels(model).observe(seconds)
-        self._windows.setdefault(model, Window()).add(seconds)
 
     def batch(self, model: str, inputs: int, seconds: float) -> None:
         """Counts a batch, and records the waiting time of its oldest request."""
@@ -226,25 +185,6 @@ class Metrics(Collector):
     def reload(self, model: str, result: str) -> None:
         """Counts a reload of a version: "loaded" or "failed"."""
         self._loads.labels(model, result).inc()
-
-    def collect(self) -> Iterable[Metric]:
-        """Yields the metrics that are computed at collection."""
-        waiting = GaugeMetricFamily("t2t_queue_length", "Requests that wait.", labels=["model"])
-        for model, length in self.queue_lengths().items():
-            waiting.add_metric([model], length)
-        yield waiting
-        yield GaugeMetricFamily(
-            "t2t_ready", "Whether the server takes requests.", value=float(self.is_ready())
-        )
-        latency = GaugeMetricFamily(
-            "t2t_request_seconds_quantile",
-            "What so large a part of the last five minutes' requests did not exceed.",
-            labels=["model", "quantile"],
-        )
-        for model, window in list(self._windows.items()):
-            for part, seconds in zip(QUANTILES, window.quantiles() or (), strict=False):
-                latency.add_metric([model, str(part)], seconds)
-        yield latency
 
     def text(self) -> bytes:
         """Returns all metrics in the Prometheus text format."""
@@ -274,7 +214,7 @@ class RequestMiddleware:
     """
 
     def __init__(
-        self, inner: ASGIApp, keys: Keys, metrics: Metrics, shutdown: GracefulShutdown
+        self, inner: ASGIApp, keys: Keys, metrics: ServerMetrics, shutdown: GracefulShutdown
     ) -> None:
         self._inner = inner
         self._keys = keys
@@ -286,7 +226,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             return
         start = time.perf_counter()
-        scope["path"] = _ABSOLUTE.sub("", scope["path"], count=1) or "/"  # httptools does it
+        scope["path"] = _ABSOLUTE.sub("", scope["path"], count=1) or "/"
         headers = Headers(scope=scope)
         log_fields = start_log_fields(scope, headers.get("x-request-id", ""))
         status, has_started = UNAVAILABLE, False

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
@@ -16,12 +17,9 @@ from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.runtime.signature import FILE, MODEL
 from t2t_torch.serve.limits import NOT_FOUND, HTTPError, ServerLimits, unavailable
-from t2t_torch.serve.middleware import Metrics
+from t2t_torch.serve.middleware import ServerMetrics
 from t2t_torch.serve.model import Sample, ServedModel, tokens_of
 from t2t_torch.serve.server import log_event
-
-# Dynamic batching: requests that arrive while a model is busy form the next batch.
-
 
 Predict: TypeAlias = Callable[[Sequence[Sample], CancellationToken], Sequence[Prediction]]
 """Function that returns the predictions for inputs in order, unless it is cancelled."""
@@ -66,7 +64,7 @@ class Job:
         self._on_abandon()
 
 
-class _Running(NamedTuple):
+class _RunningBatch(NamedTuple):
     """The requests that the model computes now, and their cancellation token."""
 
     jobs: Sequence[Job]
@@ -113,7 +111,7 @@ class Batcher:
         self._idle: list[int] = []  # threads; the most recently busy one, with warm caches, is last
         self._is_closed = False
         self._is_stopped = False
-        self._running: list[_Running | None] = [None] * threads
+        self._running: list[_RunningBatch | None] = [None] * threads
         self._with_long: int | None = None  # the thread that computes a long input
         self._threads = [
             threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
@@ -274,7 +272,7 @@ class Batcher:
         Raises:
           Stopped: all requests were abandoned, or the batcher was stopped.
         """
-        running = self._running[number] = _Running(jobs, CancellationToken())
+        running = self._running[number] = _RunningBatch(jobs, CancellationToken())
         try:
             # Another thread first drops a request and then checks the running computations.
             self._stop_if_abandoned()
@@ -353,7 +351,7 @@ _Fingerprint: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Fingerprint of a folder to detect changes: name, size, time and inode of each file."""
 
 
-class Source(NamedTuple):
+class ModelSource(NamedTuple):
     """Location of a model.
 
     Attributes:
@@ -404,9 +402,9 @@ class Repository:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[ModelSource],
         limits: ServerLimits,
-        metrics: Metrics,
+        metrics: ServerMetrics,
         *,
         allow_other_problem: bool = False,
     ) -> None:
@@ -419,7 +417,8 @@ class Repository:
         self._removed: set[str] = set()  # models whose missing folder was logged
         self._end = threading.Event()
         self._watch: threading.Thread | None = None
-        metrics.queue_lengths = self.queue_lengths
+        for name in self._sources:
+            metrics.watch_queue(name, functools.partial(self.queue_length, name))
 
     @property
     def names(self) -> Sequence[str]:
@@ -445,14 +444,13 @@ class Repository:
 
     def watch(self, seconds: float) -> None:
         """Checks for changes every `seconds`, in a thread, until `close`."""
-        self._watch = threading.Thread(
-            target=self._poll, args=(seconds,), name="repository", daemon=True
-        )
-        self._watch.start()
 
-    def _poll(self, seconds: float) -> None:
-        while not self._end.wait(seconds):
-            self.refresh()
+        def poll() -> None:
+            while not self._end.wait(seconds):
+                self.refresh()
+
+        self._watch = threading.Thread(target=poll, name="repository", daemon=True)
+        self._watch.start()
 
     def refresh(self) -> None:
         """Checks once for changed, new and removed versions."""
@@ -464,7 +462,7 @@ class Repository:
             except Exception as error:  # the folder may change meanwhile: retried soon
                 self._fault(source, source.path, error, False)
 
-    def _refresh(self, source: Source) -> list[T2TError]:
+    def _refresh(self, source: ModelSource) -> list[T2TError]:
         """Returns the errors of versions that failed to load; previously loaded ones stay."""
         known, faults = self._known[source.name], []
         is_first = source.name not in self._served
@@ -500,12 +498,12 @@ class Repository:
         self._put(source.name)
         return faults
 
-    def _fault(self, source: Source, path: Path, error: Exception, is_first: bool) -> None:
+    def _fault(self, source: ModelSource, path: Path, error: Exception, is_first: bool) -> None:
         if not is_first:
             self._metrics.reload(source.name, "failed")
         log_event("not loaded", 40, model=source.name, path=str(path), why=str(error))
 
-    def _load(self, source: Source, version: str, path: Path) -> Served:
+    def _load(self, source: ModelSource, version: str, path: Path) -> Served:
         model = source.load(source.name, version, path)
         name = source.name
         if not self._allow_other_problem:
@@ -603,12 +601,9 @@ class Repository:
             )
         return versions[version]
 
-    def queue_lengths(self) -> Mapping[str, int]:
-        """Returns the number of waiting requests of each model, over all its versions."""
-        return {
-            name: sum(len(one.batcher) for one in versions.values())
-            for name, versions in self._served.items()
-        }
+    def queue_length(self, name: str) -> int:
+        """Returns the number of waiting requests of a model, over all its versions."""
+        return sum(len(one.batcher) for one in self._served.get(name, {}).values())
 
     def close(self, timeout: float | None = None) -> None:
         """Completes the waiting requests of all models and ends all threads.

@@ -25,7 +25,6 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
-from t2t_torch.serve.body import to_json
 from t2t_torch.serve.limits import (
     BAD_REQUEST,
     HEAD_TOO_LARGE,
@@ -37,9 +36,7 @@ from t2t_torch.serve.limits import (
     BadRequest,
     HTTPError,
 )
-
-# Log with one JSON object per line.
-
+from t2t_torch.serve.protocol import to_json
 
 LOG = logging.getLogger("t2t_torch.serve")
 _ELSEWHERE = ("uvicorn", "uvicorn.error", "asyncio")
@@ -114,12 +111,6 @@ def _log_lines(source: int) -> None:
 _LONGEST_LINE = 1000
 
 
-# HTTP connections with limits on the size, number and time of headers.
-#
-# uvicorn limits neither the size nor the time of a request's head, and httptools copies a header
-# again for each of its packets: one connection could block the server.
-
-
 _TOO_LARGE = f"the request's line and headers have more than {MAX_HEAD_BYTES:,} bytes."
 _LINGER = 2.0  # seconds for a client to read an error and to stop sending
 _PIECE = 1 << 12  # bytes parsed at once: h11 needs 5 ms for 4 KB of one-byte chunks
@@ -151,7 +142,10 @@ def check_headers(headers: Headers) -> HTTPError | None:
 
 
 class _Bounded(_Base):  # type: ignore[misc]
-    """Mixin for uvicorn's connection protocols that enforces limits.
+    """Mixin for uvicorn's connection protocols: limits of the size, number and time of headers.
+
+    uvicorn limits neither the size nor the time of a request's head, and httptools copies a header
+    again for each of its packets: one connection could block the server.
 
     Attributes:
       head_seconds: timeout for a request's line and headers; also for the rest of a body whose
@@ -434,15 +428,12 @@ def connection_class(head_seconds: float, parser: str = "auto") -> type[asyncio.
     return type("Connection", (mixin, base), {"head_seconds": head_seconds})
 
 
-# Graceful shutdown: started requests are completed, new ones are rejected.
-
-
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DRAIN_TICK = 0.02  # seconds
 
 
 class GracefulShutdown:
-    """State of a graceful shutdown.
+    """State of a graceful shutdown: started requests are completed, new ones are rejected.
 
     Args:
       delay: seconds after the first signal during which requests are still accepted while the

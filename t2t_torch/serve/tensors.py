@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from starlette.requests import Request
 
 from t2t_torch.errors import DataError
 from t2t_torch.features import InputSpec, OutputSpec
@@ -39,17 +40,18 @@ from t2t_torch.serve.model import (
     extent_of,
 )
 from t2t_torch.serve.protocol import (
+    HEADER,
+    Bodies,
     InferenceRequest,
-    RequestInput,
+    InputTensor,
     flat,
     miscounted,
     misshapen,
     numbers,
+    parse_json,
     parsed,
     strings,
 )
-
-# Fields with entries per word, as tensors of the Open Inference Protocol and as JSON.
 
 
 def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
@@ -64,17 +66,8 @@ def described_words(field: InputSpec) -> dict[str, tuple[str, list[int]]]:
     return {}
 
 
-def counts_of(texts: Sequence[Any], tokenizer: str = "") -> list[int]:
-    """Returns the number of words of each text; 0 for a value that is not a text.
-
-    Args:
-      texts: the texts.
-      tokenizer: see `InputSpec`.
-    """
-    return [_count(text, tokenizer) for text in texts]
-
-
 def _count(text: Any, tokenizer: str) -> int:
+    """Returns the number of words of a text; 0 for a value that is not a text."""
     try:
         return len(words_of(text, tokenizer))
     except DataError:
@@ -82,7 +75,7 @@ def _count(text: Any, tokenizer: str) -> int:
 
 
 def word_column_of(
-    field: InputSpec, tensors: Sequence[RequestInput], counts: Sequence[int]
+    field: InputSpec, tensors: Sequence[InputTensor], counts: Sequence[int]
 ) -> list[Any]:
     """Returns the entries per word of each input: lists of numbers, or mappings.
 
@@ -143,9 +136,6 @@ def _without_end(row: list[Any], count: int) -> list[Any]:
     return row[:end]
 
 
-# Arrays of a trial as tensors of the Open Inference Protocol.
-
-
 DATATYPES = {
     "bool": "BOOL",
     **{
@@ -166,7 +156,7 @@ def described_array(part: InputSpec | OutputSpec) -> tuple[str, list[int]]:
     return DATATYPES[part.dtype], [-1, *part.shape]
 
 
-def array_column_of(field: InputSpec, tensor: RequestInput, data: Sequence[Any]) -> list[Any]:
+def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) -> list[Any]:
     """Returns the arrays of a tensor, one per input.
 
     Args:
@@ -216,9 +206,6 @@ def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str
         "datatype": described_array(target)[0],
         "data": array.reshape(-1).tolist(),
     }
-
-
-# Limits of requests.
 
 
 _EACH = 3  # maximum elements of a word: a gazetteer has a mapping, a label and a weight
@@ -368,17 +355,8 @@ def output_metadata(model: ServedModel) -> list[Tensor]:
     return tensors
 
 
-def raw_name(model: ServedModel) -> str:
-    """Returns the name of a model's only input tensor if it holds strings; "" if it has more or
-    other inputs.
-    """
-    tensors = [one for field in model.fields for one in input_metadata(field)]
-    alone = len(tensors) == len(model.fields) == 1 and tensors[0]["datatype"] == "BYTES"
-    return str(tensors[0]["name"]) if alone else ""
-
-
 def samples_of(
-    model: ServedModel, tensors: Sequence[RequestInput], limits: ServerLimits
+    model: ServedModel, tensors: Sequence[InputTensor], limits: ServerLimits
 ) -> list[Sample]:
     """Returns the inputs from tensors.
 
@@ -418,7 +396,7 @@ def samples_of(
         parts = [by_name[name] for name in names_of_field[field.name]]
         texts = columns.get(field.of, [])
         check_lengths(texts, limits)
-        counts = counts_of(texts, tokenizers.get(field.of, ""))
+        counts = [_count(text, tokenizers.get(field.of, "")) for text in texts]
         columns[field.name] = word_column_of(field, parts, counts)
     fields = [field.name for field in model.fields]
     rows = zip(*(columns[name] for name in fields), strict=True)
@@ -466,7 +444,7 @@ def check_wanted(model: ServedModel, wanted: Sequence[str]) -> None:
             raise BadRequest(f"there is no output {name!r}; there are {', '.join(known)}.")
 
 
-def _column(field: InputSpec, tensor: RequestInput) -> list[Any]:
+def _column(field: InputSpec, tensor: InputTensor) -> list[Any]:
     """Returns the values of a field, one per input."""
     if field.kind == "value":
         raise BadRequest(f"{field.name!r} is no tensor. Ask at predict, with JSON.")
@@ -580,18 +558,10 @@ def _row(target: OutputSpec, part: str, prediction: Any) -> Any:
     return list(value) if target.kind == "numbers" else str(value)
 
 
-# Binary tensor data after the JSON of a body: Triton's extension `binary_tensor_data`.
-#
-# https://github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md.
-# Elements are little-endian, in row-major order; each element of `BYTES` is preceded by its length
-# in four bytes.
-
-
 NAME = "binary_tensor_data"
-"""Name of the extension."""
-
-HEADER = "Inference-Header-Content-Length"
-"""Header with the length of the JSON in bytes, for a body with binary data after it."""
+"""Name of Triton's extension for binary data after the JSON of a body: little-endian elements in
+row-major order; each element of `BYTES` is preceded by its length in four bytes.
+https://github.com/triton-inference-server/server, docs/protocol/extension_binary_data.md."""
 
 SIZE = "binary_data_size"
 """Parameter of a tensor with binary data: its size in bytes."""
@@ -601,40 +571,31 @@ _LENGTH = struct.Struct("<I")
 _DTYPES = {datatype: np.dtype(name).newbyteorder("<") for name, datatype in DATATYPES.items()}
 
 
-def divided(body: bytes, length: str) -> tuple[bytes, bytes]:
-    """Returns the JSON of a body and the binary data after it.
+async def read_tensors(bodies: Bodies, request: Request, limits: ServerLimits) -> InferenceRequest:
+    """Returns the inference request of a body, with the data of all tensors, also binary ones.
 
     Args:
-      body: JSON and binary data.
-      length: value of the header `HEADER`.
+      bodies: reader of bodies.
+      request: request with the body; its header `HEADER` has the length of the JSON.
+      limits: limit of inputs.
 
     Raises:
-      HTTPError: the length is not a number, or the body is shorter.
+      ClientDisconnect: the client has disconnected.
+      HTTPError: the length is not a number, or the body is shorter; see `Bodies.read`, `filled`.
     """
+    length = request.headers.get(HEADER)
+    if length is None:
+        text = await bodies.content(request, ("application/json",))
+        return filled(parse_json(text), b"", limits)
+    kinds = ("application/json", "application/octet-stream")
+    body = await bodies.content(request, kinds)
     if not (length.isascii() and length.isdecimal() and len(length) < 20):
         raise BadRequest(f"{HEADER}: {length!r} is no number of bytes.")
+    if not int(length):
+        raise BadRequest(f"{HEADER}: 0, a text without JSON, is not supported. Send it as JSON.")
     if int(length) > len(body):
         raise BadRequest(f"{HEADER} says {int(length):,} bytes; the body has {len(body):,}.")
-    return body[: int(length)], body[int(length) :]
-
-
-def raw(name: str, blob: bytes) -> Any:
-    """Returns a request for all outputs as binary data, from a body with one text without length.
-
-    Args:
-      name: name of the model's only input tensor; "" if it has other inputs, see `raw_name`.
-      blob: the body.
-
-    Raises:
-      HTTPError: the model has other inputs, or the text is not UTF-8.
-    """
-    if not name:
-        raise BadRequest(
-            f"{HEADER}: 0 means that the body is the only input text, but "
-            "this model has other inputs. Send JSON with its tensors.",
-        )
-    tensor = {"name": name, "shape": [1], "datatype": "BYTES", "data": [_text(name, 0, blob)]}
-    return {"inputs": [tensor], "parameters": {_EVERY: True}}
+    return filled(parse_json(body[: int(length)]), body[int(length) :], limits)
 
 
 def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
@@ -720,7 +681,7 @@ def _check_booleans(request: InferenceRequest) -> None:
             raise BadRequest(f"the parameter {name} is {reprlib.repr(value)}: expected a boolean.")
 
 
-def _size_of(tensor: RequestInput) -> int | None:
+def _size_of(tensor: InputTensor) -> int | None:
     """Returns the size of a tensor's binary data in bytes; None if its data is in the JSON."""
     size = tensor.parameters.get(SIZE)
     if size is None:
@@ -730,7 +691,7 @@ def _size_of(tensor: RequestInput) -> int | None:
     return size
 
 
-def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
+def _elements(tensor: InputTensor, blob: bytes) -> list[Any]:
     """Returns the elements of a tensor from binary data; reads no more than its shape has."""
     if tensor.datatype == "BYTES":
         return _texts(tensor, blob)
@@ -744,7 +705,7 @@ def _elements(tensor: RequestInput, blob: bytes) -> list[Any]:
     return np.frombuffer(blob, dtype).tolist()  # type: ignore[no-any-return]
 
 
-def _texts(tensor: RequestInput, blob: bytes) -> list[str]:
+def _texts(tensor: InputTensor, blob: bytes) -> list[str]:
     texts: list[str] = []
     at = 0
     while at < len(blob):

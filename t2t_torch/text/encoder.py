@@ -28,9 +28,11 @@ class TextEncoder(ABC):
 
     Attributes:
       add_eos: True if the ids of a text of the data end with `EOS`.
+      is_lossless: True if every text decodes to itself, but for its spaces.
     """
 
     add_eos: bool = True
+    is_lossless: bool = True
 
     @property
     @abstractmethod
@@ -117,9 +119,6 @@ def check_unicode(text: str) -> None:
         ) from None
 
 
-# Bytes.
-
-
 class ByteEncoder(TextEncoder):
     """Encodes each UTF-8 byte as its value plus 2.  No text is unknown; needs no training.
 
@@ -142,9 +141,6 @@ class ByteEncoder(TextEncoder):
         return bytes(i - NUM_RESERVED for i in ids if i in byte_ids).decode(errors="replace")
 
 
-# Single characters.
-
-
 _UNKNOWN = NUM_RESERVED
 _REPLACEMENT = "\ufffd"  # decoded form of an unknown character
 
@@ -160,6 +156,7 @@ class CharacterEncoder(TextEncoder):
     """
 
     unknown_ids: ClassVar[frozenset[int]] = frozenset({_UNKNOWN})
+    is_lossless = False
 
     def __init__(self, characters: Sequence[str]) -> None:
         self._characters = tuple(characters)
@@ -205,9 +202,6 @@ class CharacterEncoder(TextEncoder):
         return "".join(self._characters[i - first] if i in known else _REPLACEMENT for i in ids)
 
 
-# Integers separated by spaces.
-
-
 class IntegerEncoder(TextEncoder):
     """Encodes whitespace-separated integers, each as its value plus 2: "0 3" is [2, 5].
 
@@ -243,9 +237,6 @@ class IntegerEncoder(TextEncoder):
 
     def _decode(self, ids: list[int]) -> str:
         return " ".join(str(i - NUM_RESERVED) for i in ids)
-
-
-# Class labels.
 
 
 class ClassLabelEncoder:
@@ -299,9 +290,6 @@ class ClassLabelEncoder:
         return self.labels[identity]
 
 
-# Whole words.
-
-
 class TokenEncoder(TextEncoder):
     """Encodes whitespace-separated words by their position in a vocabulary.
 
@@ -322,6 +310,8 @@ class TokenEncoder(TextEncoder):
     Raises:
       DataError: a word is duplicated, or `replace_oov` is not in the vocabulary.
     """
+
+    is_lossless = False
 
     def __init__(
         self,
@@ -424,9 +414,6 @@ class TokenEncoder(TextEncoder):
         known = range(len(self._tokens))
         words = [self._tokens[i] if i in known else f"ID_{i}" for i in ids]
         return " ".join(words[:: self._step])
-
-
-# Word splitting for bag-of-words classifiers.
 
 
 _GLUED = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")

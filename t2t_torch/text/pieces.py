@@ -173,7 +173,7 @@ class HuggingFacePieces:
         return text
 
 
-class Words:
+class SpaceSplitter:
     """Splits texts at spaces."""
 
     def split(self, text: str) -> list[str]:
@@ -209,7 +209,7 @@ class PieceEncoder(TextEncoder):
         self,
         tokens: Sequence[str],
         unknown: int | None,
-        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | Words,
+        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | SpaceSplitter,
         *,
         silent: Iterable[int] = (),
         add_eos: bool = True,
@@ -244,7 +244,9 @@ class PieceEncoder(TextEncoder):
 
     @classmethod
     def _of(cls, content: dict[str, Any]) -> PieceEncoder:
-        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | Words = Words()
+        pieces: BytePairEncoding | SentencePieces | HuggingFacePieces | SpaceSplitter = (
+            SpaceSplitter()
+        )
         if "sentencepiece" in content:
             pieces = SentencePieces(base64.b64decode(content["sentencepiece"], validate=True))
         elif "bpe" in content:

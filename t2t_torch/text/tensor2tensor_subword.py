@@ -1,4 +1,10 @@
-"""Subword vocabularies of tensor2tensor: encoding, files and training (`SubtokenEncoder.train`)."""
+"""Subword vocabularies of tensor2tensor: encoding, files and training (`SubtokenEncoder.train`).
+
+A text is split where runs of letters and numbers begin or end.  A single space between two tokens
+of letters is dropped and restored on decoding.  In the vocabulary a token ends with "_", and
+characters outside the alphabet are written as code points, "\\8217;".  Source: tensor2tensor's
+`data_generators/tokenizer.py` and `text_encoder.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +17,6 @@ from typing import Any
 from t2t_torch.errors import DataError
 from t2t_torch.files import MAX_VOCABULARY, open_regular, read_bytes, write_text
 from t2t_torch.text.encoder import RESERVED_TOKENS, TextEncoder, check_unicode
-
-# Tokenization and escaping as in tensor2tensor.
-#
-# A text is split where runs of letters and numbers begin or end.  A single space between two
-# tokens of letters is dropped and restored on decoding.  In the vocabulary a token ends with "_",
-# and characters outside the alphabet are written as code points, "\8217;".
-# Source: tensor2tensor's `data_generators/tokenizer.py` and `text_encoder.py`.
-
 
 END = "_"
 """The end marker of an escaped token; occurs nowhere else."""
@@ -83,11 +81,6 @@ def _unescaped(match: re.Match[str]) -> str:
     return chr(code_point) if known else UNKNOWN
 
 
-# Vocabulary learning from token counts, as in tensor2tensor.
-#
-# Source: tensor2tensor's `SubwordTextEncoder.build_to_target_size`.
-
-
 # Values of tensor2tensor's Text2TextProblem and SubwordTextEncoder.build_from_generator.
 MAX_LENGTH = 200
 NUM_ROUNDS = 4
@@ -109,6 +102,8 @@ def learn(
     """Returns a vocabulary of about `size` subtokens; list positions are ids.
 
     A binary search over the minimum count of a subtoken stops when the size is within 1 %.
+
+    Source: tensor2tensor's `SubwordTextEncoder.build_to_target_size`.
 
     Args:
       counts: token counts.
@@ -288,7 +283,8 @@ class SubtokenEncoder(TextEncoder):
         """
         try:
             text = read_bytes(path, max_bytes=MAX_VOCABULARY).decode()
-            return cls(_entries(text))
+            lines = text.replace("\r", "").removesuffix("\n").split("\n")
+            return cls([_unquoted(line.rstrip()) for line in lines])
         except OSError as error:
             raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
         except UnicodeDecodeError as error:
@@ -404,11 +400,6 @@ def holds_subtokens(path: Path) -> bool:
     except OSError as error:
         raise DataError(f"Cannot read the vocabulary {path}: {error.strerror}.") from None
     return head.lstrip(b"'\"").startswith(RESERVED_TOKENS[0].encode())
-
-
-def _entries(text: str) -> list[str]:
-    lines = text.replace("\r", "").removesuffix("\n").split("\n")
-    return [_unquoted(line.rstrip()) for line in lines]
 
 
 def _unquoted(line: str) -> str:

@@ -359,9 +359,6 @@ def _short(tree: Tree) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-# Trees as id sequences of their transitions.
-
-
 UNKNOWN_LABEL = "<UNK>"
 """Opens a constituent with an unknown label, as in evaluation data."""
 
@@ -383,6 +380,8 @@ class TransitionEncoder(TextEncoder):
     Raises:
       DataError: a label is duplicated, equal to `UNKNOWN_LABEL`, empty or contains a space.
     """
+
+    is_lossless = False
 
     def __init__(self, labels: Sequence[str]) -> None:
         self.labels = tuple(labels)
@@ -483,9 +482,6 @@ def repair(transitions: Iterable[str], words: int | None = None) -> list[str]:
 def builds_tree(transitions: Sequence[str], words: int) -> bool:
     """Returns whether transitions form, unmodified, one tree over this number of words."""
     return bool(transitions) and repair(transitions, words) == list(transitions)
-
-
-# Comparison of two trees over the same words: labelled brackets, whole subtrees, frames.
 
 
 class Bracket(NamedTuple):

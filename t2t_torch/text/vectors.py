@@ -20,14 +20,6 @@ import numpy.typing as npt
 from t2t_torch.errors import DataError
 from t2t_torch.files import open_bytes
 
-# fastText `.bin` models.
-#
-# Bojanowski et al. 2017, "Enriching Word Vectors with Subword Information", arXiv:1607.04606: the
-# vector of a word is the mean of its own vector and those of its character n-grams of length
-# `minn` to `maxn`, which are indexed by hash.  The format is that of fastText 0.9.2,
-# https://github.com/facebookresearch/fastText.
-
-
 MAGIC = (793712314).to_bytes(4, "little")
 """Magic number at the start of a model file."""
 
@@ -56,6 +48,11 @@ class Made(NamedTuple):
 
 class FasttextModel:
     """A fastText model file, read sequentially.
+
+    Bojanowski et al. 2017, "Enriching Word Vectors with Subword Information", arXiv:1607.04606: the
+    vector of a word is the mean of its own vector and those of its character n-grams of length
+    `minn` to `maxn`, which are indexed by hash.  The format is that of fastText 0.9.2,
+    https://github.com/facebookresearch/fastText.
 
     Args:
       file: uncompressed binary file, at its beginning.
@@ -302,7 +299,8 @@ def _opened(path: Path) -> Iterator[io.BufferedReader]:
     """Opens a vector file; reports errors while reading it as DataError."""
     try:
         with open_bytes(path) as raw, io.BufferedReader(cast("Any", raw), _CHUNK) as file:
-            _check_format(path, file.peek(len(_ZIP))[: len(_ZIP)])
+            if file.peek(len(_ZIP))[: len(_ZIP)].startswith(_ZIP):
+                raise DataError(f"{path} is a zip archive. Unpack it first:  unzip {path}")
             yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"{path} is damaged: {error}. Remove it and fetch it again.") from None
@@ -420,11 +418,6 @@ class _WantedVectors:
             f"{self._path}, line {number:,}: {fault}. A line is a word and its numbers, separated "
             "by spaces."
         )
-
-
-def _check_format(path: Path, magic: bytes) -> None:
-    if magic.startswith(_ZIP):
-        raise DataError(f"{path} is a zip archive. Unpack it first:  unzip {path}")
 
 
 def _is_model(file: io.BufferedReader) -> bool:

@@ -8,25 +8,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.files import read_bytes
 from t2t_torch.modalities.text import padded_size
-from t2t_torch.problem_types.multi import MultiProblem
-from t2t_torch.train.multi_model import model_choices, multi_model
-from t2t_torch.train.run_code import open_code
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.code import open_code
+from t2t_torch.run.directory import RunDirectory
+from t2t_torch.train.multi_model import model_choices, parts_of, whole_model
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.features import Feature, Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
+    from t2t_torch.run.checkpoint import Checkpoint
 
 
 def load_teachers(
@@ -58,9 +58,9 @@ def load_teachers(
     """
     teachers_of: dict[str, list[T2TModel]] = {}
     for one in path.removeprefix("[").removesuffix("]").split(","):
-        run = _Run.of(one.strip())
+        run = _TeacherRun.of(one.strip())
         taught = {name: name for name in problems if name in run.problems}
-        if len(problems) == 1 and not run.is_of_several:
+        if len(problems) == len(run.problems) == 1:
             taught = dict(zip(problems, run.problems, strict=True))
         if not taught:
             raise HParamsError(
@@ -78,7 +78,7 @@ def load_teachers(
     }
 
 
-class _Run(NamedTuple):
+class _TeacherRun(NamedTuple):
     """The run of a teacher, and its problems by full name."""
 
     path: str
@@ -86,27 +86,25 @@ class _Run(NamedTuple):
     step: int | None
     model_class: type[T2TModel]
     hparams: HParams
+    learnt: Problem
     problems: Mapping[str, Problem]
-    is_of_several: bool
 
     @classmethod
-    def of(cls, path: str) -> _Run:
+    def of(cls, path: str) -> _TeacherRun:
         folder = Path(path)
         match = re.fullmatch(r"ckpt-(\d+)", folder.resolve().name)
         run = RunDirectory(folder.resolve().parent if match else folder)
         task = run.task()
         open_code(run.path, task)
         problem, model_class = registry.problem(task.problem), registry.model(task.model)
-        several = isinstance(problem, MultiProblem)
-        parts = problem.components if several else [problem]
         return cls(
             path,
             run,
             int(match[1]) if match else None,
             model_class,
             run.hparams(model_class.HParams),
-            {part.full_name: part for part in parts},
-            several,
+            problem,
+            {part.full_name: part for part in parts_of(problem)},
         )
 
     def check(
@@ -132,9 +130,7 @@ class _Run(NamedTuple):
             name: chosen[name].model(chosen[name].hparams, problem.features(self.directory.path))
             for name, problem in self.problems.items()
         }
-        (only, *_) = made.values()
-        whole = multi_model(made, self.hparams) if self.is_of_several else only
-        _load(whole, self.directory.path, self.step)
+        _load(whole_model(self.learnt, made, self.hparams), self.directory.path, self.step)
         return made
 
 
@@ -190,9 +186,9 @@ def _other_vocabularies(
     problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
 ) -> list[str]:
     """Returns the vocabularies that differ from the teacher's, whatever their file names."""
-    theirs = {read_bytes(its_dir / file) for file in its_problem.vocab_files_in(its_dir)}
+    theirs = {read_bytes(its_dir / file) for file in vocab_files_in(its_problem, its_dir)}
     return [
         f"it was not trained with the vocabulary {file}"
-        for file in problem.vocab_files_in(vocab_dir)
+        for file in vocab_files_in(problem, vocab_dir)
         if read_bytes(vocab_dir / file) not in theirs
     ]

@@ -17,10 +17,6 @@ from torch import Tensor, nn
 
 import t2t_torch
 from t2t_torch import reporter
-from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.tensors import optimizer_tensors
-from t2t_torch.checkpoint.warm_start import WarmStartReport, warm_start
 from t2t_torch.distributed.network import (
     accumulating,
     average_gradients,
@@ -37,11 +33,16 @@ from t2t_torch.errors import T2TError
 from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
+from t2t_torch.run.checkpoint import Checkpoint, Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.resuming import check_seed
+from t2t_torch.run.tensors import optimizer_tensors
+from t2t_torch.run.warm_start import WarmStartReport, warm_start
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.crash import dump
 from t2t_torch.train.memory import is_out_of_memory, new_model, peak_memory
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
-from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, check_seed, open_data, steps_of_run
+from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, open_data, steps_of_run
 from t2t_torch.train.saving import Saving
 from t2t_torch.train.stopping import (
     Watched,
@@ -50,18 +51,15 @@ from t2t_torch.train.stopping import (
     stop_reason,
     with_mean,
 )
-from t2t_torch.train.summary import Progress, Summary, banner, warm_start_lines
+from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
 from t2t_torch.train.task import TrainMeter, in_step
 
 if TYPE_CHECKING:
-    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.task import Batch, Hook, Task, TrainSource
 
     NumberedBatches = list[tuple[int, Batch]]
     """(Number of the global batch, batch on the device) of micro-batches."""
-
-
-# State of a training loop: model, optimizer, learning rate, batches.
 
 
 @dataclasses.dataclass
@@ -197,9 +195,6 @@ class TrainState:
     def next_batches(self) -> NumberedBatches:
         """Returns this process's micro-batches of the next step, with global batch numbers."""
         return list(itertools.islice(self.batches, self.accumulate))
-
-
-# One training step.
 
 
 def train_step(
@@ -417,18 +412,14 @@ def _others_wait(error: BaseException) -> T2TError:
     )
 
 
-# Compilation of the network for each shape before the first step.
-
-
-def warm_up(
+def compile_shapes(
     run: TrainState, world: World, stop: object = False, say: Callable[[str], None] = print
 ) -> None:
     """Runs the network forward and backward once for each batch shape of the data.
 
     Weights, buffers and the position in the data do not change.  Afterwards no layer is compiled
-    any
-    more: a batch of another shape, for example a split one, runs uncompiled.  Does nothing if no
-    layer is compiled.
+    any more: a batch of another shape, for example a split one, runs uncompiled.  Does nothing if
+    no layer is compiled.
 
     Args:
       run: a new, unused training state.
@@ -517,7 +508,7 @@ class Estimator:
         self._agree = Agreement(world, 4)
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
-        self._progress = Progress(config.train_steps, shown=world.leads, counted=task.counted)
+        self._progress = TrainProgress(config.train_steps, shown=world.leads, counted=task.counted)
         self._stop_asked = self._ends_early = False
 
     def train(self, until: int, *, must_save: bool = True) -> None:
@@ -566,8 +557,12 @@ class Estimator:
           split: split to evaluate; `config.eval_split` by default.
         """
         split = split or self.config.eval_split
-        model = self.model.eval()
-        share_buffers(model, self.world.size)
+        # Sharded weights are gathered by the pass of the whole network.
+        is_sharded = self.run is not None and self.run.is_sharded
+        model = (
+            self.run.network.eval() if self.run is not None and is_sharded else self.model.eval()
+        )
+        share_buffers(self.model, self.world.size)
         evaluator = self.task.evaluator()
         rank, size = self.world.rank, self.world.size
         batches = self.task.eval_batches(split, rank=rank, world_size=size)
@@ -643,10 +638,10 @@ class Estimator:
         for line in banner(run, self.state, self.config, self.hooks, self.train_steps):
             self.say(line)
         self._progress.start(self.state.step, self.train_steps, self.config.train_seconds)
-        for name, hook in _named(self.hooks):
-            hook.restore(self.state.hooks.get(name, {}))
+        for hook in self.hooks:
+            hook.restore(self.state.hooks.get(type(hook).__name__, {}))
             hook.begin(self)
-        warm_up(run, self.world, self._stop, self.say)
+        compile_shapes(run, self.world, self._stop, self.say)
         return run
 
     def _take_state(self, newest: Checkpoint | None) -> None:
@@ -874,8 +869,3 @@ class Estimator:
 def _reported(split: Split) -> str:
     """Returns the name in reports; "train" is reserved for the statistics of training steps."""
     return "train_data" if split is Split.TRAIN else split.value
-
-
-def _named(hooks: Sequence[Hook]) -> list[tuple[str, Hook]]:
-    """Returns the hooks with the names that identify them in checkpoints."""
-    return [(type(hook).__name__, hook) for hook in hooks]

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Checkpoint
-from t2t_torch.checkpoint.directory import Ratings
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.metrics.metric import is_metric_of, lower_is_better
 from t2t_torch.metrics.text_scores import SCORES
 from t2t_torch.mode import Split
 from t2t_torch.reports.baseline import warnings_of
+from t2t_torch.run.checkpoint import Checkpoint
+from t2t_torch.run.checkpoint_directory import Ratings
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
 from t2t_torch.train.stopping import (
@@ -342,9 +342,6 @@ class Experiment:
         return self.estimator.state.step > self.estimator.train_steps
 
 
-# Selection of hooks.
-
-
 def chosen_hooks(config: RunConfig, hparams: HParams) -> list[Hook]:
     """Creates the hooks set by flags and hparams, each once, and the run page.
 
@@ -429,9 +426,6 @@ class BaselineCheck(Hook):
         metrics = self._metrics[self._best(estimator)]
         for warning in warnings_of(self._problem, self._data_dir, metrics):
             estimator.say(f"{warning}: train longer, or try --model=auto --hparams_set=auto")
-
-
-# Additional metrics set by a command.
 
 
 def add_metrics(

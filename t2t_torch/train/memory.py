@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.distributed.precision import Precision
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.loss import total_loss
+from t2t_torch.run.checkpoint import TrainerState
 from t2t_torch.train.random_state import INITIALIZATION, seeded
 from t2t_torch.train.run_config import DEFAULT_SEED, steps_of_run
 from t2t_torch.train.task import reported_hparams
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from t2t_torch.train.problem_task import LearningTask
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Batch, Task
-
-
-# Out-of-memory errors.
 
 
 _OVERFLOWS = ("Storage size calculation overflowed", "Overflow when unpacking long")
@@ -101,9 +98,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return "can't allocate memory" in str(error) or "not enough memory" in str(error)
-
-
-# Measurement of memory.
 
 
 _MEBIBYTE = 2**20
@@ -204,9 +198,6 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-# Dry run: a report of what training would do, without writing any file.
-
-
 _SHOWN_ROWS = 3
 _SHOWN_NUMBERS = 24
 
@@ -220,6 +211,8 @@ def dry_run_lines(
     config: RunConfig | None = None,
 ) -> Iterator[str]:
     """Yields the lines of the report.
+
+    The report says what training would do; no file is written.
 
     Args:
       task: the task to train.
@@ -297,15 +290,11 @@ def _parts(name: str, feature: Feature, batch: Batch, row: int) -> Iterator[list
         for number in range(1, min(_SHOWN_ROWS, int(segments[row].max())) + 1):
             yield values[segments[row] == number].flatten().tolist()
         return
-    if feature.is_sequence:
-        values = values[: _length(values, feature.padding)]
+    if None in feature.shape:
+        # Up to the last position that is not padding; at least one.
+        there = (values != feature.padding).reshape(len(values), -1).any(1).nonzero()
+        values = values[: int(there[-1]) + 1 if len(there) else 1]
     yield values.flatten().tolist()
-
-
-def _length(values: Tensor, padding: int) -> int:
-    """Returns the number of positions up to the last one that is not padding; at least 1."""
-    there = (values != padding).reshape(len(values), -1).any(1).nonzero()
-    return int(there[-1]) + 1 if len(there) else 1
 
 
 def _value(feature: Feature, numbers: list[float]) -> str:
@@ -394,9 +383,6 @@ def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
-
-
-# Memory that a process keeps.
 
 
 # glibc, <malloc.h>

@@ -21,18 +21,16 @@ from t2t_torch.hparam import (
     ReportHParams,
 )
 from t2t_torch.model import Output
-from t2t_torch.problem_types.multi import member, split_member
+from t2t_torch.problem_types.multi import MultiProblem, member, split_member
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
-    from t2t_torch.objectives import Objective
+    from t2t_torch.objectives.objective import Objective
+    from t2t_torch.problem import Problem
 
 _LOG = logging.getLogger(__name__)
-
-
-# The model and hyperparameters of each problem.
 
 
 class ModelChoice(NamedTuple):
@@ -135,9 +133,6 @@ def _choice(described: Mapping[str, Any], hparams: HParams) -> ModelChoice:
     names = [name for group in _OF_THE_RUN for name in group.model_fields]
     shared = {name: getattr(hparams, name) for name in (*names, *_DISTILLATION)}
     return ModelChoice(kind, own.replace(**shared).signed(sets[0]))
-
-
-# Weight sharing between the models of several problems.
 
 
 class Part(NamedTuple):
@@ -448,6 +443,37 @@ def _of_problem(problem: str, output: Output) -> Output:
         {member(problem, name): logits for name, logits in output.logits.items()},
         {member(problem, name): loss for name, loss in output.losses.items()},
     )
+
+
+@functools.singledispatch
+def parts_of(problem: Problem) -> Sequence[Problem]:
+    """Returns the problems that have a model each: the problem itself, or those that it names."""
+    return [problem]
+
+
+@parts_of.register(MultiProblem)
+def _(problem: MultiProblem) -> Sequence[Problem]:
+    return problem.components
+
+
+@functools.singledispatch
+def whole_model(
+    problem: Problem, models: Mapping[str, T2TModel], hparams: HParams
+) -> T2TModel | MultiModel:
+    """Returns the models of a problem's parts as the one that a checkpoint stores.
+
+    Args:
+      problem: one or several problems.
+      models: the model of each of `parts_of(problem)`, by full name.
+      hparams: hyperparameters of the run.
+    """
+    (model,) = models.values()
+    return model
+
+
+@whole_model.register(MultiProblem)
+def _(problem: MultiProblem, models: Mapping[str, T2TModel], hparams: HParams) -> MultiModel:
+    return multi_model(models, hparams)
 
 
 def multi_model(models: Mapping[str, T2TModel], hparams: HParams) -> MultiModel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.metrics.metric import lower_is_better
 from t2t_torch.model import check_features
-from t2t_torch.objectives import Objective
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.optim.parameter_groups import freeze
 from t2t_torch.pipeline.loader import MixedBatches
 from t2t_torch.pipeline.training_split import component_seed
@@ -152,6 +153,7 @@ class MultiTask(LearningTask):
         return Evaluator(MultiEvaluation(parts, self.name, self._selected))
 
 
+@functools.singledispatch
 def task_of(
     problem: Problem,
     model: type[T2TModel],
@@ -163,14 +165,14 @@ def task_of(
     Raises:
       HParamsError: also if settings for several problems are set for one.
     """
-    if not isinstance(problem, MultiProblem):
-        _check_one(problem, hparams)
-    kind: Callable[..., LearningTask] = (
-        MultiTask if isinstance(problem, MultiProblem) else ProblemTask
-    )
-    return kind(problem, model, hparams, **data)
+    _check_one(problem, hparams)
+    return ProblemTask(problem, model, hparams, **data)
 
 
+task_of.register(MultiProblem, MultiTask)
+
+
+@functools.singledispatch
 def with_choices(problem: Problem, hparams: HParams, before: HParams | None = None) -> HParams:
     """Returns hparams with the models of several problems; see `with_models`.
 
@@ -179,8 +181,11 @@ def with_choices(problem: Problem, hparams: HParams, before: HParams | None = No
       hparams: requested hyperparameters.
       before: hyperparameters of the run to resume.
     """
-    if not isinstance(problem, MultiProblem):
-        return hparams
+    return hparams
+
+
+@with_choices.register(MultiProblem)
+def _(problem: MultiProblem, hparams: HParams, before: HParams | None = None) -> HParams:
     return with_models(hparams, problem.models, problem.problem_names, before)
 
 

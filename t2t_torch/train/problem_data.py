@@ -12,17 +12,19 @@ import numpy as np
 
 from t2t_torch import reporter
 from t2t_torch.data.manifest import Manifest, datagen_command
-from t2t_torch.data.publish import different_settings
+from t2t_torch.data.publish import data_settings, different_settings
 from t2t_torch.data.shards import Shards
+from t2t_torch.data.vocabulary_builder import optional_vocab_files
 from t2t_torch.errors import DataError, HParamsError
+from t2t_torch.features.feature import count_positions, select_measured
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import ChainedBatches, EvalBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
-from t2t_torch.pipeline.reader import LengthLimits, measured
+from t2t_torch.pipeline.reader import LengthLimits
 from t2t_torch.pipeline.streams import EvalStreams
 from t2t_torch.pipeline.training_split import TrainingSplit, component_seed
 from t2t_torch.problem_types.mixture import MixingSchedule, first_schedule
-from t2t_torch.reports.column_statistics import Column
+from t2t_torch.reports.column_statistics import StoredColumn
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature, Features
@@ -141,10 +143,10 @@ class ProblemData:
         self._warned.add(split)
         return ChainedBatches(passes)
 
-    def training_columns(self, target: str) -> Iterator[Column]:
+    def training_columns(self, target: str) -> Iterator[StoredColumn]:
         """Yields the stored rows of a target in the training split of each problem."""
         for part, features in self._parts:
-            yield Column(self._shards(part, Split.TRAIN).column(features.columns[target]))
+            yield StoredColumn(self._shards(part, Split.TRAIN).column(features.columns[target]))
 
     def _shards(self, part: Problem, split: Split) -> Shards:
         return Shards.open(self._data_dir, part.dataset_name, split)
@@ -198,9 +200,9 @@ def longest_row(manifest: Manifest, features: Features, hparams: HParams) -> int
         return 0
     limits = LengthLimits.of(features, hparams)
     longest = [0]
-    for name, feature in measured(features.all).items():
+    for name, feature in select_measured(features.all).items():
         stored = np.asarray([entry.max_length[features.columns[name]]])
-        longest.append(int(limits.cut(name, feature.lengths(stored))[0]))
+        longest.append(int(limits.cut(name, count_positions(feature, stored))[0]))
     return max(longest)
 
 
@@ -221,7 +223,7 @@ def check_cutters(problem: Problem, manifest: Manifest, data_dir: Path) -> None:
     """
     stored, requested = (
         {"cutters": settings.get("cutters", {}), "tokenizer": settings.get("tokenizer", "")}
-        for settings in (manifest.settings, json.loads(json.dumps(problem.settings())))
+        for settings in (manifest.settings, json.loads(json.dumps(data_settings(problem))))
     )
     if faults := different_settings(stored, requested):
         raise DataError(
@@ -272,7 +274,7 @@ def check_vocabularies(problems: Sequence[Problem], data_dir: Path) -> None:
                 + (
                     " Numbers of each are standardized by its own statistics: set raw_targets=True "
                     "in all, so that they stay as they are."
-                    if any(part.optional_vocab_files for part in problems)
+                    if any(optional_vocab_files(part) for part in problems)
                     else ""
                 )
             )

@@ -17,31 +17,33 @@ from torch import nn
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags, Text
 from t2t_torch.files import read_bytes
-from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams
+from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams, values_by_target
 from t2t_torch.metrics.evaluation import Evaluation
-from t2t_torch.modalities.build import objectives
+from t2t_torch.modalities.build import target_losses
 from t2t_torch.modalities.text import Embedding, TextModality
 from t2t_torch.modalities.words import FrozenLanguageModel
 from t2t_torch.modality import modality_of
 from t2t_torch.mode import Split
 from t2t_torch.model import check_features
-from t2t_torch.objectives import Objective, by_target, check_objective, weigh_classes
+from t2t_torch.objectives.objective import Objective, check_objective
 from t2t_torch.optim.parameter_groups import freeze, parameter_groups
 from t2t_torch.optim.settings import learning_rate
 from t2t_torch.pipeline.loader import ChainedBatches, MixedBatches, TrainBatches
 from t2t_torch.pipeline.reader import paddings
+from t2t_torch.problem import metric_names
 from t2t_torch.reports.column_statistics import count_labels, tag_faults
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.code import keep_code, open_code
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
 from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.problem_data import ProblemData
-from t2t_torch.train.run_code import keep_code, open_code
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
 
 if TYPE_CHECKING:
@@ -52,12 +54,9 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
     from t2t_torch.model import T2TModel
     from t2t_torch.problem import Problem
-    from t2t_torch.reports.column_statistics import Column
+    from t2t_torch.reports.column_statistics import StoredColumn
 
     HParamsT = TypeVar("HParamsT", bound=HParams)
-
-
-# Checks of the loss settings.
 
 
 _OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
@@ -83,16 +82,17 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
       HParamsError: a setting is not read; the message names the losses that read it.
     """
     check_objective(hparams, features)
-    chosen = objectives(hparams, features)
     reads = [
-        modality_of(name, features.targets[name], hparams).loss_reads if o is None else o.loss.reads
-        for name, o in chosen.items()
+        modality_of(name, features.targets[name], hparams).loss_reads
+        if loss is None
+        else loss.reads
+        for name, loss in target_losses(hparams, features).items()
     ]
     read = {name: [its is None or name in its for its in reads] for name in _OF_A_LOSS}
     unread = {
         name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
     }
-    if not any(its.classifies and its.aligned_to for its in features.targets.values()):
+    if not any(its.labels and its.refers_to for its in features.targets.values()):
         unread |= dict.fromkeys(TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
         unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
@@ -114,9 +114,6 @@ def _losses(hparams: HParams) -> str:
     return f"loss={hparams.loss}" if hparams.loss else "here the targets' own losses are chosen"
 
 
-# Class weights in training: from hparams, or from the class frequencies in the training data.
-
-
 _WITH_CLASSES = (ClassLabel, Tags, MultiLabel, SoftLabel)
 _RULES = ("balanced", "sqrt_balanced")
 
@@ -136,7 +133,7 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
     text, features = hparams.class_weights, model.features
     if not text:
         return
-    requested = by_target("class_weights", text, features)
+    requested = values_by_target("class_weights", text, features.targets)
     everywhere = requested.get("", [])
     chosen = {
         target: requested.get(target, everywhere)
@@ -159,10 +156,19 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
                 weights = [math.sqrt(weight) for weight in weights]
         else:
             weights = _given(text, target, words, labels)
-        weigh_classes(model, target, weights)
+        loss = model.modality(target).target_loss
+        if loss is None or not loss.takes_class_weights:
+            raise HParamsError(
+                f"class_weights={text}: the loss of target {target!r} takes no weights of classes. "
+                "Name another loss, or the other targets alone: class_weights=[target:...]."
+            )
+        device = next(model.parameters()).device
+        loss.class_weights = torch.tensor(list(weights), device=device)
 
 
-def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column]) -> list[float]:
+def balanced(
+    feature: Feature, labels: tuple[str, ...], columns: Iterable[StoredColumn]
+) -> list[float]:
     """Returns weights that balance the classes by their frequencies.
 
     For one class among C the weight is total count / (C * class count), as in King and Zeng 2001;
@@ -179,7 +185,7 @@ def balanced(feature: Feature, labels: tuple[str, ...], columns: Iterable[Column
         counts += np.asarray(count_labels(feature, column).counts)
         rows += len(column)
     there = np.maximum(counts, 1.0)
-    if feature.is_multilabel:
+    if isinstance(feature, MultiLabel):
         return list((np.maximum(rows - counts, 1.0) / there).tolist())
     return list((counts.sum() / (len(labels) * there)).tolist())
 
@@ -214,9 +220,6 @@ def _faults_of_tags(model: T2TModel, data: ProblemData) -> Iterator[str]:
                     "are never predicted, and with tag_constraints=train have no loss. Set "
                     "--hparams=tag_constraints=none, or correct them."
                 )
-
-
-# Frequencies of text ids in the training data.
 
 
 Counts = npt.NDArray[np.int64]
@@ -265,9 +268,6 @@ def set_singletons(model: nn.Module, data: ProblemData) -> None:
             once = torch.from_numpy(count_ids(data, names, len(table.weight)) == 1)
             once[:NUM_RESERVED], once[table.unknown] = False, False
             table.singletons = once.to(table.weight.device)
-
-
-# Pretrained word vectors for a new model.
 
 
 def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
@@ -381,9 +381,6 @@ def _coverage(names: list[str], rows: np.ndarray, lowered: np.ndarray, counts: n
         f"({there.mean():.1%}: {there.sum() - lowered.sum():,} as written, {lowered.sum():,} in "
         f"small letters){share}; the others are drawn"
     )
-
-
-# Contextual embeddings: a pretrained language model as part of a model's inputs.
 
 
 def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HParamsT:
@@ -502,7 +499,7 @@ class Origin:
             train_steps=train_steps,
             version=t2t_torch.__version__,
         )
-        names = self.problem.vocab_files_in(self.vocab_dir, directory.path)
+        names = vocab_files_in(self.problem, self.vocab_dir, directory.path)
         if directory.claim_for(record, hparams, vocabularies=names, vocab_dir=self.vocab_dir):
             keep_code(directory, record)
 
@@ -609,7 +606,7 @@ class ProblemTask(LearningTask):
         self.tasks = {problem.full_name: self}
         self.more_metrics: Mapping[str, Sequence[str]] = {}
         targets = list(self.features.targets.values())
-        if len(targets) != 1 or not targets[0].is_sequence:
+        if len(targets) != 1 or None not in targets[0].shape:
             self.counted = "examples"
         self._model = model
         self._data = ProblemData(
@@ -661,7 +658,7 @@ class ProblemTask(LearningTask):
         metrics = {}
         for target in targets:
             more = self.more_metrics.get(target, ())
-            metrics[target] = list(dict.fromkeys([*self.problem.metrics_of(target), *more]))
+            metrics[target] = list(dict.fromkeys([*metric_names(self.problem, target), *more]))
         return Evaluator(Evaluation(targets, metrics, self.name, self.features.notes))
 
 

@@ -176,8 +176,12 @@ def recommend(name: str, data_dir: Path) -> Recommendation:
 
 def _has_signals(problem: Problem, data_dir: Path) -> bool:
     """Returns whether an input is a picture or a sound, whose networks have other operations."""
-    inputs = problem.features(data_dir).inputs.values()
-    return any(None not in one.shape or one.is_sound for one in inputs if len(one.shape) > 1)
+    features = problem.features(data_dir)
+    inputs = {name: one for name, one in features.inputs.items() if len(one.shape) > 1}
+    return any(
+        None not in one.shape or one.input_spec(name, features).kind == "audio"
+        for name, one in inputs.items()
+    )
 
 
 def batches_of_epoch(problem: Problem, data_dir: Path, hparams: HParams) -> float:
@@ -233,15 +237,18 @@ _OF_UNEQUAL = "f1_macro"  # in place of accuracy, where it says little
 
 def _metric(problem: Problem, data_dir: Path) -> str:
     """Returns the short name of the metric to watch."""
+    from t2t_torch.features.feature import select_generated
+    from t2t_torch.problem import metric_names
+
     if problem.mixing_schedule is not None:
         return "loss"
     targets = problem.features(data_dir).targets
-    if any(one.generates for one in targets.values()):
+    if select_generated(targets):
         return "loss"
     if len(targets) > 1:
         return "all_targets/exact_match" if all(one.labels for one in targets.values()) else "loss"
     (name,) = targets
-    metrics = problem.metrics_of(name)
+    metrics = metric_names(problem, name)
     metric = next((one for one in _WATCHED if one in metrics), "loss")
     if metric == "accuracy" and _has_unequal_classes(problem, data_dir):
         metric = _OF_UNEQUAL
@@ -296,10 +303,9 @@ def _positions(problem: Problem, data_dir: Path) -> int:
 
 
 def _writes_texts(problem: Problem, data_dir: Path) -> bool:
-    targets = (
-        feature for part in _parts(problem) for feature in part.features(data_dir).targets.values()
-    )
-    return any(target.generates for target in targets)
+    from t2t_torch.features.feature import select_generated
+
+    return any(select_generated(part.features(data_dir).targets) for part in _parts(problem))
 
 
 def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
@@ -309,7 +315,7 @@ def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
 
     for part in _parts(problem):
         for _, feature, column in labels_in_training(part, data_dir):
-            if feature.classifies and feature.aligned_to:
+            if feature.refers_to is not None:
                 yield tag_faults(feature.labels, column)
 
 

@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 import t2t_torch
 from t2t_torch import registry, reporter
-from t2t_torch.checkpoint.directory import CheckpointDirectory, Ratings
 from t2t_torch.errors import CheckpointError, T2TError
 from t2t_torch.files import read_bytes, read_json, read_text, staged
 from t2t_torch.metrics.metric import lower_is_better
@@ -36,7 +35,9 @@ from t2t_torch.reports.section import (
     label_table,
     number,
 )
-from t2t_torch.train.run_directory import MetricsFile, report_of
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory, Ratings
+from t2t_torch.run.checksums import settings_files
+from t2t_torch.run.metrics_file import MetricsFile, report_of
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
 from t2t_torch.train.task import Hook, reported_hparams
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
     from t2t_torch.train.estimator import Estimator
 
 
-# `starts.jsonl`: each start of a run, also after an interruption, with its machine.
-
-
 STARTS_NAME = "starts.jsonl"
 
 
 def add_start(directory: Path, estimator: Estimator) -> None:
-    """Records the start of training with a single write of a line."""
+    """Records the start of training with a single write of a line.
+
+    `starts.jsonl` has each start of a run, also after an interruption, with its machine.
+    """
     device = estimator.world.device
     name = platform.processor() or platform.machine()
     if device.type == "cuda":
@@ -86,9 +87,6 @@ def starts_of(directory: Path) -> list[dict[str, Any]]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     return [start for line in lines if (start := report_of(line)) is not None]
-
-
-# Sample sentences and their decodes, to read during training.
 
 
 SAMPLES_NAME = "decode_samples.json"
@@ -172,9 +170,6 @@ def _cell(text: str) -> str:
     text = " ".join(text[:_LONGEST].split())
     marked = "".join(f"\\{letter}" if letter in "\\`*_{}[]()#+!|~-" else letter for letter in text)
     return marked.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-# Predictions of the newest evaluation, which the hook `predictions` writes.
 
 
 PREDICTIONS_NAME = "predictions.json"
@@ -425,10 +420,11 @@ def _figures(directory: Path) -> Iterator[Section]:
 
 
 def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
-    """Lists the hyperparameters that differ from the set; for a trial, all."""
-    if task.get("trial"):
-        known = read_json(directory / "experiment.json")
-        rows = [[name, json.dumps(value)] for name, value in _dotted(known["hparams"])]
+    """Lists the hyperparameters that differ from the set; those of a file of the run's own, all."""
+    if not (directory / "hparams.json").exists():
+        files = [read_json(directory / name) for name in settings_files(directory)]
+        known = [file.get("hparams", {}) for file in files]
+        rows = [[name, json.dumps(value)] for one in known for name, value in _dotted(one)]
         table = [Table(("name", "value"), rows, frozenset({0, 1}))] if rows else [Note("None.")]
         return Section("hparams", "Hyperparameters", "As they were chosen.", table)
     values = read_json(directory / "hparams.json")
@@ -544,9 +540,6 @@ def _warnings(reports: Sequence[Report]) -> Iterator[str]:
 
 def _time_text(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(seconds))
-
-
-# Updates of the page of a run (`report.html`) during training.
 
 
 REPORT_NAME = "report.html"

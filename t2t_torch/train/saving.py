@@ -9,20 +9,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from t2t_torch import reporter
-from t2t_torch.checkpoint.checkpoint import Snapshot
-from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.distributed.network import share_buffers
 from t2t_torch.distributed.process_group import SideChannel
+from t2t_torch.run.checkpoint import Snapshot
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory, SaveError
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.distributed.process_group import World
+    from t2t_torch.run.checkpoint import TrainerState
     from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.run_config import RunConfig
     from t2t_torch.train.task import Hook
-
-
-# Background saves: a thread writes a snapshot while training continues.
 
 
 class Saver:
@@ -274,19 +271,16 @@ class Saving:
     def has_failed(self) -> bool:
         """Warns like `report_failures`; returns True if the run must end, instead of raising."""
         while (error := self._saver.failure()) is not None:
-            self._note(error)
+            self.failures += 1
+            if self._config.on_save_error != "fail":
+                self._warn(error)
+            elif self._fatal is None:  # the first error causes the others
+                self._fatal = error
         return self._fatal is not None
 
     def close(self) -> None:
         """Waits for the current save, but not for a failing disk to recover."""
         self._saver.close(warn=self._world.leads)
-
-    def _note(self, error: SaveError) -> None:
-        self.failures += 1
-        if self._config.on_save_error != "fail":
-            self._warn(error)
-        elif self._fatal is None:  # the first error causes the others
-            self._fatal = error
 
     @staticmethod
     def _warn(error: SaveError | None) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from t2t_torch.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import TrainerState
+    from t2t_torch.run.checkpoint import TrainerState
     from t2t_torch.train.run_config import RunConfig
 
 

@@ -21,18 +21,18 @@ from t2t_torch import reporter
 from t2t_torch.files import staged
 from t2t_torch.optim.settings import factor_names, reads_train_steps
 from t2t_torch.reports.page import png
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import MetricsFile
 from t2t_torch.train.stopping import short_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch.utils.tensorboard import SummaryWriter
 
-    from t2t_torch.checkpoint.checkpoint import TrainerState
-    from t2t_torch.checkpoint.warm_start import WarmStartReport
     from t2t_torch.hparam import HParams
     from t2t_torch.pipeline.plan import PlanReport
+    from t2t_torch.run.checkpoint import TrainerState
+    from t2t_torch.run.warm_start import WarmStartReport
     from t2t_torch.train.estimator import TrainState
     from t2t_torch.train.task import Hook
 
@@ -238,9 +238,6 @@ def _print_no_traceback_of_writers() -> None:
     threading.excepthook = hook
 
 
-# Terminal output: the run banner, progress, reports.
-
-
 WARM_START_FILE = "warm_start.txt"
 
 
@@ -397,9 +394,6 @@ def size_of_step(data: PlanReport, state: TrainerState, unit: str) -> str:
     return f"{per_step}; an epoch is {data.batches / state.batches_per_step:,.1f} steps"
 
 
-# Progress: bars on a terminal, lines in a log file.
-
-
 _Item = TypeVar("_Item")
 
 
@@ -412,7 +406,7 @@ def interval(low: float, high: float) -> str:
 _SILENCE = 10.0  # seconds after which a log file gets a line
 
 
-class Progress:
+class TrainProgress:
     """Progress bar on a terminal, lines in a log file: loss, rate and time left.
 
     The time left is a range where the reports so far differ; the first step, which is slow, is no

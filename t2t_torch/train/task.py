@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.checkpoint.checkpoint import SinceReport, TrainerState
 from t2t_torch.modality import Loss
 from t2t_torch.mode import Split
+from t2t_torch.run.checkpoint import SinceReport, TrainerState
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from t2t_torch.pipeline.plan import PlanReport
     from t2t_torch.train.estimator import Estimator, TrainState
     from t2t_torch.train.problem_task import Origin
-
-
-# Operations of the training loop on batches.
 
 
 Batch = dict[str, Tensor]
@@ -95,9 +92,6 @@ class BatchAdapter:
           processes: number of processes whose gradients are summed.
         """
         return totals[1]
-
-
-# Training statistics since the last report, kept on the device to avoid synchronization.
 
 
 class TrainMeter:
@@ -424,9 +418,6 @@ def reported_hparams(task: Task) -> Mapping[str, Any]:
     return task.hparams.model_dump(mode="json") if task.chosen is None else task.chosen
 
 
-# Interface: callbacks for training events.
-
-
 class Hook:
     """Callbacks for training events; every method does nothing unless a subclass overrides it.
 
@@ -484,9 +475,6 @@ class Hook:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the values that `state` returned for the checkpoint."""
-
-
-# Synchronized evaluation passes of all processes, where each holds a shard of the weights.
 
 
 _NONE, _BATCH, _STOP = range(3)  # state of a process; the maximum over all decides

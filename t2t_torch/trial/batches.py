@@ -5,7 +5,10 @@ takes every w-th batch from its offset.  A position is therefore the number of b
 all processes, and is valid for any number of processes and loader workers.  If an epoch ends within
 a group of w batches, the next epoch fills the group: every process always has a batch.
 
-Both sources must be iterated in the training thread (see `epoch_orders.py`).
+A loader is read by the indices of its batches, or sequentially from the start.  Prefetching uses
+torch's `DataLoader`, with the worker count of the user's; with `num_workers=0` batches are created
+on demand.  Threads are not used: data code draws from global generators, which threads would share
+with the model.  Both sources must be iterated in the training thread (see `epoch_orders.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from absl import logging
 from torch.utils import data
 
 from t2t_torch.errors import TrialError
@@ -38,13 +40,6 @@ from t2t_torch.trial.epoch_orders import (
     mix,
     set_epoch,
 )
-
-# Loading of batches by indices, through a loader's data set and `collate_fn`.
-#
-# Prefetching uses torch's own `DataLoader`, with the worker count of the user's loader; with
-# `num_workers=0` batches are created on demand.  Threads are not used: data code draws from global
-# generators, which threads would share with the model.
-
 
 Place = tuple[int, int, list[Any]]
 """An epoch, the index of a batch in it, and the batch's sample indices."""
@@ -93,12 +88,6 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
     """
     workers = getattr(loader, "num_workers", 0)
     of_workers: dict[str, Any] = {}
-    if not getattr(loader, "in_order", True):
-        message = "The loader's in_order=False is ignored: the order of batches must not change."
-        logging.log_first_n(logging.WARNING, message, 1)
-    if purpose == "evaluation" and getattr(loader, "persistent_workers", False):
-        message = "The loader's persistent_workers=True is ignored: each evaluation ends its own."
-        logging.log_first_n(logging.WARNING, message, 1)
     if workers:
         of_workers = {
             "multiprocessing_context": getattr(loader, "multiprocessing_context", None),
@@ -165,9 +154,6 @@ def _ignore_once(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
 
 
-# Two ways to read a loader: by the indices of its batches, or sequentially from the start.
-
-
 class ListedLoader:
     """Loader with a listable order: batches are created from their indices.
 
@@ -178,48 +164,58 @@ class ListedLoader:
       batches_per_epoch: number of batches in the first epoch.
       records: number of records in the first epoch.
       records_per_batch: the loader's `batch_size`, or the mean over the first epoch.
-      repeatable: whether listing an epoch twice yields the same order.
       place: function from a global batch number to its epoch and index in the epoch, from 0.
+      fingerprint: hash of the order of the whole first epoch.
+      resume_guarantee: guarantee for a resumed run, as a sentence for the log.
 
     Args:
       loader: user's loader.
       seed: seed of the run.
+      what: name of the loader, for error messages.
+      world_size: number of processes.
+
+    Raises:
+      TrialError: there is no batch, or several processes cannot share the sampler.
     """
 
-    def __init__(self, loader: Loader, seed: int) -> None:
+    def __init__(self, loader: Loader, seed: int, what: str, world_size: int) -> None:
         self._loader = loader
         self._seed = seed
         self._orders = EpochOrders(loader, seed)
         self._first = self._orders.order(0)
-        self.repeatable = self._orders.repeatable
+        if not len(self._first):
+            raise TrialError(
+                f"the {what} loader has no batch: its data set has "
+                f"{length_of(_data_set(loader)) or 0:,} items, of which drop_last=True drops those "
+                "that fill no batch. make_data_loaders should return loaders of data sets that "
+                "are not empty."
+            )
         self.place = self._orders.place
         self.batches_per_epoch = len(self._first)
         self.records = self._first.records
-        self.records_per_batch = _batch_size(loader) or self.records / max(len(self._first), 1)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the order of the whole first epoch."""
-        return self._first.digest if self.repeatable else "unrepeatable"
-
-    @property
-    def resume_guarantee(self) -> str:
-        """Guarantee for a resumed run, as a sentence for the log."""
-        if not self.repeatable:
-            return (
-                "not exact: the sampler has another order each time it is iterated. Let it draw "
-                "from the global random, numpy or torch generator, or from one with a fixed seed"
-            )
-        return (
-            "exact, with any number of loader workers; with any number of processes, too, if a "
-            "step keeps its number of batches"
+        self.records_per_batch = _batch_size(loader) or self.records / len(self._first)
+        self.fingerprint = "unrepeatable"
+        self.resume_guarantee = (
+            "not exact: the sampler has another order each time it is iterated. Let it draw from "
+            "the global random, numpy or torch generator, or from one with a fixed seed"
         )
+        if self._orders.repeatable:
+            self.fingerprint = self._first.digest
+            self.resume_guarantee = (
+                "exact, with any number of loader workers; with any number of processes, too, if a "
+                "step keeps its number of batches"
+            )
+        elif world_size > 1:
+            raise TrialError(
+                "several processes cannot share the loader, batches would be lost or doubled: it "
+                f"is {self.resume_guarantee}."
+            )
 
     def one_of_each_shape(self) -> Iterator[Any]:
         """Yields one batch per distinct number of records in the first epoch, largest first."""
         first: dict[int, int] = {}
-        for place, size in enumerate(self._first.sizes):
-            first.setdefault(size, place)
+        for place in range(len(self._first)):
+            first.setdefault(len(self._first.indices(place)), place)
         yield from self._fetched((first[size] for size in sorted(first, reverse=True)), "batch")
 
     def run(self, start: int, step: int) -> Iterator[Any]:
@@ -249,8 +245,6 @@ class ReplayedLoader:
     only for the yielded batches and the next `step` ones.
     """
 
-    repeatable = True
-
     def __init__(self, loader: Loader, seed: int) -> None:
         self._loader = loader
         self._seed = seed
@@ -258,21 +252,11 @@ class ReplayedLoader:
         self.batches_per_epoch = length_of(loader) or None
         self.records_per_batch = _batch_size(loader) or 1.0
         self.records = round((self.batches_per_epoch or 0) * self.records_per_batch)
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of the known properties of the order."""
-        loader = self._loader
         names = [type(each).__qualname__ for each in (loader, _data_set(loader))]
         workers = getattr(loader, "num_workers", 0)
-        known = [self._seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
-        return hashlib.sha256(repr(known).encode()).hexdigest()
-
-    @property
-    def resume_guarantee(self) -> str:
-        """Guarantee for a resumed run, as a sentence for the log."""
-        workers = getattr(self._loader, "num_workers", 0)
-        return (
+        known = [seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
+        self.fingerprint = hashlib.sha256(repr(known).encode()).hexdigest()
+        self.resume_guarantee = (
             "the loader's order cannot be listed, so all that was consumed is read again and "
             "thrown away; the same batches follow if the loader draws from the global random, "
             f"numpy and torch generators alone and num_workers stays {workers}"
@@ -325,37 +309,22 @@ class ReplayedLoader:
                     ahead = [batch]
             if number == began:
                 yield from ahead  # yields the batch read ahead
-                raise TrialError(_nothing(self._loader, epoch))
+                raise TrialError(
+                    f"the training loader ({type(self._loader).__name__}) yields nothing in epoch "
+                    f"{epoch + 1}. Its __iter__ has to start again for every epoch, and its data "
+                    "set must not be empty."
+                )
             epoch += 1
 
     def once(self, rank: int, step: int) -> Iterator[Any]:
-        """Yields every `step`th batch of the first epoch, starting at batch `rank`, for evaluation.
-
-        Raises:
-          TrialError: the loader is empty.
-        """
-        number = -1
-        for number, batch in enumerate(self.epoch(0)):
-            if number % step == rank:
-                yield batch
-        if number < 0:
-            raise TrialError(_empty("validation", self._loader))
+        """Yields every `step`th batch of the first epoch, starting at batch `rank`."""
+        return itertools.islice(self.epoch(0), rank, None, step)
 
 
 def _opened(loader: Loader, seed: int, what: str, world_size: int) -> ListedLoader | ReplayedLoader:
-    if not has_indices(loader):
-        return ReplayedLoader(loader, seed)
-    listed = ListedLoader(loader, seed)
-    if not listed.batches_per_epoch:
-        raise TrialError(_empty(what, loader))
-    if world_size > 1 and not listed.repeatable:
-        raise TrialError(
-            "the loader's sampler has another order each time it is iterated, so several "
-            "processes cannot share it: batches would be lost or doubled. Let it draw from the "
-            "global random, numpy or torch generator, or from a generator of its own with a fixed "
-            "seed."
-        )
-    return listed
+    if has_indices(loader):
+        return ListedLoader(loader, seed, what, world_size)
+    return ReplayedLoader(loader, seed)
 
 
 def _batch_size(loader: Loader) -> float | None:
@@ -365,29 +334,6 @@ def _batch_size(loader: Loader) -> float | None:
 
 def _data_set(loader: Loader) -> Any:
     return getattr(loader, "dataset", None)
-
-
-def _nothing(loader: Loader, epoch: int) -> str:
-    if epoch:
-        return (
-            f"the training loader ({type(loader).__name__}) yields nothing in epoch {epoch + 1}: "
-            "it can be read only once. Its __iter__ has to start again."
-        )
-    return (
-        f"the training loader ({type(loader).__name__}) yields no batch. make_data_loaders should "
-        "return a loader of a data set that is not empty."
-    )
-
-
-def _empty(what: str, loader: Loader) -> str:
-    examples = length_of(_data_set(loader)) or 0
-    why = f"its data set has {examples:,} items"
-    if getattr(loader, "drop_last", False) and examples:
-        why += f", fewer than batch_size={loader.batch_size}, and drop_last=True drops them"
-    return (
-        f"the {what} loader has no batch: {why}. make_data_loaders should return loaders of data "
-        "sets that are not empty."
-    )
 
 
 ORDER_VERSION = 1
@@ -428,6 +374,11 @@ class TrialTrainBatches:
       records_per_batch: the loader's `batch_size`, or the mean over the first epoch; 1 if neither
         is known.
       resume_guarantee: guarantee for a resumed run, as a sentence for the log.
+      place: function from a global batch to its epoch and its index in the epoch, all counted from
+        0; for a loader without indices: only for yielded batches and the next one of this process.
+      plan_fingerprint: version and hash of everything that determines the order, also of the whole
+        first epoch: processes with different orders, or a resumed run with a different order, have
+        different fingerprints.
 
     Raises:
       TrialError: the loader is empty, shards the data itself, or its sampler can be read only once,
@@ -438,31 +389,17 @@ class TrialTrainBatches:
         self, loader: Loader, *, seed: int, start: int = 0, rank: int = 0, world_size: int = 1
     ) -> None:
         self._loader = loader
-        self._seed = seed
         self._start = start + rank
         self._step = world_size
         self._order = _opened(loader, seed, "training", world_size)
         self.batches_per_epoch = self._order.batches_per_epoch
         self.records_per_batch = self._order.records_per_batch
         self.resume_guarantee = self._order.resume_guarantee
-
-    def place(self, batch_number: int) -> tuple[int, int]:
-        """Returns the epoch of a global batch and its index in the epoch, all counted from 0.
-
-        For a loader without indices: only for yielded batches and the next one of this process.
-        """
-        return self._order.place(batch_number)
-
-    @functools.cached_property
-    def plan_fingerprint(self) -> str:
-        """Version and hash of everything that determines the order.
-
-        It includes the order of the whole first epoch: processes with different orders, or a
-        resumed run with a different order, have different fingerprints.
-        """
-        name = type(_data_set(self._loader)).__qualname__
-        known = json.dumps([self._seed, name, self._order.fingerprint])
-        return f"trial{ORDER_VERSION}-{hashlib.sha256(known.encode()).hexdigest()[:16]}"
+        self.place = self._order.place
+        name = type(_data_set(loader)).__qualname__
+        known = json.dumps([seed, name, self._order.fingerprint])
+        digest = hashlib.sha256(known.encode()).hexdigest()
+        self.plan_fingerprint = f"trial{ORDER_VERSION}-{digest[:16]}"
 
     @property
     def report(self) -> PlanReport:
@@ -513,8 +450,7 @@ class TrialEvalBatches:
       world_size: number of processes.
 
     Raises:
-      TrialError: the loader is empty (raised on reading if its order cannot be listed), or see
-        `TrialTrainBatches`.
+      TrialError: the loader is empty (if its order can be listed), or see `TrialTrainBatches`.
     """
 
     def __init__(self, loader: Loader, *, rank: int = 0, world_size: int = 1) -> None:

@@ -16,25 +16,15 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import json
 import math
-import re
-import subprocess
-import sys
-import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import pydantic
-import yaml
 
-from t2t_torch.errors import ConfigError, UsageError, did_you_mean
-from t2t_torch.files import MAX_YAML, parse_yaml, read_text
-from t2t_torch.search_space import AnyValue, Space
-
-# Base class of the sections of an experiment configuration, with error messages.
-
+from t2t_torch.errors import ConfigError, did_you_mean
+from t2t_torch.yaml_file import read_mapping
 
 _YAML_NAMES = {
     "tuple_type": "should be a list.",
@@ -42,7 +32,7 @@ _YAML_NAMES = {
 }
 
 
-class Section(pydantic.BaseModel):
+class ConfigSection(pydantic.BaseModel):
     """Read-only section of an experiment configuration with a fixed set of keys."""
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -56,28 +46,21 @@ class Section(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _as_read(cls, values: Any) -> Any:
-        """Converts YAML values: lists to tuples, null to an empty section; drops cluster keys."""
-        if values is None:
-            return {}
-        if not isinstance(values, Mapping):
+        """Converts null to an empty section; drops cluster keys."""
+        if values is not None and not isinstance(values, Mapping):
             return values
-        lists = {
-            key
-            for key, field in cls.model_fields.items()
-            if typing.get_origin(field.annotation) is tuple
-        }
         return {
-            key: tuple(value) if isinstance(value, list) and key in lists else value
-            for key, value in values.items()
+            key: value
+            for key, value in (values or {}).items()
             if key not in cls.of_clusters and not (key in cls.instead and value is None)
         }
 
     @classmethod
-    def section(cls, key: str) -> type[Section] | None:
+    def section(cls, key: str) -> type[ConfigSection] | None:
         """Returns the class of the section under a key, or None if there is none."""
         field = cls.model_fields.get(key)
         kind = field.annotation if field else None
-        return kind if isinstance(kind, type) and issubclass(kind, Section) else None
+        return kind if isinstance(kind, type) and issubclass(kind, ConfigSection) else None
 
     @classmethod
     def complaint(cls, error: Mapping[str, Any]) -> str:
@@ -87,40 +70,24 @@ class Section(pydantic.BaseModel):
           error: an entry of `ValidationError.errors()`.
         """
         where = [str(part) for part in error["loc"]]
-        within: type[Section] = cls
+        within: type[ConfigSection] = cls
         for part in where[:-1]:
             within = within.section(part) or within
-        name = ".".join(where)
-        if error["type"] == "extra_forbidden":
-            return f"{name}: {within._unknown(where[-1])}"
-        if error["type"] == "missing":
-            return f"{name} is missing."
+        whole = within.section(where[-1]) if where else cls  # None if it is no section
+        name, kind = ".".join(where), error["type"]
+        if kind == "extra_forbidden":
+            names = sorted({*within.model_fields, *within.of_clusters})
+            listed = f" There are: {', '.join(names)}."
+            hint = did_you_mean(where[-1], names, limit=2, form="{}") or listed
+            return f"{name}: {within.instead.get(where[-1], f'there is no such key.{hint}')}"
         expected = str(error["msg"]).removeprefix("Value error, ").removeprefix("Input ")
-        message = _YAML_NAMES.get(error["type"], f"{expected.rstrip('.')}.")
-        if error["type"] == "model_type":
-            message = f"should be a section of keys: {', '.join(_keys(cls, where))}."
-        if error["type"] == "value_error" and _keys(cls, where):  # of a whole section
+        message = _YAML_NAMES.get(kind, f"{expected.rstrip('.')}.")
+        if whole and kind == "model_type":
+            message = f"should be a section of keys: {', '.join(sorted(whole.model_fields))}."
+        elif whole:
             return f"{name}: {message}" if name else message
         value = error["input"]
         return f"{name}: {list(value) if isinstance(value, tuple) else value!r}: {message}"
-
-    @classmethod
-    def _unknown(cls, key: str) -> str:
-        if key in cls.instead:
-            return cls.instead[key]
-        names = sorted({*cls.model_fields, *cls.of_clusters})
-        hint = did_you_mean(key, names, limit=2, form="{}") or f" There are: {', '.join(names)}."
-        return f"there is no such key.{hint}"
-
-
-def _keys(top: type[Section], where: Iterable[str]) -> list[str]:
-    within: type[Section] | None = top
-    for part in where:
-        within = within.section(part) if within else None
-    return sorted(within.model_fields) if within else []
-
-
-# Lengths of training and validation periods, in the units of the configuration.
 
 
 Unit = Literal["steps", "batches", "records", "epochs"]
@@ -146,7 +113,7 @@ class Length:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scale:
+class LengthScale:
     """Composition of an optimizer step.
 
     An optimizer step consumes `aggregation_frequency` batches per process.  Records and epochs are
@@ -180,15 +147,7 @@ class Scale:
         return max(1, math.ceil(self._exact(length, key) - 1e-9))
 
     def period(self, length: Length, key: str) -> int:
-        """Returns the number of optimizer steps in a period, rounded down; at least 1.
-
-        Args:
-          length: length above 0.
-          key: configuration key, for the error message.
-
-        Raises:
-          ConfigError: the length is in epochs, and the loader has no length.
-        """
+        """Returns the number of optimizer steps in a period, rounded down; see `steps`."""
         return max(1, math.floor(self._exact(length, key) + 1e-9))
 
     def _exact(self, length: Length, key: str) -> float:
@@ -208,33 +167,34 @@ class Scale:
         return length.amount * self.batches_per_epoch / in_all
 
 
-# Search method, length of training and metric.
-
-
 SearcherName = Literal[
     "single", "random", "grid", "adaptive", "adaptive_simple", "adaptive_asha", "asha", "tpe"
 ]
 
 
-def counted(value: Any) -> Any:
-    """Parses {batches: 100} into a `Length`; returns any other value unchanged."""
-    if isinstance(value, Mapping) and len(value) == 1:
-        unit, amount = next(iter(value.items()))
-        if unit in UNITS and isinstance(amount, int) and not isinstance(amount, bool):
-            return Length(amount, unit)
-    return value
-
-
 def _length(value: Any) -> Length:
-    length = counted(value)
-    if not isinstance(length, Length) or length.amount < 1:
+    """Parses {batches: 1000}."""
+    unit, amount = next(iter(value.items())) if isinstance(value, Mapping) and value else ("", 0)
+    if unit not in UNITS or len(value) > 1 or type(amount) is not int or amount < 1:
         raise ValueError(
             f"expected a whole number of {', '.join(UNITS)}, such as {{batches: 1000}}"
         )
-    return length
+    return Length(amount, unit)
 
 
-class Searcher(Section):
+def _period(value: Any) -> Length | None:
+    """Parses {batches: 1000}, or a number of steps; 0 is never."""
+    if value in (0, *({unit: 0} for unit in UNITS)) and value is not False:
+        return None
+    if type(value) is int and value > 0:
+        return Length(value, "steps")
+    try:
+        return _length(value)
+    except ValueError as error:
+        raise ValueError(f"{error}, or of steps of batches_per_step batches; 0 is never") from None
+
+
+class SearcherConfig(ConfigSection):
     """Search method, length of training and metric.
 
     Attributes:
@@ -278,11 +238,11 @@ class Searcher(Section):
     mode: Literal["aggressive", "standard", "conservative"] = "standard"
     divisor: Annotated[float, pydantic.Field(gt=1)] = 4
     max_rungs: _Number = 5
-    bracket_rungs: tuple[_Number, ...] = ()
+    bracket_rungs: Annotated[tuple[_Number, ...], pydantic.Field(strict=False)] = ()
     source_checkpoint: str | None = None
 
     @pydantic.model_validator(mode="after")
-    def _fits_together(self) -> Searcher:
+    def _fits_together(self) -> SearcherConfig:
         ways = ("max_steps", "max_length", "max_time", "target_trial_steps")
         given = [way for way in ways if getattr(self, way) is not None]
         if len(given) > 1:
@@ -334,120 +294,7 @@ class Searcher(Section):
         return total
 
 
-# YAML with JSON's number syntax and without duplicate keys: 1e-3 is a number.
-#
-# PyYAML implements YAML 1.1, where 1e-3 is a string (no decimal point), 1:30 is the number 90 and
-# 2019-10-31 a date.  Here numbers follow JSON; dates and times remain strings.
-
-
-_FLOAT = re.compile(
-    r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*|[0-9][0-9_]*(?=[eE]))(?:[eE][-+]?[0-9]+)?"
-    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-)
-_INT = re.compile(r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|0[0-7_]*|[1-9][0-9_]*)")
-_CHANGED = {f"tag:yaml.org,2002:{name}" for name in ("float", "int", "timestamp")}
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe loader that builds mappings, lists, strings and numbers only."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 (the base class declares it)
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _CHANGED]
-        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Returns a mapping without duplicate keys.
-
-        Raises:
-          yaml.YAMLError: a key occurs twice.
-        """
-        seen: dict[tuple[str, str], yaml.Node] = {}
-        for key, _ in node.value:
-            name = key.tag, key.value if isinstance(key.value, str) else repr(key.value)
-            if name in seen and key.tag != "tag:yaml.org,2002:merge":
-                line = seen[name].start_mark.line + 1
-                raise yaml.constructor.ConstructorError(
-                    None,
-                    None,
-                    f"the key {key.value!r} stands on line {line} already",
-                    key.start_mark,
-                )
-            seen[name] = key
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(f"(?:{_FLOAT.pattern})$"), list("-+0123456789.")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(f"(?:{_INT.pattern})$"), list("-+0123456789")
-)
-
-
-def parse_value(text: str) -> Any:
-    """Parses a YAML value.
-
-    Raises:
-      yaml.YAMLError: the text is invalid YAML or contains a duplicate key.
-    """
-    return parse_yaml(text, _Loader)  # a SafeLoader that constructs fewer types
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """Reads a YAML file that contains a single mapping.
-
-    Args:
-      path: YAML (or JSON) file in UTF-8.
-
-    Raises:
-      ConfigError: the file cannot be read, is invalid YAML, has a duplicate key, or is no mapping.
-    """
-    try:
-        text = read_text(path, max_bytes=MAX_YAML)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    try:
-        content = parse_value(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}{_where(error)}") from error
-    if not isinstance(content, dict):
-        kind = "nothing" if content is None else f"a {type(content).__name__}"
-        raise ConfigError(f"{path} holds {kind}; it should have lines such as 'searcher: ...'.")
-    return content
-
-
-def _where(error: yaml.YAMLError) -> str:
-    """Returns the position and the problem of a YAML error: ", line 3, column 5: ..."."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    if mark is None:
-        return f" is no YAML: {problem}."
-    return f", line {mark.line + 1}, column {mark.column + 1}: {problem}."
-
-
-_Count = Annotated[int, pydantic.Field(ge=0)]
-_Number = Annotated[int, pydantic.Field(ge=1)]
-
-
-def _period(value: Any) -> Length | None:
-    length = counted(value)
-    if isinstance(length, int) and not isinstance(length, bool):
-        length = Length(length, "steps")
-    if not isinstance(length, Length) or length.amount < 0:
-        raise ValueError(
-            "expected a whole number of steps (of batches_per_step batches each), or one of "
-            f"{', '.join(UNITS)}, such as {{batches: 1000}}; 0 is never"
-        )
-    return length if length.amount else None
-
-
-def _no_script(value: Any) -> Any:
-    if isinstance(value, Mapping) and "script" in value:
-        raise ValueError(
-            "a script was how PEDL ran plain Keras programs, and here trials of PyTorch alone run; "
-            "a class is named as module:Class, such as model_def:MyTrial"
-        )
+def _words(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
 
 
@@ -459,11 +306,12 @@ def _place(value: str) -> str:
 
 
 _Place = Annotated[str, pydantic.AfterValidator(_place)]
-
+_Count = Annotated[int, pydantic.Field(ge=0)]
+_Number = Annotated[int, pydantic.Field(ge=1)]
 _Period = Annotated[Length | None, pydantic.BeforeValidator(_period)]
 
 
-class Entrypoints(Section):
+class Entrypoints(ConfigSection):
     """Trial class and functions as PEDL 0.11 names them, each as module:name.
 
     Attributes:
@@ -477,7 +325,7 @@ class Entrypoints(Section):
     download_data_function: _Place | None = None
 
 
-class Resources(Section):
+class Resources(ConfigSection):
     """Processes of a training run.
 
     Attributes:
@@ -496,7 +344,7 @@ class Resources(Section):
     distributed: bool = False
 
 
-class Optimizations(Section):
+class Optimizations(ConfigSection):
     """Settings of an optimizer step.
 
     Attributes:
@@ -523,7 +371,7 @@ class Optimizations(Section):
     ema_decay: Annotated[float, pydantic.Field(ge=0, lt=1)] = 0.0
 
 
-class Reproducibility(Section):
+class Reproducibility(ConfigSection):
     """Random seeds.
 
     Attributes:
@@ -536,7 +384,7 @@ class Reproducibility(Section):
 _RETENTION_KEYS = ("save_experiment_best", "save_trial_best", "save_trial_latest")
 
 
-class ExperimentConfig(Section):
+class ExperimentConfig(ConfigSection):
     """Validated experiment configuration, created by `read` or `from_dict`.
 
     Attributes:
@@ -572,12 +420,12 @@ class ExperimentConfig(Section):
 
     name: str = ""
     description: str = ""
-    labels: tuple[str, ...] = ()
+    labels: Annotated[tuple[str, ...], pydantic.Field(strict=False)] = ()
     data: dict[Any, Any] = pydantic.Field(default_factory=dict)
-    entrypoint: Annotated[str | None, pydantic.BeforeValidator(_no_script)] = None
+    entrypoint: Annotated[str | None, pydantic.BeforeValidator(_words)] = None
     entrypoints: Entrypoints = Entrypoints()
     hyperparameters: dict[Any, Any] = pydantic.Field(default_factory=dict)
-    searcher: Searcher = Searcher()
+    searcher: SearcherConfig = SearcherConfig()
     batches_per_step: _Number = 100
     records_per_epoch: _Number | None = None
     min_validation_period: _Period = None
@@ -593,16 +441,6 @@ class ExperimentConfig(Section):
     reproducibility: Reproducibility = Reproducibility()
 
     _written: dict[str, Any] = pydantic.PrivateAttr(default_factory=dict)
-    _ignored: tuple[str, ...] = pydantic.PrivateAttr(default=())
-
-    @pydantic.model_validator(mode="before")
-    @classmethod
-    def _own_sections(cls, values: Any) -> Any:
-        """Treats an empty `data` or `hyperparameters` section as an empty mapping."""
-        if not isinstance(values, Mapping):
-            return values
-        own = ("data", "hyperparameters", "description")
-        return {key: value for key, value in values.items() if value is not None or key not in own}
 
     @classmethod
     def read(cls, path: Path) -> ExperimentConfig:
@@ -628,6 +466,9 @@ class ExperimentConfig(Section):
           ConfigError: see `read`.
         """
         values = _with_storage(written, source)
+        for key in ("data", "hyperparameters", "description"):
+            if values.get(key, ...) is None:  # an empty section
+                del values[key]
         try:
             config = cls.model_validate(values)
         except pydantic.ValidationError as error:
@@ -635,7 +476,6 @@ class ExperimentConfig(Section):
             message = lines[0] if len(lines) == 1 else "\n  ".join(["", *lines])
             raise ConfigError(f"{source}: {message}") from None
         config._written = copy.deepcopy(dict(written))
-        config._ignored = tuple(_ignored_keys(cls, config._written))
         return config
 
     @property
@@ -667,7 +507,7 @@ class ExperimentConfig(Section):
     @property
     def ignored(self) -> tuple[str, ...]:
         """The dotted names of the given keys that only apply to a cluster."""
-        return self._ignored
+        return tuple(_ignored_keys(type(self), self._written))
 
     def scale(
         self,
@@ -675,7 +515,7 @@ class ExperimentConfig(Section):
         world_size: int,
         records_per_batch: float,
         batches_per_epoch: int | None,
-    ) -> Scale:
+    ) -> LengthScale:
         """Returns the conversion from lengths of this configuration to optimizer steps.
 
         Args:
@@ -686,7 +526,7 @@ class ExperimentConfig(Section):
         """
         if self.records_per_epoch is not None:
             batches_per_epoch = max(1, round(self.records_per_epoch / records_per_batch))
-        return Scale(
+        return LengthScale(
             batches_per_step=self.batches_per_step,
             aggregation_frequency=self.optimizations.aggregation_frequency,
             world_size=world_size,
@@ -702,7 +542,8 @@ class ExperimentConfig(Section):
         Args:
           hparams: the chosen values, nested; stored under "hyperparameters".
         """
-        whole = _joined(_defaults(type(self)), self._written)
+        defaults = type(self)().model_dump(exclude_none=True, warnings=False)
+        whole = _joined(defaults, self._written)
         whole.update({key: getattr(self, key) for key in _RETENTION_KEYS})
         return {**whole, "hyperparameters": copy.deepcopy(dict(hparams))}
 
@@ -727,7 +568,7 @@ def _with_storage(written: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _ignored_keys(
-    section: type[Section], written: Mapping[str, Any], prefix: str = ""
+    section: type[ConfigSection], written: Mapping[str, Any], prefix: str = ""
 ) -> list[str]:
     """Returns the dotted names of the cluster-only keys, in order."""
     names = []
@@ -742,19 +583,6 @@ def _ignored_keys(
     return names
 
 
-def _defaults(section: type[Section]) -> dict[str, Any]:
-    """Returns the defaults of a section as they are declared, without those that are None."""
-    defaults: dict[str, Any] = {}
-    for key, field in section.model_fields.items():
-        nested = section.section(key)
-        default = field.get_default(call_default_factory=True, validated_data={})
-        if nested is not None:
-            defaults[key] = _defaults(nested)
-        elif default is not None:
-            defaults[key] = list(default) if isinstance(default, tuple) else copy.deepcopy(default)
-    return defaults
-
-
 def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the defaults overridden by the written values; sections are merged key by key."""
     joined = dict(defaults)
@@ -765,61 +593,3 @@ def _joined(defaults: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str
         elif value is not None or default is None:
             joined[key] = copy.deepcopy(value)
     return joined
-
-
-# Number of optimizer steps of a full trial, computed from the trial's loaders.
-
-
-ANSWER = "whole_length: "
-"""Prefix of the output line in which the subprocess reports the number of steps."""
-
-_MAX_ERROR_LENGTH = 2000  # maximum length of an error message, in characters
-
-
-def whole_length(trial: str, config: Path, space: Space, usr_dirs: Sequence[str]) -> int:
-    """Returns the number of optimizer steps of a full trial, which must not depend on the ranges.
-
-    The trial's loaders are created in a subprocess (`preparation`): the tuner does not import
-    torch, and side effects of user code stay in the subprocess.
-
-    Args:
-      trial: location of the trial, as `--trial` takes it.
-      config: experiment configuration file.
-      space: search space.
-      usr_dirs: user directories to import.
-
-    Raises:
-      UsageError: the trial's loaders cannot be created, or the number of steps varies over the
-        ranges.
-    """
-    lengths: dict[int, Mapping[str, AnyValue]] = {}
-    reason = ""
-    for place in (0.0, 1.0) if space.searched else (0.0,):
-        values = space.at(place)
-        question = {
-            "trial": trial,
-            "config": str(config),
-            "hparams": space.nested(values),
-            "usr_dirs": list(usr_dirs),
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "t2t_torch.trial.preparation"],
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        answers = [line for line in done.stdout.splitlines() if line.startswith(ANSWER)]
-        if done.returncode == 0 and answers:
-            lengths.setdefault(int(answers[-1].removeprefix(ANSWER)), values)
-        else:
-            reason = done.stderr.strip()[-_MAX_ERROR_LENGTH:].removeprefix("error: ")
-    if not lengths:
-        raise UsageError(f"{config}: how long a training is, its loaders should say: {reason}")
-    if len(lengths) > 1:
-        listed = ", ".join(f"{steps:,} steps with {dict(one)}" for steps, one in lengths.items())
-        raise UsageError(
-            f"{config}: a whole training has {listed}; trials are compared at equal steps. Give "
-            "--train_steps, or the length in batches."
-        )
-    return next(iter(lengths))

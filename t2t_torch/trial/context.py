@@ -11,7 +11,7 @@
             self.context.step_optimizer(self.optimizer)
             return {"loss": loss}
 
-The trial computes gradients and updates itself; `context_task.py` runs it in the training loop.
+The trial computes gradients and updates itself; `task.py` runs it in the training loop.
 Source: determined-ai/determined, harness/determined/pytorch, 0.13 to 0.38.
 """
 
@@ -37,11 +37,13 @@ from t2t_torch.distributed.network import average_gradients
 from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import nested, pytorch_trial
-from t2t_torch.trial.schedule import LRScheduler as StepInterval
+from t2t_torch.trial.schedule import LRScheduler
 
 
-class LRScheduler(StepInterval):
-    """Learning rate scheduler with Determined's step modes.
+class ContextScheduler(LRScheduler):
+    """Learning rate scheduler with Determined's step modes; its `LRScheduler`.
+
+    It has the methods of `scheduler`: `step`, `get_last_lr`, `state_dict`.
 
     Args:
       scheduler: scheduler of torch.
@@ -58,38 +60,18 @@ class LRScheduler(StepInterval):
         STEP_EVERY_OPTIMIZER_STEP = 4
 
     def __init__(self, scheduler: Any, step_mode: Any, frequency: int = 1) -> None:
-        mode = getattr(step_mode, "name", "")
-        if mode not in self.StepMode.__members__:
-            raise TrialError(
-                f"LRScheduler was given step_mode={step_mode!r}; one of LRScheduler.StepMode "
-                f"({', '.join(self.StepMode.__members__)}) was expected."
-            )
-        if frequency < 1:
-            raise TrialError(
-                f"LRScheduler was given frequency={frequency}; at least 1 is expected."
-            )
-        batch = mode in ("STEP_EVERY_BATCH", "STEP_EVERY_OPTIMIZER_STEP")
-        super().__init__(scheduler, batch, mode == "STEP_EVERY_EPOCH")
-        self._scheduler = scheduler
-        self.step_mode = self.StepMode[mode]
-        self.frequency = frequency
+        mode = self.StepMode[step_mode.name]  # that of an installed package is another class
+        each_batch = mode in (
+            self.StepMode.STEP_EVERY_BATCH,
+            self.StepMode.STEP_EVERY_OPTIMIZER_STEP,
+        )
+        super().__init__(scheduler, each_batch, mode is self.StepMode.STEP_EVERY_EPOCH)
+        self.step_mode, self.frequency = mode, frequency
 
-    def step(self, *arguments: Any, **named: Any) -> None:
-        """Steps the scheduler."""
-        self.scheduler.step(*arguments, **named)
-
-    def get_last_lr(self) -> list[float]:
-        """Returns the learning rate of each parameter group."""
-        return list(map(float, self.scheduler.get_last_lr()))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the state of the scheduler."""
-        state: dict[str, Any] = self.scheduler.state_dict()
-        return state
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Loads the state of the scheduler."""
-        self.scheduler.load_state_dict(state_dict)
+    def __getattr__(self, name: str) -> Any:
+        if name == "scheduler":  # before `__init__`, as in copies
+            raise AttributeError(name)
+        return getattr(self.scheduler, name)
 
     def after_batch(self, batch: int, epoch: int, *, batches_per_step: int, ends: bool) -> None:
         """Steps the scheduler after a batch, as its mode and frequency require.
@@ -182,9 +164,6 @@ UNCALLED = (
 """Callbacks about a cluster and its storage, which are not called."""
 
 
-# Metrics that are no means over batches.
-
-
 class MetricReducer(ABC):
     """Metric that is computed from the values of all processes."""
 
@@ -232,75 +211,54 @@ class SimpleReducer(MetricReducer):
 
 
 class Reducers:
-    """The reducers of a trial, with their names and occasions."""
+    """The reducers of a trial.
+
+    Attributes:
+      all: all reducers.
+      of_training: reducers of training, with the names of their metrics.
+      of_validation: reducers of validation, with the names of their metrics.
+    """
 
     def __init__(self) -> None:
-        self._wrapped: list[tuple[Any, str | None, tuple[bool, bool]]] = []
-
-    def add(self, reducer: Any, name: str | None, training: bool, validation: bool) -> Any:
-        """Adds a reducer or a function; returns the reducer.
-
-        Raises:
-          TrialError: it is neither, or was added before.
-        """
-        if any(reducer is other for other, _, _ in self._wrapped):
-            raise TrialError(f"wrap_reducer was given the same {type(reducer).__name__} twice.")
-        if not callable(getattr(reducer, "per_slot_reduce", None)):
-            if not callable(reducer):
-                raise TrialError(
-                    f"wrap_reducer was given {reducer!r}; a function of a list of values, or a "
-                    "MetricReducer, was expected."
-                )
-            reducer = SimpleReducer(reducer)
-        self._wrapped.append((reducer, name, (training, validation)))
-        return reducer
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yields all reducers."""
-        return (reducer for reducer, _, _ in self._wrapped)
-
-    def of(self, *, training: bool) -> list[tuple[Any, str | None]]:
-        """Returns the reducers of training or of validation, with their names."""
-        place = 0 if training else 1
-        return [(reducer, name) for reducer, name, use in self._wrapped if use[place]]
+        self.all: list[Any] = []
+        self.of_training: list[tuple[Any, str | None]] = []
+        self.of_validation: list[tuple[Any, str | None]] = []
 
     def states(self) -> list[dict[str, Any]]:
         """Returns copies of the values, for `restore`."""
-        return [copy.deepcopy(getattr(one, "__dict__", {})) for one, _, _ in self._wrapped]
+        return [copy.deepcopy(vars(reducer)) for reducer in self.all]
 
     def restore(self, states: list[dict[str, Any]]) -> None:
         """Restores the values of training after a validation."""
-        for (reducer, _, _), state in zip(self._wrapped, states, strict=True):
+        for reducer, state in zip(self.all, states, strict=True):
             vars(reducer).clear()
             vars(reducer).update(state)
 
-    def reset(self, *, training: bool) -> None:
-        """Drops the values of training or of validation."""
-        for reducer, _ in self.of(training=training):
-            reducer.reset()
 
-    def result(self, world: World, *, training: bool) -> dict[str, Any]:
-        """Returns the metrics over all processes; a collective call.
+def reduce_metrics(reducers: Sequence[tuple[Any, str | None]], world: World) -> dict[str, Any]:
+    """Returns the metrics of reducers over all processes; a collective call.
 
-        Raises:
-          TrialError: a reducer without a name returned no dict, or one with a name a dict.
-        """
-        wrapped = self.of(training=training)
-        metrics: dict[str, Any] = {}
-        if not wrapped:
-            return {}
-        own = [reducer.per_slot_reduce() for reducer, _ in wrapped]
-        slots = gathered(own, world)
-        for (reducer, name), values in zip(wrapped, zip(*slots, strict=True), strict=True):
-            value = reducer.cross_slot_reduce(list(values))
-            if isinstance(value, Mapping) is not (name is None):
-                fn = getattr(reducer, "fn", type(reducer))
-                raise TrialError(
-                    f"The reducer {getattr(fn, '__name__', fn)} returned a {type(value).__name__}. "
-                    "With wrap_reducer(..., name=...) it returns one metric, without a name a dict."
-                )
-            metrics.update({name: value} if name is not None else value)
+    Args:
+      reducers: reducers with the names of their metrics; None: the reducer returns a dict.
+      world: the processes that train together.
+
+    Raises:
+      TrialError: a reducer without a name returned no dict, or one with a name a dict.
+    """
+    metrics: dict[str, Any] = {}
+    if not reducers:
         return metrics
+    slots = gathered([reducer.per_slot_reduce() for reducer, _ in reducers], world)
+    for (reducer, name), values in zip(reducers, zip(*slots, strict=True), strict=True):
+        value = reducer.cross_slot_reduce(list(values))
+        if isinstance(value, Mapping) is not (name is None):
+            fn = getattr(reducer, "fn", type(reducer))
+            raise TrialError(
+                f"The reducer {getattr(fn, '__name__', fn)} returned a {type(value).__name__}. "
+                "With wrap_reducer(..., name=...) it returns one metric, without a name a dict."
+            )
+        metrics.update({name: value} if name is not None else value)
+    return metrics
 
 
 def gathered(value: Any, world: World) -> list[Any]:
@@ -427,19 +385,17 @@ class PyTorchTrialContext:
         self.experimental = ExperimentalContext(self)
         self.models: list[nn.Module] = []
         self.optimizers: list[torch.optim.Optimizer] = []
-        self.lr_schedulers: list[LRScheduler] = []
+        self.lr_schedulers: list[ContextScheduler] = []
         self.scalers: list[Any] = []
         self.reducers = Reducers()
         self.callbacks: dict[str, Any] = {}
         self.norm = torch.zeros([])
         self.updates = 0
         self._losses = torch.zeros([])  # sum over the step
-        self._epoch, self._batch = 0, 0
-        self._starts, self._ends, self._is_last = False, False, True
-        self._is_training = False
+        self._epoch = self._batch = 0
+        self._starts = self._ends = self._is_training = False
+        self._is_last = True
         self._tensorboard: Any = None
-
-    # Settings.
 
     get_hparam = staticmethod(pytorch_trial.get_hyperparameter)
     get_hparams = staticmethod(pytorch_trial.get_hyperparameters)
@@ -465,55 +421,36 @@ class PyTorchTrialContext:
         """Returns the number of records in a batch of one process.
 
         Raises:
-          TrialError: there is no global_batch_size, or it is less than the number of processes.
+          TrialError: the configuration has no hyperparameter global_batch_size.
         """
-        size = self.get_global_batch_size() // self.distributed.size
-        if size < 1:
-            raise TrialError(
-                f"hyperparameters.global_batch_size is {self.get_global_batch_size()}, fewer than "
-                f"the {self.distributed.size} processes. Set at least one record for each."
-            )
-        return size
-
-    # Models, optimizers, schedulers, scalers, metrics.
+        return self.get_global_batch_size() // self.distributed.size
 
     def wrap_model(self, model: nn.Module) -> nn.Module:
         """Registers a model and moves it to the device; returns it."""
-        if not isinstance(model, nn.Module):
-            raise TrialError(
-                f"wrap_model was given a {type(model).__name__}; an nn.Module was expected."
-            )
         model = model.to(self.device)
         if not any(model is other for other in self.models):
             self.models.append(model)
         return model
 
     def wrap_optimizer(
-        self, optimizer: torch.optim.Optimizer, *unused: Any, **named: Any
+        self,
+        optimizer: torch.optim.Optimizer,
+        *,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool = False,
+        average_aggregated_gradients: bool = True,
     ) -> torch.optim.Optimizer:
         """Registers an optimizer of wrapped models; returns it.
 
-        Raises:
-          TrialError: it is no optimizer.
+        The other arguments, of Determined up to 0.13, have no effect.
         """
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise TrialError(
-                f"wrap_optimizer was given a {type(optimizer).__name__}; a torch.optim.Optimizer "
-                "was expected."
-            )
-        ignored = {"backward_passes_per_step", "fp16_compression", "average_aggregated_gradients"}
-        if unused or set(named) - ignored:
-            raise TrialError(
-                f"wrap_optimizer was given {', '.join(sorted(set(named) - ignored)) or unused}; "
-                "an optimizer alone was expected."
-            )
         if not any(optimizer is other for other in self.optimizers):
             self.optimizers.append(optimizer)
         return optimizer
 
     def wrap_lr_scheduler(
         self, lr_scheduler: Any, step_mode: Any, frequency: int = 1
-    ) -> LRScheduler:
+    ) -> ContextScheduler:
         """Registers a scheduler of a wrapped optimizer; returns it with its step mode.
 
         Raises:
@@ -526,7 +463,7 @@ class PyTorchTrialContext:
                 "is not wrapped. Call context.wrap_optimizer first, and give the scheduler the "
                 "result."
             )
-        wrapped = LRScheduler(lr_scheduler, step_mode, frequency)
+        wrapped = ContextScheduler(lr_scheduler, step_mode, frequency)
         self.lr_schedulers.append(wrapped)
         return wrapped
 
@@ -542,8 +479,22 @@ class PyTorchTrialContext:
         for_training: bool = True,
         for_validation: bool = True,
     ) -> Any:
-        """Registers a metric that is no mean over batches; returns its `MetricReducer`."""
-        return self.reducers.add(reducer, name, for_training, for_validation)
+        """Registers a metric that is no mean over batches; returns its `MetricReducer`.
+
+        Args:
+          reducer: a `MetricReducer`, or a function of the list of all values.
+          name: name of the metric; None: the reducer returns a dict.
+          for_training: whether training reports it.
+          for_validation: whether validation reports it.
+        """
+        if not callable(getattr(reducer, "per_slot_reduce", None)):
+            reducer = SimpleReducer(reducer)
+        self.reducers.all.append(reducer)
+        if for_training:
+            self.reducers.of_training.append((reducer, name))
+        if for_validation:
+            self.reducers.of_validation.append((reducer, name))
+        return reducer
 
     def autocast_forward_pass(self, to_wrap: nn.Module) -> nn.Module:
         """Lets a model compute in float16 on a GPU; a CPU computes in float32."""
@@ -573,15 +524,12 @@ class PyTorchTrialContext:
 
     def get_tensorboard_path(self) -> Path:
         """Returns the directory of the trial's own TensorBoard events."""
-        return tensorboard_path()
+        return TorchWriter.path()
 
     def get_tensorboard_writer(self) -> Any:
         """Returns torch's `SummaryWriter`, created at its first use."""
-        if self._tensorboard is None:
-            self._tensorboard = _LazyWriter(self.get_tensorboard_path())
+        self._tensorboard = self._tensorboard or TorchWriter().writer
         return self._tensorboard
-
-    # Position in training.
 
     def current_train_epoch(self) -> int:
         """Returns the number of the epoch, from 0."""
@@ -614,8 +562,6 @@ class PyTorchTrialContext:
                 "context.set_stop_requested(True) is not supported. End training by a metric with "
                 "--eval_early_stopping_steps, or raise determined.InvalidHP."
             )
-
-    # Updates.
 
     @contextlib.contextmanager
     def batch(
@@ -719,7 +665,8 @@ class PyTorchTrialContext:
         if self._averages and self.aggregation_frequency > 1:
             for parameter in parameters:
                 parameter.grad.div_(self.aggregation_frequency)
-        scaler = scaler if scaler is not None else self._own_scaler()
+        if scaler is None and self.experimental.uses_amp:
+            scaler = self.scalers[0]
         if scaler is not None and clip_grads is not None and self.experimental.uses_amp:
             scaler.unscale_(optimizer)
         self.notify("on_before_optimizer_step", parameters)
@@ -738,9 +685,6 @@ class PyTorchTrialContext:
         if auto_zero_grads:
             optimizer.zero_grad()
 
-    def _own_scaler(self) -> Any:
-        return self.scalers[0] if self.experimental.uses_amp else None
-
     def notify(self, event: str, *arguments: Any) -> None:
         """Calls a method of all callbacks that have it."""
         for callback in self.callbacks.values():
@@ -753,16 +697,7 @@ class PyTorchTrialContext:
                 method(*arguments)
 
     def set_callbacks(self, callbacks: Any) -> None:
-        """Takes the result of `build_callbacks`.
-
-        Raises:
-          TrialError: it is no dict.
-        """
-        if not isinstance(callbacks, Mapping):
-            raise TrialError(
-                f"build_callbacks returned a {type(callbacks).__name__}; a dict of names and "
-                "callbacks was expected."
-            )
+        """Takes the result of `build_callbacks`; warns about callbacks that are not called."""
         self.callbacks = {str(name): callback for name, callback in callbacks.items()}
         for name, callback in self.callbacks.items():
             unused = [event for event in UNCALLED if hasattr(callback, event)]
@@ -795,7 +730,7 @@ class TorchWriter:
     """
 
     def __init__(self) -> None:
-        self.writer = _LazyWriter(tensorboard_path())
+        self.writer = _LazyWriter(self.path())
 
     def add_scalar(self, name: str, value: Any, step: int) -> None:
         """Writes a number."""
@@ -805,11 +740,11 @@ class TorchWriter:
         """Flushes the events."""
         self.writer.flush()
 
-
-def tensorboard_path() -> Path:
-    """Returns the directory of the trial's own TensorBoard events."""
-    run = pytorch_trial.get_run_directory()
-    return (run or Path(tempfile.gettempdir()) / f"t2t_torch-{os.getuid()}") / "trial"
+    @staticmethod
+    def path() -> Path:
+        """Returns the directory of the trial's own TensorBoard events."""
+        run = pytorch_trial.get_run_directory()
+        return (run or Path(tempfile.gettempdir()) / f"t2t_torch-{os.getuid()}") / "trial"
 
 
 class WrappedModels(nn.ModuleDict):
@@ -834,15 +769,12 @@ class JointOptimizer(torch.optim.Optimizer):
       optimizers: optimizers of different parameters.
 
     Raises:
-      TrialError: two optimizers train the same parameter.
+      ValueError: two optimizers train the same parameter.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer]) -> None:
         self.optimizers = tuple(optimizers)
-        try:
-            super().__init__([group for one in optimizers for group in one.param_groups], {})
-        except ValueError as error:
-            raise TrialError(f"Two wrapped optimizers train the same parameter: {error}.") from None
+        super().__init__([group for one in optimizers for group in one.param_groups], {})
         for one in self.optimizers:
             self.state.update(one.state)
         self._share()

@@ -5,17 +5,16 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from t2t_torch.errors import TrialError
-from t2t_torch.registry import camelcase_to_snakecase
 from t2t_torch.trial.pedl_module import install_shim
 from t2t_torch.trial.pytorch_trial import PyTorchTrial
-from t2t_torch.trial.user_code import BASE, Source, load, module_beside, module_of, several
+from t2t_torch.trial.user_code import BASE, CodeSource, load, module_beside, module_of, several
 
 DOCUMENTED, TRAIN_BATCH, CONTEXT = "documented", "train_batch", "context"
 
@@ -24,11 +23,7 @@ _NEEDED = {
     TRAIN_BATCH: ("build_model", "optimizer", "train_batch"),
     CONTEXT: ("train_batch",),
 }
-_API = {
-    DOCUMENTED: "documented API",
-    TRAIN_BATCH: "API with train_batch",
-    CONTEXT: "API with a context",
-}
+_MAKE = "make_data_loaders"
 _CONTEXT_NAMES = ("context", "trial_context")
 _HPARAMS_NAMES = ("hyperparameters", "hyperparams", "hps", "config")
 _EVALUATIONS = ("evaluate_batch", "evaluate_full_dataset")
@@ -49,7 +44,6 @@ class Definition:
       generation: "documented": `losses` and `validation_metrics`; "train_batch": a single method
         per step; "context": a single method that also updates the weights.
       takes_context: whether the class is created with Determined's context.
-      name: name of the class in snake_case.
     """
 
     spec: str
@@ -59,7 +53,6 @@ class Definition:
     make_data_loaders: Callable[..., Any] | None
     generation: str
     takes_context: bool
-    name: str
 
     def has(self, method: str) -> bool:
         """Returns True if the class has a method."""
@@ -92,16 +85,16 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
         trial lacks methods or mixes two interfaces.
     """
     install_shim()
-    source = Source.of(spec)
+    source = CodeSource.of(spec)
     modules = load(source)
     trial_class = _trial_class(source, modules)
     places = functions or {}
     modules.append(sys.modules.get(trial_class.__module__, modules[0]))
     path = source.path or Path(getattr(modules[0], "__file__", None) or source.module)
     make_data_loaders = None
-    own = any(callable(_method(trial_class, name)) for name in ("make_data_loaders", *LOADERS))
-    if "make_data_loaders" in places or not own:
-        make_data_loaders = _function(source, modules, "make_data_loaders", places)
+    own = any(callable(_method(trial_class, name)) for name in (_MAKE, *LOADERS))
+    if _MAKE in places or not own:
+        make_data_loaders = _function(source, modules, _MAKE, places)
     definition = Definition(
         spec=spec,
         path=path,
@@ -110,14 +103,13 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
         make_data_loaders=make_data_loaders,
         generation=_generation(trial_class),
         takes_context=_takes_context(trial_class),
-        name=camelcase_to_snakecase(trial_class.__name__),
     )
     _check(definition)
     return definition
 
 
 def _function(
-    source: Source, modules: list[ModuleType], name: str, places: Mapping[str, str]
+    source: CodeSource, modules: list[ModuleType], name: str, places: Mapping[str, str]
 ) -> Callable[..., Any] | None:
     """Returns the first callable with that name; in a directory, any file may define it.
 
@@ -138,7 +130,7 @@ def _function(
     return function or getattr(module_beside(source, name), name, None)
 
 
-def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
+def _trial_class(source: CodeSource, modules: list[ModuleType]) -> type[Any]:
     """Returns the class selected by the spec.
 
     Raises:
@@ -147,7 +139,12 @@ def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
     entry, name = modules[0], source.class_name
     candidates = (vars(module).get(name) for module in modules)
     named: Any = next((value for value in candidates if value is not None), None)
-    trials = [named] if name and _is_trial(named) else _leaf_classes(entry)
+    kinds = dict.fromkeys(filter(_is_trial, vars(entry).values()))
+    trials: list[type[Any]] = [
+        one for one in kinds if not any(one in other.__mro__[1:] for other in kinds)
+    ]
+    if name and _is_trial(named):
+        trials = [named]
     listed = ", ".join(trial.__name__ for trial in trials)
     where = getattr(entry, "__file__", None) or entry.__name__
     if name and trials != [named]:
@@ -161,16 +158,6 @@ def _trial_class(source: Source, modules: list[ModuleType]) -> type[Any]:
     if len(trials) > 1:
         raise several(source.spec, listed, trials[0].__name__)
     return trials[0]
-
-
-def _leaf_classes(module: ModuleType) -> list[type[Any]]:
-    """Returns the trials of a module that have no subclass in it, each once."""
-    trials = list(dict.fromkeys(cls for cls in _classes(vars(module).values()) if _is_trial(cls)))
-    return [trial for trial in trials if not any(trial in other.__mro__[1:] for other in trials)]
-
-
-def _classes(values: Iterable[Any]) -> Iterator[type[Any]]:
-    return (value for value in values if isinstance(value, type))
 
 
 def _is_trial(value: Any) -> bool:
@@ -206,16 +193,12 @@ def _generation(trial_class: type[Any]) -> str:
     """
     names = ("losses", "train_batch", *_EVALUATIONS)
     has = {name for name in names if _method(trial_class, name) is not None}
-    if {"losses", "train_batch"} <= has:
-        raise TrialError(
-            f"{trial_class.__name__} has both losses and train_batch, and each says how to train. "
-            "Keep losses with validation_metrics (documented API), or train_batch with "
-            "evaluate_batch or evaluate_full_dataset; rename what is only called by the other."
-        )
-    if has.issuperset(_EVALUATIONS):
-        raise TrialError(
-            f"{trial_class.__name__} has both evaluate_batch and evaluate_full_dataset. Keep one."
-        )
+    for pair in (("losses", "train_batch"), _EVALUATIONS):
+        if has.issuperset(pair):
+            raise TrialError(
+                f"{trial_class.__name__} has both {' and '.join(pair)}: keep one, with the methods "
+                "of its interface (docs/how_to/trials.md), or rename it."
+            )
     if "losses" in has or not has:
         return DOCUMENTED
     older = any(_method(trial_class, name) for name in ("build_model", "optimizer"))
@@ -235,17 +218,12 @@ def _check(definition: Definition) -> None:
     loaders = [name for name in LOADERS if not definition.has(name)]
     if definition.generation == CONTEXT or len(loaders) == 1:
         missing += loaders
-    elif (
-        definition.make_data_loaders is None and loaders and not definition.has("make_data_loaders")
-    ):
-        hint = (
-            "" if definition.path.is_dir() else "; --trial=DIRECTORY also finds it in other files"
-        )
-        missing.append(f"make_data_loaders, a function beside the class{hint}")
+    elif definition.make_data_loaders is None and loaders and not definition.has(_MAKE):
+        missing.append(f"{_MAKE}, a function beside the class or in a file of --trial=DIRECTORY")
     if missing:
         raise TrialError(
-            f"{definition.trial_class.__name__} is missing: {', '.join(missing)} "
-            f"({_API[definition.generation]}). --trial={definition.spec}"
+            f"{definition.trial_class.__name__} is missing: {', '.join(missing)} (as of "
+            f"{definition.generation} trials). --trial={definition.spec}"
         )
 
 
@@ -269,9 +247,7 @@ def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any)
         values |= dict.fromkeys(_CONTEXT_NAMES, context)
         if not any(parameter.name in _CONTEXT_NAMES for parameter in parameters):
             first = [context]
-    elif (
-        required(parameters) == parameters[:1] or parameters[0].kind is parameters[0].VAR_POSITIONAL
-    ):
+    elif required(parameters) == parameters[:1] or parameters[0].kind is _ANY:
         first = [hparams]
     known = {**dict.fromkeys(_HPARAMS_NAMES, hparams), **values}
     if parameters and parameters[0].name not in known:
@@ -298,9 +274,6 @@ def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any)
     return definition.trial_class(*first, **arguments)
 
 
-# Calls of user code, with the number of arguments that it accepts.
-
-
 ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
     "download_data": (("experiment_config", "hparams"), ()),
     "make_data_loaders": (
@@ -321,6 +294,7 @@ ACCEPTED: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Accepted signatures, without `self`; callers pass the arguments of the longest."""
 
+_ANY = inspect.Parameter.VAR_POSITIONAL
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -363,31 +337,21 @@ def arity(function: Callable[..., Any], what: str) -> int:
       TrialError: its signature is not accepted.
     """
     accepted = {len(names): names for names in ACCEPTED[what]}
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # implemented in C
-        return max(accepted)
-    by_place = [parameter for parameter in parameters if parameter.kind in POSITIONAL]
+    parameters = list(inspect.signature(function).parameters.values())
+    by_place = tuple(one.name for one in parameters if one.kind in POSITIONAL)
     needed = len(required(parameters))
-    takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
-    by_name = [
-        parameter.name
-        for parameter in parameters
-        if parameter.kind is parameter.KEYWORD_ONLY and parameter.default is parameter.empty
-    ]
+    takes_any = any(one.kind is _ANY for one in parameters)
+    by_name = any(one.kind is one.KEYWORD_ONLY and one.default is one.empty for one in parameters)
     fitting = [
         count
         for count, names in accepted.items()
         if needed <= count
         and not by_name
-        and (
-            takes_any
-            or names[needed:] == tuple(parameter.name for parameter in by_place[needed:count])
-        )
+        and (takes_any or names[needed:] == by_place[needed:count])
     ]
     if not fitting:
         name = getattr(function, "__qualname__", what)
-        taken = ", ".join(str(parameter) for parameter in parameters)
+        taken = ", ".join(map(str, parameters))
         shown = " or ".join(f"{what}({', '.join(names)})" for names in ACCEPTED[what])
         raise TrialError(f"{name} takes ({taken}). Accepted is {shown}, self left out.")
     return max(fitting)

@@ -4,6 +4,12 @@ An epoch's order is the output of the loader's sampler with Python's, NumPy's an
 seeded by (seed, "order", epoch).  A sampler with its own state, such as a generator, continues from
 epoch to epoch, so all preceding epochs are listed first, which takes milliseconds.  Copies of the
 user's objects are advanced, never the objects themselves: the order does not depend on earlier use.
+
+A user's samplers, datasets and collate functions draw from Python's, NumPy's or torch's global
+generators.  Here they run under their own seeds, and the states of the generators are restored
+afterwards: data code does not affect dropout or other random numbers of the model.  The global
+generators belong to the process, so threads are not isolated: this code must run in the training
+thread, or in a process that does nothing else (`batches.py`).  GPU generators are left alone.
 """
 
 from __future__ import annotations
@@ -24,17 +30,6 @@ from torch.utils import data
 from torch.utils.data.distributed import DistributedSampler
 
 from t2t_torch.errors import TrialError
-
-# Random numbers of the user's data code: seeded by position, isolated from the model.
-#
-# A user's samplers, datasets and collate functions draw from Python's, NumPy's or torch's global
-# generators.  Here they run under their own seeds, and the states of the generators are restored
-# afterwards: data code does not affect dropout or other random numbers of the model.
-#
-# The global generators belong to the process, so threads are not isolated: this code must run in
-# the training thread, or in a process that does nothing else (`batches.py`).  GPU generators are
-# left alone: data code that draws from them is not isolated.
-
 
 _States = tuple[Any, Any, Any]
 
@@ -97,13 +92,8 @@ class IsolatedStream:
         _restore(self._before)
 
 
-def isolated(seed: int) -> IsolatedStream:
-    """Returns a context that seeds Python's, NumPy's and torch's global generators.
-
-    Args:
-      seed: seed of at least 0 and below 2^63.
-    """
-    return IsolatedStream(seed)
+isolated = IsolatedStream
+"""Context that seeds Python's, NumPy's and torch's global generators."""
 
 
 Loader = Any
@@ -199,11 +189,6 @@ class EpochOrder:
         return list(np.array(numbers, np.int64)) if place in self._of_numpy else numbers.tolist()
 
     @property
-    def sizes(self) -> list[int]:
-        """The number of records of each batch."""
-        return [len(self.indices(place)) for place in range(len(self))]
-
-    @property
     def digest(self) -> str:
         """Hash of all indices in order."""
         digest = hashlib.sha256(self._ends.tobytes())
@@ -279,8 +264,10 @@ class EpochOrders:
         self._orders: dict[int, EpochOrder] = {}
         self._next = 0
         self._sampler, self._generator = self._original
-        if not self._stateless:
-            self._sampler, self._generator = _copied(self._original, self._loader.dataset)
+        if not self._stateless:  # the data set and its contents are shared
+            memo = {id(value): value for value in _held_by(self._loader.dataset)}
+            with contextlib.suppress(Exception):  # objects that cannot be copied are used directly
+                self._sampler, self._generator = copy.deepcopy(self._original, memo)
 
     def _list_next(self) -> None:
         """Lists the next epoch."""
@@ -290,7 +277,7 @@ class EpochOrders:
         # hand-written loop.
         given: dict[str, Any] = {"batch_sampler": self._sampler, "collate_fn": as_it_is}
         if not self._collates:  # each sampler index is a batch of one item
-            given = {"batch_size": None, "sampler": self._sampler, "collate_fn": _alone}
+            given = {"batch_size": None, "sampler": self._sampler, "collate_fn": lambda i: [i]}
         most = max(_MOST, 4 * (length_of(self._loader.dataset) or 0))
         with isolated(mix(self._seed, "order", epoch)):
             reader = data.DataLoader(_Indices(), generator=self._generator, **given)
@@ -314,17 +301,10 @@ class _Indices(data.Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
         return index
 
-    def __getitems__(self, indices: Any) -> list[Any]:
-        return list(indices)
-
 
 def as_it_is(batch: Any) -> Any:
     """Identity `collate_fn`."""
     return batch
-
-
-def _alone(index: Any) -> list[Any]:
-    return [index]
 
 
 def set_epoch(sampler: Any, epoch: int) -> None:
@@ -362,22 +342,20 @@ def length_of(value: Any) -> int | None:
         return None
 
 
-def _copied(original: tuple[Any, Any], dataset: Any) -> tuple[Any, Any]:
-    """Returns copies of a sampler and a generator; the data set and its contents are shared."""
-    memo: dict[int, Any] = {}
+def _held_by(dataset: Any) -> Iterator[Any]:
+    """Yields a data set, those that it wraps or lists, and the data in their attributes."""
+    seen: set[int] = set()
     pending = [dataset]
     while pending:
         each = pending.pop()
-        if id(each) in memo:
+        if id(each) in seen:
             continue
-        memo[id(each)] = each
+        seen.add(id(each))
+        yield each
         if isinstance(each, list | tuple):
             pending += [one for one in each if isinstance(one, data.Dataset)]
         elif isinstance(each, data.Dataset) or each is dataset:
             pending += [one for one in getattr(each, "__dict__", {}).values() if _holds_data(one)]
-    with contextlib.suppress(Exception):  # objects that cannot be copied are used directly
-        return copy.deepcopy(original, memo)
-    return original
 
 
 def _holds_data(value: Any) -> bool:

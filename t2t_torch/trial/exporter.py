@@ -22,24 +22,23 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from t2t_torch.checkpoint.checkpoint import MODEL as CHECKPOINT_MODEL
-from t2t_torch.checkpoint.tensors import model_tensors
-from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.distributed.process_group import World
-from t2t_torch.errors import DataError, ExportError, UsageError
-from t2t_torch.export.exporter import Exporter, Origin, WeightsReport, check_same, check_size
+from t2t_torch.errors import DataError, ExportError
+from t2t_torch.export.exporter import Exporter, ModelOrigin, WeightsReport, check_same, check_size
 from t2t_torch.export.graph import OPSETS
 from t2t_torch.export.network import exported
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.files import copy_regular
+from t2t_torch.run.checkpoint import MODEL as CHECKPOINT_MODEL
+from t2t_torch.run.code import copy_code
+from t2t_torch.run.tensors import model_tensors
 from t2t_torch.runtime.nesting import Nesting, names_in, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.session import TensorArtifact
-from t2t_torch.runtime.signature import MODEL, ONNX, SAFETENSORS, Signature
-from t2t_torch.train.run_code import copy_code
+from t2t_torch.runtime.signature import MODEL, SAFETENSORS, Signature
 from t2t_torch.trial.definition import Definition
-from t2t_torch.trial.nested import as_arrays, copied, described, leaves, mapped, rows_of, sliced
+from t2t_torch.trial.nested import as_arrays, copied, described, fill, mapped, rows_of, sliced
 from t2t_torch.trial.predictor import (
     OpenedRun,
     arguments_of,
@@ -49,9 +48,6 @@ from t2t_torch.trial.predictor import (
 )
 from t2t_torch.trial.run_record import NAME
 from t2t_torch.trial.user_code import is_of_user
-
-# Conversion of a trial's model to an ONNX graph with named inputs and outputs.
-
 
 ALONE_IN, ALONE_OUT = "input", "output"
 """Names of an input or output that is a single tensor."""
@@ -100,7 +96,7 @@ class Flat(nn.Module):
         """Returns the outputs by name."""
         convention = self._convention
         given = dict(zip((field.name for field in convention.fields), values, strict=True))
-        inputs = mapped(convention.like, lambda name, _: given.get(name or ALONE_IN))
+        inputs = fill(convention.like, given, ALONE_IN)
         return dict(
             taken_apart(convention.outputs, forward(self.model, inputs, convention.arguments))
         )
@@ -123,19 +119,16 @@ def infer_convention(
     """
     name = type(model).__name__
     into = _nesting(batches[0], ALONE_IN, f"{name} takes", "")
-    sizes = [_row_count(name, inputs) for inputs in batches]
-    given = _all_tensors(into, batches, f"{name} takes", sizes)
+    given = [_tensors(into, one, f"{name} takes", rows_of(one)) for one in batches]
     out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", "")
     if set(names_in(into)) & set(names_in(out)):  # names in a graph are unique
         out = _nesting(outputs[0], ALONE_OUT, f"{name} returns", ALONE_OUT)
-    returned = _all_tensors(out, outputs, f"{name} returns", sizes)
-    fields = tuple(
-        InputSpec(one, "tensor", dtype, shape=shape) for one, dtype, shape in _kinds(name, given)
-    )
-    targets = tuple(
-        OutputSpec(one, "tensor", dtype=dtype, shape=shape)
-        for one, dtype, shape in _kinds(name, returned)
-    )
+    returned = [
+        _tensors(out, one, f"{name} returns", rows_of(inputs))
+        for one, inputs in zip(outputs, batches, strict=True)
+    ]
+    fields = tuple(InputSpec(one, "tensor", **kind) for one, kind in _kinds(name, given))
+    targets = tuple(OutputSpec(one, "tensor", **kind) for one, kind in _kinds(name, returned))
     varying = {
         field.name: (0, *(1 + axis for axis, size in enumerate(field.shape) if size < 0))
         for field in fields
@@ -170,7 +163,9 @@ def graph_of(
         raise ExportError(_graph_error(name, error.__cause__ or error, str(error), code)) from error
     except Exception as error:  # error in the trial's code, which is traced with symbolic values
         raise ExportError(_graph_error(name, error, "", code)) from error
-    _check_outputs(graph, convention)
+    actual = sorted(output.name for output in graph.graph.output)
+    if actual != sorted(target.name for target in convention.targets):
+        raise ExportError(f"the graph has other outputs than {name}: {actual}. {_ELSEWHERE}")
     return graph
 
 
@@ -193,22 +188,6 @@ def _symbolic_len(model: nn.Module) -> Iterator[None]:
             del names["len"]
 
 
-def _is_packed(error: BaseException) -> bool:
-    """Returns True if the error occurred in a computation on packed sequences."""
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename.endswith("torch/nn/utils/rnn.py"):
-            return True
-        if any(isinstance(value, PackedSequence) for value in frame.f_locals.values()):
-            return True
-    return False
-
-
-def _all_tensors(
-    nesting: Nesting, values: Sequence[Any], what: str, sizes: Sequence[int]
-) -> list[dict[str, Tensor]]:
-    return [_tensors(nesting, one, what, n) for one, n in zip(values, sizes, strict=True)]
-
-
 def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
     """Returns the nesting of inputs or outputs, with the prefix `within` for all names."""
     try:
@@ -218,23 +197,6 @@ def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
     if nesting is not None and within:
         (nesting,) = nesting["dict"].values()
     return nesting
-
-
-def _row_count(name: str, inputs: Any) -> int:
-    """Returns the number of records in a batch.
-
-    Raises:
-      ExportError: there is no tensor, or the tensors have different numbers of rows.
-    """
-    tensors = {n: leaf for n, leaf in leaves(inputs).items() if isinstance(leaf, Tensor)}
-    counts = {leaf.shape[:1] for leaf in tensors.values()}
-    if len(counts) != 1 or counts == {()}:
-        listed = ", ".join(f"{n or ALONE_IN}: {described(leaf)}" for n, leaf in tensors.items())
-        raise ExportError(
-            f"{name} takes tensors whose first axis is not the batch, or none: {listed or 'none'}. "
-            f"An artifact answers one record by one. {_ELSEWHERE}"
-        )
-    return int(next(iter(counts))[0])
 
 
 def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, Tensor]:
@@ -266,13 +228,14 @@ def _tensors(nesting: Nesting, value: Any, what: str, count: int) -> dict[str, T
     return tensors
 
 
-def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str, str, Any]]:
-    """Returns the name, dtype and shape of one record of each tensor.
+def _kinds(
+    name: str, batches: Sequence[Mapping[str, Tensor]]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields the name of each tensor, and dtype and shape of one record of it.
 
     Raises:
       ExportError: dtype or number of axes differs between batches.
     """
-    kinds = []
     for one, first in batches[0].items():
         shape = list(first.shape[1:])
         for other in (batch[one] for batch in batches[1:]):
@@ -283,8 +246,7 @@ def _kinds(name: str, batches: Sequence[Mapping[str, Tensor]]) -> list[tuple[str
                 )
             same = zip(shape, other.shape[1:], strict=True)
             shape = [size if size == its else -1 for size, its in same]
-        kinds.append((one, str(first.dtype).removeprefix("torch."), tuple(shape)))
-    return kinds
+        yield one, {"dtype": str(first.dtype).removeprefix("torch."), "shape": tuple(shape)}
 
 
 def _example(convention: CallingConvention, batches: Sequence[Any]) -> dict[str, Tensor]:
@@ -294,17 +256,6 @@ def _example(convention: CallingConvention, batches: Sequence[Any]) -> dict[str,
     if len(next(iter(largest.values()))) < _TOO_FEW:
         largest = {name: torch.cat([tensor, tensor]) for name, tensor in largest.items()}
     return {name: tensor.clone() for name, tensor in largest.items()}
-
-
-def _check_outputs(graph: onnx.ModelProto, convention: CallingConvention) -> None:
-    """Raises ExportError if the outputs of the graph and the model differ."""
-    actual = [output.name for output in graph.graph.output]
-    expected = [target.name for target in convention.targets]
-    if sorted(actual) != sorted(expected):
-        raise ExportError(
-            f"the graph has the outputs {', '.join(actual)}; {', '.join(expected)} were expected. "
-            f"{_ELSEWHERE}"
-        )
 
 
 def _graph_error(name: str, error: BaseException, message: str, code: Definition) -> str:
@@ -317,7 +268,12 @@ def _graph_error(name: str, error: BaseException, message: str, code: Definition
         line = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
         where = f" at {Path(own[-1].filename).name}, line {own[-1].lineno} ({line})"
     kind = type(error).__name__
-    if _is_packed(error):
+    is_packed = any(
+        frame.f_code.co_filename.endswith("torch/nn/utils/rnn.py")
+        or any(isinstance(value, PackedSequence) for value in frame.f_locals.values())
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
+    if is_packed:
         why = (
             "it packs sequences (pack_padded_sequence), and the sizes of what is packed depend on "
             "numbers in a tensor: a graph has none such. Give the layer the padded sequences, and "
@@ -335,15 +291,13 @@ def _graph_error(name: str, error: BaseException, message: str, code: Definition
     return f"{name} cannot be exported: forward{where}: {why}. {_ELSEWHERE}"
 
 
-# Verification that an artifact reproduces the outputs of the trial's model, row by row.
-
-
 _SHOWN = 6  # maximum number of output values in an error message
+_MOST_EXAMPLES = 20
 
 _Arrays = Mapping[str, npt.NDArray[Any]]
 
 
-class Verified(NamedTuple):
+class VerifiedTrial(NamedTuple):
     """Result of the comparison of an artifact with the model of a trial.
 
     Attributes:
@@ -367,18 +321,18 @@ class Verified(NamedTuple):
     def lines(self, signature: Signature) -> list[str]:
         """Returns the lines for the command's output."""
         batches = "batch" if self.batches == 1 else "batches"
+        shapes = [
+            ", ".join(f"{one.name} {one.dtype} {['batch', *one.shape]}" for one in parts)
+            for parts in (signature.fields, signature.targets)
+        ]
+        inputs, outputs = (one.replace("'", "") for one in shapes)
         return [
-            f"  inputs    {_signature_text(signature.fields)}",
-            f"  outputs   {_signature_text(signature.targets)}",
+            f"  inputs    {inputs}",
+            f"  outputs   {outputs}",
             f"  verified  {self.rows} rows of the validation loader, each alone and in its "
             f"batch ({self.batches} {batches} of {self.largest} at most): within "
             f"{self.difference:.1e}",
         ]
-
-
-def _signature_text(parts: Sequence[Any]) -> str:
-    shapes = (f"{one.name} {one.dtype} {['batch', *one.shape]}" for one in parts)
-    return ", ".join(shapes).replace("'", "")
 
 
 def verify(
@@ -388,7 +342,7 @@ def verify(
     batches: Sequence[Any],
     *,
     examples: int,
-) -> Verified:
+) -> VerifiedTrial:
     """Compares the outputs of model and artifact for whole batches and for single rows.
 
     Args:
@@ -402,14 +356,14 @@ def verify(
       ExportError: the outputs differ, or the model's output for a row depends on the rest of its
         batch; names the first such row.
     """
-    gaps, rows, largest = [0.0], 0, 0
+    greatest, rows, largest = 0.0, 0, 0
     stored: list[dict[str, Any]] = []
     space = examples
 
-    def of_artifact(inputs: Any) -> dict[str, npt.NDArray[Any]]:
+    def of_artifact(inputs: Any) -> _Arrays:
         return dict(taken_apart(convention.outputs, artifact.batch(as_arrays(inputs))))
 
-    def of_model(inputs: Any) -> dict[str, npt.NDArray[Any]]:
+    def of_model(inputs: Any) -> _Arrays:
         with torch.no_grad():
             outputs = forward(model, copied(inputs), convention.arguments)
         return dict(taken_apart(convention.outputs, as_arrays(outputs)))
@@ -419,13 +373,12 @@ def verify(
         expected, actual = of_model(inputs), of_artifact(inputs)
         for row in range(count):
             name = f"row {rows + row} of the validation loader"
-            in_batch = _row(expected, row)
-            gaps.append(_gap_of_row(name, f"in a batch of {count}", in_batch, _row(actual, row)))
             one = sliced(inputs, slice(row, row + 1))
-            alone = _row(of_model(one), 0)
-            _check_independent(name, count, in_batch, alone)
-            answer = _row(of_artifact(one), 0)
-            gaps.append(_gap_of_row(name, "alone", alone, answer))
+            in_batch, alone, answer = _row(expected, row), _row(of_model(one), 0), of_artifact(one)
+            answer = _row(answer, 0)
+            gap = _compare(in_batch, _row(actual, row), name, _DIFFERS.format("in its batch"))
+            _compare(in_batch, alone, f"{name}, in its batch of {count} and alone", _DEPENDS)
+            greatest = max(greatest, gap, _compare(alone, answer, name, _DIFFERS.format("alone")))
             given = _row(dict(taken_apart(convention.inputs, as_arrays(one))), 0)
             size = sum(array.size for array in (*given.values(), *answer.values()))
             if not stored or (size <= space and len(stored) < _MOST_EXAMPLES):
@@ -433,10 +386,7 @@ def verify(
                 pair = {"input": _plain(convention.inputs, given)}
                 stored.append(pair | {"answer": _plain(convention.outputs, answer)})
         rows, largest = rows + count, max(largest, count)
-    return Verified(rows, len(batches), largest, max(gaps), stored)
-
-
-_MOST_EXAMPLES = 20
+    return VerifiedTrial(rows, len(batches), largest, greatest, stored)
 
 
 def _plain(nesting: Any, arrays: _Arrays) -> Any:
@@ -447,22 +397,20 @@ def _row(arrays: _Arrays, row: int) -> dict[str, npt.NDArray[Any]]:
     return {name: array[row] for name, array in arrays.items()}
 
 
-def _check_independent(name: str, count: int, together: _Arrays, alone: _Arrays) -> None:
-    """Raises ExportError if the output of a row alone differs from its output in a batch."""
-    for output, array in together.items():
-        if _gap(array, alone[output]) <= TOLERANCE:
-            continue
-        raise ExportError(
-            f"the model itself answers {name} otherwise alone than in its batch of {count}: "
-            f"{output} is {_shown(alone[output])} and {_shown(array)}. So rows of a batch depend "
-            "on each other, and an artifact, which answers one record by one, cannot be made of "
-            "it: look for means or sums over the first axis, for BatchNorm without running means, "
-            "and for random numbers that are drawn in evaluation, too."
-        )
+_DEPENDS = (
+    "the model's own outputs for a row depend on the rest of its batch, and an artifact answers "
+    "one record by one. Look for means or sums over the first axis, for BatchNorm without running "
+    "means, and for random numbers that are drawn in evaluation, too."
+)
+_DIFFERS = (
+    "the outputs of the artifact differ from those of the model, run {}. Nothing was written. If "
+    "forward draws random numbers in evaluation, too, that is why; else it is a fault of the "
+    "export: please report it with the run."
+)
 
 
-def _gap_of_row(name: str, how: str, expected: _Arrays, actual: _Arrays) -> float:
-    """Returns the largest difference.
+def _compare(expected: _Arrays, actual: _Arrays, name: str, fault: str) -> float:
+    """Returns the largest difference of the outputs for a row.
 
     Raises:
       ExportError: the difference exceeds the tolerance.
@@ -471,13 +419,8 @@ def _gap_of_row(name: str, how: str, expected: _Arrays, actual: _Arrays) -> floa
     for output, array in expected.items():
         gap = _gap(array, actual[output])
         if not gap <= TOLERANCE:
-            raise ExportError(
-                f"the outputs of the artifact differ from those of the model, run {how}: {name}\n"
-                f"  model:    {output} = {_shown(array)}\n"
-                f"  artifact: {output} = {_shown(actual[output])}\n"
-                "Nothing was written. If forward draws random numbers in evaluation, too, that is "
-                "why; else it is a fault of the export: please report it with the run."
-            )
+            one, other = _shown(array), _shown(actual[output])
+            raise ExportError(f"{fault}\n  {name}: {output} = {one}\n  and {other}")
         greatest = max(greatest, gap)
     return greatest
 
@@ -504,40 +447,7 @@ def _shown(array: npt.NDArray[Any]) -> str:
 _EXAMPLE_NUMBERS = 200_000  # maximum total of all examples; a few megabytes of JSON
 
 
-def check_settings(settings: ExportSettings) -> None:
-    """Raises UsageError for settings that an export of a trial does not support."""
-    faults = []
-    if settings.format not in (ONNX, SAFETENSORS):
-        faults.append(
-            f"--format={settings.format} is for a run of a problem; a trial is exported as a "
-            f"graph, --format={ONNX}, or as weights, --format={SAFETENSORS}."
-        )
-    if settings.quantize:
-        faults.append(
-            f"--quantize={settings.quantize} is judged by a problem's metrics, and a trial has its "
-            "own: leave it out."
-        )
-    if settings.runs[1:]:
-        faults.append("several runs answer as one of problems alone: give one run of a trial.")
-    if settings.problem:
-        faults.append(f"--problem={settings.problem}: this is a run of a trial. Leave it out.")
-    if settings.decoding != DecodeHParams():
-        faults.append("--decode_hparams: a trial's model searches for nothing. Leave it out.")
-    if faults:
-        raise UsageError("\n".join(faults))
-
-
-class _OfTrial(Exporter):
-    """Export of a trial, which supports fewer options than one of a problem."""
-
-    @classmethod
-    def check(cls, settings: ExportSettings) -> None:
-        """See `Exporter.check`."""
-        super().check(settings)
-        check_settings(settings)
-
-
-class TrialExporter(_OfTrial):
+class TrialExporter(Exporter):
     """Exports the model of a trial as an ONNX graph."""
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
@@ -546,7 +456,7 @@ class TrialExporter(_OfTrial):
         chosen = run.load(settings.chosen_checkpoint)
         self._model = model = run.model
         check_size(model, "t2t_torch.load of the run itself answers, with PyTorch.")
-        self.origin = Origin(run.task.name, type(model).__name__, *chosen)
+        self.origin = ModelOrigin(run.task.name, type(model).__name__, *chosen)
         rows = settings.verify_rows
         self._batches = list(validation_inputs(run.task, model, run.device, rows=rows))
         self._code = run.task.definition
@@ -567,13 +477,10 @@ class TrialExporter(_OfTrial):
             nesting={"inputs": convention.inputs, "outputs": convention.outputs},
         )
 
-    def verify(self, folder: Path) -> Verified:
+    def verify(self, folder: Path) -> VerifiedTrial:
         """See `Exporter.verify`."""
         given = self._model, self._convention, TensorArtifact(folder), self._batches
         return verify(*given, examples=_EXAMPLE_NUMBERS)
-
-
-# Export of a trial's weights as safetensors, in a folder with the layout of a run.
 
 
 _READ_ME = """# {signature.model} of {signature.problem}
@@ -597,17 +504,18 @@ weights = load_file("model.safetensors")
 """
 
 
-class TrialWeightsExporter(_OfTrial):
+class TrialWeightsExporter(Exporter):
     """Exports the weights of a trial's run with a copy of its code."""
 
     form = SAFETENSORS
     packages = ("t2t_torch", "torch")
+    reads_data = False
 
     def __init__(self, settings: ExportSettings, scratch: Path) -> None:
         super().__init__(settings, scratch)
         predictor = load_trial(settings.run_dir, settings.chosen_checkpoint, device="cpu")
         self._model = predictor.model
-        self.origin = Origin(predictor.name, type(self._model).__name__, *predictor.chosen)
+        self.origin = ModelOrigin(predictor.name, type(self._model).__name__, *predictor.chosen)
 
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`; reads no data."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import collections.abc
-import functools
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from torch import Tensor, nn
 
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.definition import required
-from t2t_torch.trial.epoch_orders import length_of
 from t2t_torch.trial.nested import described
 from t2t_torch.trial.pytorch_trial import Reducer
 
@@ -41,9 +38,9 @@ _STRUCTURES = (
 
 
 def _unexpected(what: str, value: Any, expected: str) -> TrialError:
-    """Returns the error for a method that returned a value of the wrong type."""
+    """Returns the error for a value of the wrong type; `what` is the beginning of the message."""
     hint = " Is a return missing?" if value is None else ""
-    return TrialError(f"{what} returned {_kind(value)}; {expected} was expected.{hint}")
+    return TrialError(f"{what} {_kind(value)}; {expected} was expected.{hint}")
 
 
 def check_model(model: Any, what: str = "build_model") -> nn.Module:
@@ -57,7 +54,7 @@ def check_model(model: Any, what: str = "build_model") -> nn.Module:
       TrialError: it is no `nn.Module`, or has no trainable parameters.
     """
     if not isinstance(model, nn.Module):
-        raise _unexpected(what, model, "an nn.Module")
+        raise _unexpected(f"{what} returned", model, "an nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TrialError(
             f"{what} returned a {type(model).__name__} without a parameter that can be "
@@ -102,9 +99,10 @@ def check_step(optimizer: Any, what: str) -> None:
       TrialError: it is no optimizer, or requires a closure.
     """
     if not isinstance(optimizer, torch.optim.Optimizer):
-        hint = " Is a return missing?" if optimizer is None else ""
-        raise TrialError(f"{what} {_kind(optimizer)}; a torch.optim.Optimizer was expected.{hint}")
-    if _needs_closure(type(optimizer)):
+        raise _unexpected(what, optimizer, "a torch.optim.Optimizer")
+    # Of the class: torch's schedulers replace the method of the instance by a wrapper.
+    _, *parameters = inspect.signature(type(optimizer).step).parameters.values()
+    if required(parameters):
         raise TrialError(
             f"{what} {_kind(optimizer)}, whose step() needs a closure that computes "
             "the loss again and again. Here a step has its gradients already: use an optimizer "
@@ -133,10 +131,7 @@ def total_of(losses: Any, what: str = "losses") -> Tensor:
             )
         total, name = losses["loss"], f"{what}: 'loss' is"
     if not isinstance(total, Tensor):
-        raise TrialError(
-            f"{name} {_kind(total)}; a tensor of one number, or a dict with such a 'loss', was "
-            "expected."
-        )
+        raise _unexpected(name, total, "a tensor of one number, or a dict with such a 'loss',")
     if total.numel() != 1:
         raise TrialError(
             f"{name} a tensor of shape {list(total.shape)}; one number was expected. Reduce it by "
@@ -148,17 +143,6 @@ def total_of(losses: Any, what: str = "losses") -> Tensor:
             "without .detach(), .item() or torch.no_grad()."
         )
     return total
-
-
-def check_training_metrics(metrics: Any) -> dict[str, Any]:
-    """Checks and returns the result of `training_metrics`; it may be empty.
-
-    Raises:
-      TrialError: see `check_metrics`; or a name is a reserved field of the training report.
-    """
-    if isinstance(metrics, dict) and not metrics:
-        return metrics
-    return check_metrics(metrics, "training_metrics", reserved=OF_THE_LOOP)
 
 
 def check_metrics(
@@ -176,8 +160,8 @@ def check_metrics(
         or an array or tensor of numbers.
     """
     if not isinstance(metrics, dict):
-        raise _unexpected(what, metrics, "a dict of names and values")
-    if not metrics:
+        raise _unexpected(f"{what} returned", metrics, "a dict of names and values")
+    if not metrics and what != "training_metrics":
         raise TrialError(f"{what} returned an empty dict; at least one metric was expected.")
     for name, value in metrics.items():
         if not isinstance(name, str):
@@ -199,11 +183,11 @@ def check_metrics(
 def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> dict[str, Any]:
     """Returns the metrics reported for a training batch: losses by name, and `training_metrics`.
 
-    Strings among the losses are dropped with one warning.
+    Strings among the losses are left out.
 
     Args:
       losses: loss tensor, or a dict with the entry "loss".
-      metrics: validated metrics of the batch; empty without `training_metrics`.
+      metrics: result of `training_metrics`; empty without it.
       what: name of the method that returned the losses.
 
     Raises:
@@ -211,48 +195,34 @@ def join_metrics(losses: Any, metrics: dict[str, Any], what: str = "losses") -> 
         name have different values.
     """
     by_name = losses if isinstance(losses, dict) else {"loss": losses}
-    texts = [name for name, value in by_name.items() if isinstance(value, str | bytes)]
-    if texts:
-        logging.log_first_n(
-            logging.WARNING,
-            "%s: %s: a text, which has no mean; it is left out of what is reported.",
-            1,
-            what,
-            ", ".join(map(repr, texts)),
-        )
-    joined = {name: value for name, value in by_name.items() if name not in texts}
+    joined = {name: value for name, value in by_name.items() if not isinstance(value, str | bytes)}
     check_metrics(joined, what, reserved=OF_THE_LOOP)
-    for name, value in metrics.items():
-        if name in joined and not _equal(joined[name], value):
+    for name, value in check_metrics(metrics, "training_metrics", reserved=OF_THE_LOOP).items():
+        if name in joined and not np.array_equal(
+            as_array(joined[name]), as_array(value), equal_nan=True
+        ):
             raise TrialError(
                 f"training_metrics: {name!r} is the name of a loss, and has another value. "
                 "Rename one of the two."
             )
-        joined[name] = value
-    return joined
+    return {**joined, **metrics}
 
 
 def check_loaders(loaders: Any) -> tuple[Any, Any]:
     """Returns the training and validation loaders that `make_data_loaders` returned.
 
     Raises:
-      TrialError: there are not two, one is no loader, or the training loader is empty.
+      TrialError: there are not two, or one is no loader.
     """
-    if not isinstance(loaders, list | tuple) or len(loaders) != 2:
-        count = f" of {len(loaders)}" if isinstance(loaders, list | tuple) else ""
+    wrong = (Tensor, np.ndarray, str, bytes, dict, torch.utils.data.Dataset)
+    several = isinstance(loaders, list | tuple)
+    kinds = [_kind(one) for one in loaders] if several else [_kind(loaders)]
+    if len(kinds) != 2 or any(isinstance(one, wrong) or one is None for one in loaders):
         raise TrialError(
-            f"make_data_loaders returned {_kind(loaders)}{count}; two loaders were expected: "
-            "(train, valid)."
+            f"make_data_loaders returned {', '.join(kinds)}; two loaders were expected: (train, "
+            "valid). A data set needs one: DataLoader(dataset, batch_size=...)."
         )
-    for place, loader in zip(("first", "second"), loaders, strict=True):
-        _check_loader(loader, place)
     train, valid = loaders
-    if length_of(train) == 0:
-        raise TrialError(
-            "make_data_loaders: the first loader, of training, is empty. Its dataset has "
-            f"{length_of(getattr(train, 'dataset', None))} examples; with drop_last=True fewer "
-            "than batch_size make no batch."
-        )
     return train, valid
 
 
@@ -294,29 +264,6 @@ def check_batch_size(batch_size: Any, loader: Any) -> None:
         )
 
 
-def _needs_closure(kind: type[torch.optim.Optimizer]) -> bool:
-    """Returns True if `step` cannot be called without arguments.
-
-    The class is inspected: torch's schedulers replace the method of the instance by a wrapper whose
-    signature includes `self`.
-    """
-    try:
-        _, *parameters = inspect.signature(kind.step).parameters.values()
-    except (TypeError, ValueError):  # implemented in C, or without `self`
-        return False
-    return bool(required(parameters))
-
-
-def _check_loader(loader: Any, place: str) -> None:
-    wrong = (Tensor, np.ndarray, str, bytes, dict, torch.utils.data.Dataset)
-    is_loader = isinstance(loader, collections.abc.Iterable) and not isinstance(loader, wrong)
-    if not is_loader:
-        wrap = " Wrap it: DataLoader(dataset, batch_size=...)." if length_of(loader) else ""
-        raise TrialError(
-            f"make_data_loaders: the {place} is {_kind(loader)}; a DataLoader was expected.{wrap}"
-        )
-
-
 def as_array(value: Any) -> NDArray[np.float64]:
     """Returns a metric as an array: a number, array, tensor, or list of these with equal shapes.
 
@@ -343,12 +290,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _equal(left: Any, right: Any) -> bool:
-    if not _is_number(left):
-        return False
-    return np.array_equal(as_array(left), as_array(right), equal_nan=True)
-
-
 def _kind(value: Any) -> str:
     """Describes a value with its article: `None`, `a list`, `a tensor float32 [3]`."""
     if value is None:
@@ -361,21 +302,16 @@ def _kind(value: Any) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-# Evaluation metrics: elementwise means over batches.
-
-
-_EXTREME = {Reducer.MAX: torch.maximum, Reducer.MIN: torch.minimum}
-
-Layout = list[tuple[str, list[int]]]
-"""Name and shape of every metric, sorted by name."""
+_JOINED: Mapping[Reducer, Callable[[Any, Any], Any]] = {
+    Reducer.AVG: np.add,
+    Reducer.SUM: np.add,
+    Reducer.MAX: np.maximum,
+    Reducer.MIN: np.minimum,
+}
 
 
 class MetricAverages:
-    """Sums of metrics of any shape and the number of batches; additive over processes.
-
-    Attributes:
-      sums: [1 + elements] float64: the number of batches, then the flattened sums of all metrics.
-        Updated in place; has the same length in all processes after `agree`.
+    """Elementwise means of metrics over the batches of all processes, or sums, maxima, minima.
 
     Args:
       what: name of the method that returns the metrics, for messages.
@@ -387,11 +323,10 @@ class MetricAverages:
         what: str = "validation_metrics",
         reducers: Reducer | Mapping[str, Reducer] = Reducer.AVG,
     ) -> None:
-        self.sums = torch.zeros(1, dtype=torch.float64)
         self._what = what
         self._reducers = reducers
-        self._layout: Layout | None = None
-        self._batches = 0  # in this process
+        self._batches = 0
+        self._values: dict[str, NDArray[np.float64]] = {}  # reduced, but for the division of means
 
     def update(self, metrics: Any, batch: object = None) -> None:
         """Adds a batch's metrics; the batch itself is ignored.
@@ -399,129 +334,69 @@ class MetricAverages:
         Raises:
           TrialError: the metrics are invalid, or their names or shapes differ from earlier batches.
         """
-        values = {
-            name: as_array(value) for name, value in check_metrics(metrics, self._what).items()
-        }
-        layout = [(name, list(values[name].shape)) for name in sorted(values)]
-        if self._layout is None:
-            self._lay_out(layout)
-        elif layout != self._layout:
-            raise TrialError(self._difference(layout))
-        flat = [np.ones(1), *(values[name].reshape(-1) for name in sorted(values))]
-        self._add(torch.from_numpy(np.concatenate(flat)))
-        self._batches += 1
-
-    def _add(self, batch: Tensor) -> None:
-        """Combines a batch's values with those of earlier batches."""
-        before = self.sums.clone()
-        self.sums += batch
-        for part, kind in self._extremes() if self._batches else ():
-            self.sums[part] = _EXTREME[kind](before[part], batch[part])
-
-    def _extremes(self) -> list[tuple[slice, Reducer]]:
-        """Returns the slices of `sums` whose metrics are reduced by maximum or minimum."""
-        parts, begin = [], 1
-        for name, shape in self._layout or ():
-            end = begin + math.prod(shape)
-            if self._kind(name) in _EXTREME:
-                parts.append((slice(begin, end), self._kind(name)))
-            begin = end
-        return parts
-
-    def _kind(self, name: str) -> Reducer:
-        if isinstance(self._reducers, Reducer):
-            return self._reducers
-        return self._reducers.get(name, Reducer.AVG)
+        checked = check_metrics(metrics, self._what)
+        self._add({n: as_array(v) for n, v in checked.items()}, 1, f"for batch {self._batches}")
 
     def agree(self, world: World) -> None:
-        """Synchronizes names and shapes of the metrics; all processes call it once at the end.
-
-        A process without batches takes them from the others.
+        """Adds the metrics of all processes, in each of them; a collective call.
 
         Raises:
           TrialError: the names or shapes of the metrics differ between processes.
         """
-        if world.size == 1:
-            return
-        own = {"layout": self._layout, "sums": self.sums.tolist() if self._extremes() else None}
-        gathered = world.gather(own if self._batches else None)
-        reports = {rank: one for rank, one in enumerate(gathered) if one is not None}
-        layouts = {
-            rank: [(n, shape) for n, shape in one["layout"]] for rank, one in reports.items()
-        }
-        first = min(layouts, default=0)
-        for rank, layout in layouts.items():
-            if layout != layouts[first]:
-                raise TrialError(
-                    f"{self._what} returned {_shown(layouts[first])} in process {first}, but "
-                    f"{_shown(layout)} in process {rank}. Return the same names with the same "
-                    "shapes for every batch."
-                )
-        if layouts and self._layout is None:
-            self._lay_out(layouts[first])
-        # The first process holds the global extremes and the others zeros, which makes sums
-        # correct.
-        for part, kind in self._extremes():
-            sums = (torch.tensor(one["sums"], dtype=torch.float64) for one in reports.values())
-            extreme = functools.reduce(_EXTREME[kind], (one[part] for one in sums))
-            self.sums[part] = extreme if world.leads else 0.0
+        if world.size > 1:
+            own = [self._batches, {name: value.tolist() for name, value in self._values.items()}]
+            self._batches, self._values = 0, {}
+            for rank, (batches, values) in enumerate(world.gather(own)):
+                if batches:
+                    arrays = {name: np.array(value, np.float64) for name, value in values.items()}
+                    self._add(arrays, batches, f"in process {rank}")
+
+    def _add(self, values: dict[str, NDArray[np.float64]], batches: int, where: str) -> None:
+        before, now = _shapes(self._values), _shapes(values)
+        if self._batches and before != now:
+            raise TrialError(
+                f"{self._what} returned {now} {where}, but {before} before. Return the same names "
+                "with the same shapes for every batch, such as means over its examples."
+            )
+        for name, value in values.items():
+            before_it = self._values.get(name)
+            join = _JOINED[self._reducer(name)]
+            self._values[name] = value.copy() if before_it is None else join(before_it, value)
+        self._batches += batches
+
+    def _reducer(self, name: str) -> Reducer:
+        if isinstance(self._reducers, Reducer):
+            return self._reducers
+        return self._reducers.get(name, Reducer.AVG)
 
     def result(self) -> dict[str, float]:
-        """Returns the mean of each scalar metric.
+        """Returns the scalar metrics.
 
         Raises:
           TrialError: there was no batch.
         """
-        return {name: mean.item() for name, mean in self._means().items() if mean.size == 1}
+        return {name: value.item() for name, value in self._reduced().items() if value.size == 1}
 
     def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Returns the means of the non-scalar metrics, in their original shapes.
+        """Returns the non-scalar metrics, in their original shapes.
 
         Raises:
           TrialError: there was no batch.
         """
-        return {name: mean for name, mean in self._means().items() if mean.size != 1}
+        return {name: value for name, value in self._reduced().items() if value.size != 1}
 
-    def _means(self) -> dict[str, NDArray[np.float64]]:
-        count = self.sums[0].item()
-        if self._layout is None or not count:
+    def _reduced(self) -> dict[str, NDArray[np.float64]]:
+        if not self._batches:
             raise TrialError(
                 "The validation loader gave no batch, so there is nothing to average. "
                 "make_data_loaders returns (train, valid): look at the second."
             )
-        sizes = [math.prod(shape) for _, shape in self._layout]
-        parts = torch.split(self.sums[1:], sizes)
-        return {
-            name: part.numpy().reshape(shape) / (count if self._kind(name) is Reducer.AVG else 1)
-            for (name, shape), part in zip(self._layout, parts, strict=True)
-        }
-
-    def _lay_out(self, layout: Layout) -> None:
-        self._layout = layout
-        elements = sum(math.prod(shape) for _, shape in layout)
-        self.sums = torch.zeros(1 + elements, dtype=torch.float64)
-
-    def _difference(self, layout: Layout) -> str:
-        """Returns the error message for metrics that differ from earlier batches."""
-        before, now = dict(self._layout or ()), dict(layout)
-        if before.keys() != now.keys():
-            return (
-                f"{self._what} returned {', '.join(now)} for batch {self._batches}, but "
-                f"{', '.join(before)} for those before it. Return the same names for every batch."
-            )
-        name = next(name for name in now if now[name] != before[name])
-        return (
-            f"{self._what}: {name!r} has shape {now[name]} in batch {self._batches}, but "
-            f"{before[name]} in those before it. A mean over batches needs one shape: reduce it "
-            "over the examples of the batch."
-        )
+        is_mean = {name: self._reducer(name) is Reducer.AVG for name in self._values}
+        return {n: v / (self._batches if is_mean[n] else 1) for n, v in self._values.items()}
 
 
-def _shown(layout: Layout) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in layout)
-
-
-# Training metrics: means of losses and metrics since the last report.
+def _shapes(values: Mapping[str, NDArray[np.float64]]) -> str:
+    return ", ".join(f"{name} {list(values[name].shape)}" for name in sorted(values))
 
 
 class TrainingReport:
@@ -531,57 +406,31 @@ class TrainingReport:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = {}  # [elements + 1] float64: sums, then the batch count
-        self._shapes: dict[str, list[int]] = {}
+        # By name: the shape; [elements + 1] float64, the sums and the number of batches.
+        self._sums: dict[str, tuple[list[int], Tensor]] = {}
 
     def add(self, values: Mapping[str, Any]) -> None:
         """Adds a batch's losses and metrics by name."""
         for name, value in values.items():
             tensor = value if isinstance(value, Tensor) else torch.from_numpy(as_array(value))
-            shape, flat = list(tensor.shape), tensor.detach().to(torch.float64).reshape(-1)
-            if shape != self._shapes.setdefault(name, shape):
-                self._flatten(name)
-                flat = flat.mean(0, keepdim=True)
-            one = torch.cat([flat, flat.new_ones(1)])
-            before = self._sums.get(name)
-            self._sums[name] = one if before is None else before.to(one.device) + one
+            flat = tensor.detach().to(torch.float64).reshape(-1)
+            self._add(name, list(tensor.shape), torch.cat([flat, flat.new_ones(1)]))
 
-    def _flatten(self, name: str) -> None:
-        """Reduces a metric to a scalar from now on."""
-        if self._shapes[name]:
-            logging.log_first_n(
-                logging.WARNING,
-                "%s has other shapes in other batches of training: the mean of its numbers is "
-                "reported.",
-                1,
-                name,
-            )
-        self._shapes[name] = []
+    def _add(self, name: str, shape: list[int], sums: Tensor) -> None:
         if name in self._sums:
-            sums = self._sums[name]
-            self._sums[name] = torch.stack([sums[:-1].mean(), sums[-1]])
+            before_shape, before = self._sums[name]
+            if shape != before_shape:
+                shape, sums, before = [], _means_of_elements(sums), _means_of_elements(before)
+            sums = before.to(sums.device) + sums
+        self._sums[name] = shape, sums
 
-    def sums(self, world: World) -> dict[str, Tensor]:
-        """Returns the sums and batch counts by name over all processes; a collective call.
-
-        A process without values for a name contributes zeros.
-        """
-        gathered = world.gather(self._shapes)
-        names = sorted({name for shapes in gathered for name in shapes})
-        for name in names:
-            shapes = [shapes[name] for shapes in gathered if name in shapes]
-            self._shapes.setdefault(name, shapes[0])
-            if any(shape != shapes[0] for shape in shapes):
-                self._flatten(name)
-        if not names:
-            return {}
-        sizes = [math.prod(self._shapes[name]) + 1 for name in names]
-        parts = [
-            self._sums.get(name, torch.zeros(size, dtype=torch.float64)).to(world.device)
-            for name, size in zip(names, sizes, strict=True)
-        ]
-        total = world.sum(torch.cat(parts))
-        return dict(zip(names, torch.split(total.cpu(), sizes), strict=True))
+    def _over_all(self, world: World) -> dict[str, tuple[list[int], Tensor]]:
+        """Returns the shapes and sums over all processes, sorted by name; a collective call."""
+        total = TrainingReport()
+        for own in world.gather({n: [shape, s.tolist()] for n, (shape, s) in self._sums.items()}):
+            for name, (shape, sums) in own.items():
+                total._add(name, shape, torch.tensor(sums, dtype=torch.float64))
+        return dict(sorted(total._sums.items()))
 
     def read(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
         """Returns the means over all processes and resets the statistics; a collective call.
@@ -589,27 +438,28 @@ class TrainingReport:
         Returns:
           The scalar metrics, and the array metrics.
         """
-        sums = self.sums(world)
-        means = {n: total[:-1] / total[-1] for n, total in sums.items() if total[-1]}
-        numbers = {name: mean.item() for name, mean in means.items() if len(mean) == 1}
-        arrays = {
-            name: mean.reshape(self._shapes[name]) for name, mean in means.items() if len(mean) != 1
-        }
-        self._sums, self._shapes = {}, {}
-        return numbers, arrays
+        sums = self._over_all(world).items()
+        means = {name: (one[:-1] / one[-1]).reshape(shape) for name, (shape, one) in sums}
+        self._sums = {}
+        numbers = {name: mean.item() for name, mean in means.items() if mean.numel() == 1}
+        return numbers, {name: mean for name, mean in means.items() if mean.numel() != 1}
 
     def state(self, world: World) -> dict[str, Any]:
-        """Returns `sums` in JSON form; non-finite numbers become strings."""
+        """Returns the sums in JSON form; non-finite numbers become strings."""
         state: dict[str, Any] = {}
-        for name, sums in self.sums(world).items():
+        for name, (shape, sums) in self._over_all(world).items():
             flat = [v if math.isfinite(v) else str(v) for v in sums.tolist()]
-            shape = self._shapes[name]
             state[name] = {"shape": shape, "sums": flat} if shape else flat
         return state
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Restores the result of `state`, in one of several processes."""
         for name, stored in state.items():
-            flat = stored["sums"] if isinstance(stored, dict) else stored
-            self._shapes[name] = stored["shape"] if isinstance(stored, dict) else []
-            self._sums[name] = torch.tensor([float(v) for v in flat], dtype=torch.float64)
+            shape, flat = (
+                (stored["shape"], stored["sums"]) if isinstance(stored, dict) else ([], stored)
+            )
+            self._sums[name] = shape, torch.tensor([float(v) for v in flat], dtype=torch.float64)
+
+
+def _means_of_elements(sums: Tensor) -> Tensor:
+    return torch.stack([sums[:-1].mean(), sums[-1]])

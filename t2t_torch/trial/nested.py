@@ -6,7 +6,7 @@ Containers are dicts, lists, tuples and named tuples; all other values are leave
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,17 @@ def leaves(value: Any) -> dict[str, Any]:
     return named
 
 
+def fill(like: Any, named: Mapping[str, Any], alone: str) -> Any:
+    """Returns a value nested like another, with leaves by name; None for others.
+
+    Args:
+      like: nested value.
+      named: leaves by name.
+      alone: name of a leaf that is not nested.
+    """
+    return mapped(like, lambda name, _: named.get(name or alone))
+
+
 def rows_of(value: Any) -> int:
     """Returns the number of rows of the first tensor of a batch; 1 if there is none."""
     sizes = (
@@ -134,14 +145,7 @@ def described(leaf: Any) -> str:
 
 def _tensor(array: np.ndarray[Any, Any]) -> Tensor:
     """Returns a tensor of an array's values, sharing its memory if possible."""
-    if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)
-
-
-# Stacking of single records to batches, and splitting of outputs.
+    return torch.from_numpy(np.require(array, array.dtype.newbyteorder("="), ["C", "W"]))
 
 
 def groups(records: Sequence[Any], most: int) -> list[list[int]]:

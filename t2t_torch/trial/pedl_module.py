@@ -7,10 +7,9 @@ import functools
 import importlib.machinery
 import importlib.util
 import inspect
-import itertools
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn, TypeAlias
@@ -26,9 +25,6 @@ from t2t_torch.trial import context as of_determined
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.pytorch_trial import InvalidHP, PyTorchTrial, Reducer
 from t2t_torch.trial.schedule import LRScheduler
-
-# PEDL's data loader and the type of its batches.
-
 
 TorchData: TypeAlias = dict[str, Tensor] | Sequence[Tensor] | Tensor
 """Type of inputs, labels and predictions in annotations."""
@@ -47,86 +43,15 @@ def data_length(data: TorchData) -> int:
     return nested.rows_of(data)
 
 
-# `determined.pytorch.samplers`: parts of chains; each works on indices and on batches of them.
-
-
-class _Chained(torch.utils.data.Sampler[Any]):
-    """Sampler on another one, whose length it has."""
-
-    def __init__(self, sampler: Any) -> None:
-        self.sampler = sampler
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-
-class RepeatSampler(_Chained):
-    """Repeats a sampler without end; its length is that of one pass."""
-
-    def __iter__(self) -> Iterator[Any]:
-        while True:
-            yield from self.sampler
-
-
-class DistributedSampler(_Chained):
-    """Every `num_workers`-th item of a sampler, from the item `rank` on."""
-
-    def __init__(self, sampler: Any, num_workers: int, rank: int) -> None:
-        super().__init__(sampler)
-        if not 0 <= rank < num_workers:
-            raise ValueError(f"rank={rank}, num_workers={num_workers}: rank is less, from 0 on.")
-        self.num_workers, self.rank = num_workers, rank
-
-    def __len__(self) -> int:
-        return len(range(self.rank, len(self.sampler), self.num_workers))
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(self.sampler, self.rank, None, self.num_workers)
-
-
-class SkipSampler(_Chained):
-    """The items of a sampler after the first `skip`; its length is that of the whole sampler."""
-
-    def __init__(self, sampler: Any, skip: int) -> None:
-        super().__init__(sampler)
-        self.skip = skip
-
-    def __iter__(self) -> Iterator[Any]:
-        return itertools.islice(self.sampler, self.skip, None)
-
-
-class ReproducibleShuffleSampler(_Chained):
-    """The items of a sampler in an order that a seed determines, another one in each pass."""
-
-    def __init__(self, sampler: Any, seed: int) -> None:
-        super().__init__(sampler)
-        self._rng = np.random.RandomState(seed)
-
-    def __iter__(self) -> Iterator[Any]:
-        items = list(self.sampler)
-        self._rng.shuffle(items)
-        return iter(items)
-
-
-# Elementwise mean of metrics over batches.
-
-
 def elementwise_mean(values: Iterable[Any]) -> NDArray[np.float64]:
     """Returns the mean of numbers or arrays of equal shape, in that shape.
 
     Raises:
-      TrialError: there are no values, or their shapes differ.
+      ValueError: there are no values, or their shapes differ.
     """
     arrays = [np.asarray(value, np.float64) for value in values]
-    shapes = sorted({array.shape for array in arrays})
-    if len(shapes) != 1:
-        listed = ", ".join(str(list(shape)) for shape in shapes) or "nothing"
-        raise TrialError(f"elementwise_mean was given {listed}; values of one shape were expected.")
     mean: NDArray[np.float64] = np.mean(np.stack(arrays), axis=0)
     return mean
-
-
-# Error rate of predictions.
 
 
 def error_rate(predictions: Tensor, labels: Tensor) -> Tensor:
@@ -150,21 +75,12 @@ def error_rate(predictions: Tensor, labels: Tensor) -> Tensor:
     return (torch.argmax(predictions, dim=1) != labels).float().mean()
 
 
-# Reinitialization of a model's weights.
-
-
 def reset_parameters(model: nn.Module) -> None:
     """Reinitializes every layer that has `reset_parameters`, including the model itself."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):
             reset()
-
-
-# Names imported by scripts that started their own experiment: `Constant`, `Experiment`.
-#
-# Such a script is loaded like any other trial, because it starts its experiment only under `if
-# __name__ == "__main__"`.
 
 
 def Constant(value: Any, name: str | None = None) -> Any:
@@ -177,8 +93,11 @@ def Constant(value: Any, name: str | None = None) -> Any:
 
 
 @dataclasses.dataclass
-class Experiment:
+class ScriptExperiment:
     """Experiment of a script for a cluster; `create` names the command that runs it here.
+
+    Such a script is loaded like any other trial, because it starts its experiment only under `if
+    __name__ == "__main__"`.
 
     Attributes:
       context_directory: directory of the script.
@@ -200,77 +119,51 @@ class Experiment:
         """
         spec = self.context_directory or "."
         if self.trial_def is not None:
-            try:
-                source = inspect.getfile(self.trial_def)
-            except (TypeError, OSError):
-                source = spec
-            spec = f"{Path(source)}:{self.trial_def.__name__}"
-        written = json.dumps(self.configuration or {}, default=str)
+            spec += f":{self.trial_def.__name__}"
         raise TrialError(
             "pedl.Experiment(...).create() starts nothing here: there is no cluster. Write the "
-            f"configuration to experiment.yaml (JSON is YAML): {written}\nThen run  t2t-trainer "
-            f"--trial={spec} --config=experiment.yaml --output_dir=run\nWhat stands under `if "
-            "__name__ == '__main__'` does not run then: move what the trial reads from there to "
-            "the top of the file."
+            "configuration to experiment.yaml (JSON is YAML): "
+            f"{json.dumps(self.configuration or {}, default=str)}\nThen run  t2t-trainer "
+            f"--trial={spec} --config=experiment.yaml --output_dir=run\nCode under `if __name__ == "
+            "'__main__'` does not run then: move what the trial reads there to the top of the file."
         )
+
+
+def _named(*objects: Any) -> dict[str, Any]:
+    return {one.__name__: one for one in objects}
 
 
 _MODULES: dict[str, dict[str, Any]] = {
     "pedl": {
-        "Constant": Constant,
-        "Experiment": Experiment,
-        "InvalidHP": InvalidHP,
-        "Reducer": Reducer,
-        "get_data_config": pytorch_trial.get_data_config,
-        "get_download_data_dir": pytorch_trial.get_download_data_dir,
-        "get_experiment_config": pytorch_trial.get_experiment_config,
-        "get_experiment_id": pytorch_trial.get_experiment_id,
-        "get_hyperparameter": pytorch_trial.get_hyperparameter,
-        "get_hyperparameters": pytorch_trial.get_hyperparameters,
-        "get_trial_id": pytorch_trial.get_trial_id,
+        "Experiment": ScriptExperiment,
+        **_named(Constant, InvalidHP, Reducer, pytorch_trial.get_download_data_dir),
+        **_named(pytorch_trial.get_data_config, pytorch_trial.get_experiment_config),
+        **_named(pytorch_trial.get_hyperparameter, pytorch_trial.get_hyperparameters),
+        **_named(pytorch_trial.get_experiment_id, pytorch_trial.get_trial_id),
     },
     "pedl.frameworks": {},
-    "pedl.frameworks.util": {"elementwise_mean": elementwise_mean},
-    "pedl.frameworks.pytorch": {
-        "LRScheduler": LRScheduler,
-        "PyTorchTrial": PyTorchTrial,
-        "Reducer": Reducer,
-        "reset_parameters": reset_parameters,
-    },
+    "pedl.frameworks.util": _named(elementwise_mean),
+    "pedl.frameworks.pytorch": _named(LRScheduler, PyTorchTrial, Reducer, reset_parameters),
     "pedl.frameworks.pytorch.data": {"DataLoader": DataLoader, "TorchData": TorchData},
-    "pedl.frameworks.pytorch.util": {"error_rate": error_rate},
+    "pedl.frameworks.pytorch.util": _named(error_rate),
     "determined": {
         "InvalidHP": InvalidHP,
         "TrialContext": of_determined.PyTorchTrialContext,
         "__version__": "0.38.1",  # the newest interface that is implemented
         "get_cluster_info": lambda: None,
     },
-    "determined.errors": {"InvalidHP": InvalidHP},
+    "determined.errors": _named(InvalidHP),
     "determined.tensorboard": {},
     "determined.tensorboard.metric_writers": {},
-    "determined.tensorboard.metric_writers.pytorch": {"TorchWriter": of_determined.TorchWriter},
+    "determined.tensorboard.metric_writers.pytorch": _named(of_determined.TorchWriter),
     "determined.pytorch": {
-        "ClipGradsL2Norm": of_determined.ClipGradsL2Norm,
-        "ClipGradsL2Value": of_determined.ClipGradsL2Value,
-        "DataLoader": DataLoader,
-        "LRScheduler": of_determined.LRScheduler,
-        "MetricReducer": of_determined.MetricReducer,
-        "PyTorchCallback": of_determined.PyTorchCallback,
+        "LRScheduler": of_determined.ContextScheduler,
         "PyTorchExperimentalContext": of_determined.ExperimentalContext,
-        "PyTorchTrial": PyTorchTrial,
-        "PyTorchTrialContext": of_determined.PyTorchTrialContext,
-        "Reducer": Reducer,
         "TorchData": TorchData,
-        "data_length": data_length,
-        "reset_parameters": reset_parameters,
-        "to_device": nested.to_device,
-    },
-    "determined.pytorch.samplers": {
-        **dict.fromkeys(("RepeatSampler", "RepeatBatchSampler"), RepeatSampler),
-        **dict.fromkeys(("DistributedSampler", "DistributedBatchSampler"), DistributedSampler),
-        **dict.fromkeys(("SkipSampler", "SkipBatchSampler"), SkipSampler),
-        "ReproducibleShuffleSampler": ReproducibleShuffleSampler,
-        "ReproducibleShuffleBatchSampler": ReproducibleShuffleSampler,
+        **_named(of_determined.ClipGradsL2Norm, of_determined.ClipGradsL2Value),
+        **_named(of_determined.MetricReducer, of_determined.PyTorchCallback),
+        **_named(of_determined.PyTorchTrialContext, PyTorchTrial, Reducer, DataLoader),
+        **_named(data_length, reset_parameters, nested.to_device),
     },
 }
 

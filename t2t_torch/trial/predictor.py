@@ -1,8 +1,11 @@
-"""Predictions of a trained trial, access to its run, and capture of model calls.
+"""Outputs of a trained trial, for records, batches, its validation loader or a file.
 
 predictor = t2t_torch.load("run")
 predictor([{"image": image}, {"image": other}])     # -> a list of outputs as numpy arrays
 predictor.batch({"image": images})                  # -> the outputs of a whole batch
+
+`decode` writes npz files, with arrays named after the leaves (`input1.0.sub_input1`; "input" and
+"output" for a single tensor), or jsonl files, with one nested record per line.
 """
 
 from __future__ import annotations
@@ -11,34 +14,40 @@ import collections
 import copy
 import dataclasses
 import inspect
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 from absl import logging
 from torch import Tensor, nn
 
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.warm_start import average_checkpoints
 from t2t_torch.decode.loading import load_checkpoint
 from t2t_torch.distributed.process_group import World
-from t2t_torch.errors import CheckpointError, T2TError, TrialError, UsageError
+from t2t_torch.errors import CheckpointError, DataError, T2TError, TrialError, UsageError
 from t2t_torch.export.folder import newest_whole
+from t2t_torch.features import InputSpec
+from t2t_torch.files import check_regular, check_target, read_lines, staged
 from t2t_torch.mode import Split
+from t2t_torch.reporter import output
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.checksums import CODE
+from t2t_torch.run.code import open_code
+from t2t_torch.run.directory import RunDirectory
+from t2t_torch.run.warm_start import average_checkpoints
+from t2t_torch.runtime.nesting import array_of, nesting_of, put_together, taken_apart
 from t2t_torch.runtime.prediction import Prediction
 from t2t_torch.runtime.signature import FILE, Signature
 from t2t_torch.train.memory import new_model
 from t2t_torch.train.random_state import isolated_generators
-from t2t_torch.train.run_code import open_code
 from t2t_torch.train.run_config import DEFAULT_SEED
-from t2t_torch.train.run_directory import CODE, RunDirectory
 from t2t_torch.trial import nested, pytorch_trial
 from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.context import PyTorchTrialContext, WrappedModels
-from t2t_torch.trial.context_task import model_of
 from t2t_torch.trial.definition import (
     CONTEXT,
     DOCUMENTED,
@@ -49,7 +58,16 @@ from t2t_torch.trial.definition import (
     required,
 )
 from t2t_torch.trial.metrics import check_batch_pair, check_model
-from t2t_torch.trial.nested import as_arrays, groups, rows_of, stacked, unstacked
+from t2t_torch.trial.nested import (
+    as_arrays,
+    described,
+    fill,
+    groups,
+    leaves,
+    rows_of,
+    stacked,
+    unstacked,
+)
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import (
     NAME,
@@ -58,10 +76,11 @@ from t2t_torch.trial.run_record import (
     check_functions,
     place_of_code,
 )
-from t2t_torch.trial.task import TrialTask
+from t2t_torch.trial.task import TrialTask, model_of
 from t2t_torch.trust import trusting
 
-# Selection of a checkpoint of a trial's run.
+if TYPE_CHECKING:
+    from t2t_torch.workflows.decode import DecodeSettings
 
 
 class ChosenCheckpoint(NamedTuple):
@@ -74,34 +93,6 @@ class ChosenCheckpoint(NamedTuple):
 
     step: int
     description: str
-
-
-def load_chosen(
-    model: nn.Module, run: RunDirectory, wanted: int | str | Path | None
-) -> ChosenCheckpoint:
-    """Loads the weights of the requested checkpoint.
-
-    Args:
-      model: model as the trial builds it.
-      run: run directory of the trial.
-      wanted: a step, "best", "latest", "average:8", or the path of a `ckpt-<step>` folder; None:
-        the best of the evaluated checkpoints, or the newest.
-
-    Raises:
-      CheckpointError: the checkpoint is missing, corrupt, or of another model.
-      UsageError: "average:" is not followed by a number.
-    """
-    kind, _, count = str(wanted).partition(":")
-    if kind != "average":
-        step = load_checkpoint(model, run, wanted)
-        return ChosenCheckpoint(step, f"step {step}")
-    if not re.fullmatch("[1-9][0-9]*", count):
-        raise UsageError(f"{wanted}: expected how many checkpoints, as in average:8.")
-    checkpoints = newest_whole(run.path, int(count))
-    with tempfile.TemporaryDirectory() as scratch:
-        average_checkpoints(checkpoints, CheckpointDirectory(scratch)).load_model(model)
-    steps = sorted(one.step for one in checkpoints)
-    return ChosenCheckpoint(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
 
 
 _MOST_RECORDS = 128  # per batch
@@ -251,20 +242,10 @@ def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
       model: any module.
       inputs: the only argument, or a tuple or list of several.
       arguments: number of required arguments.
-
-    Raises:
-      TrialError: there are fewer inputs than required arguments.
     """
     if isinstance(inputs, _Arguments) and isinstance(inputs, tuple):
         return model(*inputs)
-    if arguments == 1:
-        return model(inputs)
-    if not isinstance(inputs, tuple | list) or len(inputs) < arguments:
-        raise TrialError(
-            f"forward of {type(model).__name__} takes {arguments} arguments: give a tuple of them, "
-            f"not {nested.described(inputs)}."
-        )
-    return model(*inputs)
+    return model(inputs) if arguments == 1 else model(*inputs)
 
 
 def load_trial(
@@ -337,12 +318,24 @@ def load_weights(
       spec: location of the code.
 
     Raises:
-      CheckpointError: the checkpoint is missing, or of another model.
+      CheckpointError: the checkpoint is missing, corrupt, or of another model.
+      UsageError: "average:" is not followed by a number.
     """
     changed = changed_code(spec, run.path)
     change = f"{', '.join(changed[:5])} of {spec} changed since the run began; {run.path / CODE}"
+    kind, _, count = str(checkpoint).partition(":")
     try:
-        chosen = load_chosen(model, run, checkpoint)
+        if kind != "average":
+            step = load_checkpoint(model, run, checkpoint)
+            chosen = ChosenCheckpoint(step, f"step {step}")
+        elif not re.fullmatch("[1-9][0-9]*", count):
+            raise UsageError(f"{checkpoint}: expected how many checkpoints, as in average:8.")
+        else:
+            whole = newest_whole(run.path, int(count))
+            with tempfile.TemporaryDirectory() as scratch:
+                average_checkpoints(whole, CheckpointDirectory(scratch)).load_model(model)
+            steps = sorted(one.step for one in whole)
+            chosen = ChosenCheckpoint(steps[-1], f"mean of steps {', '.join(map(str, steps))}")
     except CheckpointError as error:
         if not changed or "does not fit the model" not in str(error):
             raise
@@ -350,9 +343,6 @@ def load_weights(
     if changed:
         logging.warning("%s has them as they were.", change)
     return chosen
-
-
-# An opened run with code, data and model, for exports and evaluations.
 
 
 _DOWNLOAD_SECONDS = 3600.0  # timeout of other processes for `download_data`
@@ -364,14 +354,12 @@ class OpenedRun:
 
     Attributes:
       directory: the run directory.
-      spec: location of the code.
       task: the trial's task, with its loaders.
       model: model in evaluation mode; its weights are loaded by `load`.
       device: device of the model.
     """
 
     directory: RunDirectory
-    spec: str
     task: TrialTask
     model: nn.Module
     device: torch.device
@@ -388,17 +376,16 @@ class OpenedRun:
           CheckpointError: the directory is no run directory.
           TrialError: the code or the data are missing or invalid.
         """
-        directory, spec, task = open_task(path, world)
-        model = new_model(task, world.device).eval()
-        return cls(directory, spec, task, model, world.device)
+        task = open_task(path, world)
+        return cls(RunDirectory(path), task, new_model(task, world.device).eval(), world.device)
 
     def load(self, checkpoint: int | str | Path | None) -> ChosenCheckpoint:
         """Loads the weights of a checkpoint; see `predictor.load_trial`."""
-        return load_weights(self.model, self.directory, checkpoint, self.spec)
+        return load_weights(self.model, self.directory, checkpoint, self.task.definition.spec)
 
 
-def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialTask]:
-    """Imports a run's code and downloads its data; also returns the location of the code.
+def open_task(path: str | Path, world: World) -> TrialTask:
+    """Imports a run's code and downloads its data; returns the trial's task.
 
     Args:
       path: the run directory.
@@ -409,11 +396,9 @@ def open_task(path: str | Path, world: World) -> tuple[RunDirectory, str, TrialT
       TrialError: the code or the data are missing or invalid.
       UsageError: the code comes with the run, which is not trusted.
     """
-    directory = RunDirectory(path)
-    record, config, spec = _read_run(directory)
+    record, config, spec = _read_run(RunDirectory(path))
     seed = config.reproducibility.experiment_seed or DEFAULT_SEED
-    given = (spec, config, record.hparams, world)
-    return directory, spec, prepare(*given, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
+    return prepare(spec, config, record.hparams, world, seed=seed, timeout_s=_DOWNLOAD_SECONDS)
 
 
 def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
@@ -425,9 +410,6 @@ def _read_run(run: RunDirectory) -> tuple[RunRecord, ExperimentConfig, str]:
     spec = place_of_code(record.trial, run.path, record.module_file)
     check_functions(spec, run.path, config.functions)
     return record, config, spec
-
-
-# Model inputs, captured during an evaluation of the validation loader.
 
 
 class _Enough(BaseException):
@@ -512,3 +494,167 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
     finally:
         hook.remove()
     return calls
+
+
+NPZ, JSONL = ".npz", ".jsonl"
+
+_CHUNK = 1024  # records of a jsonl file that are read at once
+
+
+def _outputs(
+    run: OpenedRun, predictor: TrialPredictor, source: Path | None
+) -> Iterator[tuple[int, Any]]:
+    """Yields the number of records and the outputs of each batch of a file; 0 for single records.
+
+    Args:
+      run: opened run.
+      predictor: model of the run.
+      source: npz or jsonl file of inputs; None: the validation loader.
+
+    Raises:
+      DataError: the source cannot be read, or does not fit the model.
+    """
+    if source is None:
+        for inputs in validation_inputs(run.task, run.model, run.device):
+            yield rows_of(inputs), predictor.batch(inputs)
+        return
+    like = next(validation_inputs(run.task, run.model, run.device, rows=1))
+    try:
+        if source.suffix == NPZ:
+            with np.load(check_regular(source), allow_pickle=False) as file:
+                arrays = dict(file)
+        else:
+            lines = list(read_lines(source))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{source} cannot be read: {error}") from None
+    if source.suffix == NPZ:
+        for count, batch in _batches_of(source, arrays, like):
+            yield count, predictor.batch(batch)
+        return
+    for first in range(0, len(lines), _CHUNK):
+        records = list(_records(source, lines[first : first + _CHUNK], first + 1, like))
+        yield from ((0, outputs) for outputs in predictor(records))
+
+
+def _batches_of(source: Path, arrays: Mapping[str, Any], like: Any) -> Iterator[tuple[int, Any]]:
+    """Yields the arrays of an npz file in batches, nested as one of the loader, with their rows."""
+    names = [name or "input" for name, leaf in leaves(like).items() if leaf is not None]
+    if sorted(arrays) != sorted(names):
+        raise DataError(
+            f"{source} has the arrays {', '.join(arrays) or 'none'}; expected what the loader "
+            f"gives: {', '.join(names)}."
+        )
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(counts.values())) != 1:
+        raise DataError(f"{source}: its arrays have different numbers of rows: {counts}.")
+    total, size = next(iter(counts.values())), max(1, rows_of(like))
+    for first in range(0, total, size):
+        part = {name: array[first : first + size] for name, array in arrays.items()}
+        yield min(size, total - first), fill(like, part, "input")
+
+
+def _records(source: Path, lines: Sequence[str], first: int, like: Any) -> Iterator[Any]:
+    """Yields the records of a jsonl file, nested as a batch of the loader.
+
+    Raises:
+      DataError: a line does not fit, or the model takes other values than arrays.
+    """
+    nesting = nesting_of(like, "input")
+    fields = {}
+    for name, leaf in taken_apart(nesting, like):
+        if not isinstance(leaf, Tensor) or not leaf.dim():
+            raise DataError(
+                f"the model takes {name!r}, {described(leaf)}, which a line of JSON has not: give "
+                "the validation loader the records, and leave --decode_from_file out."
+            )
+        dtype = str(leaf.dtype).removeprefix("torch.")
+        fields[name] = InputSpec(name, "tensor", dtype, shape=(-1,) * (leaf.dim() - 1))
+    for number, line in enumerate(lines, start=first):
+        try:
+            given = dict(taken_apart(nesting, json.loads(line)))
+            arrays = {name: array_of(fields[name], leaf) for name, leaf in given.items()}
+        except (DataError, ValueError) as error:
+            raise DataError(f"{source}, line {number}: {error}") from None
+        yield fill(like, arrays, "input")
+
+
+def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
+    columns: dict[str, list[Any]] = {}
+    total = 0
+    for count, outputs in batches:
+        arrays = {name or "output": leaf for name, leaf in leaves(outputs).items()}
+        for name, leaf in arrays.items():
+            if leaf is None:
+                continue
+            array = np.asarray(leaf) if count else np.asarray(leaf)[None]
+            if array.shape[:1] != (count or 1,) or array.dtype.kind == "O":
+                raise TrialError(
+                    f"the output {name!r}, {described(leaf)}, has no row of numbers for each of "
+                    f"{count or 1} records, so it cannot be written."
+                )
+            columns.setdefault(name, []).append(array)
+        total += count or 1
+    for name, parts in columns.items():
+        shapes = {part.shape[1:] for part in parts}
+        if len(shapes) > 1 or sum(map(len, parts)) != total:
+            raise TrialError(
+                f"the output {name!r} has different shapes, or is not there for all records: "
+                f"{sorted(map(list, shapes))[:4]}. An npz file has one array for all: write "
+                f"NAME{JSONL}."
+            )
+    whole: Any = {name: np.concatenate(parts) for name, parts in columns.items()}
+    with staged(target) as path, path.open("wb") as file:
+        np.savez(file, **whole)
+    return total
+
+
+def _write_jsonl(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
+    total = 0
+    with staged(target) as path, path.open("w", encoding="utf-8") as file:
+        for count, outputs in batches:
+            for one in unstacked(outputs, count) if count else [outputs]:
+                nesting = nesting_of(one, "output")
+                arrays = {
+                    name: leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
+                    for name, leaf in taken_apart(nesting, one)
+                }
+                plain = put_together(nesting, arrays.__getitem__, plain=True)
+                file.write(json.dumps(plain, ensure_ascii=False) + "\n")
+                total += 1
+    return total
+
+
+def decode(settings: DecodeSettings) -> None:
+    """Decodes a file of arrays, or the validation loader, with a run of a trial.
+
+    Raises:
+      UsageError: the suffix of a file is unknown, or a file cannot be written.
+    """
+    run_dir = Path(settings.runs[0])
+    source, target = (
+        Path(file) if file else None
+        for file in (settings.decode_from_file, settings.decode_to_file)
+    )
+    for flag, path in {"--decode_from_file": source, "--decode_to_file": target}.items():
+        if path is not None and path.suffix not in (NPZ, JSONL):
+            raise UsageError(
+                f"{flag}={path}: of a trial a file is NAME{NPZ}, arrays by name, or NAME{JSONL}, "
+                "a nested record a line."
+            )
+    if source is not None and not source.is_file():
+        raise UsageError(f"--decode_from_file={source}: there is no such file.")
+    given = [source] if source else []
+    if target:
+        check_target(target, *given)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    run = OpenedRun.of(run_dir, World(0, 1, device))
+    chosen = run.load(settings.checkpoint_path)
+    predictor = TrialPredictor(run.model, run.task.name, chosen, run.directory.path)
+    if not target and source:
+        target = source.with_name(f"{source.stem}.{run.task.name}.{chosen.step}{source.suffix}")
+    target = target or run_dir / "decodes" / f"validation-{chosen.step}.npz"
+    check_target(target, *given)
+    write = _write_npz if target.suffix == NPZ else _write_jsonl
+    count = write(target, _outputs(run, predictor, source))
+    what = source or "the validation loader"
+    output(f"{count:,} records of {what}, {chosen.description}: {target}")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import fcntl
+import dataclasses
+import datetime
 import gc
 import hashlib
 import itertools
@@ -20,7 +21,6 @@ import os
 import random
 import sys
 import tempfile
-import time
 import urllib.error
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -29,21 +29,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from absl import logging
 
 from t2t_torch import registry
 from t2t_torch.data.raw_file import exclusive, network_fault
 from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import EXIT_CODE, ConfigError, T2TError, TrialError
-from t2t_torch.files import is_locked, read_json, write_text
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.random_state import isolated_generators
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.trial import nested, pytorch_trial
-from t2t_torch.trial.config import ANSWER, ExperimentConfig
+from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.context import PyTorchTrialContext
-from t2t_torch.trial.context_task import ContextTask
 from t2t_torch.trial.definition import (
     CONTEXT,
     DOCUMENTED,
@@ -58,7 +56,8 @@ from t2t_torch.trial.epoch_orders import isolated
 from t2t_torch.trial.metrics import OF_THE_LOOP, check_batch_size, check_loaders
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
 from t2t_torch.trial.run_record import check_clipping
-from t2t_torch.trial.task import TrialTask
+from t2t_torch.trial.search import ANSWER
+from t2t_torch.trial.task import ContextTask, TrialTask
 from t2t_torch.trial.user_code import users_traceback
 
 if TYPE_CHECKING:
@@ -67,35 +66,19 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# `download_data`, called once per machine for any number of training processes.
-#
-# The first process of a machine calls it under a lock shared by all jobs with the same trial and
-# data on the machine, and writes the result to a file for the others: the directory or the
-# traceback.  It holds a second lock at the same time, by which the others detect that it died.
-
-
-_POLL_SECONDS = 0.05  # polling interval for the result
-_MAX_AGE_SECONDS = 86400.0  # maximum age of files of old starts; longer than any timeout
-
-
-def download_once(
-    definition: Definition,
-    context: TrialContext,
-    *,
-    timeout_s: float,
-    local_rank: int,
-    attempt_id: str,
+def download(
+    definition: Definition, context: TrialContext, world: World, *, timeout_s: float
 ) -> Path | None:
-    """Returns the data directory; one process per machine calls the trial's `download_data`.
+    """Returns the data directory; one process per machine calls `download_data`; a collective call.
 
-    All processes of the machine must call this.  Each new start of a job calls the trial again.
+    The first process of each machine calls it, one job of the machine after the other; the others
+    wait for its result.
 
     Args:
       definition: definition of the trial.
       context: configuration and hyperparameters of the trial.
+      world: processes that train together.
       timeout_s: timeout of the other processes in seconds.
-      local_rank: rank of this process on its machine; 0 calls the trial.
-      attempt_id: name of this start of the job, equal in all of its processes: `this_start`.
 
     Returns:
       The absolute path returned by `download_data`; None if the trial does not define it.
@@ -107,137 +90,69 @@ def download_once(
     """
     if definition.download_data is None:
         return None
-    data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
-    key = _hash(f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}")
-    start = _own_folder() / f"{key}-{_hash(attempt_id)}"
-    if local_rank:
-        return _wait(definition, start, timeout_s)
-    with _living(start):
-        return _download(definition, context, start, start.with_name(f"{key}.lock"))
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    error: BaseException | None = None
+    kind = text = ""
+    if not rank:
+        try:
+            kind, text = "path", str(_call_download(definition, context))
+        except BaseException as raised:  # also exits of the process: the others must not wait
+            error, kind, text = raised, type(raised).__name__, str(raised)
+    try:
+        if world.size > 1:
+            group, done = world.decisions(), torch.zeros(1)
+            work = torch.distributed.all_reduce(done, group=group, async_op=True)
+            work.wait(datetime.timedelta(seconds=timeout_s))
+        kind, text = world.gather([kind, text])[world.rank - rank]
+    except RuntimeError:
+        raise TrialError(
+            f"The process that called download_data of {definition.spec} died, or took more than "
+            f"{timeout_s:g} seconds. Its own output says why it died. Wait longer with "
+            "--download_timeout=SECONDS, or fetch the data beforehand."
+        ) from None
+    if error is not None:
+        raise error
+    if kind != "path":
+        raise InvalidHP(text) if kind == "InvalidHP" else TrialError(text or kind)
+    return Path(text)
 
 
-def this_start(world: World) -> str:
-    """Returns a name of this start of the job, equal in all processes; a collective call."""
-    return str(world.from_leader(time.time_ns()))
+def _call_download(definition: Definition, context: TrialContext) -> Path:
+    """Returns the absolute path that `download_data` returned.
 
-
-@contextlib.contextmanager
-def _living(start: Path) -> Iterator[None]:
-    """Holds the lock of a file that marks this process as alive; the file is locked on creation.
-
-    Args:
-      start: prefix of the file's name.
+    Raises:
+      InvalidHP: it raised this.
+      TrialError: it raised another error, or returned no directory.
     """
-    locked = start.with_suffix(f".{os.getpid()}")
-    with locked.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        locked.replace(start.with_suffix(".alive"))
-        yield
-
-
-def _clear(lock: Path) -> None:
-    """Removes files of old starts."""
-    oldest = time.time() - _MAX_AGE_SECONDS
-    for path in lock.parent.glob(f"{lock.stem}-*"):
-        with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_mtime < oldest:
-                path.unlink()
-
-
-def _download(definition: Definition, context: TrialContext, start: Path, lock: Path) -> Path:
-    """Calls the trial and writes the result for the other processes."""
-
-    def write(kind: str, text: str) -> None:
-        write_text(start.with_suffix(".json"), json.dumps([kind, text]))
-
+    given = copy.deepcopy([context.experiment_config, context.hparams])
+    data = json.dumps(context.experiment_config.get("data"), sort_keys=True, default=str)
+    job = f"{definition.path.resolve()}\n{definition.trial_class.__name__}\n{data}"
+    folder = Path(tempfile.gettempdir(), f"t2t_torch-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise TrialError(f"{folder} belongs to somebody else. Set TMPDIR to a directory of yours.")
+    lock = folder / f"{hashlib.sha256(job.encode()).hexdigest()[:16]}.lock"
+    assert definition.download_data is not None
     try:
         with exclusive(lock, f"downloading the data of {definition.spec}"):
-            _clear(lock)
-            path = _called(definition, context)
-    except (InvalidHP, TrialError) as error:
-        write("InvalidHP" if isinstance(error, InvalidHP) else "TrialError", str(error))
+            result: Any = call(definition.download_data, *given, what="download_data")
+    except (InvalidHP, TrialError):
         raise
-    except BaseException as error:  # includes exits of the process: the others must not wait
+    except Exception as error:
         fault = f"download_data of {definition.spec} failed"
         if isinstance(error, (urllib.error.URLError, ConnectionError, TimeoutError)):
             fault += (
                 f" to download: {network_fault(error)}. Try again, or get the files by other means "
                 "and put them where it looks for them"
             )
-        message = f"{fault}:\n{users_traceback(error)}"
-        write("TrialError", message)
-        if isinstance(error, Exception):
-            raise TrialError(message) from error
-        raise
-    write("path", str(path))
-    return path
-
-
-def _called(definition: Definition, context: TrialContext) -> Path:
-    """Returns the directory returned by `download_data`.
-
-    Raises:
-      TrialError: the result is no directory.
-    """
-    given = copy.deepcopy([context.experiment_config, context.hparams])
-    function = definition.download_data
-    assert function is not None
-    result: Any = call(function, *given, what="download_data")
-    if not isinstance(result, str):
-        forgot = " Is a return missing?" if result is None else ""
+        raise TrialError(f"{fault}:\n{users_traceback(error)}") from error
+    if not isinstance(result, str) or not Path(result).is_dir():
+        hint = " Is a return missing?" if result is None else ""
         raise TrialError(
-            f"download_data of {definition.spec} returned {result!r}; a directory, as a string, "
-            f"was expected.{forgot}"
+            f"download_data of {definition.spec} returned {result!r}; an existing directory, as a "
+            f"string, was expected.{hint}"
         )
-    path = Path(result).absolute()
-    if not path.is_dir():
-        raise TrialError(
-            f"download_data of {definition.spec} returned {result!r}, but {path} is no directory. "
-            "Return the directory that the data were put in."
-        )
-    return path
-
-
-def _wait(definition: Definition, start: Path, timeout_s: float) -> Path:
-    """Waits for the result of the first process."""
-    deadline = time.monotonic() + timeout_s
-    alive, result = start.with_suffix(".alive"), start.with_suffix(".json")
-    logging.info("Waiting for download_data, which another process of this machine calls.")
-    while True:
-        died = alive.exists() and not is_locked(alive)
-        if result.exists():  # written just before the process ended
-            kind, text = read_json(result)
-            if kind == "path":
-                return Path(text)
-            raise InvalidHP(text) if kind == "InvalidHP" else TrialError(text)
-        if died:
-            raise TrialError(
-                f"The process that called download_data of {definition.spec} died. Its own "
-                "output says why; start again."
-            )
-        if time.monotonic() > deadline:
-            raise TrialError(
-                f"download_data of {definition.spec} took more than {timeout_s:g} seconds. Wait "
-                "longer with --download_timeout=SECONDS, or fetch the data beforehand."
-            )
-        time.sleep(_POLL_SECONDS)
-
-
-def _own_folder() -> Path:
-    """Returns a directory of the current user on this machine.
-
-    Raises:
-      TrialError: the directory belongs to another user.
-    """
-    folder = Path(tempfile.gettempdir()) / f"t2t_torch-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        raise TrialError(f"{folder} belongs to somebody else. Set TMPDIR to a directory of yours.")
-    return folder
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Path(result).absolute()
 
 
 _PRECISIONS = {"O0": "float32", "O1": "float16", "O2": "float16", "O3": "float16"}
@@ -271,32 +186,32 @@ def prepare(
     pytorch_trial.enter(entered)
     seed_all(seed)
     definition = load_definition(spec, config.functions)
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    path = download_once(
-        definition, entered, timeout_s=timeout_s, local_rank=rank, attempt_id=this_start(world)
-    )
-    pytorch_trial.set_download_data_dir(path)
-    world.maximum(0)  # barrier
+    path = download(definition, entered, world, timeout_s=timeout_s)
+    pytorch_trial.enter(dataclasses.replace(entered, download_data_dir=path))
     seed_all(seed)
-    context = _context_of(config, world)
-    trial: Any = None
-    make = definition.make_data_loaders
-    if make is None:  # methods; they need an instance
-        trial = instance_of(definition, chosen, context)
-        make = getattr(trial, "make_data_loaders", None) or _building(trial)
-    given = (
-        pytorch_trial.get_experiment_config(),
-        pytorch_trial.get_hyperparameters(),
-        path and str(path),
+    options = config.optimizations
+    context = PyTorchTrialContext(
+        world,
+        aggregation_frequency=options.aggregation_frequency,
+        averages=options.average_aggregated_gradients,
+        clip_grad_norm=options.clip_grad_norm,
     )
-    loaders = check_loaders(call(make, *given, what="make_data_loaders"))
-    if trial is None:
+    make, given = definition.make_data_loaders, (entered.experiment_config, chosen)
+    if make is not None:
+        loaders = _call_loaders(make, given, path)
         trial = instance_of(definition, chosen, context)
+    else:
+        trial = instance_of(definition, chosen, context)
+        method = getattr(trial, "make_data_loaders", None)
+        if method is not None:
+            loaders = _call_loaders(method, given, path)
+        else:
+            loaders = check_loaders([getattr(trial, name)() for name in LOADERS])
     _check_methods(trial, definition, loaders[0], chosen)
     settings: Any = {
         "chosen": chosen,
         "settings": settings_of(config),
-        "averages": config.optimizations.average_aggregated_gradients,
+        "averages": options.average_aggregated_gradients,
         "metric": config.searcher.metric,
     }
     if definition.generation == CONTEXT:
@@ -304,26 +219,8 @@ def prepare(
     return TrialTask(definition, trial, loaders, **settings)
 
 
-def _context_of(config: ExperimentConfig, world: World) -> PyTorchTrialContext:
-    options = config.optimizations
-    return PyTorchTrialContext(
-        world,
-        aggregation_frequency=options.aggregation_frequency,
-        averages=options.average_aggregated_gradients,
-        clip_grad_norm=options.clip_grad_norm,
-    )
-
-
-def _building(trial: Any) -> Callable[[], tuple[Any, ...]]:
-    return lambda: tuple(getattr(trial, name)() for name in LOADERS)
-
-
 def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict[str, Any]) -> None:
-    """Checks the signatures of a trial's methods, and its batch size.
-
-    Raises:
-      TrialError: a method has an unsupported number of arguments, or the batch size is invalid.
-    """
+    """Checks the signatures of a trial's methods, and its batch size."""
     for name in definition.methods:
         arity(getattr(trial, name), name)
     batch_size = getattr(trial, "batch_size", None)
@@ -331,6 +228,13 @@ def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict
         batch_size = call(batch_size, copy.deepcopy(chosen), what="batch_size")
     if batch_size is not None:
         check_batch_size(batch_size, loader)
+
+
+def _call_loaders(make: Callable[..., Any], given: tuple[Any, ...], path: Path | None) -> Any:
+    """Returns the result of `make_data_loaders`."""
+    arguments = copy.deepcopy(given)
+    made = call(make, *arguments, path and str(path), what="make_data_loaders")
+    return check_loaders(made)
 
 
 def settings_of(config: ExperimentConfig) -> HParams:
@@ -351,12 +255,6 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-# Smoke check of a trial's evaluation before training, to detect errors early.
-#
-# One batch is evaluated and its metrics are reduced as in an evaluation.  Nothing is written, and
-# the state of the run is restored.
 
 
 @torch.no_grad()
@@ -415,9 +313,6 @@ def _preserved(model: nn.Module) -> Iterator[None]:
     finally:
         for tensor, copy in zip(tensors(), copies, strict=True):
             tensor.detach().copy_(copy)
-
-
-# Test mode of a trial (`--test_mode`): one batch through all stages.
 
 
 def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]:
@@ -481,13 +376,11 @@ def _described(title: str, value: Any) -> Iterator[str]:
         yield from (f"  {line}" for line in nested.shapes(value))
 
 
-# Computes the number of steps of a training, for `config.whole_length`:
-#
-#     python -m t2t_torch.trial.preparation < question.json
-
-
 def _answer(question: Mapping[str, Any]) -> int:
-    """Returns the number of optimizer steps of a full training; see `config.whole_length`."""
+    """Returns the number of optimizer steps of a full training, for `search.whole_length`.
+
+    python -m t2t_torch.trial.preparation < question.json
+    """
     for folder in question["usr_dirs"]:
         registry.import_usr_dir(folder)
     config = ExperimentConfig.read(Path(question["config"]))

@@ -56,15 +56,12 @@ class PyTorchTrial:
         """Accepts and ignores any arguments that subclasses pass."""
 
 
-# Context of a running trial: hyperparameters, configuration and data.
-#
-# User modules may read it on import, so the context is entered before they are loaded. All values
-# are returned as copies: user code cannot modify the context.
-
-
 @dataclasses.dataclass(frozen=True)
 class TrialContext:
     """Context of a running trial: configuration, hyperparameters, data.
+
+    User modules may read it on import, so it is entered before they are loaded.  All values are
+    returned as copies: user code cannot modify the context.
 
     Attributes:
       experiment_config: the complete configuration, including the chosen hyperparameters.
@@ -115,13 +112,6 @@ def enter(context: TrialContext) -> None:
     _Current.context = context
 
 
-def set_download_data_dir(path: Path | None) -> None:
-    """Sets the directory that `download_data` returned."""
-    _Current.context = dataclasses.replace(
-        _entered("set_download_data_dir"), download_data_dir=path
-    )
-
-
 def get_hyperparameter(name: str) -> Any:
     """Returns the value of a hyperparameter; nested ones by dotted name.
 
@@ -134,7 +124,11 @@ def get_hyperparameter(name: str) -> Any:
         return copy.deepcopy(hparams[name])
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:
-            raise TrialError(f"The trial reads hyperparameter {name!r}, {_known(name, hparams)}")
+            names = sorted(Space.flat(hparams))
+            raise TrialError(
+                f"The trial reads hyperparameter {name!r}, but the configuration has only "
+                f"{', '.join(names) or 'none'}.{did_you_mean(name, names, limit=1)}"
+            )
         value = value[part]
     return copy.deepcopy(value)
 
@@ -197,17 +191,6 @@ def _entered(function: str) -> TrialContext:
     return _Current.context
 
 
-def _known(name: str, hparams: dict[str, Any]) -> str:
-    names = sorted(Space.flat(hparams))
-    if not names:
-        return "but the configuration has no hyperparameters. Write it under hyperparameters."
-    hint = did_you_mean(name, names, limit=1)
-    return f"but the configuration has only {', '.join(names)}.{hint}"
-
-
-# Reductions of metrics over validation batches.
-
-
 class Reducer(enum.Enum):
     """Reductions of metrics over batches, as a trial's `evaluation_reducer` returns them."""
 
@@ -234,9 +217,6 @@ def reducers_of(trial: Any) -> Reducer | dict[str, Reducer]:
     if isinstance(reducers, dict):  # also enums of an installed package
         return {name: Reducer[value.name] for name, value in reducers.items()}
     return Reducer[reducers.name]
-
-
-# Exception for invalid hyperparameters.
 
 
 class InvalidHP(T2TError):

@@ -14,13 +14,14 @@ import yaml
 from absl import logging
 
 from t2t_torch.errors import CheckpointError, ConfigError, TrialError, did_you_mean
+from t2t_torch.run.checksums import CODE, check_files, how_to_restore, read_checked
+from t2t_torch.run.checksums import FILE as SUMS
+from t2t_torch.run.code import LARGEST, changed_files, check_links, code_in, contents_of
 from t2t_torch.search_space import Constant, Space
-from t2t_torch.train.run_code import LARGEST, changed_files, check_links, code_in, contents_of
-from t2t_torch.train.run_directory import CODE, check_files, how_to_restore, read_checked
-from t2t_torch.train.run_directory import FILE as SUMS
-from t2t_torch.trial.config import ExperimentConfig, parse_value
+from t2t_torch.trial.config import ExperimentConfig
 from t2t_torch.trial.user_code import file_beside, imported_files, split_spec
 from t2t_torch.trust import check_code, check_module, file_of
+from t2t_torch.yaml_file import parse_value
 
 if TYPE_CHECKING:
     from t2t_torch.trial.definition import Definition
@@ -68,12 +69,10 @@ class RunRecord(pydantic.BaseModel, frozen=True, extra="forbid"):
         path = directory / NAME
         try:
             return cls.model_validate_json(read_checked(directory, NAME))
-        except FileNotFoundError:
-            mend = how_to_restore(directory, NAME)
-            raise CheckpointError(f"{path} is missing. {mend}") from None
         except (OSError, ValueError) as error:
-            mend = how_to_restore(directory, NAME)
-            raise CheckpointError(f"{path} is damaged: {error}. {mend}") from error
+            is_gone = isinstance(error, FileNotFoundError)
+            fault = "is missing" if is_gone else f"is damaged: {error}"
+            raise CheckpointError(f"{path} {fault}. {how_to_restore(directory, NAME)}") from error
 
     @property
     def text(self) -> str:
@@ -114,13 +113,10 @@ def _shown(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
 
 
-# Copy of a trial's code in its run directory; see `train/run_code.py`.
-
-
 def copies_of(definition: Definition, run_dir: Path) -> dict[str, bytes]:
     """Returns the contents of a trial's files to copy, by path below the run's `code/`.
 
-    Of a directory, all files are copied that `run_code.code_in` takes; of a file, it and its
+    Of a directory, all files are copied that `run.code.code_in` takes; of a file, it and its
     imports from the same directory.  A trial given as a module of an installed package is not
     copied.
     """
@@ -129,7 +125,8 @@ def copies_of(definition: Definition, run_dir: Path) -> dict[str, bytes]:
     source = definition.path.resolve()
     if source.is_dir():
         return contents_of(source, code_in(source, run_dir))
-    return contents_of(source, _imported(source))
+    files = sorted({source, *imported_files()})
+    return contents_of(source, [f for f in files if f.is_file() and f.stat().st_size <= LARGEST])
 
 
 def is_path(spec: str) -> bool:
@@ -230,21 +227,8 @@ def place_of_code(spec: str, run_dir: Path, module_file: str = "") -> str:
     return copied
 
 
-def _imported(source: Path) -> list[Path]:
-    """Returns a file and its imports from the same directory."""
-    files = {source, *imported_files()}
-    return sorted(file for file in files if file.is_file() and file.stat().st_size <= LARGEST)
-
-
-# Hyperparameters of a trial, from its configuration and the command line.
-
-
 CLIP_NORM, CLIP_VALUE = "clip_grad_l2_norm", "clip_grad_val"
 """PEDL's hyperparameters for gradient clipping: by global norm, or by value."""
-
-_MISSING = object()
-_QUOTED = r"""'(?:[^']|'')*(?:'|$)|"(?:[^"\\]|\\.)*(?:"|$)"""
-_TOKENS = re.compile(rf"(?<=[=,:\[{{])\s*(?:{_QUOTED})|.", re.DOTALL)
 
 
 def chosen_values(
@@ -267,7 +251,9 @@ def chosen_values(
     given, previous = dict(changes or {}), by_name(hyperparameters, before or {})
     for name in given:
         if name not in space.kinds:
-            raise ConfigError(_unknown(name, list(space.kinds)))
+            known = list(space.kinds)
+            hint = did_you_mean(name, known) or f" It has: {', '.join(known) or 'none'}."
+            raise ConfigError(f"--hparams: the configuration has no hyperparameter {name!r}.{hint}")
     values, ranges = {}, []
     for name, kind in space.kinds.items():
         if name in given:
@@ -298,17 +284,16 @@ def check_clipping(chosen: Mapping[str, Any], clip_grad_norm: float) -> None:
     Raises:
       ConfigError: a value is not a positive number, or several clipping methods are chosen.
     """
-    given = [name for name in (CLIP_NORM, CLIP_VALUE) if chosen.get(name) is not None]
-    for name in given:
-        value = chosen[name]
+    given = {f"hyperparameters.{name}": chosen.get(name) for name in (CLIP_NORM, CLIP_VALUE)}
+    ways = {name: value for name, value in given.items() if value is not None}
+    for name, value in ways.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise ConfigError(
-                f"hyperparameters.{name}: {value!r}: a positive number was expected; gradients are "
-                "clipped by it. Leave it out, or set it to null, to clip none."
+                f"{name}: {value!r}: a positive number was expected; gradients are clipped by it. "
+                "Leave it out, or set it to null, to clip none."
             )
-    ways = [f"hyperparameters.{name}" for name in given]
     if clip_grad_norm:
-        ways.append("optimizations.clip_grad_norm")
+        ways["optimizations.clip_grad_norm"] = clip_grad_norm
     if len(ways) > 1:
         raise ConfigError(f"{' and '.join(ways)} both clip gradients: keep one of them.")
 
@@ -323,15 +308,19 @@ def by_name(hyperparameters: Mapping[str, Any], values: Mapping[str, Any]) -> di
     named = {}
     for name in Space.of_mapping(hyperparameters).kinds:
         value: Any = values
-        for key in name.split("."):
-            value = value.get(key, _MISSING) if isinstance(value, Mapping) else _MISSING
-        if value is not _MISSING:
-            named[name] = copy.deepcopy(value)
+        try:
+            for key in name.split("."):
+                value = value[key]
+        except (KeyError, TypeError):
+            continue
+        named[name] = copy.deepcopy(value)
     return named
 
 
 def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
     """Parses "learning_rate=0.1,net.layers=[32,16]": dotted names, values in YAML.
+
+    A comma separates two items if a name and "=" follow it.
 
     Args:
       text: value of `--hparams`.
@@ -341,9 +330,10 @@ def parse_changes(text: str, more: Sequence[str] = ()) -> dict[str, Any]:
       ConfigError: an item is not name=value, or a name occurs twice.
     """
     changes: dict[str, Any] = {}
-    for item in [*_items(text), *more]:
+    items = re.split(r",(?=[^,=\[\]{}'\"]+=)", text.strip().rstrip(",")) if text else []
+    for item in [*items, *more]:
         name, equals, value = (part.strip() for part in item.partition("="))
-        if not equals or not name:
+        if not equals or not name or ("," in value and value[0] not in "[{'\""):
             raise ConfigError(f"--hparams: {item.strip()!r} should be name=value.")
         if name in changes:
             raise ConfigError(f"--hparams sets {name!r} twice.")
@@ -361,25 +351,3 @@ def read_value(name: str, text: str) -> Any:
         return parse_value(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--hparams: {name}={text!r} cannot be read: {error}") from None
-
-
-def _items(text: str) -> list[str]:
-    """Splits at commas outside quotes, brackets and braces.
-
-    A quote opens only at the start of a value; elsewhere it is an apostrophe.
-    """
-    items, depth, begin = [], 0, 0
-    for token in _TOKENS.finditer(text):
-        if token[0] in "[{":
-            depth += 1
-        elif token[0] in "]}":
-            depth = max(depth - 1, 0)
-        elif token[0] == "," and not depth:
-            items.append(text[begin : token.start()])
-            begin = token.end()
-    return [item for item in (*items, text[begin:]) if item]
-
-
-def _unknown(name: str, known: list[str]) -> str:
-    listed = did_you_mean(name, known) or f" It has: {', '.join(known) or 'none'}."
-    return f"--hparams: the configuration has no hyperparameter {name!r}.{listed}"

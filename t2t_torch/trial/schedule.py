@@ -1,4 +1,10 @@
-"""State of a trial's optimizer settings and learning rate scheduler."""
+"""State of a trial's optimizer settings and learning rate scheduler, in JSON form.
+
+A trial's code creates its optimizer and scheduler on each start.  State that has changed since is
+stored as plain numbers, lists and dicts, and restored; unchanged values, such as functions or a
+Counter, are kept as created.  A nested scheduler is stored by its own `state_dict` and restored
+by its own `load_state_dict`.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +25,6 @@ from t2t_torch.errors import TrialError
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
-
-
-# Learning rate scheduler and its stepping interval.
 
 
 class LRScheduler:
@@ -49,13 +52,6 @@ class LRScheduler:
                 "LRScheduler(..., step_every_batch=True, step_every_epoch=True): at most one of "
                 "the two. With neither, call scheduler.step() in the trial."
             )
-        needed = ("step", "state_dict", "load_state_dict")
-        missing = [name for name in needed if not callable(getattr(scheduler, name, None))]
-        if missing:
-            raise TrialError(
-                f"LRScheduler was given a {type(scheduler).__name__} without {', '.join(missing)}; "
-                "a scheduler of torch.optim.lr_scheduler was expected."
-            )
         if isinstance(scheduler, ReduceLROnPlateau) and (step_every_batch or step_every_epoch):
             raise TrialError(
                 "ReduceLROnPlateau steps by a metric, which step_every_batch and step_every_epoch "
@@ -66,25 +62,16 @@ class LRScheduler:
         self.step_every_epoch = step_every_epoch
 
 
-# Optimizer settings and scheduler states in JSON form.
-#
-# A trial's code creates its optimizer and scheduler on each start.  State that has changed since is
-# stored as plain numbers, lists and dicts, and restored; unchanged values, such as functions or a
-# Counter, are kept as created.  A nested scheduler is stored by its own `state_dict` and restored
-# by its own `load_state_dict`.
-
-
-_WARNED: set[tuple[str, str]] = set()
-
-
 def settings_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """Returns the settings of an optimizer's parameter groups: learning rates, momenta etc.
 
     Settings without a JSON form, such as functions, are omitted: they do not change.
     """
     groups = optimizer.param_groups
-    settings = ({k: v for k, v in group.items() if k != "params"} for group in groups)
-    return [_stored(values, type(optimizer).__name__) for values in settings]
+    return [
+        _stored({k: v for k, v in group.items() if k != "params"}, type(optimizer).__name__)
+        for group in groups
+    ]
 
 
 def restore_settings(
@@ -127,29 +114,27 @@ def _stored(values: Mapping[Any, Any], owner: str) -> dict[str, Any]:
         plain = to_plain(value)
         if plain is not NOT_PLAIN:
             stored[str(name)] = plain
-        elif not callable(value) and not isinstance(value, torch.optim.Optimizer):
-            _warn(owner, str(name), value)
+        elif not (callable(value) or isinstance(value, torch.optim.Optimizer)):
+            _warn_once(owner, str(name), value)
     return stored
 
 
-def _warn(owner: str, name: str, value: Any) -> None:
+def _warn_once(owner: str, name: str, value: Any) -> None:
     if (owner, name) not in _WARNED:
         _WARNED.add((owner, name))
-        logging.warning(
-            "%s keeps %s as %s, which no checkpoint holds: a resumed run has it as it was "
-            "made. Keep numbers, lists, dicts or tensors, or give it state_dict and "
-            "load_state_dict.",
-            owner,
-            name,
-            type(value).__name__,
-        )
+        logging.warning(_LEFT_OUT, owner, name, type(value).__name__)
 
 
-class _Not:
-    """Type of the marker for values without a JSON form."""
+_WARNED: set[tuple[str, str]] = set()
+"""Schedulers and their values that a warning has named."""
 
+_LEFT_OUT = (
+    "%s keeps %s as %s, which no checkpoint holds: a resumed run has it as it was made. Keep "
+    "numbers, lists, dicts or tensors, or give it state_dict and load_state_dict."
+)
 
-NOT_PLAIN = _Not()
+NOT_PLAIN = object()
+"""Result of `to_plain` for a value without a JSON form."""
 
 
 def to_plain(value: Any) -> Any:
@@ -291,13 +276,8 @@ class Schedule:
         for name, stored in state.get("attributes", {}).items():
             if name in attributes:
                 restore_state(attributes[name], stored)
-                continue
-            logging.warning(
-                "%s: the checkpoint has the scheduler self.%s, which is not there now: it begins "
-                "again. Make it in optimizer or create_lr_scheduler.",
-                self._what,
-                name,
-            )
+            else:
+                logging.warning("%s: there is no scheduler self.%s any more.", self._what, name)
 
     def schedulers(self) -> list[Any]:
         """Returns the schedulers covered by `state`."""

@@ -3,12 +3,15 @@
 An unmodified trial trains as in a hand-written loop: float32, no clipping, no averaging of weights,
 the learning rate of its optimizer and scheduler.  Losses are means already, so all batches of a
 step have equal weight.
+
+A trial with Determined's context computes gradients and updates itself: `ContextTask`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import random
 import types
 from collections.abc import Callable, Mapping
@@ -26,31 +29,43 @@ from t2t_torch.train.task import BatchAdapter, Evaluator, Task, TaskState
 from t2t_torch.trial import nested
 from t2t_torch.trial.attribute_state import AttributeState
 from t2t_torch.trial.batches import TrialBatch, TrialEvalBatches, TrialTrainBatches
+from t2t_torch.trial.context import (
+    JointOptimizer,
+    PyTorchTrialContext,
+    WrappedModels,
+    reduce_metrics,
+)
 from t2t_torch.trial.definition import DOCUMENTED, TRAIN_BATCH, call
 from t2t_torch.trial.epoch_orders import isolated, mix
 from t2t_torch.trial.metrics import (
+    OF_THE_LOOP,
     MetricAverages,
     TrainingReport,
+    as_array,
     check_batch_pair,
+    check_metrics,
     check_model,
     check_optimizer,
-    check_training_metrics,
+    check_step,
     join_metrics,
     total_of,
 )
 from t2t_torch.trial.pytorch_trial import reducers_of
 from t2t_torch.trial.run_record import CLIP_NORM, CLIP_VALUE
-from t2t_torch.trial.schedule import LRScheduler, Schedule
+from t2t_torch.trial.schedule import NOT_PLAIN, LRScheduler, Schedule, from_plain, to_plain
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import TrainerState
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
+    from t2t_torch.run.checkpoint import TrainerState
     from t2t_torch.trial.definition import Definition
 
 
 _ATTRIBUTES = "of_trial"
 """Key of the trial's attributes in the state of a task."""
+
+_GRADIENT = "gradient_of_model/"
+"""Prefix of gradients that a trial keeps after a step, in the tensors of a checkpoint."""
 
 
 class TrialBatches(BatchAdapter):
@@ -66,7 +81,7 @@ class TrialBatches(BatchAdapter):
 
     def to_device(self, batch: TrialBatch, device: torch.device) -> TrialBatch:
         """Returns the batch on the model's device; a loader is not moved."""
-        if batch.content is self._task.loaders[1]:
+        if batch.content is self._task.loaders[1] or not self._task.moves_batches:
             return batch
         return batch._replace(content=nested.to_device(batch.content, device))
 
@@ -114,14 +129,17 @@ class TrialObjective(nn.Module):
         # it.
         random.seed(torch.initial_seed())
         np.random.seed(torch.initial_seed() % 2**32)
-        method = "train_batch" if task.definition.generation == TRAIN_BATCH else "losses"
+        method = "losses" if task.definition.generation == DOCUMENTED else "train_batch"
         losses, metrics = self._step(batch)
-        total = total_of(losses, method).reshape(())
-        task.state.training.add(join_metrics(losses, metrics, method))
+        total = self._total(losses, method).reshape(())
+        task.state.add(join_metrics(losses, metrics, method))
         if task.averages:
             total = total / task.batches_of_a_step
-        weight = torch.tensor(float(max(nested.rows_of(batch.content), 1)), device=total.device)
+        weight = torch.tensor(float(max(task.rows_of(batch.content), 1)), device=total.device)
         return Output({}, {"loss": Loss(total, weight)})
+
+    def _total(self, losses: Any, method: str) -> Tensor:
+        return total_of(losses, method)
 
     def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
         """Returns the trial's losses and metrics for a training batch."""
@@ -140,8 +158,7 @@ class TrialObjective(nn.Module):
         if task.definition.has("training_metrics"):
             with torch.no_grad():
                 method = trial.training_metrics
-                result = call(method, predictions, labels, losses, what="training_metrics")
-                metrics = check_training_metrics(result)
+                metrics = call(method, predictions, labels, losses, what="training_metrics")
         return losses, metrics
 
 
@@ -185,7 +202,6 @@ class TrialEvaluator(Evaluator):
         self.metrics.agree(world)
         if self._task.state.schedule is not None:
             self._task.state.schedule.follow_leader(world)
-        super().synchronize(world)
 
     def result(self) -> dict[str, float]:
         """Returns the scalar metrics.
@@ -211,7 +227,7 @@ class TrialEvaluator(Evaluator):
         return {name: torch.from_numpy(array) for name, array in self.metrics.arrays().items()}
 
 
-class TrialState(TaskState):
+class TrialTaskState(TaskState):
     """Schedulers, attributes and training metrics of a trial.
 
     Attributes:
@@ -228,9 +244,13 @@ class TrialState(TaskState):
         self.attributes: AttributeState | None = None
         self.training = TrainingReport()
         self._task = task
-        self._undo: Callable[[], None] = _nothing  # reverts an evaluation's restore
+        self._undo: Callable[[], None] = lambda: None  # reverts an evaluation's restore
         self._tensors: dict[str, Tensor] = {}  # tensors of the attributes, read by `save`
         self._is_checked = False
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        """Adds the losses and metrics of a training batch."""
+        self.training.add(metrics)
 
     def before_update(self, model: nn.Module) -> None:
         """Clips gradients by the hyperparameters, with torch's functions, as in PEDL."""
@@ -295,7 +315,7 @@ class TrialState(TaskState):
         """Restores the trial's attributes from a checkpoint, as its metrics may read them."""
         stored = _attributes_of(state)
         self._undo()  # resets attributes that this checkpoint lacks
-        self._undo = _nothing
+        self._undo = lambda: None
         if stored:
             if self.attributes is None or self.attributes.model is not model:
                 self._task.optimizer(model)  # some trials create attributes here
@@ -337,7 +357,7 @@ class TrialTask(Task):
     counted = "examples"
     accumulate_flag = "--global_batch_size for {} batches of each process in a step"
     overlaps_gradients = False  # a DDP wrapper would hide attributes that the trial reads
-    state: TrialState
+    state: TrialTaskState
 
     def __init__(
         self,
@@ -362,13 +382,22 @@ class TrialTask(Task):
         self.averages = averages
         self.watched = {metric: "searcher.metric"} if metric else {}
         self.batches = TrialBatches(self)
-        self.state = TrialState(self)
+        self.state = TrialTaskState(self)
         self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and world size
 
     def model(self) -> nn.Module:
         """Returns the result of `build_model`."""
         chosen = copy.deepcopy(dict(self.hyperparameters))
         return check_model(call(self.trial.build_model, chosen, what="build_model"))
+
+    @property
+    def moves_batches(self) -> bool:
+        """True if batches are moved to the model's device."""
+        return True
+
+    def rows_of(self, content: Any) -> int:
+        """Returns the number of records in a batch."""
+        return nested.rows_of(content)
 
     def objective(self, model: nn.Module) -> TrialObjective:
         """Returns the training objective of the model."""
@@ -440,22 +469,326 @@ class TrialTask(Task):
         """The number of batches per process in a step."""
         return self.hparams.optimizer_multistep_accumulate_steps or 1
 
-    def watch(self, metric: str, setting: str) -> None:
-        """Requires another metric of evaluations, in addition to the searcher's.
 
-        Args:
-          metric: name of a scalar metric.
-          setting: setting that names the metric, for the message.
+class ContextObjective(TrialObjective):
+    """Calls `train_batch`, which also updates the weights."""
+
+    _task: ContextTask
+
+    def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
+        """Returns the metrics of a batch, after its update.
+
+        Raises:
+          TrialError: no optimizer was stepped.
         """
-        self.watched.setdefault(metric, setting)
+        task, context = self._task, self._task.context
+        assert task.source is not None
+        number, content = batch
+        epoch, place = task.source.place(number)
+        index, frequency = number // task.processes, context.aggregation_frequency
+        is_last = (index + 1) % frequency == 0
+        position = {
+            "starts": place < task.processes,
+            "ends": task.source.place(number + task.processes)[0] > epoch,
+            "is_last": is_last,
+        }
+        with context.batch(index, epoch, **position):
+            result = task.trial.train_batch(batch=content, epoch_idx=epoch, batch_idx=index)
+        if is_last and not context.updates:
+            raise TrialError(
+                "train_batch did not call context.step_optimizer, so nothing was trained. Call "
+                "context.backward(loss) and context.step_optimizer(optimizer)."
+            )
+        return result, {}
+
+    @torch.no_grad()
+    def _total(self, losses: Any, method: str) -> Tensor:
+        """Returns the loss of a batch, []: the metric "loss", or the first number.
+
+        Raises:
+          TrialError: `train_batch` returned no metrics.
+        """
+        if not isinstance(losses, Tensor):
+            check_metrics(losses, method, reserved=OF_THE_LOOP)
+            losses = losses["loss"] if "loss" in losses else next(iter(losses.values()))
+        if not isinstance(losses, Tensor):
+            losses = torch.from_numpy(as_array(losses)).to(self._task.context.device)
+        return total_of(losses.detach().float(), method)
 
 
-def _nothing() -> None:
-    """Does nothing."""
+class ContextMetrics(MetricAverages):
+    """Means over batches, and the metrics of the trial's reducers.
+
+    Attributes:
+      reduced: metrics of the reducers, known after the last batch.
+      outputs: metrics of each batch, for `on_validation_epoch_end`.
+    """
+
+    def __init__(self, what: str, context: PyTorchTrialContext, reducers: Any) -> None:
+        super().__init__(what, reducers)
+        self._context = context
+        self.reduced: dict[str, Any] = {}
+        self.outputs: list[Any] = []
+
+    def update(self, metrics: Any, batch: object = None) -> None:
+        """Adds a batch's metrics, which may be empty if there are reducers."""
+        if metrics or not self._context.reducers.of_validation:
+            super().update(metrics, batch)
+        self.outputs.append(metrics)
+
+    def _reduced(self) -> dict[str, Any]:
+        values = {} if self.reduced and not self._batches else super()._reduced()
+        return values | {name: as_array(value) for name, value in self.reduced.items()}
+
+
+class ContextEvaluator(TrialEvaluator):
+    """Calls `evaluate_batch` or `evaluate_full_dataset` by their arguments' names."""
+
+    _task: ContextTask
+
+    def __init__(self, task: ContextTask) -> None:
+        super().__init__(task)
+        self.metrics = ContextMetrics(task.evaluation_method, task.context, reducers_of(task.trial))
+        self._of_training = task.context.reducers.states()
+        for reducer, _ in task.context.reducers.of_validation:
+            reducer.reset()
+        task.context.notify("on_validation_start")
+        task.context.notify("on_validation_epoch_start")
+
+    def _output(self, model: nn.Module, number: int, content: Any) -> Any:
+        trial = self._task.trial
+        with self._task.context.autocast():
+            if self._task.evaluation_method == "evaluate_full_dataset":
+                return trial.evaluate_full_dataset(data_loader=content)
+            if "batch_idx" in inspect.signature(trial.evaluate_batch).parameters:
+                return trial.evaluate_batch(batch=content, batch_idx=number)
+            return trial.evaluate_batch(batch=content)
+
+    def synchronize(self, world: World) -> None:
+        """Sums over all processes, reduces the trial's own metrics and calls its callbacks."""
+        context = self._task.context
+        self.metrics.reduced = reduce_metrics(context.reducers.of_validation, world)
+        context.reducers.restore(self._of_training)
+        if self.metrics.reduced:
+            check_metrics(self.metrics.reduced, "wrap_reducer")
+        super().synchronize(world)
+        context.notify("on_validation_epoch_end", self.metrics.outputs)
+        context.notify("on_validation_end", {**self.metrics.result(), **self.metrics.arrays()})
+        if self._task.state.schedule is not None:  # callbacks may step a scheduler
+            self._task.state.schedule.follow_leader(world)
+
+
+class _Stateful:
+    """Schedulers, scalers and callbacks of a trial as one scheduler."""
+
+    def __init__(self, context: PyTorchTrialContext) -> None:
+        self._context = context
+
+    def step(self) -> None:
+        """Does nothing: the context steps its schedulers."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the objects, whose states are stored by name."""
+        context = self._context
+        schedulers = {f"scheduler{i}": one.scheduler for i, one in enumerate(context.lr_schedulers)}
+        scalers = {f"scaler{i}": scaler for i, scaler in enumerate(context.scalers)}
+        return {**schedulers, **scalers, **context.callbacks}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Does nothing: the objects have their states already."""
+
+
+class ContextState(TrialTaskState):
+    """Schedulers, scalers, callbacks, attributes and metrics of a trial."""
+
+    _task: ContextTask
+
+    def __init__(self, task: ContextTask) -> None:
+        super().__init__(task)
+        self._batch_metrics: list[dict[str, Any]] = []
+        self._gradients: dict[str, Tensor] = {}
+
+    def add(self, metrics: dict[str, Any]) -> None:
+        """Also keeps a batch's metrics for callbacks that take them."""
+        super().add(metrics)
+        if self._task.context.callbacks:
+            self._batch_metrics.append(metrics)
+
+    def gradient_norm(self) -> Tensor:
+        """Returns the gradient norm of the updates in the last step, []."""
+        return self._task.context.norm
+
+    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
+        """Returns the means of the metrics, and the metrics of the trial's reducers."""
+        numbers, arrays = super().report(world)
+        reducers = self._task.context.reducers.of_training
+        for name, value in reduce_metrics(reducers, world).items():
+            array = as_array(value)
+            if array.size == 1:
+                numbers[name] = array.item()
+            else:
+                arrays[name] = torch.from_numpy(array)
+        for reducer, _ in reducers:
+            reducer.reset()
+        self._task.context.notify("on_training_workload_end", dict(numbers), self._batch_metrics)
+        self._batch_metrics = []
+        return numbers, arrays
+
+    def save(self, world: World) -> dict[str, Any]:
+        """Returns the state of `TrialTaskState`, and the entries of `on_checkpoint_save_start`.
+
+        Raises:
+          TrialError: an entry has no JSON form.
+        """
+        state = super().save(world)
+        entries: dict[str, Any] = {}
+        self._task.context.notify("on_checkpoint_save_start", entries)
+        plain = to_plain(entries)
+        if plain is NOT_PLAIN:
+            raise TrialError(
+                "on_checkpoint_save_start added an entry that a checkpoint cannot hold: "
+                f"{', '.join(entries)}. Numbers, texts, tensors, lists and dicts were expected."
+            )
+        named = self._task.model().named_parameters()
+        kept = {n: p.grad.detach().clone() for n, p in named if p.grad is not None}
+        self._gradients = {f"{_GRADIENT}{name}": gradient for name, gradient in kept.items()}
+        return {**state, "entries": plain} if entries else state
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Returns the tensors of the attributes, and gradients that the trial has not cleared."""
+        return {**super().tensors(), **self._gradients}
+
+    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
+        """Restores the result of `save`."""
+        if "entries" in state:
+            entries = from_plain({}, state["entries"])
+            self._task.context.notify("on_checkpoint_load_start", entries)
+        super().restore(state, tensors, world)
+        for name, parameter in self._task.model().named_parameters():
+            if f"{_GRADIENT}{name}" in tensors:
+                parameter.grad = tensors[f"{_GRADIENT}{name}"].to(parameter, copy=True)
+
+
+class ContextTask(TrialTask):
+    """Training and evaluation of a trial with Determined's context.
+
+    Attributes:
+      context: context of the trial.
+
+    Args:
+      definition: imported definition of the trial.
+      trial: instance of the trial class.
+      loaders: training and validation loaders.
+      context: context that the trial was created with.
+      settings: settings of the loop.
+      more: other arguments of `TrialTask`.
+
+    Raises:
+      TrialError: the trial's methods, or the precision, are not supported.
+    """
+
+    automatic_optimization = False
+
+    def __init__(
+        self,
+        definition: Definition,
+        trial: Any,
+        loaders: tuple[Any, Any],
+        *,
+        context: PyTorchTrialContext,
+        settings: HParams,
+        **more: Any,
+    ) -> None:
+        if settings.activation_dtype == "float16":
+            raise TrialError(
+                "optimizations.mixed_precision (O1, O2, O3) or precision: float16 cannot be "
+                "combined with context.step_optimizer. Call context.experimental.use_amp(), or set "
+                "precision: bfloat16."
+            )
+        super().__init__(definition, trial, loaders, settings=settings, **more)
+        self.context = context
+        self.state: ContextState = ContextState(self)
+        self._model: nn.Module | None = None
+        if definition.has("build_callbacks"):
+            context.set_callbacks(trial.build_callbacks())
+
+    def model(self) -> nn.Module:
+        """Returns the wrapped model, or all of them as one module."""
+        if self._model is None:
+            self._model = model_of(self.trial, self.context)
+        return self._model
+
+    @property
+    def moves_batches(self) -> bool:
+        """False if the trial moves its batches itself."""
+        return self.context.experimental.moves_batches
+
+    def rows_of(self, content: Any) -> int:
+        """Returns the number of records in a batch, by `get_batch_length` if the trial has it."""
+        if self.definition.has("get_batch_length"):
+            return int(self.trial.get_batch_length(content))
+        return nested.rows_of(content)
+
+    def objective(self, model: nn.Module) -> ContextObjective:
+        """Returns the module that calls `train_batch`."""
+        return ContextObjective(self, model)
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """Returns the wrapped optimizer, or all of them as one.
+
+        Raises:
+          TrialError: there is none, or it trains parameters of other models.
+        """
+        context, spec = self.context, self.definition.spec
+        if not context.optimizers:
+            raise TrialError(
+                f"{self.name} wraps no optimizer: call context.wrap_optimizer in __init__."
+            )
+        for wrapped in context.optimizers:
+            check_step(wrapped, "wrap_optimizer was given")
+        first, *more = context.optimizers
+        self.trained_with = [type(one).__name__ for one in context.optimizers]
+        optimizer = JointOptimizer(context.optimizers) if more else first
+        check_optimizer(optimizer, model)
+        schedule = Schedule(optimizer, LRScheduler(_Stateful(context)), self.trial, spec)
+        known = [
+            *(one.scheduler for one in context.lr_schedulers),
+            *context.lr_schedulers,
+            *context.optimizers,
+            *context.scalers,
+            *context.callbacks.values(),
+            *context.reducers.all,
+        ]
+        self.state.schedule = schedule
+        self.state.attributes = AttributeState(self.trial, model, optimizer, known, spec)
+        context.notify("on_training_start")
+        return optimizer
+
+    def evaluator(self) -> ContextEvaluator:
+        """Returns a new evaluator."""
+        return ContextEvaluator(self)
+
+
+def model_of(trial: Any, context: PyTorchTrialContext) -> nn.Module:
+    """Returns the wrapped model of a trial, or all of them as one module, by attribute name.
+
+    Raises:
+      TrialError: there is none, or it has no parameters to train.
+    """
+    if not context.models:
+        raise TrialError(
+            f"{type(trial).__name__} wraps no model: call context.wrap_model in __init__."
+        )
+    if len(context.models) == 1:
+        return check_model(context.models[0], "wrap_model")
+    names = {id(value): name for name, value in vars(trial).items()}
+    return WrappedModels(
+        {names.get(id(model), f"model{i}"): model for i, model in enumerate(context.models)}
+    )
 
 
 def _attributes_of(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the state of the trial's attributes in the result of `TrialState.save`.
+    """Returns the state of the trial's attributes in the result of `TrialTaskState.save`.
 
     Raises:
       TrialError: its format is older than 0.1.0.

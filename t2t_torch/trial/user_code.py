@@ -1,4 +1,4 @@
-"""Source code of a trial: a directory, a file or a module, resolved and imported.
+"""CodeSource code of a trial: a directory, a file or a module, resolved and imported.
 
 While a trial runs, its directory is on `sys.path`; files with relative imports such as `from
 .layers import Flatten` are imported as a package.  A process has one trial at a time: loading
@@ -21,16 +21,11 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
-from absl import logging
-
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.files import read_bytes
 from t2t_torch.registry import PACKAGE
 from t2t_torch.registry_folder import UNPARSABLE
 from t2t_torch.trust import file_of
-
-# Static analysis of the trial's files; nothing is executed.
-
 
 BASE = "PyTorchTrial"
 
@@ -55,16 +50,12 @@ def trials_in(folder: Path) -> dict[str, Path]:
 
 def imports(path: Path, package: str) -> bool:
     """Returns True if a file imports a package or a part of it, by dotted name."""
-    names = (name for node in ast.walk(tree_of(path)) for name in _imported(node))
+    names: list[str] = []
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module = getattr(node, "module", None)
+            names += [f"{module}.{one.name}" if module else one.name for one in node.names]
     return any(f"{name}.".startswith(f"{package}.") for name in names)
-
-
-def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        yield node.module or ""
-        yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def functions_in(path: Path) -> set[str]:
@@ -113,7 +104,7 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class CodeSource:
     """Parsed spec of a trial: `dir`, `file.py` or `pkg.mod`, optionally followed by `:Class`.
 
     Attributes:
@@ -129,7 +120,7 @@ class Source:
     class_name: str
 
     @classmethod
-    def of(cls, spec: str) -> Source:
+    def of(cls, spec: str) -> CodeSource:
         """Parses a spec.
 
         Raises:
@@ -147,7 +138,7 @@ class Source:
         return cls(spec, None, head, class_name)
 
 
-def load(source: Source) -> list[ModuleType]:
+def load(source: CodeSource) -> list[ModuleType]:
     """Imports a trial's code; returns the modules to search, in order of precedence.
 
     Raises:
@@ -169,7 +160,7 @@ def load(source: Source) -> list[ModuleType]:
     return _load_directory(source, folder)
 
 
-def _refuse_others(source: Source, files: list[Path], names: Iterable[str]) -> None:
+def _refuse_others(source: CodeSource, files: list[Path], names: Iterable[str]) -> None:
     """Rejects files that define trials of other frameworks.
 
     Raises:
@@ -180,7 +171,7 @@ def _refuse_others(source: Source, files: list[Path], names: Iterable[str]) -> N
         raise TrialError(f"--trial={source.spec}: {_NO_PYTORCH.format(other)}")
 
 
-def module_beside(source: Source, name: str) -> ModuleType | None:
+def module_beside(source: CodeSource, name: str) -> ModuleType | None:
     """Imports the file of a trial's directory that defines a function; None if there is none.
 
     Raises:
@@ -197,7 +188,7 @@ def module_beside(source: Source, name: str) -> ModuleType | None:
     return _load_file(files[0]) if files else None
 
 
-def module_of(source: Source, name: str) -> ModuleType:
+def module_of(source: CodeSource, name: str) -> ModuleType:
     """Imports a module by name; modules in the trial's directory take precedence.
 
     Raises:
@@ -251,20 +242,6 @@ class _Loaded:
         cls.folder, cls.package, cls.before = folder, "", frozenset(sys.modules)
         sys.path.insert(0, str(folder))
         importlib.invalidate_caches()
-        own = [path.stem for path in folder.glob("*.py")]
-        own += [path.parent.name for path in folder.glob("*/__init__.py")]
-        hidden = [
-            f"{name} (it is {getattr(sys.modules[name], '__file__', None) or 'built in'})"
-            for name in own
-            if name in sys.modules
-        ]
-        if hidden:
-            logging.warning(
-                "Files of %s have the names of modules that are imported already, and `import` "
-                "gives those: %s.",
-                folder,
-                ", ".join(hidden),
-            )
 
     @classmethod
     def forget(cls) -> None:
@@ -310,14 +287,15 @@ def _place(module: ModuleType | None) -> str:
     return next(map(str, path), "") if isinstance(path, Iterable) else ""
 
 
-def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
+def _load_directory(source: CodeSource, folder: Path) -> list[ModuleType]:
     init = folder / "__init__.py"
     if init.is_file():
         package = _import(lambda: _load_package(folder), init)
         named = [source.class_name] if source.class_name else list(trials_in(folder))
         if any(hasattr(package, name) for name in named):
             return [package]
-        if not named and any(map(_is_trial_by_name, vars(package).values())):
+        kinds = [value for value in vars(package).values() if isinstance(value, type)]
+        if not named and any(base.__name__ == BASE for one in kinds for base in one.__mro__[1:]):
             return [package]  # a trial defined in a subdirectory or elsewhere
     path = _file_of_trial(source, folder)
     modules = [_load_file(path)]
@@ -326,7 +304,7 @@ def _load_directory(source: Source, folder: Path) -> list[ModuleType]:
     return modules
 
 
-def _file_of_trial(source: Source, folder: Path) -> Path:
+def _file_of_trial(source: CodeSource, folder: Path) -> Path:
     """Returns the file of a directory that defines the requested trial.
 
     Raises:
@@ -337,17 +315,13 @@ def _file_of_trial(source: Source, folder: Path) -> Path:
     files = sorted(folder.glob("*.py"))
     if not trials:
         _refuse_others(source, files, _OTHERS)
-    if source.class_name:
-        if source.class_name not in trials:
-            raise TrialError(
-                f"--trial={source.spec}: {folder} defines no trial {source.class_name}. It "
-                f"defines {listed or 'none'}."
-            )
+    if source.class_name in trials:
         return trials[source.class_name]
-    if not trials:
+    if not trials or source.class_name:
         raise TrialError(
-            f"--trial={source.spec}: no file of {folder} defines a subclass of {BASE}. Looked in: "
-            f"{', '.join(path.name for path in files) or 'no Python file'}."
+            f"--trial={source.spec}: no file of {folder} defines {source.class_name or 'a trial'}, "
+            f"a subclass of {BASE}. It has: "
+            f"{listed or ', '.join(path.name for path in files) or 'no Python file'}."
         )
     if len(trials) > 1:
         raise several(source.spec, listed, next(iter(trials)))
@@ -361,7 +335,7 @@ def several(spec: str, listed: str, first: str) -> TrialError:
     )
 
 
-def _load_module(source: Source) -> ModuleType:
+def _load_module(source: CodeSource) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and not file_of(source.module, beside=False):
         sys.path.append(here)
@@ -396,7 +370,9 @@ def _load_file(path: Path) -> ModuleType:
 def _load_package(folder: Path) -> ModuleType:
     """Imports a directory as a package, including its `__init__.py` if present."""
     name = re.sub(r"\W", "_", folder.name)
-    if name[:1].isdigit() or name in sys.modules or _is_elsewhere(name, folder):
+    found = None if name[:1].isdigit() else importlib.util.find_spec(name)
+    is_elsewhere = found and str(folder) not in (found.submodule_search_locations or ())
+    if name[:1].isdigit() or name in sys.modules or is_elsewhere:
         name = f"trial_{name}"
     _Loaded.package = name
     init = folder / "__init__.py"
@@ -407,11 +383,6 @@ def _load_package(folder: Path) -> ModuleType:
     package.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
     sys.modules[name] = package
     return package
-
-
-def _is_elsewhere(name: str, folder: Path) -> bool:
-    spec = importlib.util.find_spec(name)
-    return spec is not None and str(folder) not in (spec.submodule_search_locations or ())
 
 
 def _execute(name: str, path: Path, within: list[str] | None = None) -> ModuleType:
@@ -442,12 +413,12 @@ def _import(importing: Callable[[], ModuleType], what: Path) -> ModuleType:
         return importing()
     except T2TError:
         raise
-    except SystemExit as error:
-        raise TrialError(
-            f"importing {what} ended the process ({error!r}). Put what runs as a script under "
-            f'`if __name__ == "__main__":`.\n{users_traceback(error)}'
-        ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit):
+            raise TrialError(
+                f"importing {what} ended the process ({error!r}). Put what runs as a script under "
+                f'`if __name__ == "__main__":`.\n{users_traceback(error)}'
+            ) from error
         if isinstance(error, ModuleNotFoundError):
             if (error.name or "").split(".")[0] == "determined":
                 raise TrialError(f"{what}: {_NO_MODULE.format(error.name)}") from error
@@ -465,21 +436,18 @@ def users_traceback(error: BaseException) -> str:
     while frames and _is_ours(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     shown = traceback.TracebackException(type(error), error, frames)
-    own = [number for number, one in enumerate(shown.stack) if not _is_library(one.filename)]
+    libraries = [sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")]
+    own = [
+        number
+        for number, one in enumerate(shown.stack)
+        if not _is_ours(one.filename)
+        and not any(Path(one.filename).is_relative_to(path) for path in libraries)
+    ]
     if own:
         del shown.stack[own[-1] + 1 :]
     return "".join(shown.format(chain=error.__cause__ is not None)).rstrip()
 
 
-def _is_library(file: str) -> bool:
-    paths = map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))
-    return _is_ours(file) or any(Path(file).is_relative_to(path) for path in paths)
-
-
 def _is_ours(file: str) -> bool:
     importing = str(Path(importlib.__file__ or "").parent)
     return file.startswith(("<frozen", importing)) or Path(file).is_relative_to(PACKAGE)
-
-
-def _is_trial_by_name(value: object) -> bool:
-    return isinstance(value, type) and any(base.__name__ == BASE for base in value.__mro__[1:])

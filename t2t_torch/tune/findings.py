@@ -1,15 +1,17 @@
-"""Results of a search for reuse: a registered hparams set, JSON, a flag, or YAML for a trial."""
+"""Results of a search: evidence, importances, and the best values for reuse."""
 
 from __future__ import annotations
 
 import json
 import keyword
 import math
+import random
 import re
 import shlex
 import statistics
 import textwrap
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,13 +19,13 @@ from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.files import write_text
+from t2t_torch.reports.plots import written as label
 from t2t_torch.reports.section import counted, number, percent
 from t2t_torch.search_space import AnyValue, Space
-from t2t_torch.tune.search_record import STATES, SearchRecord, TrialRecord
+from t2t_torch.tune.plots import scale_of
+from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, TrialRecord
 from t2t_torch.tune.search_target import read_ones, written
-
-# Evidence for the best trial: comparisons at equal steps.
-
+from t2t_torch.tune.study import optuna_module
 
 _MOST = 0.75  # share of the trials that must have reached the step of comparison
 
@@ -195,7 +197,7 @@ def write_findings(record: SearchRecord, directory: Path) -> str:
         return "No trial has been evaluated yet: there is no best one to describe."
     lines = summary(record)
     write_text(directory / JSON_FILE, to_json(record, evidence))
-    name = YAML_FILE if record.trial else SET_FILE
+    name = SET_FILE if record.hparams_set else YAML_FILE
     if evidence.is_default:
         (directory / name).unlink(missing_ok=True)
         return "\n".join(lines)
@@ -216,7 +218,7 @@ def summary(record: SearchRecord) -> list[str]:
 
 def ready_to_paste(record: SearchRecord, evidence: Evidence) -> str:
     """Returns the file to copy: Python for a problem, YAML for a trial."""
-    return _yaml(record, evidence) if record.trial else _python(record, evidence)
+    return _python(record, evidence) if record.hparams_set else _yaml(record, evidence)
 
 
 def set_name(record: SearchRecord) -> str:
@@ -253,8 +255,9 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
 
 def _unchanged_items(record: SearchRecord, values: Mapping[str, AnyValue]) -> list[str]:
     """Returns the changes of all trials that the best trial's values do not override."""
-    items = _items(record.hparams_changes)
-    return [item for item in items if item.partition("=")[0].strip() not in values]
+    items = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", record.hparams_changes)  # no commas in brackets
+    stripped = [item.strip() for item in items if item.strip()]
+    return [item for item in stripped if item.partition("=")[0].strip() not in values]
 
 
 def to_json(record: SearchRecord, evidence: Evidence) -> str:
@@ -286,9 +289,7 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
             "over": record.over,
         },
     }
-    if record.trial:
-        content["trial_code"] = record.trial
-    else:
+    if record.hparams_set:
         content |= {
             "of_problem": record.problem,
             "model": record.model,
@@ -296,6 +297,8 @@ def to_json(record: SearchRecord, evidence: Evidence) -> str:
             "hparams_changes": record.hparams_changes,
             "flag": hparams_flag(record, evidence),
         }
+    else:
+        content["trial_code"] = record.trial
     return json.dumps(content, indent=2, default=str) + "\n"
 
 
@@ -308,7 +311,7 @@ def trial_counts(record: SearchRecord) -> str:
 
 def _usage(record: SearchRecord, evidence: Evidence) -> list[str]:
     """Returns instructions for training with the results."""
-    if record.trial:
+    if not record.hparams_set:
         return []
     flags = f"--problem={record.problem} --model={record.model} --hparams_set={record.hparams_set}"
     command = (
@@ -370,6 +373,122 @@ def _literal(value: AnyValue) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
-def _items(changes: str) -> list[str]:
-    """Returns the items of `--hparams`; commas in brackets do not separate."""
-    return [one.strip() for one in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", changes) if one.strip()]
+LEAST_TRIALS = 8
+"""Minimum number of trials."""
+
+_SHUFFLES = 20
+_BEST = 0.25  # the part of the trials that is compared with all
+_ONE_IN = 20  # one in so many shuffled shares is above chance
+_PER_NAME = 10  # trials per hyperparameter from which on shares are reliable
+
+
+@dataclass(frozen=True)
+class HparamImportance:
+    """Importance of one hyperparameter.
+
+    Attributes:
+      name: name of the hyperparameter.
+      share: share of the difference between the best trials and all, from 0 to 1.
+      chance: share that it would reach if the metric were shuffled; smaller shares are not
+        significant.
+    """
+
+    name: str
+    share: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Importances of all hyperparameters.
+
+    Attributes:
+      shares: importances in descending order; empty without enough data.
+      step: step at which the trials were compared.
+      reliability: sentence on the reliability of the shares.
+    """
+
+    shares: tuple[HparamImportance, ...]
+    step: int | None
+    reliability: str
+
+
+def importance_of(record: SearchRecord) -> Importance:
+    """Estimates the importance of hyperparameters at the latest step that most trials reached.
+
+    optuna's PED-ANOVA (Watanabe et al. 2023, arXiv:2304.10255) compares the best quarter of the
+    trials with all, by rank: a diverged trial is only the last.  Failed trials are excluded.  The
+    shares expected by chance are estimated by shuffling; with few trials they are large.
+    """
+    space = [axis for axis in record.space if axis.kind != "const"]
+    names = {axis.name for axis in space}
+    trials = [one for one in record.trials if one.state != "failed" and names <= {*one.hparams}]
+    step = common_step(trials)
+    trials = [one for one in trials if any(step == measured for measured, _ in one.curve)]
+    if len(trials) < LEAST_TRIALS or step is None or not space:
+        count = f"{counted(len(trials), 'trial')} can be compared; from {LEAST_TRIALS} on this says"
+        return Importance((), step, f"{count} how much each hyperparameter matters.")
+    losses = [record.loss_of(value_at(one, step)) for one in trials]
+    ordered = sorted(losses)
+    ranks = [float(ordered.index(loss)) for loss in losses]
+    if not any(ranks):
+        return Importance((), step, f"All trials have the same value at step {step:,}.")
+    explained = _divergences(space, trials, ranks)
+    total = sum(explained.values()) or 1.0
+    draw = random.Random(record.seed)
+    by_chance = [
+        _divergences(space, trials, draw.sample(ranks, len(ranks))) for _ in range(_SHUFFLES)
+    ]
+    made = [
+        HparamImportance(
+            name,
+            share / total,
+            statistics.quantiles([one[name] for one in by_chance], n=_ONE_IN)[-1] / total,
+        )
+        for name, share in explained.items()
+    ]
+    made.sort(key=lambda one: -one.share)
+    return Importance(tuple(made), step, _reliability(len(trials), made, step, record.metric))
+
+
+def _divergences(
+    space: Sequence[SpaceAxis], trials: Sequence[TrialRecord], ranks: Sequence[float]
+) -> dict[str, float]:
+    """Returns by hyperparameter how much the trials of the lowest ranks differ from all."""
+    optuna = optuna_module()
+    scales = {
+        axis.name: scale_of(axis, [one.hparams[axis.name] for one in trials]) for axis in space
+    }
+    distributions = {
+        name: optuna.distributions.CategoricalDistribution(scale.names)
+        if scale.names
+        else optuna.distributions.FloatDistribution(0.0, 1.0)
+        for name, scale in scales.items()
+    }
+    study = optuna.create_study()
+    for trial, rank in zip(trials, ranks, strict=True):
+        places = {
+            name: label(trial.hparams[name]) if scale.names else scale.place(trial.hparams[name])
+            for name, scale in scales.items()
+        }
+        study.add_trial(
+            optuna.trial.create_trial(params=places, distributions=distributions, value=rank)
+        )
+    evaluator = optuna.importance.PedAnovaImportanceEvaluator(target_quantile=_BEST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # experimental
+        shares: dict[str, float] = optuna.importance.get_param_importances(
+            study, evaluator=evaluator, params=list(scales), normalize=False
+        )
+    return shares
+
+
+def _reliability(trials: int, made: Sequence[HparamImportance], step: int, metric: str) -> str:
+    names = counted(len(made), "hyperparameter")
+    above = sum(one.share > one.chance for one in made)
+    base = f"{counted(trials, 'trial')} for {names}, ranked by {metric} at step {number(step)}: "
+    if not above:
+        return f"{base}no share is above what chance alone gives. Run more trials."
+    if trials < _PER_NAME * len(made):
+        return f"{base}a hint, not a measurement."
+    return f"{base}a share above its mark would come by chance in one search in twenty."

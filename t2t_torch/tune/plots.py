@@ -1,16 +1,14 @@
-"""Plots of a search: parallel coordinates, slices, learning curves."""
+"""Plots of a search: parallel coordinates, learning curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 
-from t2t_torch.reports.plots import axis_range, downsampled, powers, short, ticks
-from t2t_torch.reports.section import visible
+from t2t_torch.reports.plots import AxisScale, Frame, axis_range, downsampled, svg_text, written
+from t2t_torch.reports.section import escaped
 from t2t_torch.search_space import AnyValue
-from t2t_torch.tune.findings import value_at
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
 
 _MARKS: dict[State, str] = {
@@ -110,75 +108,16 @@ def wrapped(name: str, columns: int, most: int) -> list[str]:
     return lines
 
 
-def text(value: str) -> str:
-    """Escapes a text for use in an element or a quoted attribute."""
-    return escape(visible(value))
-
-
 def finite(value: float | None) -> bool:
     """Returns True if the value is finite and not None."""
     return value is not None and math.isfinite(value)
 
 
-# Scales: positions of values on the axes of a plot.
-
-
 _WIDE = 20.0  # ratio of a metric's values above which its axis is logarithmic
 _FAR = 12.0  # the same for steps
-_MOST_LABELS = 14  # maximum number of categories with a label
-_NEAR = 1e-9
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Scale of an axis, with positions from 0 to 1.
-
-    Attributes:
-      low: minimum, or its logarithm.
-      high: maximum, or its logarithm.
-      log: whether the scale is logarithmic.
-      whole: whether all values are integers.
-      names: values of a categorical axis, in order; empty for numbers.
-    """
-
-    low: float
-    high: float
-    log: bool = False
-    whole: bool = False
-    names: tuple[str, ...] = ()
-
-    def place(self, value: AnyValue) -> float | None:
-        """Returns the position of a value; None if it has none."""
-        if self.names:
-            label = written(value)
-            if label not in self.names:
-                return None
-            return self.names.index(label) / (len(self.names) - 1) if len(self.names) > 1 else 0.5
-        if value is None or isinstance(value, str) or not math.isfinite(value):
-            return None
-        if self.log and value <= 0:
-            return None
-        number = math.log10(value) if self.log else float(value)
-        return min(max((number - self.low) / (self.high - self.low), 0.0), 1.0)
-
-    def marks(self) -> list[tuple[float, str]]:
-        """Returns the positions and texts of the axis labels."""
-        if self.names:
-            every = math.ceil(len(self.names) / _MOST_LABELS)
-            return [(self.place(name) or 0.0, name) for name in self.names[::every]]
-        if self.log:
-            room = _NEAR * (self.high - self.low)
-            numbers = powers(self.low - room, self.high + room)
-        else:
-            numbers = ticks(self.low, self.high, whole=self.whole)
-        return [
-            (place, short(number))
-            for number in numbers
-            if (place := self.place(number)) is not None
-        ]
-
-
-def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> Scale:
+def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> AxisScale:
     """Returns the scale of a hyperparameter: its range, extended to all tried values.
 
     Args:
@@ -190,45 +129,35 @@ def scale_of(axis: SpaceAxis, values: Iterable[AnyValue]) -> Scale:
         names = tuple(dict.fromkeys(map(written, (*axis.values, *tried))))
         if all(type(value) in (int, float) for value in (*axis.values, *tried)):
             names = tuple(sorted(names, key=float))
-        return Scale(0.0, 1.0, names=names)
+        return AxisScale(0.0, 1.0, names=names)
     numbers = [float(v) for v in tried if isinstance(v, int | float) and math.isfinite(v)]
     low, high = min([axis.low, *numbers]), max([axis.high, *numbers])
     return _scale(low, high, log=axis.log and low > 0, whole=axis.kind == "int")
 
 
-def scale_of_metric(values: Sequence[float]) -> Scale:
+def scale_of_metric(values: Sequence[float]) -> AxisScale:
     """Returns the scale of a metric: all finite values with a margin."""
     low, high = min(values), max(values)
     if low > 0 and high / low > _WIDE:
         low, high = axis_range([math.log10(value) for value in values])
         # The lower margin of a logarithmic axis does not reach 0.
-        return Scale(min(low, math.log10(min(values))), high, log=True)
+        return AxisScale(min(low, math.log10(min(values))), high, log=True)
     return _scale(*axis_range(values), log=False, whole=False)
 
 
-def scale_of_steps(steps: Sequence[int]) -> Scale:
+def scale_of_steps(steps: Sequence[int]) -> AxisScale:
     """Returns the scale of optimizer steps; logarithmic if the rungs are far apart."""
     low, high = min(steps), max(steps)
     log = low > 0 and high / low > _FAR
     return _scale(low if log else 0, high, log=log, whole=True)
 
 
-def written(value: AnyValue) -> str:
-    """Formats a value for `--hparams`, floats with few digits."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _scale(low: float, high: float, *, log: bool, whole: bool) -> Scale:
+def _scale(low: float, high: float, *, log: bool, whole: bool) -> AxisScale:
     if log:
         low, high = math.log10(low), math.log10(high)
     if low == high:
         low, high = low - 0.5, high + 0.5
-    return Scale(low, high, log=log, whole=whole)
-
-
-# Parallel coordinates: one axis per hyperparameter, one line per trial.
+    return AxisScale(low, high, log=log, whole=whole)
 
 
 _HEIGHT, _TOP, _BOTTOM, _NOWHERE = 400, 84, 356, 382
@@ -243,11 +172,11 @@ _BESIDE = 14  # gap between a label and an axis
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _ParallelAxis:
     """Axis of the plot: name, scale, and whether lower values are better."""
 
     name: str
-    scale: Scale
+    scale: AxisScale
     flipped: bool = False
 
     def height(self, value: AnyValue) -> float | None:
@@ -283,18 +212,20 @@ def parallel_coordinates(record: SearchRecord, order: Sequence[str]) -> str:
     for place, axis in enumerate(axes):
         parts += _drawn(axis, place, across[place], apart)
     if any(trial.value is None for trial in record.trials):
-        parts.append(_text(across[0] - 7, _NOWHERE + 4, "no value", anchor="end"))
+        parts.append(svg_text(across[0] - 7, _NOWHERE + 4, "no value", anchor="end"))
     return "".join([*parts, "</svg>"])
 
 
-def _axes(record: SearchRecord, order: Sequence[str]) -> list[_Axis]:
+def _axes(record: SearchRecord, order: Sequence[str]) -> list[_ParallelAxis]:
     by_name = {axis.name: axis for axis in record.space}
     metric = [one.value for one in record.trials if one.value is not None and finite(one.value)]
-    axes = [_Axis(record.metric, scale_of_metric(metric), record.lower_is_better)]
+    axes = [_ParallelAxis(record.metric, scale_of_metric(metric), record.lower_is_better)]
     steps = [one.step for one in record.trials]
     if len(set(steps)) > 1:
-        axes.append(_Axis("step", scale_of_steps(steps)))
-    of_space = [_Axis(name, scale_of(by_name[name], _values(record, name))) for name in order]
+        axes.append(_ParallelAxis("step", scale_of_steps(steps)))
+    of_space = [
+        _ParallelAxis(name, scale_of(by_name[name], _values(record, name))) for name in order
+    ]
     return axes + of_space
 
 
@@ -323,24 +254,24 @@ def _line(across: Sequence[float], heights: Sequence[float | None]) -> str:
     return path
 
 
-def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
+def _drawn(axis: _ParallelAxis, place: int, x: float, apart: float) -> Iterator[str]:
     """Yields an axis with its title, its labels and its brush area."""
     yield (
-        f'<g class="axis" data-axis="{place}"><title>{text(axis.name)}</title>'
+        f'<g class="axis" data-axis="{place}"><title>{escaped(axis.name)}</title>'
         f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_BOTTOM}"/>'
     )
     columns = min(_COLUMNS, int(apart / _NAME_WIDTH))
     room = min(_LABEL, int((apart - _BESIDE) / _LABEL_WIDTH))
     lines = wrapped(axis.name, columns, _LINES)
     for count, line in enumerate(reversed(lines)):
-        yield _text(x, _TOP - 24 - 12.5 * count, line, anchor="middle", kind="name")
+        yield svg_text(x, _TOP - 24 - 12.5 * count, line, anchor="middle", kind="name")
     for height, label in axis.scale.marks():
         y = _y(1 - height if axis.flipped else height)
         short = label if len(label) <= room else f"{label[: room - 1]}…"
         yield f'<line x1="{x - 3:.1f}" x2="{x + 3:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        yield _text(x - 7, y + 4, short, anchor="end", title=label if short != label else "")
+        yield svg_text(x - 7, y + 4, short, anchor="end", title=label if short != label else "")
     if not place:
-        yield _text(x, _TOP - 9, "▲ better", anchor="middle")
+        yield svg_text(x, _TOP - 9, "▲ better", anchor="middle")
     yield (
         f'<rect class="brush" x="{x - 12:.1f}" y="{_TOP - 6}" width="24" '
         f'height="{_BOTTOM - _TOP + 12}"/><rect class="chosen" x="{x - 7:.1f}" width="14" '
@@ -348,107 +279,9 @@ def _drawn(axis: _Axis, place: int, x: float, apart: float) -> Iterator[str]:
     )
 
 
-def _text(
-    x: float, y: float, label: str, *, anchor: str, kind: str = "label", title: str = ""
-) -> str:
-    hint = f"<title>{text(title)}</title>" if title else ""
-    return (
-        f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
-        f"{hint}{text(label)}</text>"
-    )
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Coordinate system of a plot."""
-
-    left: int
-    right: int
-    top: int
-    bottom: int
-    room: int  # horizontal margin for markers
-
-    def x(self, place: float | None) -> float:
-        return self.left + self.room + (place or 0.0) * (self.right - self.left - 2 * self.room)
-
-    def y(self, place: float | None) -> float:
-        return self.bottom - (place or 0.0) * (self.bottom - self.top)
-
-    def rows(self, scale: Scale) -> Iterator[str]:
-        """Yields a horizontal grid line for each label of the vertical axis."""
-        for place, label in scale.marks():
-            y = self.y(place)
-            yield (
-                f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            )
-            yield _text(self.left - 6, y + 4, label, anchor="end")
-
-
-# Slices: the metric against each hyperparameter, at equal steps.
-
-
-_SLICE_WIDTH, _SLICE_HEIGHT = 300, 174
-_SLICE = _Frame(46, 286, 12, 150, room=8)
-_SLICE_LABEL = 13  # maximum length of a label
-_SMALL_LABEL_WIDTH = 6.2  # per character
-
-
-def slices(record: SearchRecord, names: Sequence[str], step: int) -> str:
-    """Returns the plots as a `<div>`; empty if no trial has a value at the step.
-
-    Args:
-      record: record of the search.
-      names: hyperparameters in the order of the plots.
-      step: step at which trials are compared.
-    """
-    points = [
-        (trial, attributes, value)
-        for trial, attributes in drawn(record)
-        if trial.state != "failed" and (value := value_at(trial, step)) is not None
-    ]
-    if not points:
-        return ""
-    heights = scale_of_metric([value for *_, value in points])
-    by_name = {axis.name: axis for axis in record.space}
-    plots = "".join(_slice(by_name[name], points, heights) for name in names)
-    return f'<div class="slices">{plots}</div>'
-
-
-def _slice(
-    axis: SpaceAxis, points: Sequence[tuple[TrialRecord, str, float]], heights: Scale
-) -> str:
-    tried = [trial.hparams[axis.name] for trial, *_ in points if axis.name in trial.hparams]
-    widths = scale_of(axis, tried)
-    parts = [
-        f'<svg viewBox="0 0 {_SLICE_WIDTH} {_SLICE_HEIGHT}" font-size="11" aria-hidden="true">',
-        *_SLICE.rows(heights),
-        *_below(widths),
-    ]
-    for trial, attributes, value in points:
-        across, high = widths.place(trial.hparams.get(axis.name)), heights.place(value)
-        if axis.name in trial.hparams and across is not None and high is not None:
-            x, y = _SLICE.x(across), _SLICE.y(high)
-            parts.append(f'<circle {attributes} cx="{x:.1f}" cy="{y:.1f}" r="3.4"/>')
-    return f"<figure>{''.join(parts)}</svg><figcaption>{text(axis.name)}</figcaption></figure>"
-
-
-def _below(widths: Scale) -> Iterator[str]:
-    """Yields the labels below a plot, skipping labels that would overlap the previous one."""
-    free = 0.0
-    for place, label in widths.marks():
-        short = label if len(label) <= _SLICE_LABEL else f"{label[: _SLICE_LABEL - 1]}…"
-        half = _SMALL_LABEL_WIDTH * len(short) / 2
-        x = min(max(_SLICE.x(place), half), _SLICE_WIDTH - half)
-        if x - half >= free:
-            yield _text(x, _SLICE.bottom + 17, short, anchor="middle")
-            free = x + half + 6
-
-
-# Learning curves of all trials in one plot.
-
-
 _CURVES_WIDTH, _CURVES_HEIGHT = 960, 380
-_CURVES = _Frame(58, 946, 16, 336, room=10)
+_CURVES = Frame(58, 946, 16, 336, margin=10)
+_SMALL_LABEL_WIDTH = 6.2  # per character
 _MOST_POINTS = 80  # per curve
 _MOST_RUNGS = 8  # maximum number of vertical lines at rungs
 
@@ -473,11 +306,10 @@ def trial_curves(record: SearchRecord) -> str:
     parts = [
         f'<svg class="curves" viewBox="0 0 {_CURVES_WIDTH} {_CURVES_HEIGHT}" font-size="11">',
         *_CURVES.rows(heights),
+        *_CURVES.columns(widths),
     ]
-    for place, label in widths.marks():
-        parts.append(_text(_CURVES.x(place), _CURVES.bottom + 16, label, anchor="middle"))
     label = "step, logarithmic" if widths.log else "step"
-    parts.append(_text(_CURVES.x(0.5), _CURVES.bottom + 34, label, anchor="middle"))
+    parts.append(svg_text(_CURVES.x(0.5), _CURVES.bottom + 34, label, anchor="middle"))
     parts += _rung_lines([(_CURVES.x(widths.place(step)), step) for step in _rungs(record)])
     for trial, attributes, points in curves:
         if points:
@@ -508,5 +340,5 @@ def _rung_lines(rungs: Sequence[tuple[float, int]]) -> Iterator[str]:
         label = f"{step:,}" if free else f"rung at {step:,}"
         half = _SMALL_LABEL_WIDTH * len(label) / 2
         if x - half >= free:
-            yield _text(x, _CURVES.top - 5, label, anchor="middle")
+            yield svg_text(x, _CURVES.top - 5, label, anchor="middle")
             free = x + half

@@ -133,10 +133,6 @@
       }];
     }));
   }
-  for (const dot of all(".slices circle")) {
-    dot.addEventListener("pointerenter", event => point(dot.dataset.trial, event));
-    dot.addEventListener("pointerleave", () => point(null));
-  }
   for (const [number, row] of rows) {
     row.addEventListener("pointerenter", () => point(number));
     row.addEventListener("pointerleave", () => point(null));

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from t2t_torch.reports.page import Behaviour, Head, document
+from t2t_torch.reports.plots import written
 from t2t_torch.reports.section import (
     Block,
     Markup,
@@ -17,6 +18,7 @@ from t2t_torch.reports.section import (
     Table,
     command_line,
     counted,
+    escaped,
     number,
     percent,
 )
@@ -25,22 +27,20 @@ from t2t_torch.tune.findings import (
     SET_FILE,
     YAML_FILE,
     Evidence,
+    Importance,
     evidence_of,
     hparams_flag,
     hparams_of,
+    importance_of,
     ready_to_paste,
     summary,
 )
-from t2t_torch.tune.importance import Importance, importance_of
 from t2t_torch.tune.plots import (
     classes,
     finite,
     key_of_states,
     parallel_coordinates,
-    slices,
-    text,
     trial_curves,
-    written,
 )
 from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, TrialRecord, duration
 
@@ -51,9 +51,6 @@ BEHAVIOUR = Behaviour(
     script=_ASSET.with_suffix(".js").read_text("utf-8"),
 )
 """Style and script of the page."""
-
-
-# Sortable table of all trials.
 
 
 _MOST_ERROR = 160  # length limit for the last line of an error
@@ -80,7 +77,7 @@ def trial_table(record: SearchRecord, names: Sequence[str]) -> str:
     head = ["trial", "state", "step", record.metric, *names, "time", *(["error"] if failed else [])]
     buttons = "".join(
         f'<th scope="col"{_class(words=name in ("trial", "state", "error"))}>'
-        f'<button type="button" title="{text(name)}">{_broken(name)}</button></th>'
+        f'<button type="button" title="{escaped(name)}">{_broken(name)}</button></th>'
         for name in head
     )
     rows = "\n".join(_row(record, one, names, head, failed=failed) for one in record.trials)
@@ -131,11 +128,10 @@ def _of_value(value: AnyValue) -> _Cell:
 
 
 def _cell(cell: _Cell, name: str) -> str:
-    key = "" if cell.key is None else f' data-key="{text(str(cell.key))}"'
-    title = f' title="{text(cell.title)}"' if cell.title else ""
-    return (
-        f'<td data-name="{text(name)}"{_class(words=cell.words)}{key}{title}>{text(cell.text)}</td>'
-    )
+    key = "" if cell.key is None else f' data-key="{escaped(str(cell.key))}"'
+    title = f' title="{escaped(cell.title)}"' if cell.title else ""
+    attributes = f'data-name="{escaped(name)}"{_class(words=cell.words)}{key}{title}'
+    return f"<td {attributes}>{escaped(cell.text)}</td>"
 
 
 def _class(*, words: bool) -> str:
@@ -144,10 +140,9 @@ def _class(*, words: bool) -> str:
 
 def _broken(name: str) -> str:
     """Returns a name as HTML that may wrap at underscores and dots."""
-    return text(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
+    return escaped(name).replace("_", "_<wbr>").replace(".", ".<wbr>")
 
 
-_MOST_SLICES = 12
 _DRAG = "Drag along an axis to choose trials"
 
 
@@ -162,7 +157,7 @@ def search_page(record: SearchRecord) -> str:
     sections = [
         *_best(record, evidence),
         _parallel(record, by_share, ranked=bool(shares)),
-        *_importance(record, importance, by_share),
+        _importance(importance),
         _curves(record),
         _trials(record, names),
         _search(record),
@@ -221,9 +216,9 @@ def _best(record: SearchRecord, evidence: Evidence | None) -> Iterator[Section]:
         rows.append([name, written(value), *before, searched])
     blocks: list[Block] = [Table(head, rows, frozenset({0, len(head) - 1}))]
     if not evidence.is_default:
-        name = YAML_FILE if record.trial else SET_FILE
+        name = SET_FILE if record.hparams_set else YAML_FILE
         blocks.append(_code(f"Ready to paste: {name}", ready_to_paste(record, evidence)))
-        if not record.trial:
+        if record.hparams_set:
             blocks.append(_code("As a flag of t2t-trainer", hparams_flag(record, evidence)))
     run = evidence.best.output_dir
     blocks.append(Note(f"Its run, which can be decoded, exported and served: {run}"))
@@ -243,9 +238,9 @@ def _searched(axis: SpaceAxis) -> str:
 def _code(title: str, content: str) -> Markup:
     button = '<button type="button" class="copy" hidden>Copy</button>'
     # Keeps line breaks and escapes all markup.
-    lines = "\n".join(map(text, content.rstrip("\n").split("\n")))
+    lines = "\n".join(map(escaped, content.rstrip("\n").split("\n")))
     return Markup(
-        f"<details><summary>{text(title)}</summary>"
+        f"<details><summary>{escaped(title)}</summary>"
         f'<div>{button}<pre tabindex="0">{lines}</pre></div></details>'
     )
 
@@ -266,29 +261,22 @@ def _parallel(record: SearchRecord, order: Sequence[str], *, ranked: bool) -> Se
         f'<span id="chosen" role="status" data-hint="{_DRAG}">{_DRAG}</span>'
         '<button type="button" id="clear" hidden>Show all</button></div>'
     )
-    label = text(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
+    label = escaped(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
     plot = parallel_coordinates(record, order)
     block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')
     return Section("parallel", "All trials at a glance", meaning, [block])
 
 
-def _importance(
-    record: SearchRecord, importance: Importance, order: Sequence[str]
-) -> Iterator[Section]:
+def _importance(importance: Importance) -> Section:
     meaning = (
-        "How much of the differences between trials each hyperparameter explains alone (fANOVA, "
-        "Hutter et al. 2014, of ranks); the rest is of combinations and of chance.  The upright "
-        "mark is what chance alone can give: a bar that does not reach it says nothing."
+        "How much each hyperparameter alone separates the best quarter of the trials from all "
+        "(PED-ANOVA, Watanabe et al. 2023), as a share of all.  The upright mark is what chance "
+        "alone can give: a bar that does not reach it says nothing."
     )
     blocks: list[Block] = [Note(importance.reliability)]
     if importance.shares:
         blocks.append(Markup(_bars(importance)))
-    if importance.step is not None:
-        plots = slices(record, order[:_MOST_SLICES], importance.step)
-        if plots:
-            caption = f"{record.metric} at step {importance.step:,} against each alone:"
-            blocks += [Note(caption), Markup(plots)]
-    yield Section("importance", "What matters", meaning, blocks)
+    return Section("importance", "What matters", meaning, blocks)
 
 
 def _bars(importance: Importance) -> str:
@@ -298,11 +286,11 @@ def _bars(importance: Importance) -> str:
         weak = ' class="weak"' if one.share <= one.chance else ""
         chance = percent(one.chance)
         parts.append(
-            f"<span>{text(one.name)}</span>"
-            f'<div title="by chance up to {text(chance)}">'
+            f"<span>{escaped(one.name)}</span>"
+            f'<div title="by chance up to {escaped(chance)}">'
             f'<i{weak} style="width:{100 * one.share / most:.1f}%"></i>'
             f'<b style="left:{100 * one.chance / most:.1f}%"></b></div>'
-            f"<span>{text(percent(one.share))}</span>"
+            f"<span>{escaped(percent(one.share))}</span>"
         )
     return f'<div class="bars">{"".join(parts)}</div>'
 
@@ -311,7 +299,7 @@ def _curves(record: SearchRecord) -> Section:
     meaning = f"{record.metric} of every evaluation by optimizer steps; the mark is the state."
     if not any(finite(value) for one in record.trials for _, value in one.curve):
         return Section("curves", "Learning curves", meaning, [Note("No evaluation yet.")])
-    label = text(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
+    label = escaped(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
     plot = trial_curves(record)
     key = f'<div class="key">{key_of_states(record.counts)}</div>'
     block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')

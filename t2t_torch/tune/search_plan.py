@@ -16,12 +16,6 @@ from typing import Any
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.search_space import AnyValue, Space
 
-# The rungs of ASHA: promotion and stopping of trials.  Free of training, clocks and generators.
-#
-# The rules are those of Determined's last version (`asha_stopping.go`, `adaptive_asha.go`); the
-# algorithm is the stopping variant of Li et al. 2020, arXiv:1810.05934.
-
-
 WORST = math.inf
 """Loss that ranks failed trials."""
 
@@ -31,6 +25,9 @@ MODES = ("aggressive", "standard", "conservative")
 
 class Rungs:
     """One bracket: training lengths at which trials are compared, with the values reached.
+
+    The rules are those of Determined's last version (`asha_stopping.go`, `adaptive_asha.go`); the
+    algorithm is the stopping variant of Li et al. 2020, arXiv:1810.05934.
 
     Args:
       lengths: optimizer steps of each rung; the last is the full length.
@@ -81,7 +78,7 @@ class Rungs:
 
 
 @dataclass(frozen=True)
-class Bracket:
+class RungBracket:
     """Rungs, and the number of trials that start there.
 
     Attributes:
@@ -118,7 +115,9 @@ def bracket_rungs(mode: str, rungs: int) -> list[int]:
     return list(range(rungs, least - 1, -1))
 
 
-def brackets(rungs: Sequence[int], length: int, max_trials: int, divisor: float) -> list[Bracket]:
+def brackets(
+    rungs: Sequence[int], length: int, max_trials: int, divisor: float
+) -> list[RungBracket]:
     """Distributes trials among brackets such that the brackets have similar amounts of work.
 
     Args:
@@ -135,7 +134,7 @@ def brackets(rungs: Sequence[int], length: int, max_trials: int, divisor: float)
     shares = [max(int(weight / sum(weights) * max_trials), 1) for weight in weights]
     shares[0] += max(max_trials - sum(shares), 0)
     return [
-        Bracket(rung_lengths(count, length, divisor), share)
+        RungBracket(rung_lengths(count, length, divisor), share)
         for count, share in zip(ordered, shares, strict=True)
     ]
 
@@ -227,15 +226,21 @@ class SearchPlan:
             raise UsageError("\n".join(faults))
 
     @property
-    def brackets(self) -> list[Bracket]:
+    def brackets(self) -> list[RungBracket]:
         """The brackets in which trials are compared; without ASHA one, at the full length."""
         if self.searcher not in WITH_RUNGS:
-            return [Bracket((self.length,), self.max_trials)]
+            return [RungBracket((self.length,), self.max_trials)]
         rungs = list(self.bracket_rungs)
         if not rungs:
             most = most_rungs(self.max_rungs, self.length, self.max_trials, self.divisor)
             rungs = [most] if self.searcher == "asha" else bracket_rungs(self.mode, most)
         return brackets(rungs, self.length, self.max_trials, self.divisor)
+
+    def loss_of(self, value: float | None) -> float:
+        """Returns a value, negated if higher is better; infinity if missing or not finite."""
+        if value is None or not math.isfinite(value):
+            return WORST
+        return value if self.lower_is_better else -value
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the plan in JSON form."""

@@ -11,9 +11,8 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from t2t_torch.errors import DataError
 from t2t_torch.search_space import AnyValue
 
 State = Literal["running", "paused", "completed", "stopped", "failed"]
@@ -161,44 +160,6 @@ class SearchRecord:
     def to_json(self) -> str:
         """Returns the record as JSON."""
         return json.dumps(dataclasses.asdict(self), indent=1, default=str) + "\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> SearchRecord:
-        """Parses the result of `to_json`.
-
-        Raises:
-          DataError: the text is not a valid record.
-        """
-        try:
-            fields = json.loads(text)
-            trials = tuple(map(_trial, fields["trials"]))
-            default = fields["default"]
-            return cls(
-                **{
-                    **fields,
-                    "space": tuple(_axis(axis) for axis in fields["space"]),
-                    "trials": trials,
-                    "default": None if default is None else _trial(default),
-                    "output_dir": Path(fields["output_dir"]),
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(
-                f"this is no record of a search: {error!r}. Expected what t2t-tuner writes: "
-                "t2t-tuner --output_dir=... --report_only"
-            ) from error
-
-
-def _axis(fields: Mapping[str, Any]) -> SpaceAxis:
-    return SpaceAxis(**{**fields, "values": tuple(fields["values"])})
-
-
-def _trial(fields: Mapping[str, Any]) -> TrialRecord:
-    curve = tuple((int(step), value) for step, value in fields["curve"])
-    return TrialRecord(**{**fields, "curve": curve, "output_dir": Path(fields["output_dir"])})
-
-
-# Formatting of durations.
 
 
 def duration(seconds: float) -> str:

@@ -20,19 +20,16 @@ if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
 
 
-# Detection of searched hyperparameters that a trial does not read.
-#
-# A range may contain settings of several optimizers and a choice of one, such as tensor2tensor's
-# `basic_range1`: a trial with sgd does not read `optimizer_adam_beta1`.  The trainer rejects flags
-# that are not read.  Such values are therefore omitted, and a name that no trial can read is
-# rejected before the search starts.
-
-
 _DRAWS = 64  # draws from a space with choices; covers each choice of up to a dozen almost surely
 
 
 def unread(hparams: HParams, values: Mapping[str, Any]) -> dict[str, str]:
     """Returns the values of a trial that are not read, each with the reason.
+
+    A range may contain settings of several optimizers and a choice of one, such as tensor2tensor's
+    `basic_range1`: a trial with sgd does not read `optimizer_adam_beta1`.  The trainer rejects
+    flags that are not read.  Such values are therefore omitted, and a name that no trial can read
+    is rejected before the search starts.
 
     Args:
       hparams: hparams set that the trial changes.
@@ -163,42 +160,6 @@ class ProblemSearchTarget:
             "hparams": self.hparams,
             "trainer": list(self.more),
         }
-
-
-@dataclass(frozen=True)
-class TrialSearchTarget:
-    """A PyTorchTrial and its experiment configuration.
-
-    Attributes:
-      trial: location of the trial, as `--trial` takes it.
-      config: experiment configuration file.
-      name: display name: that of the trial's class.
-      usr_dirs: user directories to import.
-      more: additional flags of the trainer, the same for all trials.
-    """
-
-    trial: str
-    config: Path
-    name: str
-    usr_dirs: tuple[str, ...]
-    more: tuple[str, ...]
-
-    def check_data(self) -> None:
-        """Does nothing: a trial's code reads its own data."""
-
-    def arguments(self, hparams: Mapping[str, AnyValue]) -> list[str]:
-        """Returns the flags; each value has its own flag, with its dotted name and JSON value."""
-        return [
-            f"--trial={self.trial}",
-            f"--config={self.config}",
-            *(f"--hp={name}={json.dumps(value)}" for name, value in hparams.items()),
-            *(f"--t2t_usr_dir={folder}" for folder in self.usr_dirs),
-            *self.more,
-        ]
-
-    def identity(self) -> dict[str, Any]:
-        """Returns all values except locations."""
-        return {"name": self.name, "trial": Path(self.trial).name, "trainer": list(self.more)}
 
 
 def written(value: AnyValue) -> str:

@@ -1,8 +1,8 @@
 """The state of a search as a function of its trial history.
 
-`Searcher` applies events in the order of the trial history.  All tuners that read the same history
-reach the same state, so tuners need not communicate their decisions, and an interrupted search
-resumes as if it had not been interrupted.
+`SearchState` applies events in the order of the trial history.  All tuners that read the same
+history reach the same state, so tuners need not communicate their decisions, and an interrupted
+search resumes as if it had not been interrupted.
 
 An event that does not fit the state when it is applied is *void*: it has no effect for any tuner.
 If two tuners claim the same trial at the same time, the second event in the history is void, and
@@ -17,7 +17,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from t2t_torch.search_space import AnyValue, Categorical, Integer, Kind, Range, Space
 from t2t_torch.tune.search_plan import WORST, Rungs, SearchPlan, next_bracket
@@ -27,132 +27,85 @@ if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 
-# Suggestion of hyperparameters: random, grid, or model-based.
-#
-# A suggestion is a function of the plan, the trial's number and the state of the other trials.
-# There is no persistent generator, so an interrupted search resumes with the same suggestions.
-
-
 _DRAWS = 100
 """Maximum number of redraws if a combination was tried before."""
 
+_LEAST_DRAWN = 3
 
-class Tried(NamedTuple):
-    """Hyperparameters and loss of an earlier trial.
 
-    Attributes:
-      hparams: dotted name -> value.
-      loss: final loss, lower is better; infinity if the trial failed; None if unknown yet.
+def suggest(
+    plan: SearchPlan, space: Space, trials: Sequence[SearchTrial]
+) -> dict[str, AnyValue] | None:
+    """Returns the hyperparameters of the next trial; None if there is no untried combination.
+
+    A suggestion is a function of its arguments: there is no persistent generator, so an
+    interrupted search resumes with the same suggestions.
+
+    Args:
+      plan: plan of the search; of tpe a quarter of its trials, between 3 and 10, are random.
+      space: search space.
+      trials: the preceding trials, including the default.
     """
-
-    hparams: Mapping[str, AnyValue]
-    loss: float | None
-
-
-class Suggester(Protocol):
-    """Chooses the hyperparameters of trials."""
-
-    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns the hyperparameters of a trial; None if there is no untried combination.
-
-        Args:
-          number: number of the trial.
-          tried: the preceding trials, including the default.
-        """
-
-
-class Drawn:
-    """Random search: draws each value independently; redraws combinations tried before."""
-
-    def __init__(self, space: Space, seed: int) -> None:
-        self._space = space
-        self._seed = seed
-
-    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns an untried combination."""
-        taken = {key(one.hparams) for one in tried}
-        rng = random.Random(f"{self._seed}/{number}")
-        for _ in range(_DRAWS):
-            drawn = self._space.sample(rng)
-            if key(drawn) not in taken:
-                return drawn
-        return None
+    number = len(trials)
+    if plan.searcher == "grid":  # the default is not part of it
+        place = number - int(plan.default is not None)
+        return next(itertools.islice(space.grid(), place, None), None)
+    taken = {key(one.hparams) for one in trials}
+    if plan.searcher == "tpe" and space.searched:
+        startup = min(max(plan.max_trials // 4, _LEAST_DRAWN), 10)
+        finished = {
+            one.number: WORST if one.status == "failed" else plan.loss_of(one.value)
+            for one in trials
+            if one.status in ("completed", "failed")
+        }
+        if sum(map(math.isfinite, finished.values())) >= startup:
+            values = _promising(plan, space, trials, finished, startup)
+            if key(values) not in taken:
+                return values
+    rng = random.Random(f"{plan.seed}/{number}")
+    for _ in range(_DRAWS):
+        drawn = space.sample(rng)
+        if key(drawn) not in taken:
+            return drawn
+    return None
 
 
-class OfGrid:
-    """Grid search: tries all combinations in order."""
+def _promising(
+    plan: SearchPlan,
+    space: Space,
+    trials: Sequence[SearchTrial],
+    losses: Mapping[int, float],
+    startup: int,
+) -> dict[str, AnyValue]:
+    """Returns a combination by optuna's tree-structured Parzen estimator.
 
-    def __init__(self, space: Space, *, has_default: bool) -> None:
-        self._space = space
-        self._offset = int(has_default)
-
-    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns the combination with this number; the default is not part of the grid."""
-        del tried
-        place = number - self._offset
-        return next(itertools.islice(self._space.grid(), place, None), None)
+    Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization".  The sampler is created for
+    each trial, seeded by its number, and receives all results known at that time: without
+    concurrency a search is reproducible.
+    """
+    optuna = optuna_module()
+    number = len(trials)
+    seed = random.Random(f"{plan.seed}/{number}/tpe").getrandbits(32)
+    sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=startup)
+    study = optuna.create_study(sampler=sampler)
+    axes = {name: distribution(kind) for name, kind in space.searched.items()}
+    worst = max(loss for loss in losses.values() if math.isfinite(loss))
+    for trial, loss in losses.items():
+        # A failed trial counts as the worst known result.
+        value = loss if math.isfinite(loss) else worst
+        inside = axes_of(space, trials[trial].hparams)
+        study.add_trial(optuna.trial.create_trial(**inside, value=value))
+    params = study.ask(fixed_distributions=axes).params
+    fixed = space.sample(random.Random(0))
+    return {
+        name: kind.from_axis(params[name]) if name in axes else fixed[name]
+        for name, kind in space.kinds.items()
+    }
 
 
 def key(hparams: Mapping[str, AnyValue]) -> str:
     """Returns a string key of hyperparameters, independent of their order."""
     return json.dumps(hparams, sort_keys=True, default=dict)
-
-
-# Suggestions by optuna's tree-structured Parzen estimator.
-#
-# Bergstra et al. 2011, "Algorithms for Hyper-Parameter Optimization".  The sampler is created for
-# each trial, seeded by its number, and receives all results known at that time: without concurrency
-# a search is reproducible.
-
-
-_LEAST_DRAWN = 3
-
-
-class TreeParzen:
-    """Suggests by the results of finished trials; the first trials are random.
-
-    Args:
-      plan: plan of the search; a quarter of its trials, between 3 and 10, are random.
-      space: search space.
-    """
-
-    def __init__(self, plan: SearchPlan, space: Space) -> None:
-        self._seed = plan.seed
-        self._space = space
-        self._startup = min(max(plan.max_trials // 4, _LEAST_DRAWN), 10)
-        self._drawn = Drawn(space, plan.seed)
-
-    def suggest(self, number: int, tried: Sequence[Tried]) -> dict[str, AnyValue] | None:
-        """Returns the most promising untried combination."""
-        finished = [one for one in tried if one.loss is not None]
-        known = [one for one in finished if one.loss is not None and math.isfinite(one.loss)]
-        if len(known) < self._startup or not self._space.searched:
-            return self._drawn.suggest(number, tried)
-        values = self._suggestion(number, finished)
-        taken = {key(one.hparams) for one in tried}
-        return self._drawn.suggest(number, tried) if key(values) in taken else values
-
-    def _suggestion(self, number: int, finished: Sequence[Tried]) -> dict[str, AnyValue]:
-        optuna = optuna_module()
-        seed = random.Random(f"{self._seed}/{number}/tpe").getrandbits(32)
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=self._startup)
-        study = optuna.create_study(sampler=sampler)
-        axes = {name: distribution(kind) for name, kind in self._space.searched.items()}
-        worst = max(
-            one.loss for one in finished if one.loss is not None and math.isfinite(one.loss)
-        )
-        for one in finished:
-            assert one.loss is not None
-            inside = axes_of(self._space, one.hparams)
-            # A failed trial counts as the worst known result.
-            value = one.loss if math.isfinite(one.loss) else worst
-            study.add_trial(optuna.trial.create_trial(**inside, value=value))
-        params = study.ask(fixed_distributions=axes).params
-        fixed = self._space.sample(random.Random(0))
-        return {
-            name: kind.from_axis(params[name]) if name in axes else fixed[name]
-            for name, kind in self._space.kinds.items()
-        }
 
 
 def distribution(kind: Kind) -> BaseDistribution:
@@ -181,27 +134,12 @@ def axes_of(space: Space, hparams: Mapping[str, AnyValue]) -> dict[str, Any]:
     }
 
 
-# Selection of the suggester of a search.
-
-
-def suggester_of(plan: SearchPlan, space: Space) -> Suggester:
-    """Returns the suggester for a plan."""
-    if plan.searcher == "grid":
-        return OfGrid(space, has_default=plan.default is not None)
-    if plan.searcher == "tpe":
-        return TreeParzen(plan, space)
-    return Drawn(space, plan.seed)
-
-
-# State of one trial, derived from the trial history.
-
-
 Status = Literal["free", "held", "completed", "stopped", "failed", "invalid"]
 """free: waiting for a tuner; held: claimed by a tuner; others: finished."""
 
 
 @dataclasses.dataclass
-class TrialState:
+class SearchTrial:
     """State of a trial.
 
     Attributes:
@@ -243,12 +181,6 @@ class TrialState:
         """True if the trial will not be trained further."""
         return self.status not in ("free", "held")
 
-    def loss(self, *, lower_is_better: bool) -> float:
-        """Returns the latest value, negated if higher is better; infinity if missing."""
-        if self.value is None or not math.isfinite(self.value):
-            return math.inf
-        return self.value if lower_is_better else -self.value
-
     def add_curve(self, curve: list[tuple[int, float | None]]) -> None:
         """Adds evaluations; an evaluation of a known step replaces the earlier one."""
         known = dict(self.curve)
@@ -261,7 +193,7 @@ Event = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
+class SearchTask:
     """Unit of work for a tuner.
 
     Attributes:
@@ -279,7 +211,7 @@ class Task:
     is_new: bool
 
 
-class Searcher:
+class SearchState:
     """State of a search.
 
     Args:
@@ -296,13 +228,12 @@ class Searcher:
         self.space = space
         self.brackets = plan.brackets
         self.rungs = [Rungs(bracket.lengths, plan.divisor) for bracket in self.brackets]
-        self.trials: list[TrialState] = []
-        self._suggester = suggester_of(plan, space)
-        self._next: tuple[int, Task | None] | None = None
+        self.trials: list[SearchTrial] = []
+        self._next: tuple[int, SearchTask | None] | None = None
         self._events = 0
 
     @property
-    def valid(self) -> list[TrialState]:
+    def valid(self) -> list[SearchTrial]:
         """The trials that count: without replaced ones."""
         return [trial for trial in self.trials if trial.status != "invalid"]
 
@@ -349,7 +280,7 @@ class Searcher:
         held = sum(trial.status == "held" for trial in self.trials)
         return 0 < self.plan.max_concurrent <= held
 
-    def next_task(self, is_reachable: Callable[[TrialState], bool]) -> Task | None:
+    def next_task(self, is_reachable: Callable[[SearchTrial], bool]) -> SearchTask | None:
         """Returns the next task; None: wait for other tuners, or the search is complete.
 
         Started trials take precedence over new ones.
@@ -362,7 +293,9 @@ class Searcher:
             return None
         for trial in self.trials:
             if trial.status == "free" and is_reachable(trial):
-                return Task(trial.number, trial.target, trial.hparams, trial.is_default, False)
+                return SearchTask(
+                    trial.number, trial.target, trial.hparams, trial.is_default, False
+                )
         return self._new_task()
 
     def apply(self, event: Event) -> bool:
@@ -383,7 +316,7 @@ class Searcher:
             return False
         return self._report_event(str(do), trial, event)
 
-    def _report_event(self, do: str, trial: TrialState, event: Event) -> bool:
+    def _report_event(self, do: str, trial: SearchTrial, event: Event) -> bool:
         """Applies a report of the tuner that holds a trial."""
         if do == "report" and int(event["step"]) < trial.target:
             return False
@@ -411,10 +344,10 @@ class Searcher:
             trial.status = "free"
         return True
 
-    def _report(self, trial: TrialState, value: float | None) -> None:
+    def _report(self, trial: SearchTrial, value: float | None) -> None:
         rungs = self.rungs[trial.bracket]
         trial.value = value
-        loss = trial.loss(lower_is_better=self.plan.lower_is_better)
+        loss = self.plan.loss_of(value)
         last = len(rungs.lengths) - 1
         while trial.step >= rungs.lengths[trial.rung]:
             goes_on = rungs.insert(trial.number, trial.rung, loss)
@@ -438,7 +371,7 @@ class Searcher:
                 return False
             bracket = self._next_bracket()
             self.trials.append(
-                TrialState(
+                SearchTrial(
                     number=number,
                     hparams=dict(event["hparams"]),
                     is_default=bool(event.get("is_default")),
@@ -457,7 +390,7 @@ class Searcher:
         trial.status, trial.tuner, trial.place = "held", str(event["tuner"]), str(event["place"])
         return True
 
-    def _of(self, event: Event) -> TrialState | None:
+    def _of(self, event: Event) -> SearchTrial | None:
         number = int(event.get("trial", -1))
         return self.trials[number] if 0 <= number < len(self.trials) else None
 
@@ -467,25 +400,18 @@ class Searcher:
             dealt[trial.bracket] += 1
         return next_bracket([bracket.trials for bracket in self.brackets], dealt)
 
-    def _new_task(self) -> Task | None:
+    def _new_task(self) -> SearchTask | None:
         """Returns the task of a new trial; None if there will be no more."""
         if self._next is None or self._next[0] != self._events:  # suggestions are expensive
             self._next = self._events, self._suggested()
         return self._next[1]
 
-    def _suggested(self) -> Task | None:
+    def _suggested(self) -> SearchTask | None:
         if not self.will_start:
             return None
         number = len(self.trials)
         to = self.rungs[self._next_bracket()].lengths[0]
         if number == 0 and self.plan.default is not None:
-            return Task(0, to, dict(self.plan.default), True, True)
-        hparams = self._suggester.suggest(number, [self._tried(one) for one in self.trials])
-        return None if hparams is None else Task(number, to, hparams, False, True)
-
-    def _tried(self, trial: TrialState) -> Tried:
-        if trial.status == "failed":
-            return Tried(trial.hparams, WORST)
-        if trial.status != "completed":
-            return Tried(trial.hparams, None)
-        return Tried(trial.hparams, trial.loss(lower_is_better=self.plan.lower_is_better))
+            return SearchTask(0, to, dict(self.plan.default), True, True)
+        hparams = suggest(self.plan, self.space, self.trials)
+        return None if hparams is None else SearchTask(number, to, hparams, False, True)

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import file_lock, read_text, write_text
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.search_space import Kind, Range, Space
-from t2t_torch.train.run_directory import MetricsFile
 from t2t_torch.train.stopping import full_name, short_names
 from t2t_torch.tune.search_plan import SearchPlan, differences
 from t2t_torch.tune.search_record import SearchRecord, SpaceAxis, State, TrialRecord
-from t2t_torch.tune.searcher import Searcher, Task, TrialState, axes_of
+from t2t_torch.tune.searcher import SearchState, SearchTask, SearchTrial, axes_of
 from t2t_torch.tune.study import Heartbeat, TrialHistory, optuna_module, whereabouts
 
 NO_SEARCH = (
@@ -48,10 +48,10 @@ class SharedSearch:
         self.last = 0.0
         self.id = ""
         self.target: dict[str, Any] = {}
-        self._searcher: Searcher | None = None
+        self._searcher: SearchState | None = None
 
     @property
-    def searcher(self) -> Searcher:
+    def searcher(self) -> SearchState:
         """The state of the search."""
         if self._searcher is None:
             raise DataError(NO_SEARCH)
@@ -109,7 +109,7 @@ class SharedSearch:
                 self.began, self.target = self.last, dict(entry["subject"])
                 self.id = str(entry.get("id", ""))
                 plan, space = SearchPlan.from_dict(entry["plan"]), Space.from_list(entry["space"])
-                self._searcher = Searcher(plan, space)
+                self._searcher = SearchState(plan, space)
                 taken.append((entry, True))
             else:
                 taken.append((entry, self._searcher.apply(entry)))
@@ -124,10 +124,10 @@ class SharedSearch:
         may = entry["do"] == "begin" and self.searcher.is_blank
         return may and bool(self._differences(entry))
 
-    def take(self, heartbeat: Heartbeat) -> Task | None:
+    def take(self, heartbeat: Heartbeat) -> SearchTask | None:
         """Claims the next task; None if there is none for this tuner now."""
 
-        def is_reachable(trial: TrialState) -> bool:
+        def is_reachable(trial: SearchTrial) -> bool:
             # Otherwise the trial waits for the tuners that have its checkpoint, or restarts without
             # it.
             return trial.place == heartbeat.place or not heartbeat.place_is_alive(trial.place)
@@ -157,7 +157,7 @@ class SharedSearch:
         """Returns the machine and folder of the last tuner of a trial; empty if unknown."""
         return whereabouts(self.history, self.searcher.trials[trial].place)
 
-    def free_lost(self, heartbeat: Heartbeat) -> list[TrialState]:
+    def free_lost(self, heartbeat: Heartbeat) -> list[SearchTrial]:
         """Frees the trials of dead tuners; returns the trials freed by this call."""
         held = [trial for trial in self.searcher.trials if trial.status == "held"]
         freed = []
@@ -178,10 +178,7 @@ class SharedSearch:
         )
 
 
-# Study with the name of the search, for optuna's tools: dashboard, importances.
-
-
-def publish(history: TrialHistory, searcher: Searcher) -> None:
+def publish(history: TrialHistory, searcher: SearchState) -> None:
     """Adds finished trials to the study with the name of the search, for optuna's tools.
 
     Existing trials of any tuner are not added again.  The study is never read back: decisions are
@@ -218,9 +215,6 @@ def publish(history: TrialHistory, searcher: Searcher) -> None:
                 user_attrs={"number": trial.number, "hparams": dict(trial.hparams)},
             )
             study.add_trial(made)
-
-
-# Run directories of a search, and the search that they belong to.
 
 
 RUNS = "trials"
@@ -263,9 +257,6 @@ def _is_of_another(runs: Path, search: str) -> bool:
         return False
     file = runs / _OF
     return (read_text(file).strip() if file.exists() else "") != search
-
-
-# Evaluations of a training, read from its run directory.
 
 
 _METADATA = ("step", "split", "time")
@@ -353,9 +344,6 @@ def _meant(metric: str, names: list[str]) -> str:
         ) from None
 
 
-# Conversion of a trial history and run directories to a `SearchRecord`.
-
-
 _STATES: dict[str, State] = {
     "held": "running",
     "free": "paused",
@@ -414,7 +402,7 @@ def axis_of(name: str, kind: Kind) -> SpaceAxis:
     return SpaceAxis(name, kind.type, log=getattr(kind, "log", False), values=kind.ends)
 
 
-def _trial(trial: TrialState, directory: Path, metric: str, length: int) -> TrialRecord:
+def _trial(trial: SearchTrial, directory: Path, metric: str, length: int) -> TrialRecord:
     step, curve, losses = trial.step, dict(trial.curve), dict[int, float | None]()
     with contextlib.suppress(UsageError):  # includes progress not yet in the trial history
         seen = read_evaluations(directory, metric)

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 
-# optuna, a dependency of searches only: the extra `[tune]`.
-
-
 @functools.cache
 def optuna_module() -> Any:
     """Returns the optuna module, with logging reduced to warnings.
@@ -70,7 +67,8 @@ class JournalLock:
         self._descriptor = descriptor
         with self._journal.open("rb+") as journal:
             size = journal.seek(0, os.SEEK_END)
-            if size and not _ends_whole(journal, size):
+            journal.seek(max(size - 1, 0))
+            if size and journal.read(1) != b"\n":
                 journal.seek(0)
                 journal.truncate(journal.read().rfind(b"\n") + 1)
         return True
@@ -79,11 +77,6 @@ class JournalLock:
         """Releases the lock."""
         descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
-
-
-def _ends_whole(file: Any, size: int) -> bool:
-    file.seek(size - 1)
-    return bool(file.read(1) == b"\n")
 
 
 def open_storage(output_dir: Path, url: str) -> BaseStorage:
@@ -121,7 +114,8 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
             try:
                 return _database(url)
             except Exception as error:  # SQLAlchemy is imported by optuna only
-                if not isinstance(error, ImportError) and not _is_of_a_database(error):
+                of_database = type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
+                if not isinstance(error, ImportError) and not of_database:
                     raise
                 known = isinstance(error, ImportError | optuna.exceptions.StorageInternalError)
                 cause = str((error.__cause__ if known else None) or error)
@@ -133,10 +127,6 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
         f"--storage={shown} cannot be opened: {first}. Expected the URL of a database that is "
         "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
     )
-
-
-def _is_of_a_database(error: Exception) -> bool:
-    return type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
 
 
 def _database(url: str) -> BaseStorage:
@@ -164,20 +154,17 @@ def without_password(url: str) -> str:
     return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)
 
 
-# The trial history of a search: its events, in one order that all tuners share.
-#
-# It is kept in any optuna storage: a journal file by default, SQLite or PostgreSQL.  An entry is a
-# trial of a separate study, `<search>/ledger`: the storage creates it atomically, assigns the next
-# number and never changes it, which is sufficient for consensus.  A second study with the name of
-# the search serves optuna's tools; a search writes it but never reads it.
-
-
 _T = TypeVar("_T")
 _TIMEOUT_SECONDS = 60.0  # timeout for a database that does not respond
 
 
 class TrialHistory:
-    """The entries of one search.
+    """The entries of one search: its events, in one order that all tuners share.
+
+    It is kept in any optuna storage: a journal file by default, SQLite or PostgreSQL.  An entry is
+    a trial of a separate study, `<search>/ledger`: the storage creates it atomically, assigns the
+    next number and never changes it, which is sufficient for consensus.  A second study with the
+    name of the search serves optuna's tools; a search writes it but never reads it.
 
     Args:
       storage: see `study.open_storage`.
@@ -268,14 +255,6 @@ def _study_name(search: str) -> str:
     return f"{search}/ledger"
 
 
-# Heartbeats of tuners, and the locations of their run directories.
-#
-# Tuners that share an `output_dir` share a *place*.  There each holds a lock on its own file, which
-# the kernel releases when the process ends for any reason.  A tuner at another place is visible
-# only by its heartbeat, metadata in the trial history: a heartbeat that has not changed for
-# minutes, by the observer's clock, is dead.
-
-
 _BEAT_SECONDS = 20.0
 _DEAD_SECONDS = 180.0
 _PREFIX = "alive/"
@@ -284,6 +263,11 @@ _PLACES = "place/"
 
 class Heartbeat:
     """Heartbeat of this tuner; active while entered as a context manager.
+
+    Tuners that share an `output_dir` share a *place*.  There each holds a lock on its own file,
+    which the kernel releases when the process ends for any reason.  A tuner at another place is
+    visible only by its heartbeat, metadata in the trial history: a heartbeat that has not changed
+    for minutes, by the observer's clock, is dead.
 
     Args:
       output_dir: directory of the search.

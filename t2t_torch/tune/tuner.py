@@ -19,7 +19,7 @@ from t2t_torch.files import is_locked, open_regular, write_text
 from t2t_torch.signals import StopRequest
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
 from t2t_torch.tune.search_target import SearchTarget
-from t2t_torch.tune.searcher import Task
+from t2t_torch.tune.searcher import SearchTask
 from t2t_torch.tune.shared_search import (
     Evaluations,
     SharedSearch,
@@ -27,9 +27,6 @@ from t2t_torch.tune.shared_search import (
     trial_directory,
 )
 from t2t_torch.tune.study import Heartbeat
-
-# One training process of a search, which pauses at a rung.
-
 
 TRAINER = (sys.executable, "-m", "t2t_torch.bin.trainer")
 """Command of the trainer."""
@@ -58,8 +55,8 @@ _ENDINGS: dict[int, Ending] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
-    """Outcome of a training process.
+class TrainingOutcome:
+    """TrainingOutcome of a training process.
 
     Attributes:
       ending: see `Ending`.
@@ -73,7 +70,7 @@ class Outcome:
 
 
 class Training:
-    """A training process.
+    """A training process of a search, which pauses at a rung.
 
     Args:
       trial: number of the trial.
@@ -133,12 +130,12 @@ class Training:
         self._began = time.monotonic()
         return True
 
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> TrainingOutcome | None:
         """Returns the outcome; None while it is running."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         ending = "stopped" if code in _STOPPED else _ENDINGS.get(code, "broken")
-        return Outcome(ending, code, "" if code == 0 else _why(self.directory, code))
+        return TrainingOutcome(ending, code, "" if code == 0 else _why(self.directory, code))
 
     def request_stop(self) -> None:
         """Requests a save and exit; repeated calls have no effect."""
@@ -184,9 +181,6 @@ def _why(directory: Path, code: int) -> str:
     errors = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     words = " ".join(lines[errors[-1] :]) if errors and code > 0 else "".join(lines[-1:])
     return f"{status}: {words[:_MAX_ERROR_LENGTH]}" if words else status
-
-
-# Resources of parallel trainings on one machine: threads, and a GPU each if available.
 
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -251,7 +245,7 @@ class TunerConfig:
 class _Slot:
     """A running training and its state."""
 
-    task: Task
+    task: SearchTask
     training: Training
     broke_at: tuple[int, int] = (-1, 0)
     """Step and exit code of the last failure."""
@@ -341,7 +335,7 @@ class Tuner:
         for lost in self.search.free_lost(self._heartbeat):
             self._print_line(f"trial {lost.number} has lost its tuner")
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, task: SearchTask) -> None:
         number = next(n for n in range(self._config.parallel) if n not in self._slots)
         self._slots[number] = _Slot(task, self._training(task, number))
         begins = "starts" if task.is_new else "resumes"
@@ -358,7 +352,7 @@ class Tuner:
         """Returns the run directory of a trial."""
         return trial_directory(self._config.output_dir, trial)
 
-    def _training(self, task: Task, slot: int) -> Training:
+    def _training(self, task: SearchTask, slot: int) -> Training:
         plan = self.search.searcher.plan
         directory = self.directory(task.trial)
         command = [
@@ -384,7 +378,7 @@ class Tuner:
                     self._conclude(slot, outcome)
         return ended
 
-    def _conclude(self, slot: _Slot, outcome: Outcome) -> None:
+    def _conclude(self, slot: _Slot, outcome: TrainingOutcome) -> None:
         """Reports the outcome of a training that is not restarted."""
         trial = slot.task.trial
         try:
@@ -393,7 +387,7 @@ class Tuner:
             self._add(slot, "leave", Evaluations(0, ()))
             raise
         if outcome.ending == "done" and (why := _short_of(seen, slot.task.to)):
-            outcome = Outcome("broken", 0, why)
+            outcome = TrainingOutcome("broken", 0, why)
         if outcome.ending == "done":
             self._report(slot, seen)
         elif outcome.ending == "invalid":
@@ -422,7 +416,7 @@ class Tuner:
             f"trial {trial.number} {then}: {self._metric} {value_text} at step {step:,}"
         )
 
-    def _restart(self, number: int, slot: _Slot, outcome: Outcome) -> bool:
+    def _restart(self, number: int, slot: _Slot, outcome: TrainingOutcome) -> bool:
         """Restarts a failed training from its checkpoint, unless that is futile."""
         if outcome.ending not in ("broken", "stopped"):
             return False
@@ -439,7 +433,7 @@ class Tuner:
         slot.training = self._training(slot.task, number)
         return True
 
-    def _check_that_any_trains(self, outcome: Outcome) -> None:
+    def _check_that_any_trains(self, outcome: TrainingOutcome) -> None:
         trials = self.search.searcher.trials
         if outcome.ending != "refused" or self._any_value():
             return
@@ -501,9 +495,6 @@ def _short_of(seen: Evaluations, to: int) -> str:
 
 def _without_code(why: str) -> str:
     return why.partition(": ")[2].removeprefix("error: ") or why
-
-
-# Output files of a search: record, page, findings, and a link to the best run.
 
 
 RECORD = "search.json"

@@ -13,8 +13,8 @@ from t2t_torch.settings import Settings, hp, require
 from t2t_torch.trust import workflow
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
+    from t2t_torch.run.checkpoint import Checkpoint
+    from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 
 class AveragingSettings(Settings):
@@ -56,8 +56,8 @@ def average_all(settings: AveragingSettings) -> None:
 
     from safetensors import SafetensorError
 
-    from t2t_torch.checkpoint.directory import CheckpointDirectory
-    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+    from t2t_torch.run.directory import RunDirectory
 
     run, target = RunDirectory(str(settings.model_dir)), RunDirectory(str(settings.output_dir))
     if run.path.resolve() == target.path.resolve():
@@ -96,10 +96,10 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
       CheckpointError: a checkpoint is corrupt, or a trainer has deleted it.
       OSError, SafetensorError: a trainer has deleted a checkpoint.
     """
-    from t2t_torch.checkpoint.checkpoint import MANIFEST
-    from t2t_torch.checkpoint.directory import CheckpointDirectory, time_of
-    from t2t_torch.checkpoint.storage import set_time
-    from t2t_torch.checkpoint.warm_start import average_checkpoints
+    from t2t_torch.run.checkpoint import MANIFEST
+    from t2t_torch.run.checkpoint_directory import CheckpointDirectory, time_of
+    from t2t_torch.run.storage import set_time
+    from t2t_torch.run.warm_start import average_checkpoints
 
     time = time_of(max(group))
     copied = _copy_run(run, target, group[-1]) if is_first else []
@@ -122,7 +122,7 @@ def _groups(
     Raises:
       CheckpointError: a requested checkpoint is missing or corrupt, or none was evaluated.
     """
-    from t2t_torch.checkpoint.directory import follow_checkpoints
+    from t2t_torch.run.checkpoint_directory import follow_checkpoints
 
     if settings.steps:
         yield [source.at(int(step)) for step in dict.fromkeys(settings.steps)]
@@ -146,22 +146,16 @@ def _groups(
 
 
 def _copy_run(run: Path, target: Path, checkpoint: Checkpoint) -> Sequence[Path]:
-    """Copies task, hparams and vocabularies of a run; returns the files that are new.
-
-    Copies code and declarations, too; for a trial its configuration.
-    """
+    """Copies settings, vocabularies, code and declarations of a run; returns the new files."""
     from t2t_torch.files import copy_regular, staged
-    from t2t_torch.loading import trial_of
-    from t2t_torch.train.run_code import copies_in, copy_code
-    from t2t_torch.train.run_directory import FILE as SUMS
-    from t2t_torch.train.run_directory import read_checked, renewed
-    from t2t_torch.trial.run_record import NAME
+    from t2t_torch.run.checksums import FILE, read_checked, renewed, settings_files
+    from t2t_torch.run.code import copies_in, copy_code
 
-    own = NAME if trial_of(run) else "hparams.json"
-    names = [own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]
-    new = [target / name for name in (*names, SUMS) if not (target / name).exists()]
+    own = [name for name in settings_files(run) if name != "config.json"]
+    names = [*own, *checkpoint.manifest().get("vocabularies", {}), "task.json"]
+    new = [target / name for name in (*names, FILE) if not (target / name).exists()]
     # Of the copied files, vocabularies are checked by the checkpoints' manifests.
-    texts = {name: read_checked(run, name) for name in (own, "task.json")}
+    texts = {name: read_checked(run, name) for name in (*own, "task.json")}
     with renewed(target, {**texts, **copies_in(run)}):
         for name in names:
             with staged(target / name) as file:

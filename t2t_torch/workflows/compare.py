@@ -50,7 +50,7 @@ def compare(settings: CompareSettings) -> None:
     from t2t_torch.reports.data_report import plain_text
 
     names = _names(paths)
-    runs = [_Run.read(path) for path in paths]
+    runs = [_RunRecords.read(path) for path in paths]
     sections = [_settings(names, runs), _metrics(names, runs)]
     output(plain_text(" and ".join(names), sections, None))
     if target is not None:
@@ -70,7 +70,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return list(map(str, paths))
 
 
-class _Run:
+class _RunRecords:
     """The records of a run directory.
 
     Attributes:
@@ -83,13 +83,14 @@ class _Run:
         self.series = series
 
     @classmethod
-    def read(cls, path: Path) -> _Run:
+    def read(cls, path: Path) -> _RunRecords:
         """Reads a run directory.
 
         Raises:
           CheckpointError: it is no run directory, or a file is damaged.
         """
-        from t2t_torch.train.run_directory import MetricsFile, RunDirectory
+        from t2t_torch.run.directory import RunDirectory
+        from t2t_torch.run.metrics_file import MetricsFile
         from t2t_torch.train.stopping import short_name
 
         task = RunDirectory(path).task()
@@ -111,7 +112,7 @@ class _Run:
         return cls(settings, {name: sorted(one.items()) for name, one in series.items()})
 
 
-def _settings(names: Sequence[str], runs: Sequence[_Run]) -> Section:
+def _settings(names: Sequence[str], runs: Sequence[_RunRecords]) -> Section:
     from t2t_torch.reports.section import Note, Section, Table
 
     keys = dict.fromkeys(key for run in runs for key in run.settings)
@@ -125,7 +126,7 @@ def _settings(names: Sequence[str], runs: Sequence[_Run]) -> Section:
     return Section("settings", "Settings that differ", "", blocks)
 
 
-def _metrics(names: Sequence[str], runs: Sequence[_Run]) -> Section:
+def _metrics(names: Sequence[str], runs: Sequence[_RunRecords]) -> Section:
     from t2t_torch.metrics.metric import lower_is_better
     from t2t_torch.reports.section import Note, Section, Table, number
 
@@ -153,7 +154,7 @@ def _metrics(names: Sequence[str], runs: Sequence[_Run]) -> Section:
     return Section("metrics", "Metrics", "The best value of each run, and its step.", blocks)
 
 
-def _shared(runs: Sequence[_Run]) -> list[str]:
+def _shared(runs: Sequence[_RunRecords]) -> list[str]:
     """Returns the series that at least two runs have, evaluations first."""
     keys = dict.fromkeys(key for run in runs for key in run.series)
     several = [key for key in keys if sum(key in run.series for run in runs) > 1]
@@ -161,7 +162,10 @@ def _shared(runs: Sequence[_Run]) -> list[str]:
 
 
 def _page(
-    names: Sequence[str], paths: Sequence[Path], runs: Sequence[_Run], sections: Sequence[Section]
+    names: Sequence[str],
+    paths: Sequence[Path],
+    runs: Sequence[_RunRecords],
+    sections: Sequence[Section],
 ) -> str:
     from t2t_torch.reports.page import Head, document
     from t2t_torch.reports.plots import Curve, chart

@@ -287,13 +287,13 @@ def recorded_data_dir(directory: Path) -> str | None:
 
 
 def _recorded(directory: Path) -> dict[str, Any]:
-    from t2t_torch.train import run_directory
+    from t2t_torch.run.checksums import read_checked
 
     path = directory / NAME
     if not path.exists():
         return {}
     with contextlib.suppress(OSError):  # `_content` says what is wrong
-        run_directory.read_checked(directory, NAME)
+        read_checked(directory, NAME)
     try:
         return _content(path)
     except UsageError as error:
@@ -301,10 +301,10 @@ def _recorded(directory: Path) -> dict[str, Any]:
 
 
 def _damaged(directory: Path, error: UsageError) -> CheckpointError:
-    from t2t_torch.train import run_directory
+    from t2t_torch.run.checksums import how_to_restore
 
     return CheckpointError(
-        f"{error}\n{run_directory.how_to_restore(directory, NAME)}\nOr delete it and give the "
+        f"{error}\n{how_to_restore(directory, NAME)}\nOr delete it and give the "
         "flags again that are not the defaults: it remembers how the run is evaluated and "
         "saved."
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from t2t_torch import registry
-from t2t_torch.errors import RegistryError, T2TError, UsageError, did_you_mean
+from t2t_torch.errors import T2TError, UsageError, did_you_mean
 from t2t_torch.files import check_target
 from t2t_torch.settings import MissingSettingsError, Settings, hp
 from t2t_torch.workflows import config_file
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from t2t_torch.mode import Split
     from t2t_torch.params import Params
     from t2t_torch.problem import Problem
-    from t2t_torch.train.run_directory import TaskRecord
+    from t2t_torch.run.directory import TaskRecord
 
 _S = TypeVar("_S", bound=Settings)
 
@@ -52,9 +52,6 @@ VerifyData = Literal["changed", "full"]
 
 RUN_FLAGS = ("problem", "model", "hparams_set")
 """Names of the settings of what a run trains."""
-
-
-# Settings of values given in Python.
 
 
 def settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> _S:
@@ -118,9 +115,6 @@ def _field_of(flag: str, name: str, hparams_set: Any) -> str:
     return meant if meant in kind.model_fields or meant.startswith("--") else ""
 
 
-# Checks of settings.
-
-
 def file_to_write(settings: Settings, name: str, *, stdout: bool = False) -> Path | None:
     """Returns the file that a setting names, checked before any work; None if it is not set.
 
@@ -149,9 +143,6 @@ def file_to_write(settings: Settings, name: str, *, stdout: bool = False) -> Pat
     return file
 
 
-# Facts of a run that settings repeat, or leave to it.
-
-
 def data_dir_of_run(output_dir: str, data_dir: str | None) -> str:
     """Returns the data directory: the given one, or the folder that a run was trained on.
 
@@ -165,7 +156,7 @@ def data_dir_of_run(output_dir: str, data_dir: str | None) -> str:
     """
     if data_dir:
         return data_dir
-    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.run.directory import RunDirectory
 
     directory = RunDirectory(output_dir.split(",")[0])
     directory.task()  # reports a missing run
@@ -206,8 +197,6 @@ def check_is_of_run(
     task: TaskRecord,
     run: str | Path,
     names: Sequence[str] = RUN_FLAGS,
-    *,
-    of_several: bool = True,
 ) -> None:
     """Checks `problem`, `model` and `hparams_set` against a run.
 
@@ -216,7 +205,6 @@ def check_is_of_run(
       task: the record of the run.
       run: the run directory, for errors.
       names: the settings to check.
-      of_several: True if `problem` may be one of several problems of the run; `load` checks it.
 
     Raises:
       UsageError: a setting differs from the run.
@@ -225,38 +213,7 @@ def check_is_of_run(
         requested, here = getattr(settings, name), getattr(task, name)
         if requested in (None, "", here):
             continue
-        if of_several and name == "problem" and _is_of_several(here):
-            continue
         raise UsageError(
             f"--{name}={requested}, but '{run}' is a run of {name} {here!r}. Leave "
             f"--{name} out, or give the --output_dir of another run."
-        )
-
-
-def _is_of_several(problem: str) -> bool:
-    try:
-        return registry.problem(problem).mixing_schedule is not None
-    except RegistryError:  # of a folder of the user's, which is imported later
-        return True
-
-
-def check_is_of_trial(settings: Settings, output_dir: str, of_problems: Iterable[str]) -> None:
-    """Checks that no setting is given that a run of a trial does not use.
-
-    Args:
-      settings: the settings.
-      output_dir: the run directory.
-      of_problems: names of settings that only apply to runs of problems.
-
-    Raises:
-      UsageError: such settings are given; lists all of them.
-    """
-    named = [f"--{name}" for name in of_problems if name in settings.given]
-    if "," in output_dir:
-        named.append("several runs in --output_dir")
-    if named:
-        are = "are" if len(named) > 1 else "is"
-        raise UsageError(
-            f"{', '.join(named)} {are} for a run of a problem, and '{output_dir}' "
-            f"is one of a trial: leave {'them' if are == 'are' else 'it'} out."
         )

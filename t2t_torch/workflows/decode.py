@@ -19,7 +19,6 @@ from t2t_torch.workflows.context import (
     VERIFY_DATA,
     VerifyData,
     check_is_of_run,
-    check_is_of_trial,
     verify_data,
 )
 
@@ -118,28 +117,34 @@ def decode(settings: DecodeSettings, *, reporter: Reporter | None = None) -> Non
     Raises:
       T2TError: a setting does not fit, or the run or the inputs cannot be read.
     """
-    from t2t_torch.loading import trial_of
+    from t2t_torch.workflows.run_kind import check_read, kind_of
 
     with running(settings, reporter):
+        if settings.checkpoint_path != "best" and not settings.output_dir:
+            path = settings.checkpoint_path
+            run = str(Path(path).resolve().parent) if path else ""
+            settings = settings.replace(output_dir=run)
         hparams = _decode_hparams(settings)
         if settings.help_decode_hparams:
             output(hparams.describe().removesuffix("\n"))
             return
-        if settings.output_dir and any(map(trial_of, settings.output_dir.split(","))):
-            from t2t_torch.train.random_state import restored_generators
+        require(settings, "output_dir")
+        kind = kind_of(settings.runs)
+        check_read(kind, "decode", settings, settings.runs)
+        kind.decode(settings, hparams)
 
-            with restored_generators():
-                _decode_trial(settings)
-            return
-        settings = _checked(settings, hparams)
-        if settings.score_file:
-            _score_file(settings, hparams)
-        elif settings.decode_interactive:
-            _interact(settings, hparams)
-        elif settings.decode_from_file:
-            _decode_file(settings, hparams)
-        else:
-            _decode_dataset(settings, hparams)
+
+def decode_problem(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    """Decodes with runs of problems: a file, a data set, or typed inputs; or scores lines."""
+    _check_settings(settings, hparams)
+    if settings.score_file:
+        _score_file(settings, hparams)
+    elif settings.decode_interactive:
+        _interact(settings, hparams)
+    elif settings.decode_from_file:
+        _decode_file(settings, hparams)
+    else:
+        _decode_dataset(settings, hparams)
 
 
 _WHOLE = {"shards": 1, "shard_id": -1, "shards_start_offset": 0, "shard_google_format": False}
@@ -155,34 +160,20 @@ def _decode_hparams(settings: DecodeSettings) -> DecodeHParams:
       UsageError: the number of shards is given twice.
     """
     from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.loading import decode_defaults
+    from t2t_torch.run.directory import RunDirectory
 
     changes = settings.decode_hparams
     if settings.decode_shards != 1:
         if any(item.partition("=")[0].strip() == "shards" for item in changes.split(",")):
             raise UsageError("--decode_shards and --decode_hparams=shards=...: give one of them.")
         changes = f"shards={settings.decode_shards},{changes}".removesuffix(",")
-    run = settings.output_dir or _parent(settings.checkpoint_path)
-    has_defaults = run and not settings.score_file
-    defaults = decode_defaults(run.split(",")[0]) if has_defaults else ""
+    has_defaults = settings.output_dir and not settings.score_file
+    defaults = RunDirectory(settings.runs[0]).decode_hparams if has_defaults else ""
     return parse_decode_hparams(changes, defaults=defaults)
 
 
-def _parent(checkpoint: str | None) -> str:
-    """Returns the run directory of a checkpoint's path; "" without one."""
-    return str(Path(checkpoint).resolve().parent) if checkpoint else ""
-
-
-def _checked(settings: DecodeSettings, hparams: DecodeHParams) -> DecodeSettings:
-    """Returns settings that fit each other, with the run directory of the checkpoint.
-
-    Raises:
-      UsageError: settings do not fit each other, or there is no run directory.
-    """
-    path = settings.checkpoint_path
-    if path != "best" and not settings.output_dir:
-        settings = settings.replace(output_dir=_parent(path))
-    require(settings, "output_dir")
+def _check_settings(settings: DecodeSettings, hparams: DecodeHParams) -> None:
+    """Raises UsageError if settings do not fit each other."""
     ways = ("score_file", "decode_interactive", "decode_from_file")
     given = [f"--{name}" for name in ways if getattr(settings, name)]
     if len(given) > 1:
@@ -199,19 +190,18 @@ def _checked(settings: DecodeSettings, hparams: DecodeHParams) -> DecodeSettings
         raise UsageError(
             "--decode_reference belongs to --decode_from_file; a data set has its own targets."
         )
-    return settings
 
 
 def _load(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor | LabelPredictor:
     from t2t_torch.decode.loading import load
     from t2t_torch.distributed.precision import warn_if_slow
+    from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.memory import keep_freed_memory
-    from t2t_torch.train.run_directory import RunDirectory
 
     keep_freed_memory()
     runs = settings.runs
     task = RunDirectory(runs[0]).task()
-    check_is_of_run(settings, task, runs[0])
+    check_is_of_run(settings, task, runs[0], ("model", "hparams_set"))  # `load` checks the problem
     problem = settings.problem if settings.problem != task.problem else None
     several: Any = runs if len(runs) > 1 else runs[0]
     predictor = load(several, settings.checkpoint_path, problem=problem, hparams=hparams)
@@ -240,15 +230,8 @@ def _generating(settings: DecodeSettings, hparams: DecodeHParams) -> Predictor:
 
 def _decode_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
-    from t2t_torch.decode.outputs import (
-        decodes_name,
-        name_of_shard,
-        one_line,
-        part_of,
-        report_file,
-        rows_of_shard,
-        shard_of,
-    )
+    from t2t_torch.decode.journal import name_of_shard, part_of, rows_of_shard, shard_of
+    from t2t_torch.decode.outputs import decodes_name, one_line, report_file
     from t2t_torch.decode.predictor import Predictor
     from t2t_torch.files import check_target
     from t2t_torch.metrics import text_scores
@@ -312,7 +295,8 @@ def _score_file(settings: DecodeSettings, hparams: DecodeHParams) -> None:
 
 def _decode_dataset(settings: DecodeSettings, hparams: DecodeHParams) -> None:
     from t2t_torch.decode import files
-    from t2t_torch.decode.outputs import decodes_name, one_line, shard_of
+    from t2t_torch.decode.journal import shard_of
+    from t2t_torch.decode.outputs import decodes_name, one_line
     from t2t_torch.files import check_target, is_stream
     from t2t_torch.metrics import text_scores
 
@@ -361,44 +345,3 @@ def _interact(settings: DecodeSettings, hparams: DecodeHParams) -> None:
         TextPrompt(predictor, hparams, write).run(sys.stdin)
     else:
         LabelPrompt(predictor, hparams, write).run(sys.stdin)
-
-
-_OF_PROBLEMS = (
-    *("data_dir", "problem", "model", "hparams_set", "decode_reference", "score_file"),
-    *("decode_hparams", "decode_shards", "decode_interactive", "eval_use_test_set"),
-)
-
-
-def _decode_trial(settings: DecodeSettings) -> None:
-    """Decodes with a run of a trial.
-
-    Raises:
-      UsageError: a flag applies only to problems, or the suffix of a file is unknown.
-    """
-    check_is_of_trial(settings, str(settings.output_dir), _OF_PROBLEMS)
-    from t2t_torch.distributed.process_group import World
-    from t2t_torch.files import check_target
-    from t2t_torch.trial.decoding import TrialDecoder, check_files, device
-    from t2t_torch.trial.predictor import OpenedRun
-
-    run_dir = Path(settings.runs[0])
-    source, target = (
-        Path(file) if file else None
-        for file in (settings.decode_from_file, settings.decode_to_file)
-    )
-    given = [source] if source else []
-    if target:
-        check_files(source, target)
-        check_target(target, *given)
-    elif source:
-        check_files(source, source)
-    opened = OpenedRun.of(run_dir, World(0, 1, device()))
-    decoder = TrialDecoder(opened, settings.checkpoint_path)
-    chosen = decoder.predictor.chosen
-    if not target and source:
-        target = source.with_name(f"{source.stem}.{opened.task.name}.{chosen.step}{source.suffix}")
-    target = target or run_dir / "decodes" / f"validation-{chosen.step}.npz"
-    check_target(target, *given)
-    count = decoder.decode(source, target)
-    what = source or "the validation loader"
-    output(f"{count:,} records of {what}, {chosen.description}: {target}")

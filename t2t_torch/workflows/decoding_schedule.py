@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING
 from t2t_torch.decode.checkpoints import CheckpointDecoder, Decodes, score_names
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.errors import UsageError
-from t2t_torch.loading import decode_defaults
-from t2t_torch.problem_types.multi import MultiProblem
+from t2t_torch.features.feature import select_generated
 from t2t_torch.train.experiment import DeletedError
+from t2t_torch.train.multi_model import parts_of
 from t2t_torch.train.run_page import choose_samples, show_samples
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
     from t2t_torch.distributed.process_group import World
     from t2t_torch.mode import Split
     from t2t_torch.problem import Problem
+    from t2t_torch.run.checkpoint import Checkpoint
+    from t2t_torch.run.directory import RunDirectory
     from t2t_torch.signals import StopRequest
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.experiment import Decode
     from t2t_torch.train.problem_task import LearningTask
-    from t2t_torch.train.run_directory import RunDirectory
     from t2t_torch.workflows.train_settings import TrainSettings
 
 
@@ -66,7 +66,7 @@ class DecodingSchedule:
             Path(value) if (value := getattr(settings, name)) else None
             for name in ("decode_from_file", "decode_to_file", "decode_reference")
         )
-        defaults = decode_defaults(directory.path)
+        defaults = directory.decode_hparams
         hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
         hparams.check_of_checkpoints("t2t-trainer")
         of_data = settings.schedule.endswith("_data")
@@ -100,7 +100,7 @@ class DecodingSchedule:
         if self._decoder.has_references:
             self.scores = score_names(task.features)
         targets = task.features.targets
-        gives_texts = all(feature.generates for feature in targets.values())
+        gives_texts = len(select_generated(targets)) == len(targets)
         if self._decoder.source is not None:
             if not gives_texts:
                 self._decoder.hparams.check_of_labels()
@@ -130,7 +130,7 @@ class DecodingSchedule:
             except DeletedError:
                 self._world.from_leader(_DELETED)
                 raise
-            except _StoppedError:
+            except _DecodingStoppedError:
                 self._world.from_leader(_DONE)
                 estimator.is_stop_requested()
                 return {}
@@ -156,7 +156,7 @@ class DecodingSchedule:
         """Checks for a signal in all processes."""
         self._world.from_leader(_GOES_ON)
         if self._world.maximum(self._stop.signal):
-            raise _StoppedError
+            raise _DecodingStoppedError
 
     def _listen(self, checkpoint: Checkpoint) -> None:
         """Waits for the leader while it decodes.
@@ -191,27 +191,22 @@ def _decoded_problem(settings: TrainSettings, problem: Problem) -> str | None:
     Raises:
       UsageError: `--decode_problem` is missing, or not a problem of the run.
     """
-    requested = settings.decode_problem
-    if isinstance(problem, MultiProblem):
-        if not requested:
-            raise UsageError(
-                f"--schedule={settings.schedule} decodes one problem, and '{problem.full_name}' is "
-                f"of several. Say which: --decode_problem= one of "
-                f"{', '.join(problem.problem_names)}."
-            )
-        problem.component(requested)
-        return requested
-    if requested and requested != problem.full_name:
+    requested, names = settings.decode_problem, [one.full_name for one in parts_of(problem)]
+    if not requested and len(names) > 1:
         raise UsageError(
-            f"--decode_problem={requested}: the run learns '{problem.full_name}' alone. Leave it "
-            "out."
+            f"--schedule={settings.schedule} decodes one problem, and '{problem.full_name}' is "
+            f"of several. Say which: --decode_problem= one of {', '.join(names)}."
         )
-    return None
+    if requested and requested not in names:
+        raise UsageError(
+            f"--decode_problem={requested}: the run learns {', '.join(names)}. Name one of these."
+        )
+    return requested
 
 
 def _deleted(checkpoint: Checkpoint) -> DeletedError:
     return DeletedError(f"'{checkpoint.path}' was deleted while it was decoded.")
 
 
-class _StoppedError(Exception):
+class _DecodingStoppedError(Exception):
     """A signal arrived during decoding."""

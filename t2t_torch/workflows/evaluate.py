@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,22 +25,19 @@ from t2t_torch.workflows.context import (
     VERIFY_DATA,
     VerifyData,
     check_is_of_run,
-    check_is_of_trial,
-    data_dir_of_run,
     file_to_write,
     verify_data,
 )
 
 if TYPE_CHECKING:
-    from t2t_torch.checkpoint.checkpoint import Checkpoint
-    from t2t_torch.decode.evaluation import Files
+    from t2t_torch.decode.evaluation import EvaluationFiles
     from t2t_torch.decode.hparam import DecodeHParams
     from t2t_torch.distributed.process_group import World
+    from t2t_torch.run.checkpoint import Checkpoint
+    from t2t_torch.run.directory import RunDirectory
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.problem_task import LearningTask
-    from t2t_torch.train.run_directory import RunDirectory
-    from t2t_torch.train.task import Task
-    from t2t_torch.trial.task import TrialTask
+    from t2t_torch.workflows.run_kind import RunKind
 
 
 class EvaluateSettings(CodeSettings):
@@ -94,6 +91,11 @@ class EvaluateSettings(CodeSettings):
         """The evaluated split."""
         return Split.TEST if self.eval_use_test_set else Split.EVAL
 
+    @property
+    def runs(self) -> list[str]:
+        """The run directory, or those of an ensemble."""
+        return [str(Path(run).expanduser()) for run in str(self.output_dir).split(",")]
+
 
 def evaluate(
     settings: EvaluateSettings, *, reporter: Reporter | None = None, stop: StopRequest | None = None
@@ -112,79 +114,48 @@ def evaluate(
     Raises:
       T2TError: a setting does not fit, or the run cannot be evaluated.
     """
-    from t2t_torch.loading import trial_of
+    from t2t_torch.workflows.run_kind import check_read, kind_of
 
     stop = StopRequest() if stop is None else stop
     with running(settings, reporter):
         require(settings, "output_dir")
-        if any(map(trial_of, str(settings.output_dir).split(","))):
-            return _evaluate_trial(settings, stop)
-        data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
-        settings = settings.replace(data_dir=data_dir)
-        if "," in str(settings.output_dir):
+        runs = settings.runs
+        kind = kind_of(runs)
+        check_read(kind, "evaluate", settings, runs)
+        settings = kind.with_data(settings)
+        if len(runs) > 1:
             return _evaluate_ensemble(settings)
-        return _evaluate_run(settings, stop)
+        return _evaluate_run(settings, kind, stop)
 
 
-def _evaluate_run(settings: EvaluateSettings, stop: StopRequest) -> dict[str, Any] | None:
-    """Evaluates a run of a problem, or of several problems."""
-    from t2t_torch.train.run_directory import RunDirectory
+def _evaluate_run(
+    settings: EvaluateSettings, kind: RunKind, stop: StopRequest
+) -> dict[str, Any] | None:
+    from t2t_torch.run.directory import RunDirectory
 
-    directory = RunDirectory(str(settings.output_dir))
+    directory = RunDirectory(settings.runs[0])
     record = directory.task()
-    check_is_of_run(settings, record, directory.path, of_several=False)
+    check_is_of_run(settings, record, directory.path)
     target = file_to_write(settings, "output_json", stdout=True)
     files, decoding = _files(settings)
-
-    def open_run(world: World) -> tuple[RunDirectory, LearningTask]:
-        task = _task(settings, directory, world)
-        _make_ready(settings, task, decoding)
-        return directory, task
-
-    evaluated = _evaluated(settings, open_run, settings.split, stop)
+    evaluated = _evaluated(settings, kind, directory, stop)
     if not evaluated.leads or stop:
         return None  # the rows may take long
     checkpoint, task = evaluated.checkpoint, evaluated.task
-    about = (record.problem, record.model, checkpoint.step, settings.split, str(checkpoint.path))
+    model = record.model or evaluated.model
+    about = (task.name, model, checkpoint.step, settings.split, str(checkpoint.path))
     results = _results(settings, *about, evaluated.metrics)
     _report(results, target)
     if files is not None:
         run = (settings.output_dir, str(checkpoint.path))
         dtype = task.hparams.activation_dtype
-        problems = tuple(task.tasks) if len(task.tasks) > 1 else ()
         with phase("predicting each row"):
-            _write(settings, files, results, run, problems, decoding, dtype)
+            names = kind.problem_names(directory)
+            _write(settings, files, results, run, names, decoding, dtype)
     return results
 
 
-_OF_PROBLEMS = (
-    *("data_dir", "problem", "model", "hparams_set", "hparams", "eval_metrics"),
-    *("eval_use_test_set", "output", "decode_hparams"),
-)
-
-
-def _evaluate_trial(settings: EvaluateSettings, stop: StopRequest) -> dict[str, Any] | None:
-    """Evaluates a run of a trial on its validation loader."""
-    from t2t_torch.trial.predictor import open_task
-
-    target = file_to_write(settings, "output_json", stdout=True)
-    check_is_of_trial(settings, str(settings.output_dir), _OF_PROBLEMS)
-
-    def open_run(world: World) -> tuple[RunDirectory, TrialTask]:
-        directory, _, task = open_task(Path(str(settings.output_dir)), world)
-        return directory, task
-
-    evaluated = _evaluated(settings, open_run, Split.EVAL, stop)
-    if not evaluated.leads or stop:
-        return None
-    task, checkpoint = evaluated.task, evaluated.checkpoint
-    about = (task.name, evaluated.model, checkpoint.step, Split.EVAL, str(checkpoint.path))
-    results = _results(settings, *about, evaluated.metrics)
-    _report(results, target)
-    return results
-
-
-class Evaluated(NamedTuple):
+class EvaluationResult(NamedTuple):
     """Results of an evaluation.
 
     Attributes:
@@ -203,20 +174,17 @@ class Evaluated(NamedTuple):
 
 
 def _evaluated(
-    settings: EvaluateSettings,
-    open_run: Callable[[World], tuple[RunDirectory, Task]],
-    split: Split,
-    stop: StopRequest,
-) -> Evaluated:
-    """Evaluates a checkpoint of a run on a split, in all processes."""
+    settings: EvaluateSettings, kind: RunKind, directory: RunDirectory, stop: StopRequest
+) -> EvaluationResult:
+    """Evaluates a checkpoint of a run, in all processes."""
     from t2t_torch.distributed.precision import warn_if_slow
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.estimator import Estimator
     from t2t_torch.train.random_state import restored_generators
 
-    config = RunConfig(eval_steps=settings.eval_steps, eval_split=split)
+    config = RunConfig(eval_steps=settings.eval_steps, eval_split=settings.split)
     with join_world(use_gpu=settings.worker_gpu > 0) as world, restored_generators(), stop:
-        directory, task = open_run(world)
+        task = kind.task(settings, directory, world)
         with Estimator(task, directory, config, world=world, stop=stop, reports=False) as estimator:
             checkpoint = _restored(estimator, settings.checkpoint_path)
             if world.leads:
@@ -225,21 +193,21 @@ def _evaluated(
             model = type(estimator.model).__name__
             if estimator.signal:  # of any process
                 stop.request(estimator.signal)
-            return Evaluated(task, model, checkpoint, metrics, world.leads)
+            return EvaluationResult(task, model, checkpoint, metrics, world.leads)
 
 
-def _files(settings: EvaluateSettings) -> tuple[Files | None, DecodeHParams]:
+def _files(settings: EvaluateSettings) -> tuple[EvaluationFiles | None, DecodeHParams]:
     """Returns the files of `--output`, or None, and the decoding hparams.
 
     Raises:
       UsageError: a file cannot be written, or not all rows are evaluated.
     """
-    from t2t_torch.decode.evaluation import Files
+    from t2t_torch.decode.evaluation import EvaluationFiles
     from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.files import check_target
-    from t2t_torch.loading import decode_defaults
+    from t2t_torch.run.directory import RunDirectory
 
-    defaults = decode_defaults(str(settings.output_dir).split(",")[0])
+    defaults = RunDirectory(settings.runs[0]).decode_hparams
     hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
     if not settings.output:
         if settings.decode_hparams:
@@ -250,29 +218,30 @@ def _files(settings: EvaluateSettings) -> tuple[Files | None, DecodeHParams]:
             f"--output writes every row of the split, --eval_steps={settings.eval_steps} evaluates "
             "some. Leave one of them out."
         )
-    files = Files.of(settings.output)
+    files = EvaluationFiles.of(settings.output)
     for path in files:
         check_target(path, flag="--output")
     return files, hparams
 
 
-def _make_ready(settings: EvaluateSettings, task: LearningTask, decoding: DecodeHParams) -> None:
+def _add_metrics(settings: EvaluateSettings, task: LearningTask, decoding: DecodeHParams) -> None:
     """Adds the metrics of label tables and of `--eval_metrics` to a task.
 
     Raises:
       HParamsError: `--decode_hparams` contains settings that the rows of `--output` do not use.
     """
     from t2t_torch.decode.evaluation import check_rows
+    from t2t_torch.metrics import label_metrics
     from t2t_torch.train.experiment import add_metrics
 
     if settings.output:
         check_rows(decoding, {name: one.features for name, one in task.tasks.items()})
-    add_metrics(task, settings.eval_metrics, lambda feature: feature.label_metrics)
+    add_metrics(task, settings.eval_metrics, label_metrics)
 
 
 def _write(
     settings: EvaluateSettings,
-    files: Files,
+    files: EvaluationFiles,
     results: dict[str, Any],
     run: Sequence[Any],
     problems: Iterable[str],
@@ -325,7 +294,7 @@ def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
     from t2t_torch.decode.evaluation import evaluate_ensemble, run_of
     from t2t_torch.decode.loading import registered
 
-    runs = [str(Path(run).expanduser()) for run in str(settings.output_dir).split(",")]
+    runs = settings.runs
     for run in runs:
         directory = run_of(run)
         check_is_of_run(settings, directory.task(), directory.path, ("model", "hparams_set"))
@@ -347,7 +316,7 @@ def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
         problem=settings.problem,
         limit=settings.eval_steps,
         device=None if settings.worker_gpu else "cpu",
-        prepare=lambda task: _make_ready(settings, task, decoding),
+        prepare=lambda task: _add_metrics(settings, task, decoding),
     )
     name = next(iter(metrics.keys() - {"loss"})).partition("/")[0].removeprefix("metrics-")
     step = settings.checkpoint_path or "best or newest"
@@ -359,7 +328,9 @@ def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
     return results
 
 
-def _task(settings: EvaluateSettings, directory: RunDirectory, world: World) -> LearningTask:
+def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: World) -> LearningTask:
+    """Returns the task of a run of a problem or of several, with the metrics to report."""
+    from t2t_torch.data.vocabulary_builder import vocab_files_in
     from t2t_torch.decode.loading import registered
     from t2t_torch.train.multi_task import task_of
 
@@ -369,10 +340,10 @@ def _task(settings: EvaluateSettings, directory: RunDirectory, world: World) -> 
     with world.leader_first() as leads:
         if leads:
             directory.check_hparams(hparams, trains=False)
-            names = problem.vocab_files_in(data_dir, directory.path)
+            names = vocab_files_in(problem, data_dir, directory.path)
             directory.check_vocabularies(names, data_dir)
             verify_data(settings.verify_data, data_dir, problem, settings.split)
-    return task_of(
+    task = task_of(
         problem,
         model,
         hparams,
@@ -380,6 +351,8 @@ def _task(settings: EvaluateSettings, directory: RunDirectory, world: World) -> 
         vocab_dir=directory.path,
         pin_memory=world.device.type == "cuda",
     )
+    _add_metrics(settings, task, _files(settings)[1])
+    return task
 
 
 def _restored(estimator: Estimator, wanted: str | None) -> Checkpoint:

@@ -267,7 +267,8 @@ def _dev_line(name: str, data_dir: Path) -> str:
     """Returns the number of distinct inputs of the dev split, and how precise an accuracy is."""
     from t2t_torch.data.manifest import Manifest
     from t2t_torch.data.shards import Shards
-    from t2t_torch.reports.column_statistics import Column, combined, distinct, row_hashes
+    from t2t_torch.features.feature import select_classes
+    from t2t_torch.reports.column_statistics import StoredColumn, combined, distinct, row_hashes
 
     problem = registry.problem(name)
     if problem.mixing_schedule is not None:
@@ -277,7 +278,7 @@ def _dev_line(name: str, data_dir: Path) -> str:
     features = problem.features(data_dir)
     shards = Shards.open(data_dir, problem.dataset_name, Split.EVAL)
     columns = [
-        Column(shards.column(features.columns[one]))
+        StoredColumn(shards.column(features.columns[one]))
         for one, its in features.inputs.items()
         if its.vocab_size
     ]
@@ -285,7 +286,7 @@ def _dev_line(name: str, data_dir: Path) -> str:
         return ""
     count = distinct(functools.reduce(combined, map(row_hashes, columns)))
     line = f"dev: {len(shards):,} rows of {count:,} distinct inputs."
-    if any(one.classifies and not one.is_sequence for one in features.targets.values()):
+    if select_classes(features.targets):
         # Of 0.9, by the normal approximation: equal inputs count once, as their answers are equal.
         line += f" An accuracy of 0.9 is certain to +-{1.96 * math.sqrt(0.09 / count):.3f} (95 %)."
     return line if count >= _FEW_INPUTS else f"{line} These are too few to choose models by."
@@ -303,17 +304,18 @@ def _unknown_line(split: str, feature: str, count: int, labels: Sequence[str]) -
 
 def _label_findings(name: str, data_dir: Path) -> Iterator[str]:
     """Yields sentences about rare, imbalanced or similar labels of the training data."""
+    from t2t_torch.features.feature import find_alignments, select_classes
     from t2t_torch.reports.column_statistics import count_labels, tag_faults
     from t2t_torch.reports.data_report import label_findings, labels_in_training
     from t2t_torch.text.tags import scheme_of
 
     for target, feature, column in labels_in_training(registry.problem(name), data_dir):
-        if feature.is_sequence and feature.aligned_to:
+        if find_alignments({target: feature}):
             yield f"The tags of {target}: {scheme_of(feature.labels)}."
             faults = tag_faults(feature.labels, column)
             if faults.broken:
                 yield f"Tags break the rules of this scheme in {faults}."
-        is_class = feature.classifies and not feature.is_sequence
+        is_class = bool(select_classes({target: feature}))
         yield from label_findings(target, count_labels(feature, column), is_class=is_class)
 
 
@@ -510,6 +512,8 @@ class VocabSettings(UsrDirSettings):
 @workflow
 def build_vocab(settings: VocabSettings) -> None:
     """Builds the vocabulary of a problem."""
+    from t2t_torch.features.feature import select_texts
+
     require(settings, "problem", "data_dir")
     problem, data_dir = registry.problem(str(settings.problem)), Path(str(settings.data_dir))
     tmp_dir = Path(settings.tmp_dir or data_dir)
@@ -523,6 +527,5 @@ def build_vocab(settings: VocabSettings) -> None:
     for name in problem.vocab_files:
         state = "kept" if name in before else "built"
         output(f"{state}  {data_dir / name}")
-    for name, feature in features.all.items():
-        if feature.is_text:
-            output(f"{name}: {feature.vocab_size:,} ids")
+    for name, feature in select_texts(features.all).items():
+        output(f"{name}: {feature.vocab_size:,} ids")

@@ -86,7 +86,8 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
 
     name, changes = str(settings.hparams_set), settings.hparams
     hparams = registry.hparams(name).parse(changes)
-    if hparams.pack_dataset or hparams.pad_batch or problem.split_length(hparams):
+    split_length = hparams.split_to_length or problem.chop_length
+    if hparams.pack_dataset or hparams.pad_batch or split_length:
         raise UsageError(
             "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
             "pad_batch and split_to_length make of them is shown by  t2t-trainer --dry_run"

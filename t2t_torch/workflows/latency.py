@@ -276,16 +276,15 @@ def _report(
         file.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
-# The measurement: the protocol of table 2 of PyText (Aly et al. 2018, arXiv:1812.08729), sequential
-# requests, percentiles over requests, implementations of the same weights on one machine.
-
-
 _WARM_UP_SECONDS = 60.0
 _TURN = 50  # requests
 
 
 class Latency(NamedTuple):
     """Latency of requests in milliseconds.
+
+    The protocol of table 2 of PyText (Aly et al. 2018, arXiv:1812.08729): sequential requests,
+    percentiles over requests, implementations of the same weights on one machine.
 
     Attributes:
       p50: median.

@@ -92,12 +92,12 @@ def quick(
         if folder.exists() and not folder.is_dir():
             raise UsageError(f"--output_dir={folder} is a file; name a new folder.")
         _check_source(file, folder)
-        from t2t_torch.train.run_directory import Lock
+        from t2t_torch.run.directory import Lock
 
         lock = Lock(folder / "quick.lock")
         try:
             _Quick(settings, file, folder, StopRequest() if stop is None else stop).run()
-        except _StoppedError as stopped:
+        except _StepStoppedError as stopped:
             return stopped.number
         finally:
             lock.release()
@@ -126,7 +126,7 @@ def _check_source(file: Path, folder: Path) -> None:
         raise UsageError(f"{folder} belongs to {known}: give another --output_dir.")
 
 
-class _StoppedError(Exception):
+class _StepStoppedError(Exception):
     """A step was stopped by a signal."""
 
     def __init__(self, number: int) -> None:
@@ -156,6 +156,8 @@ class _Quick:
 
     def run(self) -> None:
         """Runs all steps, and writes the report."""
+        from t2t_torch.data.manifest import Manifest
+
         declaration = self._declared()
         name = str(read_json(declaration)["problem"])
         registry.import_usr_dir(declaration.parent)
@@ -163,7 +165,7 @@ class _Quick:
         metrics = self._train(name, declaration.parent)
         run, artifact = str(self.train), self.folder / "artifact"
         evaluated: dict[str, Any] = {"output": str(self.folder / "evaluation"), **metrics}
-        if "test" in self._splits(name):
+        if "test" in Manifest.load(self.data, registry.problem(name).dataset_name).splits:
             evaluated["eval_use_test_set"] = True
         evaluation = EvaluateSettings(output_dir=run, **evaluated)
         self._call("t2t-eval", evaluation, lambda: evaluate(evaluation, stop=self._stop))
@@ -216,7 +218,7 @@ class _Quick:
             message(
                 f"t2t-quick: stopped by {name} during {command}. Run t2t-quick again to resume."
             )
-            raise _StoppedError(number)
+            raise _StepStoppedError(number)
 
     def _declared(self) -> Path:
         """Returns the declaration; writes it if the file is data."""
@@ -289,11 +291,6 @@ class _Quick:
             output(f"\nA step takes {each:.2g} s: {steps:,} steps in {minutes:g} minutes.")
         return min(steps, chosen.train_steps)
 
-    def _splits(self, name: str) -> set[str]:
-        from t2t_torch.data.manifest import Manifest
-
-        return set(Manifest.load(self.data, registry.problem(name).dataset_name).splits)
-
 
 def _plain(name: str) -> str:
     """Returns a file name as a problem's name: lower case, digits and underscores."""
@@ -334,15 +331,12 @@ def _seconds_of_a_step(name: str, data_dir: Path, chosen: Recommendation) -> flo
 def _warnings(problem: Problem, quick: _Quick) -> list[str]:
     """Returns a warning for each baseline that the evaluated checkpoint does not exceed on dev."""
     from t2t_torch.reports.baseline import warnings_of
-    from t2t_torch.train.run_directory import MetricsFile
+    from t2t_torch.run.metrics_file import MetricsFile
 
     step = read_json(quick.folder / "evaluation" / "results.json")["step"]
     reports = MetricsFile(quick.train).read()
     metrics = [one for one in reports if one["split"] == "dev" and one["step"] == step]
     return warnings_of(problem, quick.data, metrics[-1]) if metrics else []
-
-
-# The report.
 
 
 def _write_report(target: Path, quick: _Quick, name: str) -> None:

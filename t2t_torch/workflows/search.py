@@ -20,9 +20,9 @@ from t2t_torch.settings import require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord, duration
-from t2t_torch.tune.searcher import Searcher, TrialState
+from t2t_torch.tune.searcher import SearchState, SearchTrial
+from t2t_torch.workflows.run_kind import requested_kind
 from t2t_torch.workflows.search_settings import (
-    NEEDED,
     RequestedSearch,
     SearchSettings,
     command,
@@ -59,7 +59,7 @@ def search(
     from t2t_torch.tune.shared_search import record_of
 
     with running(settings, reporter):
-        needed = () if settings.output_dir or settings.trial else NEEDED
+        needed = () if settings.output_dir else requested_kind(settings).needed_by_search
         require(settings, *needed, "output_dir")
         output_dir = Path(str(settings.output_dir)).absolute()
         settings, known_steps = recall(settings, output_dir)
@@ -116,7 +116,7 @@ def _run(
     if (old := claim_runs(output_dir, shared.id)) is not None:
         message(f"runs of another search are now in {old}")
     remember(settings, output_dir, request.steps_of)
-    progress, written = Progress(), -_PAGE_SECONDS
+    progress, written = SearchProgress(), -_PAGE_SECONDS
 
     def show(changed: bool) -> None:
         nonlocal written
@@ -155,9 +155,6 @@ def _report(shared: SharedSearch, result: SearchRecord) -> SearchRecord:
     return result
 
 
-# Speed of a search, and its remaining time.
-
-
 @dataclasses.dataclass
 class _Running:
     """Running training: when it was first seen, and its state at that time."""
@@ -181,7 +178,7 @@ class Pace:
         self._clock = clock
         self._held: dict[int, _Running] = {}
 
-    def counted(self, searcher: Searcher, record: SearchRecord) -> SearchRecord:
+    def counted(self, searcher: SearchState, record: SearchRecord) -> SearchRecord:
         """Returns the record, including the seconds of running trainings."""
         now = self._clock()
         trials = tuple(
@@ -191,7 +188,7 @@ class Pace:
         seconds = sum(one.seconds for one in trials)
         return dataclasses.replace(record, trials=trials, seconds=seconds)
 
-    def _seen(self, state: TrialState, trial: TrialRecord, now: float) -> float:
+    def _seen(self, state: SearchTrial, trial: TrialRecord, now: float) -> float:
         """Returns the seconds of a trial that are not yet in the trial history."""
         if state.status != "held":
             self._held.pop(state.number, None)
@@ -201,7 +198,7 @@ class Pace:
             held = self._held[state.number] = _Running(state.seconds, now, trial.step)
         return now - held.since
 
-    def seconds_left(self, searcher: Searcher, record: SearchRecord) -> float | None:
+    def seconds_left(self, searcher: SearchState, record: SearchRecord) -> float | None:
         """Returns the estimated remaining seconds of a search; None if its speed is unknown.
 
         Remaining work is counted in steps: of running trials, up to their next rung; of trials yet
@@ -225,13 +222,13 @@ class Pace:
         at_once = max(sum(trial.status == "held" for trial in searcher.trials), 1)
         return record.seconds * left / done / at_once
 
-    def _steps(self, state: TrialState, record: SearchRecord) -> int:
+    def _steps(self, state: SearchTrial, record: SearchRecord) -> int:
         """Returns the number of steps covered by the counted seconds."""
         held = self._held.get(state.number)
         return state.step + (record.trials[state.number].step - held.step if held else 0)
 
 
-def _expected(searcher: Searcher) -> float:
+def _expected(searcher: SearchState) -> float:
     """Returns the expected steps of a trial if one in `divisor` trials continues at each rung."""
     total, divisor = 0.0, searcher.plan.divisor
     for bracket in searcher.brackets:
@@ -247,7 +244,7 @@ _DRAW_SECONDS = 1.0
 _MOST_ROWS = 30
 
 
-def summary(searcher: Searcher, record: SearchRecord, left: float | None = None) -> str:
+def summary(searcher: SearchState, record: SearchRecord, left: float | None = None) -> str:
     """Returns a line with the progress of a search and its remaining time in seconds."""
     counts = [f"{number} {state}" for state, number in record.counts.items()]
     parts = [f"{len(searcher.valid)} of {searcher.plan.max_trials} trials: {', '.join(counts)}"]
@@ -313,7 +310,7 @@ def _values(trial: TrialRecord, names: list[str]) -> str:
     )
 
 
-class Progress:
+class SearchProgress:
     """Progress display of a running search.
 
     On a terminal the table is redrawn in place below the messages; otherwise each line is reported
@@ -331,7 +328,9 @@ class Progress:
         """Reports a permanent line."""
         self._report(f"{time.strftime('%H:%M:%S')}  {line}")
 
-    def show(self, searcher: Searcher, record: Callable[[], SearchRecord], changed: bool) -> None:
+    def show(
+        self, searcher: SearchState, record: Callable[[], SearchRecord], changed: bool
+    ) -> None:
         """Updates the display: on a terminal each second, otherwise on each change.
 
         Args:
@@ -355,12 +354,12 @@ class Progress:
         self._report(*lines)
         self._drawn = len(lines)
 
-    def end(self, searcher: Searcher, record: SearchRecord) -> None:
+    def end(self, searcher: SearchState, record: SearchRecord) -> None:
         """Reports the complete final table."""
         columns = shutil.get_terminal_size().columns - 1 if self._is_terminal else 0
         self._report(*rows(record, columns), summary(searcher, record))
 
-    def _summary(self, searcher: Searcher, record: SearchRecord) -> str:
+    def _summary(self, searcher: SearchState, record: SearchRecord) -> str:
         return summary(searcher, record, self._pace.seconds_left(searcher, record))
 
     def _report(self, *lines: str) -> None:

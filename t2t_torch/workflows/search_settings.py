@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from t2t_torch import registry
 from t2t_torch.errors import CheckpointError, HParamsError, UsageError
 from t2t_torch.files import read_json, write_text
-from t2t_torch.reporter import message
 from t2t_torch.search_space import Space
 from t2t_torch.settings import Settings, hp, require
 from t2t_torch.trust import CodeSettings, check_code
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password
 from t2t_torch.workflows.context import DATA_DIR, EVAL_METRICS, HPARAMS_SET, MODEL, PROBLEM
+from t2t_torch.workflows.run_kind import check_read, requested_kind
 
 if TYPE_CHECKING:
     from t2t_torch.hparam import HParams
-    from t2t_torch.trial.config import ExperimentConfig
     from t2t_torch.tune.search_target import SearchTarget
 
 
@@ -125,8 +124,6 @@ class SearchSettings(CodeSettings):
 NAME = "tuner.json"
 """In the search's folder: the settings with which it was started."""
 
-_MODULE_FILE = "module_file"
-"""There: the file of a trial that is a module; see `RunRecord`."""
 
 _STEPS_OF = "steps_of"
 """There, beside the settings: what loaders have said of a length."""
@@ -182,23 +179,8 @@ def recall(settings: SearchSettings, output_dir: Path) -> tuple[SearchSettings, 
     if "t2t_usr_dir" not in settings.given:
         for folder in recalled.t2t_usr_dir:
             check_code(output_dir, folder)
-    if recalled.trial:
-        _check_trial(recalled, output_dir, known.get(_MODULE_FILE, ""))
+    requested_kind(recalled).check_search(recalled, output_dir, known)
     return recalled, steps_of
-
-
-def _check_trial(settings: SearchSettings, output_dir: Path, module_file: str) -> None:
-    """Checks that the code that the search recalls may be executed; see `trust`."""
-    # Imported here to keep --help fast.
-    from t2t_torch.trial.config import ExperimentConfig
-    from t2t_torch.trial.run_record import check_functions, check_trial
-
-    trial = str(settings.trial)
-    if "trial" not in settings.given:
-        check_trial(trial, output_dir, module_file)
-    if settings.config and not settings.given >= {"trial", "config"}:
-        functions = ExperimentConfig.read(Path(settings.config)).functions
-        check_functions(trial, output_dir, functions)
 
 
 def _check_place(settings: SearchSettings, output_dir: Path, known: Mapping[str, Any]) -> None:
@@ -237,10 +219,7 @@ def remember(settings: SearchSettings, output_dir: Path, steps_of: Mapping[str, 
         "study_name": study_name(settings, output_dir),
         _STEPS_OF: dict(steps_of),
     }
-    if settings.trial:
-        from t2t_torch.trial.run_record import module_file_of  # keeps --help fast
-
-        known[_MODULE_FILE] = module_file_of(settings.trial)
+    known |= requested_kind(settings).recorded_of_search(settings)
     write_text(output_dir / NAME, json.dumps(known, indent=2) + "\n")
 
 
@@ -277,9 +256,6 @@ def absolute(path: str) -> str:
     return os.path.abspath(path) if Path(path).exists() else path  # noqa: PTH100
 
 
-# tensor2tensor's `t2t-trainer --hparams_range=... --autotune_*`: the search of `t2t-tuner`.
-
-
 _SAME = """
     problem model hparams_set hparams data_dir output_dir eval_metrics train_steps eval_steps
     local_eval_frequency worker_gpu hparams_range t2t_usr_dir trust_code
@@ -296,6 +272,8 @@ _OF_TRAINER = {
 
 def search_settings_of(settings: Settings) -> SearchSettings:
     """Returns the search that settings of training request.
+
+    They are tensor2tensor's: `t2t-trainer --hparams_range=... --autotune_*`.
 
     Args:
       settings: settings of `t2t-trainer`, with `hparams_range`.
@@ -322,9 +300,6 @@ def search_settings_of(settings: Settings) -> SearchSettings:
     if "autotune_maximize" in settings.given:
         own["metric_minimize"] = not values["autotune_maximize"]
     return SearchSettings(**own)
-
-
-# The requested search.
 
 
 DEFAULT_MAX_TRIALS = 16
@@ -363,21 +338,18 @@ def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -
       UsageError: settings are missing or contradict each other.
       HParamsError: the ranges are invalid.
     """
-    if settings.config and not settings.trial:
-        raise UsageError("--config is the experiment of a --trial. Give --trial, or leave it out.")
-    made = _of_trial(settings, known_steps) if settings.trial else _of_problem(settings)
+    kind = requested_kind(settings)
+    check_read(kind, "search", settings)
+    made = kind.requested_search(settings, known_steps)
     most = settings.max_restarts
     return made if most is None else made._replace(max_restarts=most)
 
 
-NEEDED = ("problem", "model", "hparams_set", "data_dir", "train_steps")
-"""Settings that a new search over a problem's hyperparameters must have."""
-
-
-def _of_problem(settings: SearchSettings) -> RequestedSearch:
+def search_of_problem(settings: SearchSettings) -> RequestedSearch:
+    """Returns the requested search over the hyperparameters of a problem's model."""
     from t2t_torch.tune.search_target import ProblemSearchTarget, check_read
 
-    require(settings, *NEEDED)
+    require(settings, *requested_kind(settings).needed_by_search)
     model, hparams_set = str(settings.model), str(settings.hparams_set)
     if bool(settings.hparams_range) == bool(settings.ranges):
         named = ", ".join(registry.list_names("ranged_hparams"))
@@ -408,72 +380,15 @@ def _of_problem(settings: SearchSettings) -> RequestedSearch:
         hparams=settings.hparams,
         data_dir=Path(str(settings.data_dir)).absolute(),
         usr_dirs=tuple(registry.usr_dirs()),
-        more=(*more, *_arguments(settings, "worker_gpu", "eval_metrics")),
+        more=(*more, *trainer_arguments(settings, "worker_gpu", "eval_metrics")),
     )
     default = {name: getattr(hparams, name) for name in space.kinds}
     known = {"metric": metric, "lower_is_better": less, "length": length}
-    plan = _plan(settings, space, known, default)
+    plan = plan_of(settings, space, known, default)
     return RequestedSearch(plan, space, subject, DEFAULT_MAX_RESTARTS, {})
 
 
-def _of_trial(settings: SearchSettings, known_steps: Mapping[str, int]) -> RequestedSearch:
-    require(settings, "config")
-    not_of_trials = "problem model hparams_set hparams hparams_range ranges data_dir".split()
-    if wrong := [name for name in not_of_trials if getattr(settings, name)]:
-        raise UsageError(
-            f"--{' --'.join(wrong)}: not with --trial, whose experiment (--config) says what is "
-            "trained and searched."
-        )
-    from t2t_torch.trial.config import ExperimentConfig
-    from t2t_torch.trial.user_code import split_spec
-    from t2t_torch.tune.search_target import TrialSearchTarget
-
-    trial, path = str(settings.trial), Path(str(settings.config)).absolute()
-    config = ExperimentConfig.read(path)
-    searcher = config.searcher
-    space = Space.of_mapping(config.hyperparameters)
-    metric, less = settings.metric or searcher.metric, settings.metric_minimize
-    if not metric:
-        raise UsageError(
-            f"{path} names no metric to rank trials by. Write searcher: {{metric: ...}}, or give "
-            "--metric."
-        )
-    steps_of: dict[str, int] = {}
-    length = settings.train_steps
-    if length is None:
-        length, steps_of = _length(trial, config, path, space, known_steps)
-    known = {
-        "metric": metric,
-        "lower_is_better": searcher.smaller_is_better if less is None else less,
-        "length": length,
-        "searcher": searcher.name,
-        "max_trials": searcher.trials,
-        "divisor": searcher.divisor,
-        "max_rungs": searcher.max_rungs,
-        "mode": searcher.mode,
-        "bracket_rungs": searcher.bracket_rungs,
-        "max_concurrent": searcher.max_concurrent_trials,
-        "seed": config.reproducibility.experiment_seed,
-    }
-    # The tuner begins again itself what breaks, and counts it.
-    more = ["--max_restarts=0", *_arguments(settings, "eval_steps", "local_eval_frequency")]
-    if settings.metric:
-        more.append(f"--eval_early_stopping_metric={metric}")
-    if less is not None:
-        more.append(f"--eval_early_stopping_metric_minimize={str(less).lower()}")
-    location, class_name = split_spec(trial)
-    subject = TrialSearchTarget(
-        trial=absolute(trial),
-        config=path,
-        name=class_name or Path(location).stem,
-        usr_dirs=tuple(registry.usr_dirs()),
-        more=(*more, *_arguments(settings, "worker_gpu", "eval_metrics")),
-    )
-    plan = _plan(settings, space, known, None)
-    return RequestedSearch(plan, space, subject, config.max_restarts, steps_of)
-
-
-def _plan(
+def plan_of(
     settings: SearchSettings,
     space: Space,
     known: Mapping[str, Any],
@@ -484,7 +399,7 @@ def _plan(
     own["bracket_rungs"] = tuple(_whole("bracket_rungs", one) for one in settings.bracket_rungs)
     plan = {"searcher": "adaptive_asha", "seed": _DEFAULT_SEED, **known}
     plan |= {name: value for name, value in own.items() if value not in (None, ())}
-    _check_read(settings, plan)
+    _check_read(settings, plan, has_default=default is not None)
     if plan["searcher"] == "single" or not settings.default_first:
         default = None
     if plan["searcher"] != "single" and not space.searched:
@@ -496,7 +411,7 @@ def _plan(
     return SearchPlan(**plan, default=default)
 
 
-def _check_read(settings: SearchSettings, plan: Mapping[str, Any]) -> None:
+def _check_read(settings: SearchSettings, plan: Mapping[str, Any], *, has_default: bool) -> None:
     """Checks that a search uses all given settings.
 
     Raises:
@@ -515,8 +430,8 @@ def _check_read(settings: SearchSettings, plan: Mapping[str, Any]) -> None:
         faults.append("--mode: of several brackets, and --searcher=asha has one.")
     if searcher == "single" and "max_trials" in given and settings.max_trials != 1:
         faults.append(f"--max_trials={settings.max_trials}: --searcher=single has one trial.")
-    if "default_first" in given and (settings.trial or searcher == "single"):
-        what = "a --trial has no unchanged set" if settings.trial else "--searcher=single has one"
+    if "default_first" in given and (not has_default or searcher == "single"):
+        what = "--searcher=single has one" if has_default else "a --trial has no unchanged set"
         faults.append(f"--default_first: the unchanged set comes before others; {what}.")
     if faults:
         raise UsageError("\n".join([*faults, "Leave it out."]))
@@ -539,7 +454,7 @@ def _problem_space(settings: SearchSettings, hparams: HParams) -> tuple[Space, s
         source = f"--hparams_range={settings.hparams_range}"
         ranges.check(hparams, source)
         return Space.of_ranges(ranges), source
-    from t2t_torch.trial.config import read_mapping
+    from t2t_torch.yaml_file import read_mapping
 
     path = Path(str(settings.ranges))
     space = Space.of_mapping(read_mapping(path), f"{path}: ")
@@ -555,48 +470,7 @@ def _problem_space(settings: SearchSettings, hparams: HParams) -> tuple[Space, s
     return space, f"--ranges={settings.ranges}"
 
 
-def _length(
-    trial: str,
-    config: ExperimentConfig,
-    path: Path,
-    space: Space,
-    known_steps: Mapping[str, int],
-) -> tuple[int, dict[str, int]]:
-    """Returns the optimizer steps of a whole training, from the trial's data loaders if needed.
-
-    Args:
-      trial: location of the trial.
-      config: the experiment.
-      path: file of the experiment.
-      space: search space.
-      known_steps: optimizer steps of known lengths.
-
-    Returns:
-      The steps, and those by length if data loaders were used, else none.
-
-    Raises:
-      UsageError: the experiment has no length, or it depends on the search space.
-    """
-    length = config.searcher.length
-    if length is None:
-        raise UsageError(
-            f"{path} does not say how long to train. Write searcher: {{max_length: {{batches: "
-            "1000}}, or give --train_steps."
-        )
-    if length.unit in ("records", "epochs"):
-        written = str(length)
-        if written in known_steps:
-            return known_steps[written], dict(known_steps)
-        from t2t_torch.trial.config import whole_length
-
-        message(f"computing the number of steps in {written} from the loaders")
-        steps = whole_length(trial, path, space, registry.usr_dirs())
-        return steps, {written: steps}
-    scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)
-    return scale.steps(length), {}
-
-
-def _arguments(settings: SearchSettings, *names: str) -> list[str]:
+def trainer_arguments(settings: SearchSettings, *names: str) -> list[str]:
     """Returns the settings of these names that are given as flags of t2t-trainer."""
     fields = settings.declared()
     values = ((name, getattr(settings, name)) for name in names)

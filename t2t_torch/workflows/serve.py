@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import sys
@@ -12,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import T2TError, UsageError, install_extra
+from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reporter import Reporter, output
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.settings import MissingSettingsError, Settings, hp
@@ -20,7 +19,7 @@ from t2t_torch.trust import CodeSettings, running
 from t2t_torch.workflows.context import DATA_DIR, PROBLEM
 
 if TYPE_CHECKING:
-    from t2t_torch.serve.repository import Source
+    from t2t_torch.serve.repository import ModelSource
 
 
 class ServeSettings(ServerLimits, CodeSettings):
@@ -111,15 +110,15 @@ def serve(settings: ServeSettings, *, reporter: Reporter | None = None) -> int:
         return _serve(settings, _sources(settings))
 
 
-def _serve(settings: ServeSettings, sources: Sequence[Source]) -> int:
+def _serve(settings: ServeSettings, sources: Sequence[ModelSource]) -> int:
     from t2t_torch.serve import server
     from t2t_torch.serve.application import Application
-    from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
+    from t2t_torch.serve.middleware import Keys, RequestMiddleware, ServerMetrics
     from t2t_torch.serve.repository import Repository
 
     keys = Keys.read(settings.api_key_file)
     with server.json_log():
-        metrics = Metrics()
+        metrics = ServerMetrics()
         repository = Repository(
             sources, settings, metrics, allow_other_problem=settings.allow_other_problem
         )
@@ -141,14 +140,15 @@ def _serve(settings: ServeSettings, sources: Sequence[Source]) -> int:
     return code
 
 
-def _sources(settings: ServeSettings) -> list[Source]:
+def _sources(settings: ServeSettings) -> list[ModelSource]:
     from t2t_torch.serve.artifact_model import artifact_model
-    from t2t_torch.serve.repository import Source
+    from t2t_torch.serve.repository import ModelSource
+    from t2t_torch.workflows.run_kind import kind_of
 
     if settings.output_dir:
-        return _run_sources(settings, Path(settings.output_dir))
+        return kind_of(settings.output_dir).served_models(settings)
     load = functools.partial(artifact_model, threads=settings.threads)
-    sources: dict[str, Source] = {}
+    sources: dict[str, ModelSource] = {}
     for given in settings.artifact:
         name, sign, path = given.partition("=")
         folder = Path(path if sign else given).expanduser()
@@ -160,39 +160,8 @@ def _sources(settings: ServeSettings) -> list[Source]:
             )
         if not name or "/" in name:
             raise UsageError(f"--artifact={given}: {name!r} is no name.  --artifact=NAME=PATH")
-        sources[name] = Source(name, folder, load)
+        sources[name] = ModelSource(name, folder, load)
     return list(sources.values())
-
-
-def _run_sources(settings: ServeSettings, folder: Path) -> list[Source]:
-    """Returns the model of a run; of a run of several problems one for each, with its name."""
-    from t2t_torch.decode.hparam import parse_decode_hparams
-    from t2t_torch.decode.loading import problem_names
-    from t2t_torch.loading import decode_defaults
-    from t2t_torch.serve.model import ServedModel
-    from t2t_torch.serve.repository import Source
-    from t2t_torch.serve.run_model import run_model
-
-    hparams = parse_decode_hparams(settings.decode_hparams, defaults=decode_defaults(folder))
-    problems: tuple[str, ...] = ()
-    with contextlib.suppress(T2TError):  # loading the model describes it
-        problems = problem_names(folder)
-
-    def load(name: str, version: str, path: Path) -> ServedModel:
-        return run_model(
-            name,
-            path,
-            checkpoint=settings.checkpoint_path,
-            hparams=hparams,
-            threads=settings.threads,
-            problem=name if problems else None,
-        )
-
-    names = problems or (folder.resolve().name,)
-    return [Source(name, folder, load, is_run=True) for name in names]
-
-
-# A client of a server.
 
 
 class QuerySettings(Settings):

@@ -1,4 +1,4 @@
-"""Training of a problem: a run directory, a task, an estimator, and a schedule."""
+"""Training: of a problem here, a run directory, a task, an estimator, and a schedule."""
 
 from __future__ import annotations
 
@@ -16,21 +16,15 @@ from t2t_torch.train.run_config import DECODING, check_patience
 from t2t_torch.trust import running
 from t2t_torch.workflows import config_file, train_record
 from t2t_torch.workflows.context import RUN_FLAGS, data_dir_of_run, verify_data
+from t2t_torch.workflows.run_kind import check_read, requested_kind
 from t2t_torch.workflows.train_settings import TrainSettings, check_settings
 
 if TYPE_CHECKING:
-    from t2t_torch.data.manifest import Manifest
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.train.problem_task import LearningTask
-    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
     from t2t_torch.train.task import Hook
-
-
-_OF_SEARCHES = (
-    *("autotune_objective", "autotune_maximize", "autotune_max_trials"),
-    "autotune_parallel_trials",
-)
 
 
 def train(
@@ -54,8 +48,6 @@ def train(
     Raises:
       T2TError: a setting does not fit, or the run cannot be trained.
     """
-    from t2t_torch.workflows import train_trial as trial  # which --help does not need
-
     stop = StopRequest() if stop is None else stop
     with running(settings, reporter):
         if settings.hparams_range:
@@ -63,46 +55,36 @@ def train(
                 f"--hparams_range={settings.hparams_range} starts a search, which t2t-tuner and "
                 "t2t_torch.workflows.search do."
             )
-        if trial.is_requested(settings):
-            check_settings(settings)
-            return trial.train(settings, callbacks, stop)
-        _check_no_trial(settings)
+        kind = requested_kind(settings)
+        check_read(kind, "train", settings)
         if settings.help_hparams:
             require(settings, "hparams_set")
             named = registry.hparams(str(settings.hparams_set), settings.model or "")
             output(train_record.changed(settings, named).describe().rstrip("\n"))
             return 0
         check_settings(settings)
-        if settings.dry_run:
-            return _dry_run(settings)
-        return _train(settings, callbacks, stop)
-
-
-def _check_no_trial(settings: TrainSettings) -> None:
-    """Checks that no setting of trials or searches is given.
-
-    Raises:
-      UsageError: such a setting is given without a trial or a search.
-    """
-    for names, kind, flag in (
-        (train_record.OF_TRIALS, "a trial", "trial"),
-        (_OF_SEARCHES, "a search", "hparams_range"),
-    ):
-        if changed := [name for name in names if settings.is_changed(name)]:
-            raise UsageError(f"--{', --'.join(changed)}: of {kind}; give --{flag}=..., too.")
+        return kind.train(settings, callbacks, stop)
 
 
 def _directory(settings: TrainSettings) -> RunDirectory:
-    from t2t_torch.train.run_directory import RunDirectory
+    from t2t_torch.run.directory import RunDirectory
 
     # Without --output_dir nothing is there, as in a new one.
     return RunDirectory(settings.output_dir or Path(settings.data_dir or ".", "no-output-dir"))
 
 
-def _train(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
-    """Completes the settings by the recommendation and the run; trains."""
+def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
+    """Completes the settings by the recommendation and the run; trains, or does a dry run.
+
+    Arguments and results are those of `train`.
+    """
+    if settings.dry_run:
+        return _dry_run(settings)
     directory = _directory(settings)
-    if directory.exists and not settings.print_config:
+    if directory.exists and settings.print_config:
+        recorded = config_file.recorded_data_dir(directory.path)
+        settings = settings.with_defaults(data_dir=recorded)
+    elif directory.exists:
         data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
         settings = settings.replace(data_dir=data_dir)
     if not settings.print_config:
@@ -229,6 +211,7 @@ def _task(
 ) -> LearningTask:
     """Creates the task; claims the run directory if the schedule trains."""
     from t2t_torch.data.manifest import Manifest
+    from t2t_torch.data.vocabulary_builder import vocab_files_in
     from t2t_torch.train.experiment import add_metrics
     from t2t_torch.train.multi_task import task_of
     from t2t_torch.train.problem_task import check_pairing
@@ -244,14 +227,17 @@ def _task(
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
             verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
-            names = problem.vocab_files_in(data_dir, directory.path)
+            names = vocab_files_in(problem, data_dir, directory.path)
             if not settings.trains:
                 directory.check_is_of(record)
                 directory.check_hparams(hparams, trains=False)
                 directory.check_vocabularies(names, data_dir)
             else:
                 if settings.evaluates:
-                    _check_evaluated(settings, manifests, data_dir)
+                    # Training reads the evaluated split only after many steps.
+                    for manifest in manifests:
+                        manifest.split(settings.eval_split, data_dir)
+                        manifest.verify(data_dir, [settings.eval_split])
                 _claim(settings, directory, record, hparams)
                 directory.claim_vocabularies(names, data_dir)
     # Those of data_dir are the run's, as was checked; the copies come when training begins.
@@ -274,22 +260,13 @@ def _task(
 def _claim(
     settings: TrainSettings, directory: RunDirectory, record: TaskRecord, hparams: HParams
 ) -> None:
-    from t2t_torch.train.run_code import keep_code
+    from t2t_torch.run.code import keep_code
 
     config = config_file.written(train_record.config_of(settings, directory, record, hparams))
     policy = settings.resume_data
     changes = directory.claim(record, hparams, config=config, resume_data=policy)
     for change in [*changes, *keep_code(directory, record)]:
         message(f"changed since the checkpoint:  {change}")
-
-
-def _check_evaluated(
-    settings: TrainSettings, manifests: Sequence[Manifest], data_dir: Path
-) -> None:
-    """Checks the evaluated split, which training reads only after many steps."""
-    for manifest in manifests:
-        manifest.split(settings.eval_split, data_dir)
-        manifest.verify(data_dir, [settings.eval_split])
 
 
 def _generate_data(settings: TrainSettings, problem: str, stop: StopRequest) -> None:

@@ -19,20 +19,17 @@ from t2t_torch.train.recommendation import recommend as recommended_training
 from t2t_torch.train.run_config import DEFAULT_SEED
 from t2t_torch.workflows import config_file
 from t2t_torch.workflows.context import RUN_FLAGS
-from t2t_torch.workflows.train_settings import REMEMBERED, TrainSettings
+from t2t_torch.workflows.train_settings import OF_TRIALS, REMEMBERED, TrainSettings
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
     from t2t_torch.hparam import HParams
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
     from t2t_torch.signals import StopRequest
     from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
 COMMAND = "t2t-trainer"
-
-OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
-"""Settings that only a trial reads."""
 
 OF_A_BEGINNING = ("random_seed", "warm_start_from", "warm_start_patterns")
 """Settings that only a run without a checkpoint reads."""
@@ -96,8 +93,8 @@ def record(settings: TrainSettings, directory: RunDirectory) -> TaskRecord:
       CheckpointError: the existing run has another problem or model.
       UsageError: settings are missing, or a folder of the user no longer exists.
     """
-    from t2t_torch.train.run_code import recorded_usr_dirs
-    from t2t_torch.train.run_directory import TaskRecord
+    from t2t_torch.run.code import recorded_usr_dirs
+    from t2t_torch.run.directory import TaskRecord
 
     names = {name: getattr(settings, name) for name in RUN_FLAGS}
     steps, carried = 0, {}
@@ -135,7 +132,7 @@ def open_usr_dirs(directory: RunDirectory, known: TaskRecord, names: Mapping[str
       UsageError: a folder no longer exists, and neither the run's copy nor the given folders
         declare its names; or the code comes with the run, which is not trusted.
     """
-    from t2t_torch.train.run_code import open_code
+    from t2t_torch.run.code import open_code
 
     open_code(directory.path, known)
     missing = [folder for folder in known.usr_dirs if not Path(folder).is_dir()]
@@ -170,7 +167,8 @@ def hparams(settings: TrainSettings, directory: RunDirectory, named: TaskRecord)
     else:  # a run that was started in Python
         known = before = directory.hparams(registry.model(named.model).HParams)
     resolved = changed(settings, known if before is None else before)
-    _report_unread(resolved, named)
+    if resolved.unread and leads():
+        message(f"model {named.model!r} does not read {resolved.unread}")
     if not settings.trains:
         return resolved
     if settings.warm_start_from and not directory.has_checkpoints:
@@ -189,12 +187,6 @@ def hparams(settings: TrainSettings, directory: RunDirectory, named: TaskRecord)
         elif steps > (length := directory.task().train_steps) > 0:
             _report_kept_warm_up(fitted, length)
     return fitted
-
-
-def _report_unread(resolved: HParams, named: TaskRecord) -> None:
-    """Prints which values of a set that was made for another model have no effect."""
-    if resolved.unread and leads():
-        message(f"model {named.model!r} does not read {resolved.unread}")
 
 
 def _like_source(settings: TrainSettings, resolved: HParams) -> HParams:

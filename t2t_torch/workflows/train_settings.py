@@ -186,6 +186,15 @@ REMEMBERED = (
 """Settings that a resumed run takes from its start if the new command does not give them.
 (`train_steps` is in task.json, the seed in the checkpoint.)"""
 
+OF_TRIALS = ("test_mode", "global_batch_size", "max_restarts", "download_timeout")
+"""Settings that only a trial reads."""
+
+OF_SEARCHES = (
+    *("autotune_objective", "autotune_maximize", "autotune_max_trials"),
+    "autotune_parallel_trials",
+)
+"""Settings that only a search reads."""
+
 _OF_DECODING = (
     *("decode_hparams", "decode_from_file", "decode_to_file", "decode_reference"),
     "decode_problem",

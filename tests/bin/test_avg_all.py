@@ -11,11 +11,11 @@ from safetensors.torch import load_file
 
 from t2t_torch import registry
 from t2t_torch.bin.commands import avg_all, decoder, trainer
-from t2t_torch.checkpoint import warm_start
-from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.loading import load
 from t2t_torch.errors import CheckpointError
+from t2t_torch.run import warm_start
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory, SaveError
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 

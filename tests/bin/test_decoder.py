@@ -12,12 +12,12 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin.commands import decoder
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.distributed.precision import Probe
 from t2t_torch.reporter import JsonLinesReporter
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.workflows.decode import DecodeSettings, decode
 
 SHORT = "--decode_hparams=extra_length=3,beam_size=2"

@@ -13,17 +13,17 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin.commands import exporter
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.export import encoders
+from t2t_torch.export import decode_ids
 from t2t_torch.export import exporter as export_room
 from t2t_torch.export.exporter import Exported, WeightsReport
 from t2t_torch.export.quantization import Times
 from t2t_torch.export.settings import ExportSettings
-from t2t_torch.export.verification import Row, Verified
-from t2t_torch.runtime.signature import MODEL, Signature, Written
-from t2t_torch.text.encoder import TokenEncoder
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.export.verification import VerificationRow, Verified
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.runtime.signature import MODEL, FileChecksum, Signature
+from t2t_torch.text.encoder import IntegerEncoder
 
 
 @pytest.fixture
@@ -52,9 +52,13 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[ExportSetting
             quantized=settings.quantize,
             opset=20,
             made_with={},
-            files={MODEL: Written(3 << 20, ""), "hparams.json": Written(1 << 20, "")},
+            files={MODEL: FileChecksum(3 << 20, ""), "hparams.json": FileChecksum(1 << 20, "")},
         )
-        rows = [Row("row 0", {}, 0), Row("row 1", {}, 1), Row("an emoji", {})]
+        rows = [
+            VerificationRow("row 0", {}, 0),
+            VerificationRow("row 1", {}, 1),
+            VerificationRow("an emoji", {}),
+        ]
         metrics = {"metrics-topics/targets/accuracy": (0.9, 0.899)} if settings.quantize else {}
         times = Times(0.004, 0.002) if settings.quantize else None
         verified = Verified(rows, {}, 2.5e-7, metrics=metrics, times=times)
@@ -103,13 +107,19 @@ def test_the_flags_say_what_is_exported(flags, asked, tmp_path, more, checkpoint
     [
         (["--output_dir="], "--output_dir=..."),
         (["--output_dir=a,b", "--format=ctranslate2"], "--format=ctranslate2 holds one model"),
-        (["--format=safetensors"], "--data_dir is not read by --format=safetensors"),
+        (["--format=safetensors"], "--data_dir: --format=safetensors does not read this"),
         (["--format=pickle"], "--format=pickle: expected one of onnx, torch, safetensors"),
-        (["--format=torch", "--quantize=int8"], "--quantize=int8 is not for --format=torch"),
-        (["--format=ctranslate2", "--quantize=int4"], "--quantize=int4: CTranslate2 has int8"),
-        (["--format=torch", "--decode_hparams=beam_size=2"], "is not for --format=torch"),
+        (["--format=torch", "--quantize=int8"], "--quantize=int8: --format=torch has none"),
+        (
+            ["--format=ctranslate2", "--quantize=int4"],
+            "--quantize=int4: --format=ctranslate2 has int8",
+        ),
+        (
+            ["--format=torch", "--decode_hparams=beam_size=2"],
+            "--decode_hparams: --format=torch does not read this",
+        ),
         (["--checkpoint=best", "--checkpoint_path=7"], "give one of them"),
-        (["--quantize=int4"], "--quantize=int4: expected int8, or nothing"),
+        (["--quantize=int4"], "--quantize=int4: --format=onnx has int8"),
         (["--verify_rows=20"], "--verify_rows=20: expected 200 or more"),
         (["--checkpoint=average:x"], "as in average:8"),
         (["--export_dir=/dev/null/artifact"], "/dev/null is no folder"),
@@ -124,9 +134,11 @@ def test_what_cannot_be_met_is_refused(flags, capsys, tmp_path, more, told) -> N
 
 
 def test_a_model_whose_texts_no_graph_writes_is_refused_and_says_why(
-    flags, tmp_path, capsys, monkeypatch
+    flags, tmp_path, capsys, request
 ) -> None:
-    monkeypatch.setattr(encoders, "_KNOWN", (TokenEncoder,))  # all but words
+    known = decode_ids.dispatch(IntegerEncoder)
+    request.addfinalizer(lambda: decode_ids.register(IntegerEncoder, known))
+    decode_ids.register(IntegerEncoder, decode_ids.dispatch(object))
     path = tmp_path / "run"
     run, hparams = RunDirectory(path), registry.hparams("transformer_test")
     task = TaskRecord(problem="tiny_algo", model="transformer", hparams_set="transformer_test")
@@ -138,7 +150,7 @@ def test_a_model_whose_texts_no_graph_writes_is_refused_and_says_why(
     assert exporter.main(flags) == 2
     error = capsys.readouterr().err
     assert "'targets' is a text of a IntegerEncoder, which a graph cannot write" in error
-    assert "Serve this run with PyTorch" in error
+    assert "Serve the run with PyTorch" in error
     assert [folder.name for folder in tmp_path.iterdir()] == ["run"]
 
 
@@ -171,7 +183,7 @@ def test_several_runs_are_one_request(flags, asked, tmp_path: Path) -> None:
 
 def test_each_form_is_written_by_its_own(flags, tmp_path: Path, monkeypatch, capsys) -> None:
     def exported(settings: ExportSettings) -> Exported:
-        files = {"model.safetensors": Written(2 << 20, "")}
+        files = {"model.safetensors": FileChecksum(2 << 20, "")}
         signature = Signature(
             problem="topics", model="text_cnn", step=7, checkpoint="mean of 2 models", created="",
             fields=(), targets=(), needs_extensions=False, quantized="", opset=0, made_with={},

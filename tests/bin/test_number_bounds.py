@@ -46,9 +46,8 @@ def test_a_number_that_is_far_too_large_is_refused_by_every_flag(command, name, 
 
 
 def test_a_server_that_could_answer_nothing_is_refused(capsys):
-    for name in ("max_seconds", "header_seconds"):
-        assert server.main([f"--{name}=0"]) == 2
-        assert f"--{name}" in capsys.readouterr().err
+    assert server.main(["--max_seconds=0"]) == 2
+    assert "--max_seconds" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ import t2t_torch as t2t
 from t2t_torch import registry
 from t2t_torch.bin.commands import quick
 from t2t_torch.errors import CheckpointError, DataError, T2TError, UsageError
+from t2t_torch.run.directory import Lock, RunDirectory, TaskRecord
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import Recommendation
-from t2t_torch.train.run_directory import Lock, RunDirectory, TaskRecord
 from t2t_torch.workflows import config_file
 from t2t_torch.workflows import quick as workflow
 from t2t_torch.workflows.context import data_dir_of_run
@@ -218,7 +218,7 @@ def test_a_stopped_step_says_which_and_how_to_resume(tmp_path, capsys):
         interrupt: signal.SIGINT,
         lambda: sys.exit(128 + signal.SIGUSR1): signal.SIGUSR1,
     }.items():
-        with pytest.raises(workflow._StoppedError) as stopped:
+        with pytest.raises(workflow._StepStoppedError) as stopped:
             made._call("t2t-trainer", QuickSettings(), step)
         assert stopped.value.number == number
         told = f"t2t-quick: stopped by {signal.Signals(number).name} during t2t-trainer. Run t2t-"

@@ -18,9 +18,9 @@ import torch
 from safetensors.torch import load_file
 
 from t2t_torch.bin.commands import datagen, trainer
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.distributed.precision import Probe
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.workflows import train_record
 
 PROBLEM = "algorithmic_reverse_binary40_test"
@@ -43,7 +43,9 @@ def test_a_run_leaves_all_that_decoding_and_resuming_need(arguments, tmp_path):
         "train_steps": 2,
         "declaration": {},
         "decode_hparams": "",
+        "kind": "",
     }
+    assert "kind" not in json.loads((run / "task.json").read_text())
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 256
     assert json.loads((run / "latest.json").read_text()) == {"checkpoint": "ckpt-2", "step": 2}
     assert CheckpointDirectory(run).newest().trainer_state().batches_consumed == 2

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 
 from t2t_torch.bin.commands import trainer
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.features import Text
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory
 
 GREEDY = "beam_size=1,extra_length=2"
 

@@ -12,11 +12,11 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.bin.commands import avg_all, bleu, decoder, translate_all
-from t2t_torch.checkpoint import storage
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.checkpoints import CheckpointDecoder
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.run import storage
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 
 HPARAMS = "transformer_test"
 SMALL = "--decode_hparams=extra_length=3,batch_size=2"

@@ -19,7 +19,7 @@ from t2t_torch import registry
 from t2t_torch.bin.commands import avg_all, decoder, exporter, latency, server, translate_all
 from t2t_torch.bin.commands import evaluation as eval_command
 from t2t_torch.errors import UsageError
-from t2t_torch.train.run_directory import FILE as SUMS
+from t2t_torch.run.checksums import FILE as SUMS
 from t2t_torch.trial import pytorch_trial, user_code
 
 COLLATE = """x = torch.stack([record(n) for n in numbers])
@@ -84,7 +84,7 @@ def test_files_of_arrays_and_of_lines_are_decoded(run: Path, tmp_path: Path) -> 
     [
         ("in.txt", "", "a file is NAME.npz"),
         ("gone.npz", None, "there is no such file"),
-        ("in.npz", "x", "cannot be read as npz"),
+        ("in.npz", "x", "in.npz cannot be read"),
         ("in.jsonl", "{", "in.jsonl, line 1:"),
         ("in.jsonl", '{"x": [1, 2, 3]}', "line 1: the input has x, where x, rest were expected"),
         ("in.jsonl", '{"x": [1, 2, "3"], "rest": [1, null]}', "where float32 was expected"),
@@ -107,7 +107,7 @@ def test_outputs_of_several_sizes_need_lines(tmp_path: Path, capsys: Any) -> Non
     trial = code("return x * 2 + 0 * self.linear.bias[0]", collate=collate)
     run = made_run(tmp_path / "made", trial)
     assert decoder.main([f"--output_dir={run}"]) == 2
-    assert "different shapes: [[2], [9]]" in capsys.readouterr().err
+    assert "not there for all records: [[2], [9]]" in capsys.readouterr().err
     target = tmp_path / "out.jsonl"
     assert decoder.main([f"--output_dir={run}", f"--decode_to_file={target}"]) == 0
     assert json.loads(target.read_text().splitlines()[-1]) == [2.0, 2.0]

@@ -200,23 +200,24 @@ def test_an_evaluation_that_comes_soon_is_not_tried(run, how):
 TOLD = {
     "slots": (
         {"resources": {"slots_per_trial": 8}},
-        "slots_per_trial 8:  here it is 1 process; 8 by torchrun --nproc-per-node=8 -m",
+        "8 slots_per_trial, and the number of processes here is 1; torchrun --nproc-per-node=8 -m",
     ),
     "several processes": (
         {"resources": {"optimized_parallel": True}},
-        "optimized_parallel true:  here it is 1 process; several, one for each GPU, by torchrun "
-        "--nproc-per-node=N",
+        "the number of processes here is 1; torchrun --nproc-per-node=N",
     ),
     "distributed": (
         {"resources": {"distributed": True, "slots_per_trial": 4}},
-        "resources.distributed true:  here it is 1 process; several, one for each GPU, by torchrun "
-        "--nproc-per-node=4",
+        "4 slots_per_trial, and the number of processes here is 1; torchrun --nproc-per-node=4",
     ),
     "best of all": ({"save_experiment_best": 2}, "save_experiment_best 2:  not followed"),
-    "no latest": ({"save_trial_latest": 0}, "save_trial_latest 0:  the newest checkpoint is kept"),
+    "no latest": (
+        {"save_trial_latest": 0},
+        "save_trial_latest 0:  the newest 1 checkpoints are kept",
+    ),
     "no checkpoints": (
         {"checkpoint_policy": "none"},
-        "the newest 1 of them are kept, and that of the best error",
+        "checkpoint_policy none, save_trial_latest 1:  the newest 1 checkpoints are kept",
     ),
 }
 
@@ -248,9 +249,9 @@ def test_an_entrypoint_names_the_trial(run, entrypoint):
 @pytest.mark.parametrize(
     ("entrypoint", "fault"),
     [
-        ("model_def:LineTrial", "has no model_def.py"),
-        ("other.line:LineTrial", "has no line.py of that place"),
-        ("LineTrial", "names no class of a module"),
+        ("model_def:LineTrial", "names no class of a module of "),
+        ("other.line:LineTrial", "names no class of a module of "),
+        ("LineTrial", "names no class of a module of "),
     ],
 )
 def test_an_entrypoint_that_is_not_there_is_refused(run, entrypoint, fault):

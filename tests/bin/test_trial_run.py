@@ -168,11 +168,11 @@ ERRORS = {
     "make_data_loaders: one": ((LOADERS, f"return {LOADER}"), "two loaders were expected"),
     "make_data_loaders: a data set": (
         (LOADERS, f"return data, {LOADER}"),
-        "the first is a TensorDataset",
+        "returned a TensorDataset, a DataLoader; two loaders",
     ),
     "make_data_loaders: nothing to train on": (
         (LOADERS, f"return DataLoader(data, batch_size=25, drop_last=True), {LOADER}"),
-        "of training, is empty",
+        "the training loader has no batch",
     ),
     "make_data_loaders: nothing to validate with": (
         (LOADER, "DataLoader(data, batch_size=25, drop_last=True)"),
@@ -214,11 +214,11 @@ ERRORS = {
     "validation_metrics: a name": ((METRICS, "return {1: 2.0}"), "a metric named 1"),
     "validation_metrics: other names": (
         (METRICS, "return {'error': 1} if len(labels) == 10 else {'error': 1, 'last': 2}"),
-        "returned error, last for batch 2, but error for those before it",
+        "returned error [], last [] for batch 2, but error [] before",
     ),
     "validation_metrics: other shapes": (
         (METRICS, "return {'error': 1.0, 'each': labels}"),
-        "'each' has shape [4, 1] in batch 2, but [10, 1]",
+        "returned each [4, 1], error [] for batch 2, but each [10, 1], error [] before",
     ),
     "validation_metrics: not the searcher's": (
         (METRICS, "return {'accuracy': 1.0}"),
@@ -452,7 +452,6 @@ FLAGS = {
     "model": "transformer",
     "hparams_set": "transformer_tiny",
     "data_dir": "data",
-    "schedule": "train_eval_and_decode",
     "train_epochs": 3,
 }
 
@@ -462,6 +461,9 @@ def test_all_flags_of_problems_are_refused_together(run):
     assert done == 2
     for name in FLAGS:
         assert f"--{name}" in content
+    done, content = run(schedule="train_eval_and_decode")
+    assert done == 2
+    assert "--schedule=train_eval_and_decode is for a problem" in content
 
 
 def test_nothing_that_says_how_long_to_train_is_refused(run):
@@ -564,7 +566,9 @@ def test_a_policy_of_no_checkpoints_is_told_as_what_happens(run, tmp_path):
         config={"checkpoint_policy": "none", "min_validation_period": {"batches": 2}}
     )
     assert done == 0
-    assert "checkpoint_policy none:  checkpoints are written all the same" in content
+    assert (
+        "checkpoint_policy none, save_trial_latest 1:  the newest 1 checkpoints are kept" in content
+    )
     assert steps_of(tmp_path / "run")[-1] == 12
     assert len(steps_of(tmp_path / "run")) <= 2
 
@@ -589,7 +593,7 @@ def test_a_global_batch_is_made_of_batches_of_the_loader(run, tmp_path):
 def test_a_global_batch_that_cannot_be_made_is_refused(run):
     done, content = run(global_batch_size=10)
     assert done == 2
-    assert "--global_batch_size=10: 1 process makes 4 in a step, with batches of 4" in content
+    assert "--global_batch_size=10: 1 process(es) make 4 in a step, with batches of 4" in content
 
 
 def test_the_seed_is_the_configurations_unless_a_flag_says_another(run, tmp_path):

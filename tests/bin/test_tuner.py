@@ -10,7 +10,7 @@ import pytest
 from t2t_torch import registry
 from t2t_torch.bin.commands import tuner
 from t2t_torch.search_space import Double, LogDouble
-from t2t_torch.trial import config
+from t2t_torch.trial import search as trial_search
 from t2t_torch.tune.study import open_storage
 from t2t_torch.workflows import search_settings
 from t2t_torch.workflows.search_settings import recall, remember, requested_search
@@ -147,8 +147,8 @@ def test_an_experiment_says_all_of_a_trials_search(tmp_path) -> None:
         ({"storage": "search.db"}, "is no URL of a database"),
         ({"storage": "nosuch://me:secret@host/db"}, "--storage=nosuch://me:***@host/db"),
         ({"storage": "sqlite:////nonexistent/folder/search.db"}, "cannot be opened"),
-        ({"config": "x.yaml"}, "--config is the experiment of a --trial"),
-        ({"trial": "x", "config": "x.yaml"}, "not with --trial"),
+        ({"config": "x.yaml"}, "--config is not read for a run of a problem: leave it out"),
+        ({"trial": "x", "config": "x.yaml"}, "--data_dir are not read for a run of a trial"),
         ({"hparams": "hidden_sise=3"}, "hidden_size"),
         ({"max_trails": 3}, "Did you mean --max_trials"),
         ({"searcher": "random", "mode": "standard"}, "--mode: of rungs, and --searcher=random"),
@@ -220,7 +220,7 @@ def test_a_length_in_epochs_is_asked_for_again_if_it_has_changed(monkeypatch, tm
         requested.append(arguments)
         return 10 * len(requested)
 
-    monkeypatch.setattr(config, "whole_length", whole_length)
+    monkeypatch.setattr(trial_search, "whole_length", whole_length)
     flags = [f"--trial={tmp_path}", f"--config={file}", f"--output_dir={output_dir}"]
     for length, arguments in ((3, flags), (3, flags[2:]), (4, flags[2:]), (4, flags)):
         written = EXPERIMENT.replace("max_steps: 3", f"max_length: {{epochs: {length}}}")

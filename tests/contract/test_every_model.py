@@ -11,7 +11,7 @@ from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import DataHParams, MultiProblemHParams, SamplingHParams
 from t2t_torch.model import Hidden
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.train.run_config import fields_that_may_change
+from t2t_torch.run.resuming import fields_that_may_change
 
 
 @pytest.mark.parametrize("name", registry.list_names("model"))

@@ -318,7 +318,7 @@ def test_numbers_of_another_size_records_that_are_none_and_empty_files_are_refus
     with pytest.raises(DataError, match="'targets' has 1 values, where 2 was expected"):
         import_tfrecords(numbers, source, tmp_path / "data", progress=False)
     write_records(source / "numbers-train-00000-of-00001", [b"\x0a"])
-    with pytest.raises(DataError, match=r"record 1 \(from byte 0\): a number at byte 1"):
+    with pytest.raises(DataError, match=r"record 1 \(from byte 0\): it is no Example"):
         import_tfrecords(numbers, source, tmp_path / "data", progress=False)
     write_records(source / "numbers-train-00000-of-00001", [])
     with pytest.raises(DataError, match=r"'numbers' train: the files hold no record"):

@@ -13,7 +13,6 @@ from t2t_torch.data.raw_file import (
     RawFile,
     existing_files,
     find,
-    find_or_fetch,
     get_all,
     unknown_files,
 )
@@ -45,7 +44,7 @@ def test_a_file_is_found_packed_or_not_in_any_of_its_folders(
 ) -> None:
     path = put(tmp_path / place)
     assert find("a.txt", tmp_path, folders=("mine", "")) == path
-    assert find_or_fetch("a.txt", tmp_path, folders=("mine", ""), urls=["http://x/a.txt"]) == path
+    assert RawFile("a.txt", ("mine", ""), ["http://x/a.txt"]).get(tmp_path) == path
     assert not fetched
 
 

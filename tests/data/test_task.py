@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.data import encoding, generate
-from t2t_torch.data.generate import Outcome, Parts, generate_data, run_task
+from t2t_torch.data.generate import Parts, TaskOutcome, generate_data, run_task
 from t2t_torch.data.shuffle import Shuffle
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.mode import Split
@@ -25,7 +25,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(encoding, "CHUNK_ROWS", 7)
 
 
-def run(problem, tmp_path, number, of, name="data", **options) -> Outcome:
+def run(problem, tmp_path, number, of, name="data", **options) -> TaskOutcome:
     return run_task(
         problem,
         tmp_path / name,
@@ -48,7 +48,7 @@ def expected(tmp_path):
 def test_tasks_in_any_order_make_the_bytes_of_one_process(tmp_path, expected, order):
     outcomes = [run(counting(), tmp_path, number, len(order)) for number in order]
     for done, outcome in enumerate(outcomes[:-1], start=1):
-        assert outcome == Outcome(missing=sorted(order[done:]))
+        assert outcome == TaskOutcome(missing=sorted(order[done:]))
     assert outcomes[-1].missing == ()
     assert outcomes[-1].manifest is not None
     assert files(tmp_path / "data") == expected
@@ -89,7 +89,7 @@ def test_a_task_that_has_ended_is_not_made_again(tmp_path, expected):
     problem = counting(before=lambda split, number: made.append(number))
     run(problem, tmp_path, 1, 2)
     made.clear()
-    assert run(problem, tmp_path, 1, 2) == Outcome(missing=[0])
+    assert run(problem, tmp_path, 1, 2) == TaskOutcome(missing=[0])
     assert made == []
     run(problem, tmp_path, 0, 2)
     assert files(tmp_path / "data") == expected
@@ -105,7 +105,7 @@ def test_a_task_that_failed_is_run_again(tmp_path, expected):
 
     with pytest.raises(DataError, match="the disk of the corpus is gone"):
         run(counting(before=fail), tmp_path, 0, 2)
-    assert run(counting(), tmp_path, 1, 2) == Outcome(missing=[0])
+    assert run(counting(), tmp_path, 1, 2) == TaskOutcome(missing=[0])
     assert run(counting(), tmp_path, 0, 2).manifest is not None
     assert files(tmp_path / "data") == expected
 
@@ -115,7 +115,7 @@ def test_a_part_whose_file_is_gone_or_cut_short_is_missing(tmp_path, expected):
     run(counting(), tmp_path, 1, 3)
     part = tmp_path / "data" / ".counting.tasks" / "part-00001" / "train" / "run-00000"
     part.write_bytes(part.read_bytes()[:-1])
-    assert run(counting(), tmp_path, 2, 3) == Outcome(missing=[1])
+    assert run(counting(), tmp_path, 2, 3) == TaskOutcome(missing=[1])
     run(counting(), tmp_path, 1, 3)
     assert files(tmp_path / "data") == expected
 
@@ -180,7 +180,9 @@ def test_tasks_of_other_settings_are_refused_or_replace_the_parts(
     run(counting(), tmp_path, 0, 3)
     with pytest.raises(DataError, match=f"(?s){told}.*--overwrite"):
         run(counting(**attributes), tmp_path, 1, of, **options)
-    assert run(counting(), tmp_path, 1, 3) == Outcome(missing=[2]), "what was made is there still"
+    assert run(counting(), tmp_path, 1, 3) == TaskOutcome(missing=[2]), (
+        "what was made is there still"
+    )
     outcomes = [
         run(counting(**attributes), tmp_path, number, of, overwrite=True, **options)
         for number in range(of)
@@ -220,7 +222,7 @@ def test_an_array_that_overwrites_makes_anew_what_is_there(tmp_path, expected, m
             run(counting(), tmp_path, number, of)
     made: list[int] = []
     first = run(noted(made), tmp_path, order[0], 2, overwrite=True)
-    assert first == Outcome(missing=[order[1]])
+    assert first == TaskOutcome(missing=[order[1]])
     assert len(made) == 210, "the vocabulary and both splits"
     assert run(noted(made), tmp_path, order[1], 2, overwrite=True).manifest is not None
     assert len(made) == 320, "both splits"
@@ -231,7 +233,7 @@ def test_what_one_process_overwrites_is_not_taken_for_the_arrays(tmp_path, monke
     cut_off_before_it_tells(tmp_path, monkeypatch)
     options = {"overwrite": True, "progress": False}
     generate_data(counting(), tmp_path / "data", tmp_path / "raw", **options)
-    assert run(counting(), tmp_path, 0, 2, overwrite=True) == Outcome(missing=[1])
+    assert run(counting(), tmp_path, 0, 2, overwrite=True) == TaskOutcome(missing=[1])
 
 
 def cut_off_before_it_tells(tmp_path, monkeypatch):
@@ -249,7 +251,7 @@ def test_a_task_cut_off_before_it_told_tells_what_its_array_has_made(tmp_path, m
     assert run(noted(made), tmp_path, 0, 2, overwrite=True).manifest is not None
     assert made == []
     assert "--overwrite generates it again" not in caplog.text
-    assert run(noted(made), tmp_path, 0, 2, overwrite=True) == Outcome(missing=[1])
+    assert run(noted(made), tmp_path, 0, 2, overwrite=True) == TaskOutcome(missing=[1])
     assert made, "it has told so before: this is another array"
 
 

@@ -21,6 +21,7 @@ from t2t_torch.declaration.problem import problem_of
 from t2t_torch.declaration.schema import KINDS, MIXTURES
 from t2t_torch.errors import DataError, RegistryError
 from t2t_torch.mode import Split
+from t2t_torch.problem import metric_names
 from t2t_torch.readers.text_file import BadRecords
 from t2t_torch.text.tree import parse_tree
 
@@ -632,7 +633,7 @@ def test_a_declaration_says_the_vocabulary_the_shards_and_how_to_train(declare):
         description="Letters.",
         licence="CC0",
     )
-    assert problem.metrics_of("targets") == ("accuracy",)
+    assert metric_names(problem, "targets") == ("accuracy",)
     assert type(problem).__doc__ == "Letters.\nLicence: CC0"
     assert problem.vocab_filename == "vocab.mine.500.words"
     assert problem.shards == {Split.TRAIN: 3, Split.EVAL: 1}
@@ -705,5 +706,5 @@ def test_the_documents_of_a_declared_query_are_numbered(declare, samples):
     )
     found = samples(problem, Split.EVAL)
     assert [one["place"] for one in found] == [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0]]
-    assert problem.metrics_of("targets") == ("accuracy", "query_map")
+    assert metric_names(problem, "targets") == ("accuracy", "query_map")
     assert problem.max_documents == 5

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from t2t_torch import registry
 from t2t_torch.bin.commands import datagen
 from t2t_torch.data.manifest import Manifest
-from t2t_torch.declaration.columns import Inspected, Table
+from t2t_torch.declaration.columns import FileColumns, Inspected
 from t2t_torch.declaration.draft import draft, infer_problem
 from t2t_torch.errors import DataError, T2TError
 from t2t_torch.features.audio import wav_of
@@ -606,13 +606,13 @@ def test_answers_are_looked_for_in_the_context_of_their_own_row(tmp_path):
 def test_tags_are_counted_in_their_own_rows():
     words, tags = [["a", "b"], ["c"], ["d"]], [["B", "O"], ["B"], ["O"]]
     even = {"words": Inspected("words", words), "tags": Inspected("tags", tags)}
-    assert infer_problem("jsonl", Table(even, 3, BadRecords(), {})).kind == "text2tags"
+    assert infer_problem("jsonl", FileColumns(even, 3, BadRecords(), {})).kind == "text2tags"
     odd = {
         "words": Inspected("words", [*words, None]),
         "tags": Inspected("tags", [None, *tags]),
     }
     with pytest.raises(DataError, match="no column of texts"):
-        infer_problem("jsonl", Table(odd, 4, BadRecords(), {}))
+        infer_problem("jsonl", FileColumns(odd, 4, BadRecords(), {}))
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from t2t_torch import loading
 from t2t_torch.bin.commands import datagen, exporter, trainer
 from t2t_torch.data.manifest import Manifest
+from t2t_torch.workflows.run import load
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -337,6 +337,6 @@ def test_it_is_trained_exported_and_answers(case: Case, tmp_path: Path, capsys):
     assert (
         exporter.main([named[0], named[2], f"--output_dir={run}", f"--export_dir={artifact}"]) == 0
     )
-    answers = loading.load(artifact)([case.example])
+    answers = load(artifact)([case.example])
     assert len(answers) == 1
     assert answers[0] is not None

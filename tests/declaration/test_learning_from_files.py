@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from t2t_torch import loading
 from t2t_torch.bin.commands import datagen, exporter, trainer
+from t2t_torch.workflows.run import load
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_registry")]
 
@@ -191,7 +191,7 @@ def test_what_is_trained_as_advised_answers_better_than_the_usual_answer(
     assert exporter.main([*exporting, "--t2t_usr_dir=declared"]) == 0
 
     asked = [kind.pair(draw) for _ in range(ASKED)]
-    answers = loading.load("artifact")([one for one, _ in asked])
+    answers = load("artifact")([one for one, _ in asked])
     right = [other for _, other in asked]
     assert kind.score(answers, right) >= kind.least
     assert kind.score(answers, right) > kind.score(kind.usual(right), right) + 0.1

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
+from t2t_torch.data.publish import data_settings
 from t2t_torch.declaration.problem import problem_of
 from t2t_torch.errors import RegistryError
+from t2t_torch.problem import metric_names
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -87,20 +89,20 @@ def test_the_names_of_a_users_directory_count(declare, tmp_path):
 
 
 def test_a_declared_loss_is_of_all_targets_or_of_those_that_are_named(declare):
-    assert declare().loss_of("targets") == ""
-    assert declare(loss="focal").loss_of("targets") == "focal"
+    assert declare().loss == ""
+    assert declare(loss="focal").loss == "focal"
     problem = declare(kind="intentslot", loss={"slots": "focal"})
-    assert [problem.loss_of(target) for target in ("intent", "slots")] == ["", "focal"]
+    assert problem.loss == {"slots": "focal"}
 
 
 def test_another_loss_needs_no_other_data(declare):
-    assert declare(loss="focal").settings() == declare().settings()
+    assert data_settings(declare(loss="focal")) == data_settings(declare())
 
 
 def test_targets_that_are_not_named_keep_the_metrics_of_the_kind(declare):
     problem = declare(kind="intentslot", metrics={"slots": ["span_f1"]})
-    assert problem.metrics_of("slots") == ("span_f1",)
-    assert problem.metrics_of("intent") == ("accuracy",)
+    assert metric_names(problem, "slots") == ("span_f1",)
+    assert metric_names(problem, "intent") == ("accuracy",)
 
 
 def test_a_declaration_that_is_drafted_is_checked_too(tmp_path):

@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.text.encoder import NUM_RESERVED, IntegerEncoder
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "transformer"
 

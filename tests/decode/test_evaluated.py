@@ -11,7 +11,7 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
-from t2t_torch.decode.evaluation import Evaluated, EvaluatedRows, check_rows
+from t2t_torch.decode.evaluation import EvaluatedRow, EvaluatedRows, check_rows
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.loading import load
@@ -113,7 +113,7 @@ def test_texts_are_decoded_and_their_loss_is_that_of_the_right_one(run_dir: Path
     problem = registry.problem("dates_to_iso")
     generate_data(problem, run_dir, run_dir, num_processes=1, max_cases=40, progress=False)
     predictor = load(run_dir, device="cpu", hparams=DecodeHParams(beam_size=1, extra_length=4))
-    rows: list[Evaluated] = []
+    rows: list[EvaluatedRow] = []
     hparams = DecodeHParams(beam_size=1, extra_length=4)
     evaluated = EvaluatedRows(predictor, run_dir, Split.EVAL, hparams)
     rows = list(evaluated)

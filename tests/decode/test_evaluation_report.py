@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.decode.evaluation import (
-    Files,
+    EvaluationFiles,
     aligned,
     confusion,
     format_tables,
@@ -16,6 +16,7 @@ from t2t_torch.decode.evaluation import (
 )
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Real, Tags
+from t2t_torch.metrics import label_metrics
 from t2t_torch.text.encoder import ClassLabelEncoder
 
 COLUMNS = ("precision", "recall", "f1", "support")
@@ -63,10 +64,10 @@ def test_of_many_labels_those_with_most_examples_are_told() -> None:
 
 def test_spans_are_counted_where_tags_mark_some() -> None:
     labels = ClassLabelEncoder(["O", "B-a"])
-    assert Tags(labels).label_metrics[0] == "span_precision_per_label"
-    assert Tags(ClassLabelEncoder(["NN"])).label_metrics[0] == "precision_per_label"
-    assert ClassLabel(labels).label_metrics[-1] == "support_per_label"
-    assert Real(1).label_metrics == ()
+    assert label_metrics(Tags(labels))[0] == "span_precision_per_label"
+    assert label_metrics(Tags(ClassLabelEncoder(["NN"])))[0] == "precision_per_label"
+    assert label_metrics(ClassLabel(labels))[-1] == "support_per_label"
+    assert label_metrics(Real(1)) == ()
 
 
 def test_columns_are_aligned() -> None:
@@ -74,14 +75,21 @@ def test_columns_are_aligned() -> None:
 
 
 def test_one_name_is_that_of_both_files(tmp_path: Path) -> None:
-    assert Files.of("e/x.tsv") == Files.of("e/x.json") == (Path("e/x.json"), Path("e/x.tsv"))
-    assert Files.of("e").rows == Path("e/rows.tsv")
-    assert Files.of("e").rows_of("p") == Path("e/rows.p.tsv")
+    assert (
+        EvaluationFiles.of("e/x.tsv")
+        == EvaluationFiles.of("e/x.json")
+        == (Path("e/x.json"), Path("e/x.tsv"))
+    )
+    assert EvaluationFiles.of("e").rows == Path("e/rows.tsv")
+    assert EvaluationFiles.of("e").rows_of("p") == Path("e/rows.p.tsv")
     (tmp_path / "old.tsv").mkdir()
-    assert Files.of(str(tmp_path / "old.tsv")).results == tmp_path / "old.tsv" / "results.json"
-    assert Files.of("e/run.1/").rows == Path("e/run.1/rows.tsv")
+    assert (
+        EvaluationFiles.of(str(tmp_path / "old.tsv")).results
+        == tmp_path / "old.tsv" / "results.json"
+    )
+    assert EvaluationFiles.of("e/run.1/").rows == Path("e/run.1/rows.tsv")
     with pytest.raises(UsageError, match=r"--output=e/x\.xlsx: expected a folder, or a file"):
-        Files.of("e/x.xlsx")
+        EvaluationFiles.of("e/x.xlsx")
 
 
 def test_confusion_has_a_row_for_what_is_right() -> None:

@@ -37,7 +37,7 @@ from t2t_torch.features.word import WordLabel
 from t2t_torch.hparam import DataHParams, HParams
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem, RequestInput
-from t2t_torch.runtime.prediction import InputColumns, InputError
+from t2t_torch.runtime.prediction import InputError
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
 TEXT, WORDS, TURNS = Text(ByteEncoder()), Words(ByteEncoder()), Turns(ByteEncoder())
@@ -61,15 +61,12 @@ class AsItIs:
     batch_size_means_tokens = True
     batch_size_multiplier = 1
     most_growth = 1.0
-
-    def split_length(self, hparams: DataHParams) -> int:
-        return 0
+    chop_length = 0
+    column_names: ClassVar[dict[str, str]] = {}
+    column_forms: ClassVar[dict[str, Any]] = {}
 
     def preprocessing(self, hparams: DataHParams) -> None:
         return None
-
-    def input_columns(self, kinds: dict[str, str]) -> InputColumns:
-        return InputColumns(self.full_name, kinds)
 
     def max_length(self, hparams: DataHParams) -> int:
         return hparams.batch_size

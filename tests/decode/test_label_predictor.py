@@ -16,7 +16,6 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin.commands import datagen, decoder, trainer
 from t2t_torch.bin.commands import evaluation as evaluate
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode import label_predictor
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.files import label_file
@@ -32,6 +31,7 @@ from t2t_torch.problem_types.classification import (
     TextPair2RealProblem,
 )
 from t2t_torch.problem_types.words import IntentSlotProblem, SpanQAProblem
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.testing import small
 from t2t_torch.text_problem import VocabType
 

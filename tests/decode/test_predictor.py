@@ -14,7 +14,6 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.decode.predictor import Predictor
@@ -22,6 +21,7 @@ from t2t_torch.errors import CheckpointError, DataError, DecodeError, HParamsErr
 from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.text.encoder import IntegerEncoder
 from t2t_torch.text_problem import Text2TextProblem
 

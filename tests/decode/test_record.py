@@ -9,7 +9,10 @@ import pytest
 from t2t_torch.decode.label_predictor import prediction_of
 from t2t_torch.decode.outputs import (
     answer_record,
-    prediction_record,
+    table_cells,
+    table_columns,
+    table_value,
+    tagged,
     target_record,
 )
 from t2t_torch.features import (
@@ -25,8 +28,7 @@ from t2t_torch.features import (
     Text,
     Words,
 )
-from t2t_torch.features.label import tagged
-from t2t_torch.runtime.prediction import Hypothesis, Prediction
+from t2t_torch.runtime.prediction import Hypothesis, Prediction, prediction_record
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 from t2t_torch.text.tags import scheme_of
 
@@ -108,10 +110,10 @@ def test_an_output_tells_its_score_and_the_other_hypotheses() -> None:
 def test_each_kind_of_target_has_its_columns(
     feature: Feature, record: dict[str, Any], cells: list[Any]
 ) -> None:
-    assert feature.table_cells(record) == cells
-    assert len(feature.table_columns) == len(cells)
+    assert table_cells(feature, record) == cells
+    assert len(table_columns(feature)) == len(cells)
 
 
 def test_a_number_of_an_input_may_stand_alone() -> None:
-    assert Real(1).table_value(0.5) == Real(1).table_value([0.5]) == 0.5
-    assert Real(4).table_value(3) == 3
+    assert table_value(Real(1), 0.5) == table_value(Real(1), [0.5]) == 0.5
+    assert table_value(Real(4), 3) == 3

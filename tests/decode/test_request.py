@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_torch import registry
-from t2t_torch.decode.constraints import Phrase, Request
+from t2t_torch.decode.constraints import DecodeRequest, Phrase
 from t2t_torch.decode.files import decode_file
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.predictor import Predictor
@@ -98,7 +98,7 @@ def test_a_word_that_the_vocabulary_does_not_know_is_refused(predictor: Predicto
     with pytest.raises(DataError, match=r"'a c' cannot be written .* 'a <unk>'"):
         words.encode([asked("a", constraints=["a c"])])
     (request,) = words.encode([asked("a", constraints=["b a"], forbidden=["<unk>"])])
-    assert isinstance(request, Request)
+    assert isinstance(request, DecodeRequest)
     assert request.constraints == (Phrase((3, 2)),) and request.forbidden == (Phrase((4,)),)
 
 

@@ -23,10 +23,10 @@ from t2t_torch.decode.constraints import (
     ForbiddenPhrases,
     LogitsProcessor,
     MinimumLength,
+    PartialOutputs,
     Phrase,
     Phrases,
     RepeatedNgrams,
-    Written,
 )
 from t2t_torch.decode.policies import BeamPolicy
 from t2t_torch.decode.search import SearchConstraints, beam_search
@@ -129,13 +129,13 @@ def test_the_end_may_follow_where_nothing_else_may() -> None:
     scores = torch.zeros(1, 3)
     bans = (MinimumLength(torch.tensor([9])), ForbiddenPhrases(of([[2]])))
     rules = SearchConstraints(bans)
-    rules.forbid(scores, Written(torch.tensor([[2, 2]]), torch.tensor([0])))
+    rules.forbid(scores, PartialOutputs(torch.tensor([[2, 2]]), torch.tensor([0])))
     assert scores.tolist() == [[-torch.inf, 0.0, -torch.inf]]
 
 
 def test_the_end_symbol_of_a_prompt_is_no_ngram() -> None:
     scores = torch.zeros(1, 5)
-    RepeatedNgrams(1).forbid(scores, Written(torch.tensor([[3, 1, 4]]), torch.tensor([0])))
+    RepeatedNgrams(1).forbid(scores, PartialOutputs(torch.tensor([[3, 1, 4]]), torch.tensor([0])))
     assert torch.isneginf(scores[0]).tolist() == [False, False, False, True, True]
 
 

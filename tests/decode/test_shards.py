@@ -8,8 +8,7 @@ import pytest
 
 from t2t_torch.decode.files import decode_dataset, decode_file
 from t2t_torch.decode.hparam import parse_decode_hparams
-from t2t_torch.decode.journal import journal_of, journal_path
-from t2t_torch.decode.outputs import Shard, part_of
+from t2t_torch.decode.journal import Shard, journal_of, journal_path, part_of
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.mode import Split

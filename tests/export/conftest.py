@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.testing import small
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 _PROBLEM = '''"""Requests."""
 

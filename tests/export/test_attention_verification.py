@@ -10,7 +10,7 @@ import pytest
 
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.export.text_verification import AttentionGap, AttentionVerification, verify_texts
-from t2t_torch.export.verification import Row
+from t2t_torch.export.verification import VerificationRow
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 
 WEIGHTS = ((0.5, 0.5, 0.0), (0.25, 0.25 + 4e-6, 0.5))
@@ -104,6 +104,6 @@ def test_a_word_of_equal_weights_is_counted_once() -> None:
 
     model: Any = Told()
     artifact: Any = Artifact()
-    rows = [Row(f"row {n}", {"inputs": text}, n) for n, text in enumerate(texts)]
+    rows = [VerificationRow(f"row {n}", {"inputs": text}, n) for n, text in enumerate(texts)]
     verified = verify_texts(model, artifact, rows)
     assert (verified.looks, verified.ties, verified.attention) == (2, 0, 0.0)

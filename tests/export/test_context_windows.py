@@ -15,7 +15,7 @@ from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import add_answers, windows_of
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.features import Features, Gazetteer, Span, Words, WordShape, WordStarts
 from t2t_torch.hparam import HParams
 from t2t_torch.problem_types.words import SpanQAProblem
@@ -61,7 +61,7 @@ class Both:
         self.predictor = LabelPredictor(Network(limit), problem, features)
         graph = Graph()
         limits = self.predictor.limits
-        for name, value in encode(graph, problem, features, limits).items():
+        for name, value in InputGraph(graph, problem, features, limits).encoded().items():
             shape = ["windows", *features.all[name].shape]
             graph.output(f"{name}.made", value, "int64", shape)
         self.session = session_of(graph)

@@ -12,7 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.encoders import check_decodable, decoded, decoded_hypotheses
+from t2t_torch.export import decode_ids
+from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
 from t2t_torch.export.graph import Graph
 from t2t_torch.text.encoder import (
     ByteEncoder,
@@ -48,7 +49,7 @@ IDS = [
 def session_of(name: str) -> Any:
     graph = Graph("text")
     ids = graph.input("ids", "int64", ["rows", "length"])
-    graph.output("texts", decoded(graph, ENCODERS[name], ids), "string", ["rows"])
+    graph.output("texts", decode_ids(ENCODERS[name], graph, ids), "string", ["rows"])
     assert not graph.needs_extensions
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -1,21 +1,26 @@
-"""A user's own kinds of feature are exported and served by their own methods."""
+"""A user's own kinds of feature are exported by what is registered for them, and served."""
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnxruntime
+import pytest
 import torch
 
 from t2t_torch.decode.label_predictor import LabelPredictor
+from t2t_torch.errors import ExportError
+from t2t_torch.export import GraphOutput, decode_graph, encode_graph, has_graph
 from t2t_torch.export.answers import add_answers
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.targets import is_exportable, signature_fields
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.targets import signature_fields
+from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
 from t2t_torch.hparam import HParams
 from t2t_torch.problem import Problem
@@ -41,10 +46,12 @@ class Angle(Feature):
     def input_spec(self, name: str, features: Features) -> InputSpec:
         return InputSpec(name, "numbers", "float32", size=1)
 
-    def encode_graph(self, name: str, inputs: Any) -> str:
-        degrees, graph = inputs.input(name, "float32", [1]), inputs.graph
-        radians = graph.add("Mul", degrees, graph.constant(math.pi / 180, "float32"))
-        return graph.add("Concat", graph.add("Sin", radians), graph.add("Cos", radians), axis=1)
+
+@encode_graph.register(Angle)
+def encode_angle(feature: Angle, name: str, inputs: Any) -> str:
+    degrees, graph = inputs.input(name, "float32", [1]), inputs.graph
+    radians = graph.add("Mul", degrees, graph.constant(math.pi / 180, "float32"))
+    return graph.add("Concat", graph.add("Sin", radians), graph.add("Cos", radians), axis=1)
 
 
 @dataclass(frozen=True)
@@ -64,11 +71,13 @@ class Stars(Feature):
     def output_spec(self, name: str, features: Features) -> OutputSpec:
         return OutputSpec(name, "class", self.labels)
 
-    def decode_graph(
-        self, name: str, outputs: Mapping[str, str], graph: Graph
-    ) -> tuple[str, str, Sequence[Any]]:
-        only = graph.add("Squeeze", outputs[f"{name}.numbers"], graph.constant([1]))
-        return graph.add("Gather", graph.constant(list(self.labels)), only), "string", ()
+
+@decode_graph.register(Stars)
+def decode_stars(
+    feature: Stars, name: str, outputs: Mapping[str, str], graph: Graph
+) -> GraphOutput:
+    only = graph.add("Squeeze", outputs[f"{name}.numbers"], graph.constant([1]))
+    return graph.add("Gather", graph.constant(list(feature.labels)), only), "string", ()
 
 
 FEATURES = Features({"direction": Angle()}, {"rating": Stars()})
@@ -107,7 +116,7 @@ class Served(ServedModel):
 def test_a_graph_encodes_an_own_input_as_the_feature_does() -> None:
     network: Any = Network()
     predictor, graph = LabelPredictor(network, Winds(), FEATURES), Graph()
-    (made,) = encode(graph, Winds(), FEATURES, predictor.limits).values()
+    (made,) = InputGraph(graph, Winds(), FEATURES, predictor.limits).encoded().values()
     graph.output("made", made, "float32", ["batch", 2])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())
     feeds = Feeds(signature_fields(predictor))
@@ -123,13 +132,37 @@ def test_a_graph_answers_with_an_own_target_and_says_its_kind() -> None:
     add_answers(graph, FEATURES, {"rating.numbers": numbers})
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())
     outputs = {"rating": session.run(None, {"numbers": np.array([[2], [0]])})[0]}
-    assert is_exportable(FEATURES.targets["rating"]) and not is_exportable(Angle())
+    assert has_graph(decode_graph, Stars()) and not has_graph(decode_graph, Angle())
     spec = FEATURES.targets["rating"].output_spec("rating", FEATURES)
     rows = [Feeds(()).row(0, {}), Feeds(()).row(1, {})]
     assert [one.values for one in answers_of([spec], outputs, rows)] == [
         {"rating": "***"},
         {"rating": "*"},
     ]
+
+
+def test_a_kind_that_is_not_registered_is_refused_with_the_function_to_register() -> None:
+    graph, network = Graph(), Network()
+    given = Features({"direction": Stars()}, {"rating": Angle()})
+    limits = LabelPredictor(network, Winds(), FEATURES).limits  # type: ignore[arg-type]
+    with pytest.raises(ExportError, match=r"'direction' is Stars.*export.encode_graph.*docs/"):
+        InputGraph(graph, Winds(), given, limits).encoded()
+    with pytest.raises(ExportError, match=r"'rating' is a Angle.*export.decode_graph.*docs/"):
+        add_answers(graph, given, {})
+
+
+def test_registering_an_own_kind_imports_neither_torch_nor_onnx() -> None:
+    script = (
+        "import sys\nfor name in ('torch', 'onnx', 'onnxruntime'): sys.modules[name] = None\n"
+        "from t2t_torch.export import encode_graph, decode_graph, encoder_graph, decode_ids\n"
+        "from t2t_torch.features import Feature\n"
+        "encode_graph.register(Feature, lambda feature, name, inputs: name)\n"
+        "print('registered')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "registered\n"
 
 
 def test_a_server_publishes_the_specifications_of_own_features() -> None:

@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.pieces import PieceGraph, decoded_pieces
+from t2t_torch.export.pieces import PieceGraph, decode_pieces
 from t2t_torch.export.strings import FieldText
 from t2t_torch.text.pieces import END_OF_WORD, BytePairEncoding, HuggingFacePieces, PieceEncoder
 
@@ -33,7 +33,7 @@ def session(graph: Graph) -> onnxruntime.InferenceSession:
 def check(encoder: PieceEncoder, texts: list[str]) -> None:
     """Checks ids and decoded texts of a batch, and the ids of each text alone."""
     graph = Graph()
-    rows = PieceGraph(graph, encoder, "x").of_texts(
+    rows = PieceGraph(encoder, graph, "x").of_texts(
         FieldText(graph, graph.input("t", "string", [None]))
     )
     graph.output("ids", rows.values, "int64", [None, None])
@@ -48,7 +48,7 @@ def check(encoder: PieceEncoder, texts: list[str]) -> None:
     if not isinstance(encoder.pieces, BytePairEncoding):
         return
     graph = Graph()
-    decoded = decoded_pieces(graph, encoder, graph.input("i", "int64", [None, None]))
+    decoded = decode_pieces(encoder, graph, graph.input("i", "int64", [None, None]))
     graph.output("texts", decoded, "string", [None])
     (found,) = session(graph).run(None, {"i": ids})
     assert list(found) == [encoder.decode(row) for row in expected]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from t2t_torch.export.verification import text_of
+from t2t_torch.export.verification import text_of, unusual_values
 from t2t_torch.features import (
     Features,
     Gazetteer,
@@ -14,6 +14,7 @@ from t2t_torch.features import (
     WordReal,
     Words,
 )
+from t2t_torch.pipeline.reader import restore
 from t2t_torch.problem_types.words import tokens_of
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
 
@@ -22,14 +23,14 @@ WORDS = Words(TokenEncoder(["<UNK>", "go", "to", "w1w0"], replace_oov="<UNK>"))
 
 
 def restored(feature, numbers):
-    return feature.restore("own", Features({"own": feature}, {}), {"own": numbers})
+    return restore(feature, "own", Features({"own": feature}, {}), {"own": numbers})
 
 
 def test_entries_numbers_labels_and_pictures_are_encoded_to_what_was_stored():
     ids, weights = Gazetteer("inputs", LISTS, width=2), GazetteerWeights("inputs", LISTS, width=2)
     stored = [[3, 1, 0, 0, 2, 0], np.array([0.75, 0.1, 0, 0, -1, 0], np.float32)]
     features = Features({"ids": ids, "weights": weights}, {})
-    value = ids.restore("ids", features, dict(zip(("ids", "weights"), stored, strict=True)))
+    value = restore(ids, "ids", features, dict(zip(("ids", "weights"), stored, strict=True)))
     assert [list(entries) for entries in value] == [["river", "city"], [], ["name"]]
     assert ids.encode(value) == stored[0]
     assert np.array_equal(np.array(weights.encode(value), np.float32), stored[1])
@@ -52,6 +53,6 @@ def test_a_text_of_unknown_words_is_cut_into_as_many_and_each_is_another():
 
 def test_what_words_seldom_have_can_be_encoded():
     for kind in (Gazetteer("inputs", LISTS, width=2), WordReal("inputs", 3)):
-        assert kind.encode(list(kind.unusual_values().values()))
+        assert kind.encode(list(unusual_values(kind).values()))
     label = WordLabel("inputs", LISTS)
-    assert label.encode(list(label.unusual_values().values())) == [0]
+    assert label.encode(list(unusual_values(label).values())) == [0]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.verification import Row, Verified, is_a_tie, verify
+from t2t_torch.export.verification import VerificationRow, Verified, is_a_tie, verify
 from t2t_torch.features import ClassLabel, Features, Span, Words
 from t2t_torch.problem_types.words import SpanQAProblem
 from t2t_torch.runtime.prediction import Prediction
@@ -125,7 +125,9 @@ def verified(own: int, made_up: int, places: list[int], **changes: Any) -> Verif
     model.predict = lambda inputs: [right] * len(inputs)
     artifact: Any = SimpleNamespace(predict=answers)
     numbers = [*range(own), *[-1] * made_up]
-    rows = [Row(f"row {n}", sample, n) for n, sample in zip(numbers, samples, strict=True)]
+    rows = [
+        VerificationRow(f"row {n}", sample, n) for n, sample in zip(numbers, samples, strict=True)
+    ]
     return verify(model, artifact, rows)
 
 

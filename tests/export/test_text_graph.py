@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import DataError, ExportError
-from t2t_torch.export.encoders import decode_texts
+from t2t_torch.export import decode_ids
 from t2t_torch.export.graph import Graph
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -103,7 +103,7 @@ class Both:
         problem.cutters = cutters or {}
         self.predictor = LabelPredictor(Network(max_input_seq_length=limit), problem, features)
         self.graph = Graph()
-        found = encode(self.graph, problem, features, self.predictor.limits)
+        found = InputGraph(self.graph, problem, features, self.predictor.limits).encoded()
         for name, value in found.items():
             dtype = "float32" if isinstance(features.given[name], Real) else "int64"
             shape = ["batch", *features.given[name].shape]
@@ -372,7 +372,7 @@ def test_inputs_that_python_makes_are_refused():
     features = of_text(table())
     limits = both("a text of words").predictor.limits
     with pytest.raises(ExportError, match="'asked' makes inputs of a sample in Python"):
-        encode(Graph(), Remade(), features, limits)
+        InputGraph(Graph(), Remade(), features, limits)
     with pytest.raises(ExportError, match="cannot stand in a graph"):
         Both(features, cutters={"inputs": WordCutter(r"\w+(?=,)")})
 
@@ -381,7 +381,7 @@ def test_inputs_that_python_makes_are_refused():
 def decoding():
     graph = Graph()
     ids = graph.input("ids", "int64", ["b", "s"])
-    graph.output("texts", decode_texts(graph, subwords(), ids), "string", ["b"])
+    graph.output("texts", decode_ids(subwords(), graph, ids), "string", ["b"])
     return session_of(graph)
 
 

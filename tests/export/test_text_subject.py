@@ -25,8 +25,6 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin.commands import exporter as command
 from t2t_torch.bin.commands import latency
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.loading import load_run
@@ -35,15 +33,17 @@ from t2t_torch.export import quantization, targets, text_verification
 from t2t_torch.export.exporter import target_of
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.search import Search, SearchNetworks
-from t2t_torch.export.text_graph import encode
+from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.export.text_verification import verify_texts
-from t2t_torch.export.verification import Row
+from t2t_torch.export.verification import VerificationRow
 from t2t_torch.pipeline.reader import LengthLimits
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import Signature
 from t2t_torch.testing import small
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 ATTENDING = "lstm_seq2seq_attention"
 SEARCH = "beam_size=3,extra_length=6,return_beams=true,write_alignments=true"
@@ -339,7 +339,8 @@ def test_a_prompt_is_cut_as_the_predictor_cuts_it(made: Path) -> None:
     subject: Any = target_of(load_run(made / "lstm_lm"), DecodeHParams())
     predictor, graph = subject._predictor, Graph("prompts")
     given = (subject._given, subject._cutters)
-    ids = encode(graph, predictor.problem, predictor.features, LengthLimits(), *given)
+    inputs = InputGraph(graph, predictor.problem, predictor.features, LengthLimits(), *given)
+    ids = inputs.encoded()
     graph.output("ids", ids["prompt"], "int64", ["batch", None])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())
     prompts = ["One,two", "", " seven  SIX!", "don't\\nfive<br/>"]
@@ -385,7 +386,7 @@ def changed_by(folder: Path, **changes: Any) -> Any:
 
 def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path) -> None:
     run = run_of(made)
-    rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
+    rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)]
     verified = verify_texts(run, Artifact(exported), rows)
     assert (verified.ties, verified.difference < 1e-5) == (0, True)
     for changes in ({"score": -0.125}, {"score": -0.125, "text": "other"}):
@@ -395,7 +396,7 @@ def test_other_texts_or_scores_are_told_with_the_row(exported: Path, made: Path)
 
 def test_other_alignments_or_weights_are_told_with_the_row(exported: Path, made: Path) -> None:
     run = run_of(made)
-    rows = [Row("row 7 of the dev split", {"inputs": "one two three"}, 7)]
+    rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two three"}, 7)]
     verified = verify_texts(run, Artifact(exported), rows)
     assert verified.attention is not None and verified.attention < 1e-5
     assert verified.looks == 0 and verified.answers[0].attention is None
@@ -406,7 +407,7 @@ def test_other_alignments_or_weights_are_told_with_the_row(exported: Path, made:
 
 def test_a_score_that_is_no_number_is_no_tie(exported: Path, made: Path) -> None:
     run = run_of(made)
-    rows = [Row("row 7 of the dev split", {"inputs": "one two"}, 7)]
+    rows = [VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)]
     with pytest.raises(ExportError, match="run alone: row 7"):
         verify_texts(run, changed_by(exported, score=float("nan")), rows)
 
@@ -415,7 +416,7 @@ def test_another_text_of_an_equal_score_is_a_tie(
     exported: Path, made: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_of(made)
-    row = Row("row 7 of the dev split", {"inputs": "one two"}, 7)
+    row = VerificationRow("row 7 of the dev split", {"inputs": "one two"}, 7)
     monkeypatch.setattr(text_verification, "MOST_TIES", 1.0)
     verified = verify_texts(run, changed_by(exported, text="another"), [row])
     assert verified.ties == 1

@@ -13,7 +13,7 @@ from t2t_torch.decode.label_predictor import InputError, LabelPredictor
 from t2t_torch.errors import ExportError
 from t2t_torch.export.graph import Graph
 from t2t_torch.export.targets import signature_fields
-from t2t_torch.export.text_graph import encode, entries_of
+from t2t_torch.export.text_graph import InputGraph, entries_of
 from t2t_torch.features import (
     ClassLabel,
     Features,
@@ -65,7 +65,9 @@ class Both:
     def __init__(self, features, limit=0):
         self.predictor = LabelPredictor(Network(limit), Asked(), features)
         graph = Graph()
-        for name, value in encode(graph, Asked(), features, self.predictor.limits).items():
+        for name, value in (
+            InputGraph(graph, Asked(), features, self.predictor.limits).encoded().items()
+        ):
             dtype = {"list<float32>": "float32", "list<uint8>": "uint8"}
             dtype = dtype.get(features.all[name].arrow_type, "int64")
             graph.output(f"{name}.made", value, dtype, ["batch", *features.all[name].shape])

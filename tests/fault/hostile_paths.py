@@ -73,7 +73,7 @@ def _subwords(path: Path) -> Any:
 
 @reader("yaml")
 def _yaml(path: Path) -> Any:
-    from t2t_torch.trial.config import read_mapping
+    from t2t_torch.yaml_file import read_mapping
 
     return read_mapping(path)
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import t2t_torch.train.estimator
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.distributed.process_group import Agreement
 from t2t_torch.errors import CheckpointError
 from t2t_torch.pipeline.loader import TrainBatches
 from t2t_torch.pipeline.plan import EpochPlan
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.estimator import Estimator
 

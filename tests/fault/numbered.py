@@ -14,9 +14,9 @@ from t2t_torch.features import Features, Text
 from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.mixture import MixtureProblem
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.text.encoder import IntegerEncoder
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 BASE = 8  # digits of numbers
 EXAMPLES = 150

@@ -29,13 +29,13 @@ from one_variable import OneVariable, WithStatistics
 from together import MeetingPlace
 
 from t2t_torch.bin.commands import decoder, exporter, trainer
-from t2t_torch.checkpoint.directory import SaveError
 from t2t_torch.decode import journal
 from t2t_torch.decode.checkpoints import CheckpointDecoder
 from t2t_torch.decode.journal import Journal
 from t2t_torch.distributed import process_group
 from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import CheckpointError
+from t2t_torch.run.checkpoint_directory import SaveError
 from t2t_torch.signals import SignalStop
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
@@ -203,7 +203,8 @@ def train_with_statistics(spec: Mapping[str, Any]) -> int:
         seen: list[float] = []
         with Estimator(task, directory, config, world=world) as estimator:
             mean = estimator.model.get_buffer("statistics.running_mean")
-            estimator.model.register_forward_pre_hook(lambda *args: seen.append(float(mean)))
+            objective = estimator.begin().objective
+            objective.register_forward_pre_hook(lambda *args: seen.append(float(mean)))
             Experiment(estimator).run("train")
         Path(f"{spec['notes']}.{world.rank}").write_text(json.dumps(seen))
     return 0
@@ -347,8 +348,8 @@ def _with_faults(estimator: Estimator, faults: Mapping[str, Any]) -> Iterator[No
     if "disk" in faults:
         estimator.checkpoints.save = full  # type: ignore[assignment, method-assign]
     hooks = [
-        estimator.model.register_forward_pre_hook(before),
-        estimator.model.register_forward_hook(after),
+        estimator.begin().objective.register_forward_pre_hook(before),
+        estimator.begin().objective.register_forward_hook(after),
     ]
     yield
     for hook in hooks:

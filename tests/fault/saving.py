@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from t2t_torch.checkpoint import storage
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.run import storage
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 
 class Mean:

@@ -15,12 +15,13 @@ import pytest
 import saving
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.errors import T2TError
 from t2t_torch.mode import Split
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord, check_files
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.checksums import check_files
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.trial.run_record import NAME, RunRecord
 from t2t_torch.workflows import config_file
 from t2t_torch.workflows.train_settings import REMEMBERED, TrainSettings

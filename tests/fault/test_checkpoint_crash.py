@@ -11,9 +11,9 @@ import saving
 from conftest import reports_of
 from safetensors.torch import load_file
 
-from t2t_torch.checkpoint import storage
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run import storage
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory
 
 
 @pytest.fixture(scope="module")

@@ -17,10 +17,10 @@ from t2t_torch.data.generate import generate_data
 from t2t_torch.data.manifest import sha256_of
 from t2t_torch.decode.loading import load
 from t2t_torch.errors import CheckpointError
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory
 
 FILES = """model.safetensors optimizer.safetensors average.safetensors trainer.json hparams.json
 task.json MANIFEST.json""".split()

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot
-from t2t_torch.checkpoint.directory import CheckpointDirectory, SaveError
 from t2t_torch.errors import CheckpointError
+from t2t_torch.run.checkpoint import Checkpoint, Snapshot
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory, SaveError
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment
-from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.train.saving import Saver
 
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 from safetensors.torch import load_file
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.errors import CheckpointError
+from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.signals import StopRequest
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 
 TEXTS = ("dates_to_iso", "transformer", "transformer_test")
 

@@ -13,8 +13,8 @@ from conftest import reports_of
 from safetensors.torch import load_file
 
 from t2t_torch import registry
-from t2t_torch.checkpoint import storage
 from t2t_torch.data.generate import generate_data
+from t2t_torch.run import storage
 
 KILLS = int(os.environ.get("T2T_KILLS", "50"))
 """Of the longest test; 100 take some minutes."""

@@ -12,11 +12,11 @@ import pytest
 import torch
 from conftest import outcome_of, reports_of
 
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.errors import T2TError
 from t2t_torch.modalities.text import TextModality
 from t2t_torch.model import Loss
-from t2t_torch.models.transformer import Transformer
+from t2t_torch.objectives.objective import Objective
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 NO_DROPOUT = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0"
 
@@ -189,7 +189,7 @@ def test_the_scale_of_float16_is_resumed(make_estimator, break_at):
 
 def run_out(monkeypatch, at, largest):
     """Makes memory run out at some batches of more rows than fit; returns the rows it tried."""
-    forward, tried, seen = Transformer.forward, [], []
+    forward, tried, seen = Objective.forward, [], []
 
     def hungry(self, batch, *others):
         rows = len(batch["inputs"])
@@ -202,7 +202,7 @@ def run_out(monkeypatch, at, largest):
         return forward(self, batch, *others)
 
     hungry.steps = []
-    monkeypatch.setattr(Transformer, "forward", hungry)
+    monkeypatch.setattr(Objective, "forward", hungry)
     return hungry.steps, tried
 
 

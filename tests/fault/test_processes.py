@@ -20,7 +20,7 @@ from conftest import BATCHES_PER_STEP
 from numbered import EXAMPLES
 from processes import SECONDS_TO_SAVE, consumed_by
 
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 SAVING = {"local_eval_frequency": 2, "async_save": False}
 

@@ -18,9 +18,10 @@ from processes import SECONDS_TO_SAVE
 from test_kill import weights_and_slots
 
 from t2t_torch.bin.commands import trainer
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.signals import SIGNALS
 
 STEPS = 8
@@ -75,9 +76,9 @@ def of_a_checkpoint(descriptor):
 
 
 PLACES = {
-    "a training step": (Transformer, "forward", 4, in_training),
-    "the first step": (Transformer, "forward", 1, in_training),
-    "the last step": (Transformer, "forward", STEPS, in_training),
+    "a training step": (Objective, "forward", 4, in_training),
+    "the first step": (Objective, "forward", 1, in_training),
+    "the last step": (Objective, "forward", STEPS, in_training),
     "an evaluation": (Transformer, "forward", 2, in_evaluation),
     "a save": (os, "fsync", 3, of_a_checkpoint),
     "the end of a save": (Path, "replace", 1, lambda path, *_: "ckpt-" in path.name),
@@ -269,7 +270,7 @@ def test_a_signal_before_anything_has_begun_ends_it_at_once_with_the_same_code(
 
 
 def test_after_a_signal_it_says_where_the_run_goes_on(flags, tmp_path, send, capsys):
-    send.at(Transformer, "forward", 4, signal.SIGTERM, in_training)
+    send.at(Objective, "forward", 4, signal.SIGTERM, in_training)
     before = [signal.getsignal(number) for number in SIGNALS]
     assert trainer.main(flags()) == 128 + signal.SIGTERM
     newest = CheckpointDirectory(tmp_path / "run").newest()

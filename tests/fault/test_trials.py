@@ -16,8 +16,8 @@ from conftest import reports_of
 from safetensors.torch import load_file
 from together import MeetingPlace
 
-from t2t_torch.checkpoint import storage
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.run import storage
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 KILLS = int(os.environ.get("T2T_KILLS", "50"))
 """Of the longest test; 100 take some minutes."""

@@ -25,6 +25,7 @@ from t2t_torch.features.audio import (
     spectrogram,
     wav_of,
 )
+from t2t_torch.pipeline.reader import restore
 from t2t_torch.runtime import feeds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "speech"
@@ -115,7 +116,7 @@ def test_a_restored_value_encodes_to_the_stored_numbers() -> None:
     stored = Audio().encode(int16_of(TONE))
     from t2t_torch.features import Features
 
-    again = Audio().restore("inputs", Features({}, {}), {"inputs": stored})
+    again = restore(Audio(), "inputs", Features({}, {}), {"inputs": stored})
     np.testing.assert_array_equal(Audio().encode(again), stored)
 
 

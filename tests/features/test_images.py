@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from t2t_torch import registry
+from t2t_torch.decode.outputs import from_line
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.features import Image, picture
 from t2t_torch.features.image_augmentation import (
@@ -170,7 +171,7 @@ def test_a_picture_file_is_a_value(tmp_path: Path) -> None:
         plain, stored = Image(8, 8, 3), Image(8, 8, 3, is_file=True)
         for feature in (plain, stored):
             np.testing.assert_array_equal(feature.decode(feature.encode(value)), expected)
-    assert Image(8, 8, 3).from_line("a.png", tmp_path) == path
+    assert from_line(Image(8, 8, 3), "a.png", tmp_path) == path
 
 
 def test_a_stored_file_is_checked_when_it_is_given(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from t2t_torch.features import (
     WordShape,
     WordStarts,
 )
+from t2t_torch.features.feature import count_positions
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import Shape, shape_of
 from t2t_torch.text.encoder import ByteEncoder, CharacterEncoder, ClassLabelEncoder, TokenEncoder
@@ -131,7 +132,7 @@ def test_a_vocabulary_of_words_gives_each_word_one_id_whatever_is_in_it() -> Non
 def test_characters_are_cut_and_filled_up_to_a_width() -> None:
     feature = WordCharacters("inputs", CharacterEncoder("abc"), width=2)
     assert feature.encode(["abc", "c", "?"]) == [3, 4, 5, 0, 2, 0]
-    assert feature.lengths(np.array([6])) == [3]
+    assert count_positions(feature, np.array([6])) == [3]
     assert feature.decode([3, 4, 5, 0, 0, 0]) == ["ab", "c"]
 
 

@@ -23,7 +23,7 @@ from t2t_torch.features import Features, Text
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.model import T2TModel
-from t2t_torch.models.lstm_seq2seq_attention import Memory
+from t2t_torch.models.lstm_seq2seq_attention import AttentionMemory
 from t2t_torch.text.encoder import EOS, NUM_RESERVED, IntegerEncoder
 
 VARIANTS = ("seq2seq_no_attention", "bahdanau", "luong", "luong_multi")
@@ -62,7 +62,7 @@ def reading_padding(variant: str, **hparams: Any) -> T2TModel:
     load_variables(model, variables(variant))
     if RECORDS[variant]["model"] == "lstm_seq2seq_attention":
         attention = model.attention
-        attention.remember = lambda encoded: Memory(
+        attention.remember = lambda encoded: AttentionMemory(
             attention.memory_layer(encoded.outputs),
             encoded.outputs,
             torch.ones_like(encoded.mask),

@@ -61,7 +61,7 @@ def batch_of(step):
 def rows_of_variables(names):
     """tensor2tensor's variable -> (our parameter, its rows there): it keeps in several variables
     what we keep in one matrix."""
-    places = {name: transformer._place(name) for name in names}
+    places = {name: transformer.place_of(name) for name in names}
     rows, ends = {}, {}
     for name in sorted(places, key=lambda name: places[name][1]):
         ours = places[name][0][0]
@@ -147,7 +147,7 @@ def test_twenty_steps_are_those_of_tensor2tensor(run):
     )
     final = {k.removeprefix("final/"): recorded[k] for k in recorded.files if "final/" in k}
     if final:
-        expected = transformer.convert_weights(final)
+        expected = transformer.convert_weights("transformer", final)
         weights = model.state_dict()
         differences = torch.cat(
             [(weights[name] - value).abs().flatten() for name, value in expected.items()]

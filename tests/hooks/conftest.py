@@ -7,11 +7,11 @@ import torch
 
 from t2t_torch import registry
 from t2t_torch.data.generate import generate_data
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import Experiment, chosen_hooks
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from t2t_torch.checkpoint.directory import CheckpointDirectory
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 
 
 def events(folder):

@@ -14,7 +14,7 @@ import t2t_torch as t2t
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.decode.loading import load
 from t2t_torch.hooks.predictions import Predictions
-from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.run.metrics_file import MetricsFile
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

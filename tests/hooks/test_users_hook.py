@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.bin.trainer import main
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.metrics_file import MetricsFile
 
 USR_DIR = Path(__file__).resolve().parents[2] / "examples" / "my_usr_dir"
 

@@ -22,9 +22,9 @@ from t2t_torch.interop import ctranslate2 as interop
 from t2t_torch.interop.ctranslate2 import recipe
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams, load_variables
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.run.directory import TaskRecord
 from t2t_torch.text.encoder import NUM_RESERVED, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.subword import SubwordEncoder
-from t2t_torch.train.run_directory import TaskRecord
 
 engine = pytest.importorskip("ctranslate2")
 

@@ -12,18 +12,18 @@ import torch
 import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin.commands import exporter
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data
 from t2t_torch.decode.loading import Loaded
-from t2t_torch.errors import ArtifactError, ExportError, HParamsError, UsageError
+from t2t_torch.errors import ArtifactError, ExportError, UsageError
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.interop import ctranslate2
 from t2t_torch.interop import ctranslate2 as interop
 from t2t_torch.interop.ctranslate2 import CTranslate2Exporter
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.runtime.session import Artifact
 from t2t_torch.runtime.signature import Signature
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 engine = pytest.importorskip("ctranslate2")
 
@@ -116,7 +116,7 @@ def test_another_greedy_output_is_told_unless_ids_are_tied() -> None:
             return [0.0, self.likely[outputs[1] - 6]]
 
     model: Any = Model()
-    row = ctranslate2.Row(4, [2, 1], [3, 1])
+    row = ctranslate2.DevRow(4, [2, 1], [3, 1])
     with pytest.raises(ExportError, match=r"row 4 .* greedy output is \[5, 7\] and .* \[5, 6, 8\]"):
         ctranslate2._check_tied(model, row, [5, 6, 8], [5, 7])
     model.likely = (-0.5, -0.50001)
@@ -171,7 +171,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
     assert signature.made_with["ctranslate2"] == engine.__version__
     assert set(signature.files) == FILES - {"signature.json"}
     signature.check_files(there)
-    with pytest.raises(UsageError, match=r"CTranslate2 reads it, as its README\.md shows"):
+    with pytest.raises(UsageError, match=r"for another program, as its README\.md says"):
         t2t_torch.load(there)
     with pytest.raises(ArtifactError, match=r"CTranslate2 reads it, as its README\.md shows"):
         Artifact(there)
@@ -179,7 +179,7 @@ def test_the_folder_says_what_it_is_and_that_another_program_reads_it(
 
 def test_how_to_search_is_not_told_to_the_export(made: Path, tmp_path: Path) -> None:
     asked = "beam_size=2"
-    with pytest.raises(HParamsError, match="takes the search settings"):
+    with pytest.raises(UsageError, match=r"--decode_hparams: .*ctranslate2.* does not read this"):
         CTranslate2Exporter.export(settings_of(made, tmp_path / "out", decode_hparams=asked))
 
 

@@ -20,7 +20,7 @@ from t2t_torch.bin.commands import datagen
 from t2t_torch.decode.hparam import parse_decode_hparams
 from t2t_torch.decode.loading import load, load_run
 from t2t_torch.errors import CheckpointError, DataError, HParamsError, UsageError
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.directory import RunDirectory
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("own_registry")
@@ -102,6 +102,7 @@ def close(ours, theirs):
     torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_an_encoder_is_trained_on_a_users_texts(tmp_path):
     imported("bert", tmp_path / "run", labels=["dog", "cat"], problem="animals")
     rows = [f"the {kind} number {n} sleeps\t{kind}" for n in range(30) for kind in ("dog", "cat")]

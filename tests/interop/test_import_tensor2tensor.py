@@ -22,7 +22,6 @@ from t2t_torch.interop.tensor2tensor_weights import convert_hparams
 from t2t_torch.interop.tensorflow_checkpoint import (
     TensorFlowCheckpoint,
     find_checkpoint,
-    slice_key,
 )
 
 RUNS = Path(__file__).parent.parent / "golden" / "t2t_runs"
@@ -371,38 +370,18 @@ def test_a_folder_with_files_is_never_written_to(old, tmp_path, capsys):
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine"]
 
 
-def test_slices_of_a_variable_and_narrow_types_are_read(tmp_path):
-    whole = np.arange(12, dtype=np.float32).reshape(4, 3)
-    first, second = whole[:1].tobytes(), whole[1:].tobytes()
+def test_narrow_types_are_read_and_slices_are_refused(tmp_path):
     halves = torch.tensor([1.5, -2.0]).to(torch.bfloat16).view(torch.int16).numpy().tobytes()
-    (tmp_path / "m.ckpt-1.data-00000-of-00001").write_bytes(first + second + halves)
-    extents = [((0, 1), (0, -1)), ((1, 3), (0, -1))]
-    slices = b"".join(
-        message(
-            7,
-            b"".join(
-                message(
-                    1, (b"\x08" + varint(a) if a else b"") + (b"\x10" + varint(n) if n > 0 else b"")
-                )
-                for a, n in extent
-            ),
-        )
-        for extent in extents
-    )
-    shape = b"".join(message(2, b"\x08" + varint(size)) for size in whole.shape)
-    write_index(
-        tmp_path / "m.ckpt-1.index",
-        {
-            b"w": b"\x08\x01" + message(2, shape) + slices,
-            slice_key("w", extents[0]): entry(1, (1, 3), 0, first),
-            slice_key("w", extents[1]): entry(1, (3, 3), len(first), second),
-            b"half": entry(14, (2,), len(first + second), halves),
-        },
-    )
+    (tmp_path / "m.ckpt-1.data-00000-of-00001").write_bytes(halves)
+    entries = {b"half": entry(14, (2,), 0, halves)}
+    write_index(tmp_path / "m.ckpt-1.index", entries)
     checkpoint = TensorFlowCheckpoint(tmp_path / "m.ckpt-1")
-    assert np.array_equal(checkpoint.read("w"), whole)
     assert checkpoint.read("half").tolist() == [1.5, -2.0]
-    assert sorted(checkpoint.tensors) == ["half", "w"]
+    assert sorted(checkpoint.tensors) == ["half"]
+    extent = message(1, b"\x10" + varint(1)) + message(1, b"")
+    write_index(tmp_path / "m.ckpt-1.index", {**entries, b"w": b"\x08\x01" + message(7, extent)})
+    with pytest.raises(CheckpointError, match=r"'w' is partitioned into slices, .* not supported"):
+        TensorFlowCheckpoint(tmp_path / "m.ckpt-1")
 
 
 HUGE = 1 << 40

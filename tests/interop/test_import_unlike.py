@@ -22,7 +22,7 @@ from t2t_torch.errors import ExportError, HParamsError
 from t2t_torch.interop import bert, ctranslate2, fairseq, gpt2, marian, opennmt, sockeye
 from t2t_torch.interop.importer import import_run
 from t2t_torch.interop.settings import ImportSettings
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.directory import RunDirectory
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 ROOT = Path(__file__).resolve().parent.parent.parent

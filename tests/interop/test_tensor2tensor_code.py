@@ -25,7 +25,7 @@ from t2t_torch.bin.commands import trainer
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.interop import tensor2tensor_problems as problems
 from t2t_torch.interop.tensor2tensor_problems import MEMBERS
-from t2t_torch.interop.tensor2tensor_registry import HParams
+from t2t_torch.interop.tensor2tensor_registry import T2THParams
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.loader import Dataset
 
@@ -238,7 +238,7 @@ class WordsToWords(text_problems.Text2textTmpdirTokens):
 
 
 def test_lists_are_parsed_whole_and_what_changes_nothing_is_left_out():
-    hparams = HParams(registry.model("text_cnn").HParams())
+    hparams = T2THParams(registry.model("text_cnn").HParams())
     parsed = hparams.parse("kernel_sizes=[3,5],num_filters=10, daisy_chain_variables=True")
     assert parsed.kernel_sizes == (3, 5) and parsed.num_filters == 10
     assert parsed.changed == {"kernel_sizes", "num_filters"}
@@ -587,7 +587,7 @@ def test_every_member_of_tensor2tensors_problems_is_honoured_or_refused_by_name(
 def test_what_the_base_classes_define_is_in_the_table():
     known = set(MEMBERS) | {"name", "__module__", "__doc__", "__dict__", "__weakref__"}
     for kind in (*vars(problems).values(),):
-        if isinstance(kind, type) and issubclass(kind, problems.Problem):
+        if isinstance(kind, type) and issubclass(kind, problems.T2TProblem):
             assert {name for name in vars(kind) if not name.startswith("__")} <= known
 
 

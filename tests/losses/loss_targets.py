@@ -24,7 +24,10 @@ from t2t_torch.features import (
     Words,
 )
 from t2t_torch.hparam import HParams
+from t2t_torch.layers.tokens import Hidden
+from t2t_torch.loss import Loss, TargetOutputs, TeacherOutput
 from t2t_torch.modalities.build import build_modalities
+from t2t_torch.objectives.objective import item_terms
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
@@ -61,6 +64,20 @@ def modality_of(kind: type[Feature], **hparams: Any) -> Any:
     torch.manual_seed(0)
     made = HParams().replace(hidden_size=6, label_smoothing=0.0, **hparams)
     return build_modalities(made, features_of(kind))["targets"]
+
+
+def training_loss(
+    modality: Any,
+    passes: list[Tensor],
+    targets: Tensor,
+    weights: Tensor | None = None,
+    taught: TeacherOutput | None = None,
+    **hparams: Any,
+) -> Loss:
+    """The training loss of the states of each pass, with the terms of the hyperparameters."""
+    terms = item_terms(HParams().replace(**hparams), modality, taught)
+    hidden = [Hidden(one) for one in passes]
+    return modality.training_loss(TargetOutputs(hidden, targets, weights, terms=terms))
 
 
 def batch_of(kind: type[Feature]) -> tuple[Tensor, Tensor]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
-from loss_targets import batch_of, modality_of
+from loss_targets import batch_of, features_of, modality_of, training_loss
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Span, Tags, Text
+from t2t_torch.hparam import HParams
 from t2t_torch.layers import cross_entropy as module
 from t2t_torch.layers.cross_entropy import entropy, kl_divergence
-from t2t_torch.modality import ExtraLossInputs, Hidden
+from t2t_torch.loss import TeacherOutput
+from t2t_torch.modality import Hidden
 from t2t_torch.model import T2TModel
-from t2t_torch.objectives import Objective, Taught
+from t2t_torch.objectives.objective import Objective, check_objective
 from t2t_torch.text.encoder import IntegerEncoder
 
 HPARAMS = registry.hparams("transformer_test").replace(label_smoothing=0.1)
@@ -41,13 +43,12 @@ def test_what_cannot_be_adds_nothing_and_has_no_gradient():
     assert p.grad[0, 2] == 0
 
 
-def of_logits(modality, passes, targets, weights=None, taught=None):
+def of_logits(kind, passes, targets, weights=None, taught=None, **hparams):
     """The training loss of logits, as if `top` had made them."""
+    modality = modality_of(kind).train()
     modality.top = torch.nn.Identity()
-    beside = ExtraLossInputs(tuple(passes[1:]))
-    if taught is not None:
-        beside = beside._replace(taught=Taught(Hidden(taught), modality.logits))
-    return modality.train().training_loss(passes[0], targets, weights, beside)
+    output = None if taught is None else TeacherOutput(Hidden(taught), modality.logits)
+    return training_loss(modality, passes, targets, weights, output, **hparams)
 
 
 def distributions(kind, logits):
@@ -64,8 +65,8 @@ def distributions(kind, logits):
 def test_the_confidence_penalty_takes_the_entropy_off(kind):
     logits, targets = batch_of(kind)
     weights = torch.tensor([1.0, 0.5, 2.0, 0.0])
-    plain = of_logits(modality_of(kind), [logits], targets, weights)
-    found = of_logits(modality_of(kind, confidence_penalty=0.3), [logits], targets, weights)
+    plain = of_logits(kind, [logits], targets, weights)
+    found = of_logits(kind, [logits], targets, weights, confidence_penalty=0.3)
     p = distributions(kind, logits)
     by_item = torch.special.entr(p).sum(-1).mean(1)
     if kind is ClassLabel:
@@ -78,9 +79,8 @@ def test_the_confidence_penalty_takes_the_entropy_off(kind):
 def test_r_drop_is_half_of_the_papers_loss(kind):
     logits, targets = batch_of(kind)
     other = torch.where(logits.isinf(), logits, logits.flip(0).nan_to_num(neginf=0.3) * 0.5)
-    hparams = {"r_drop_alpha": 0.8, "layer_prepostprocess_dropout": 0.1}
-    found = of_logits(modality_of(kind, **hparams), [logits, other], targets)
-    each = [of_logits(modality_of(kind), [one], targets) for one in (logits, other)]
+    found = of_logits(kind, [logits, other], targets, r_drop_alpha=0.8)
+    each = [of_logits(kind, [one], targets) for one in (logits, other)]
     p, q = distributions(kind, logits), distributions(kind, other)
     there = p > 0
     log_ratio = torch.where(there, p.log() - q.log(), 0.0)
@@ -97,8 +97,8 @@ def test_a_teachers_share_is_the_divergence_at_a_temperature_times_its_square(ki
     logits, targets = batch_of(kind)
     taught = torch.where(logits.isinf(), logits, logits.flip(0).nan_to_num(neginf=0.3))
     hparams = {"distill_from": "run", "distill_weight": 0.7, "distill_temperature": 2.0}
-    found = of_logits(modality_of(kind, **hparams), [logits], targets, taught=taught)
-    data = of_logits(modality_of(kind), [logits], targets)
+    found = of_logits(kind, [logits], targets, taught=taught, **hparams)
+    data = of_logits(kind, [logits], targets)
     p, q = distributions(kind, taught / 2.0), distributions(kind, logits / 2.0)
     divergence = (torch.where(p > 0, p * (p.log() - q.log()), 0.0)).sum(-1).mean(1)
     if kind is ClassLabel:
@@ -108,9 +108,8 @@ def test_a_teachers_share_is_the_divergence_at_a_temperature_times_its_square(ki
 
 def test_a_student_that_is_its_teacher_has_no_more_to_learn_from_it():
     logits, targets = batch_of(ClassLabel)
-    modality = modality_of(ClassLabel, distill_from="run", distill_weight=1.0)
     logits.requires_grad_(True)
-    loss = of_logits(modality, [logits], targets, taught=logits.detach())
+    loss = of_logits(ClassLabel, [logits], targets, taught=logits.detach(), distill_weight=1.0)
     (gradient,) = torch.autograd.grad(loss.sum, logits)
     assert loss.sum.item() == pytest.approx(0.0, abs=1e-6)
     assert gradient.abs().max() < 1e-6
@@ -131,18 +130,17 @@ def text_loss(settings, weights, chunk_bytes, monkeypatch):
     """The loss of a text's states, and its gradients by states and table."""
     monkeypatch.setattr(module, "_CHUNK_BYTES", chunk_bytes)
     modality = modality_of(Text, layer_prepostprocess_dropout=0.1, **settings).train()
-    modality.objective.loss.label_smoothing = 0.1
+    modality.target_loss.label_smoothing = 0.1
     _, targets = batch_of(Text)
     generator = torch.Generator().manual_seed(1)
     shape = (*targets.shape, 6)
     states = [torch.randn(shape, generator=generator, requires_grad=True) for _ in range(2)]
-    beside = ExtraLossInputs(tuple(states[1:]) if "r_drop_alpha" in settings else ())
+    used, taught = states if "r_drop_alpha" in settings else states[:1], None
     if "distill_from" in settings:
         teacher = modality_of(Text)
         torch.nn.init.normal_(teacher.top.weight)
-        beside = beside._replace(taught=Taught(Hidden(torch.randn(shape)), teacher.logits))
-    loss = modality.training_loss(states[0], targets, weights, beside)
-    used = states if "r_drop_alpha" in settings else states[:1]
+        taught = TeacherOutput(Hidden(torch.randn(shape)), teacher.logits)
+    loss = training_loss(modality, used, targets, weights, taught, **settings)
     return loss, torch.autograd.grad(loss.sum * 0.5, [*used, modality.top.weight])
 
 
@@ -160,11 +158,11 @@ def test_a_texts_loss_in_chunks_is_that_of_all_logits(settings, weights, monkeyp
 
 def test_weights_of_examples_count_in_the_linear_cross_entropy_as_in_that_of_logits():
     modality, (_, targets) = modality_of(Text).train(), batch_of(Text)
-    modality.objective.loss.label_smoothing = 0.1
+    modality.target_loss.label_smoothing = 0.1
     weights = torch.tensor([0.5, 2.0, 1.0, 0.0])
     states = torch.randn(*targets.shape, 6, requires_grad=True)
     losses = [
-        modality.training_loss(states, targets, weights),
+        training_loss(modality, [states], targets, weights),
         modality.loss(modality.top(states), targets, weights),
     ]
     torch.testing.assert_close(*losses)
@@ -274,12 +272,13 @@ def test_in_evaluation_the_loss_is_the_loss_alone():
 @pytest.mark.parametrize("field", ["confidence_penalty", "r_drop_alpha"])
 def test_what_needs_probabilities_is_refused_of_numbers(field):
     with pytest.raises(HParamsError, match=f"{field}.*'targets' is a Real"):
-        modality_of(Real, **{field: 0.1})
+        check_objective(HParams().replace(**{field: 0.1}), features_of(Real))
 
 
 def test_r_drop_without_dropout_is_refused():
     with pytest.raises(HParamsError, match="layer_prepostprocess_dropout, symbol_dropout are 0"):
-        modality_of(ClassLabel, r_drop_alpha=1.0, layer_prepostprocess_dropout=0.0)
+        hparams = HParams().replace(r_drop_alpha=1.0, layer_prepostprocess_dropout=0.0)
+        check_objective(hparams, features_of(ClassLabel))
 
 
 def test_padding_changes_no_addition():
@@ -289,8 +288,8 @@ def test_padding_changes_no_addition():
     states = [torch.randn(*targets.shape, 6) for _ in range(3)]
 
     def loss(targets, first, second, taught):
-        beside = ExtraLossInputs((second,), None, Taught(Hidden(taught), modality.logits))
-        return modality.training_loss(first, targets, None, beside)
+        output = TeacherOutput(Hidden(taught), modality.logits)
+        return training_loss(modality, [first, second], targets, None, output, **settings)
 
     padded = F.pad(targets, (0, 2))
     more = [F.pad(one, (0, 0, 0, 2), value=3.0) for one in states]

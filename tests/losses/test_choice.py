@@ -10,9 +10,8 @@ from loss_targets import TARGETS, features_of, modality_of
 from t2t_torch import registry
 from t2t_torch.errors import HParamsError, RegistryError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
-from t2t_torch.hparam import HParams
+from t2t_torch.hparam import HParams, values_by_target
 from t2t_torch.modalities.build import build_modalities
-from t2t_torch.objectives import by_target
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.text_problem import VocabType
 
@@ -21,7 +20,7 @@ JOINT = Features(features_of(Tags).inputs, {"intent": TARGETS[ClassLabel], "slot
 
 def name_of(modality):
     """The registered name of a modality's loss."""
-    kind = type(modality.objective.loss)
+    kind = type(modality.target_loss)
     return next(name for name in registry.list_names("loss") if registry.loss(name) is kind)
 
 
@@ -115,5 +114,5 @@ def test_the_cosine_of_one_number_is_refused():
 
 
 def test_values_without_a_target_are_of_all_others():
-    found = by_target("class_weights", "[1,2,slots:balanced]", JOINT)
+    found = values_by_target("class_weights", "[1,2,slots:balanced]", JOINT.targets)
     assert found == {"": ["1", "2"], "slots": ["balanced"]}

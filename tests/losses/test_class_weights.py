@@ -14,7 +14,7 @@ WEIGHTS = torch.tensor([0.5, 2.0, 1.25])
 
 def weighed(kind, loss):
     modality = modality_of(kind, loss=loss).train()
-    modality.objective.loss.class_weights = WEIGHTS
+    modality.target_loss.class_weights = WEIGHTS
     logits, targets = batch_of(kind)
     return modality.loss(logits, targets), logits, targets
 
@@ -56,7 +56,7 @@ def test_other_losses_of_a_class_are_weighed_by_it(loss):
 
 def test_focal_of_several_labels_weighs_those_that_are_there():
     found, logits, targets = weighed(MultiLabel, "focal")
-    loss = modality_of(MultiLabel, loss="focal").objective.loss
+    loss = modality_of(MultiLabel, loss="focal").target_loss
     values = loss.values(logits, targets) * torch.where(targets.bool(), WEIGHTS, 1.0)
     torch.testing.assert_close(found.sum, values.mean(-1).sum())
     assert found.weight == len(targets)

@@ -8,7 +8,7 @@ import torch
 from t2t_torch import registry, testing
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, Tags, Words
-from t2t_torch.objectives import Objective, target_weights
+from t2t_torch.objectives.objective import Objective, target_weights
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])

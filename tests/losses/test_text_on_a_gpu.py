@@ -9,13 +9,13 @@ import contextlib
 
 import pytest
 import torch
-from loss_targets import batch_of, modality_of
+from loss_targets import batch_of, modality_of, training_loss
 
 from t2t_torch.features import Text
 from t2t_torch.layers.cross_entropy import rows_at_a_time
+from t2t_torch.loss import TeacherOutput
 from t2t_torch.modalities import text
-from t2t_torch.modality import ExtraLossInputs, Hidden
-from t2t_torch.objectives import Taught
+from t2t_torch.modality import Hidden
 
 SETTINGS = [
     {},
@@ -31,17 +31,18 @@ def loss_and_gradients(settings, weights, device="cpu"):
     """The loss of a text's states, and its gradients by states and table."""
     torch.manual_seed(0)
     modality = modality_of(Text, layer_prepostprocess_dropout=0.1, **settings).train()
-    modality.objective.loss.label_smoothing = 0.1
+    modality.target_loss.label_smoothing = 0.1
     _, targets = batch_of(Text)
     states = [torch.randn(*targets.shape, 6) for _ in range(3)]
     teacher = modality_of(Text).to(device)
     modality.to(device)
     first, second, taught = (one.to(device).requires_grad_() for one in states)
-    beside = ExtraLossInputs((second,) if "r_drop_alpha" in settings else ())
+    passes = [first, second] if "r_drop_alpha" in settings else [first]
+    output = None
     if "distill_from" in settings:
-        beside = beside._replace(taught=Taught(Hidden(taught), teacher.logits))
+        output = TeacherOutput(Hidden(taught), teacher.logits)
     weights = None if weights is None else weights.to(device)
-    loss = modality.training_loss(first, targets.to(device), weights, beside)
+    loss = training_loss(modality, passes, targets.to(device), weights, output, **settings)
     return loss, torch.autograd.grad(loss.sum * 0.5, [first, modality.top.weight])
 
 

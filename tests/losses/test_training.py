@@ -65,7 +65,7 @@ def test_two_targets_have_each_its_loss(make_task):
     task = make_task("joint", f"loss=[intent:focal,slots:hinge],class_weights=balanced,{ADDED}")
     before, after, model = trained(task)
     assert after < before
-    intent, slots = (model.modalities[name].objective.loss for name in ("intent", "slots"))
+    intent, slots = (model.modalities[name].target_loss for name in ("intent", "slots"))
     assert (type(intent).__name__, type(slots).__name__) == ("Focal", "Hinge")
     # Of 24 intents 18 are "move", 6 "stay"; of 72 slots 24 are "B-place", 48 "O".
     assert intent.class_weights.tolist() == pytest.approx([24 / (2 * 18), 24 / (2 * 6)])
@@ -88,7 +88,7 @@ def test_classes_count_as_training_data_or_hparams_say(make_task, kind, weights,
     task = make_task(kind, f"class_weights={weights}")
     model = task.model()
     task.objective(model)
-    found = model.modalities["targets"].objective.loss.class_weights.tolist()
+    found = model.modalities["targets"].target_loss.class_weights.tolist()
     labels = task.features.targets["targets"].encoder.labels
     assert dict(zip(labels, found, strict=True)) == pytest.approx(expected)
     assert not [name for name in model.state_dict() if "class_weights" in name]

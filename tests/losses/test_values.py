@@ -128,7 +128,7 @@ def test_cosine_is_torchs():
 def test_label_smoothing_is_for_training():
     logits, targets = batch_of(ClassLabel)
     modality = modality_of(ClassLabel)
-    modality.objective.loss.label_smoothing = 0.1
+    modality.target_loss.label_smoothing = 0.1
     smoothed, plain = modality.train().loss(logits, targets), modality.eval().loss(logits, targets)
     assert not torch.isclose(smoothed.sum, plain.sum)
 

@@ -10,7 +10,7 @@ from t2t_torch.features import (
     ClassLabel,
     MultiLabel,
     PixelSequence,
-    Place,
+    QueryPlace,
     Real,
     SoftLabel,
     Span,
@@ -115,7 +115,7 @@ def evaluation():
     names = registry.list_names("metric")
     metrics = {kind: [name for name in names if kind in fitting(name)] for kind in FEATURES}
     notes = {f"{kind}_mask": FEATURES["text"] for kind in FEATURES}
-    notes |= {f"{kind}_place": Place(3, ROWS) for kind in FEATURES}
+    notes |= {f"{kind}_place": QueryPlace(3, ROWS) for kind in FEATURES}
     return Evaluation(FEATURES, metrics, "all", notes), metrics
 
 

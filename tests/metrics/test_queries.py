@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from t2t_torch.errors import UsageError
-from t2t_torch.features import ClassLabel, Place
+from t2t_torch.features import ClassLabel, QueryPlace
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.model import Loss, Output
 from t2t_torch.text.encoder import ClassLabelEncoder
@@ -19,7 +19,7 @@ METRICS = {"targets": ("query_map", "query_mrr")}
 
 def evaluated(rows, size, *, spare=0):
     """The results over (query, document, score, relevant) rows, `size` in a batch."""
-    notes = {"targets_place": Place(1 + spare + max(r[0] for r in rows), 9 + spare)}
+    notes = {"targets_place": QueryPlace(1 + spare + max(r[0] for r in rows), 9 + spare)}
     found = Evaluation({"targets": LABEL}, METRICS, "p", notes)
     for start in range(0, len(rows), size):
         part = rows[start : start + size]

@@ -12,6 +12,7 @@ from t2t_torch.layers import crf
 from t2t_torch.layers.crf import NEVER
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Hidden
+from t2t_torch.objectives.objective import check_objective
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tags import scheme_of
 from t2t_torch.train.problem_task import check_loss_settings
@@ -159,6 +160,7 @@ def test_padding_of_a_softmax_is_left_alone_unless_sequences_are_compared():
 def test_what_does_not_go_together_is_refused(hparams, told):
     with pytest.raises(HParamsError, match=told):
         modality_of(**hparams)
+        check_objective(HParams().replace(**hparams), FEATURES)
 
 
 @pytest.mark.parametrize("field", ["label_smoothing=0.2", "focal_gamma=1"])

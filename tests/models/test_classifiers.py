@@ -16,7 +16,7 @@ from t2t_torch.models.bilstm_attention_classifier import BilstmAttentionClassifi
 from t2t_torch.models.fasttext import Fasttext, NGrams, _is_first
 from t2t_torch.models.seqnn import Seqnn, _turns
 from t2t_torch.models.text_cnn import TextCnn
-from t2t_torch.objectives import Objective
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.optim.parameter_groups import parameter_groups
 from t2t_torch.testing import small
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder

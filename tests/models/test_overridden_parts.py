@@ -20,7 +20,7 @@ from t2t_torch.export.settings import ExportSettings
 from t2t_torch.features import ClassLabel, Features, Text
 from t2t_torch.model import Hidden, T2TModel
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.objectives import Objective
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.text.encoder import ClassLabelEncoder, IntegerEncoder
 
 PARTS = """
@@ -292,7 +292,7 @@ def test_a_body_that_returns_something_else_is_named_with_what_is_expected(chang
             return change(features["targets"].embedded)
 
     features = testing.text_features(has_inputs=False)
-    model = Bent(testing.small(registry.hparams("transformer_tiny")), features).train(training)
+    model = Bent(testing.small(registry.hparams("transformer_tiny")), features)
     batch = {"targets": testing.random_batch(features)["targets"][:, :1].expand(3, 9)}
     with pytest.raises(UsageError, match=rf"^Bent.body returns .*{said}\.$"):
-        model(batch, Objective(model).losses if training else None)
+        Objective(model).train(training)(batch)

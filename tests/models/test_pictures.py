@@ -79,4 +79,4 @@ def test_a_generated_picture_has_all_its_values_and_ends() -> None:
             ids = logits.argmax(-1)
             read.append(int(ids))
     assert read[-1] == 1 and min(read[:-1]) >= 2
-    assert picture.picture(read).shape == (2, 2, 3)
+    assert picture.pixels(read).shape == (2, 2, 3)

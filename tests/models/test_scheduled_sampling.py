@@ -9,8 +9,10 @@ import torch
 
 from t2t_torch import registry, testing
 from t2t_torch.features import Features, Text
+from t2t_torch.loss import TargetOutputs
 from t2t_torch.modality import Hidden
-from t2t_torch.objectives import Objective, ScheduledSampling, warm_up
+from t2t_torch.objectives.batches import ScheduledSampling, warmup_factor
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.text.encoder import IntegerEncoder
 
 SET = registry.hparams("transformer_test").replace(
@@ -39,7 +41,7 @@ def objective(**hparams):
 
 @pytest.mark.parametrize("schedule", ["exp", "linear", "sigmoid"])
 def test_a_warm_up_goes_from_a_thousandth_to_one_and_never_back(schedule):
-    values = [warm_up(schedule, step, 200) for step in range(260)]
+    values = [warmup_factor(schedule, step, 200) for step in range(260)]
     assert values[0] == pytest.approx(0.001)
     assert values[200:] == [1.0] * 60
     assert values == sorted(values)
@@ -48,14 +50,14 @@ def test_a_warm_up_goes_from_a_thousandth_to_one_and_never_back(schedule):
 
 def test_warm_ups_are_tensor2tensors():
     """layers/common_layers.py, with min_value=0.001, by hand for step 30 of 100."""
-    assert warm_up("exp", 30, 100) == pytest.approx(math.exp(math.log(0.001) / 100) ** 70)
-    assert warm_up("linear", 30, 100) == pytest.approx(0.3 * 0.999 + 0.001)
+    assert warmup_factor("exp", 30, 100) == pytest.approx(math.exp(math.log(0.001) / 100) ** 70)
+    assert warmup_factor("linear", 30, 100) == pytest.approx(0.3 * 0.999 + 0.001)
     low, high = (math.log(y / (1 - y)) for y in (0.001, 0.999))
     y = 1 / (1 + math.exp(-(low + (high - low) * 0.3)))
     y = (y - 0.001) / (0.999 - 0.001) * (1.0 - 0.001) + 0.001
-    assert warm_up("sigmoid", 30, 100) == pytest.approx(y)
-    assert warm_up("sigmoid", 50, 100) == pytest.approx(0.5 * 0.999 + 0.001)
-    assert warm_up("exp", 0, 0) == 1.0
+    assert warmup_factor("sigmoid", 30, 100) == pytest.approx(y)
+    assert warmup_factor("sigmoid", 50, 100) == pytest.approx(0.5 * 0.999 + 0.001)
+    assert warmup_factor("exp", 0, 0) == 1.0
 
 
 def test_the_share_is_what_is_not_gold_by_the_warm_up():
@@ -127,7 +129,9 @@ def test_the_loss_is_of_the_gold_targets_and_the_body_reads_guesses(passes, monk
     read = torch.where(batch["targets"] != 0, 7, 0)
     torch.testing.assert_close(seen[-1], plain.bottom({"targets": read})["targets"].embedded)
     hidden = plain.body(plain.bottom({**batch, "targets": read}))["targets"].states
-    expected = plain.modalities["targets"].training_loss(hidden, batch["targets"])
+    expected = plain.modalities["targets"].training_loss(
+        TargetOutputs([Hidden(hidden)], batch["targets"])
+    )
     torch.testing.assert_close(found, expected)
 
 

@@ -10,7 +10,7 @@ from t2t_torch.decode.search import beam_search
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features, Real, Text
 from t2t_torch.models.transformer import Transformer
-from t2t_torch.objectives import Objective
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.text.encoder import IntegerEncoder
 
 SETS = (

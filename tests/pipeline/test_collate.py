@@ -25,11 +25,12 @@ from t2t_torch.features import (
     WordShape,
     WordStarts,
 )
+from t2t_torch.features.feature import select_measured
 from t2t_torch.hparams.basic import basic_params1
 from t2t_torch.pipeline.collate import Collator
 from t2t_torch.pipeline.loader import EvalBatches
 from t2t_torch.pipeline.plan import Batching, BatchingScheme, FixedShapes
-from t2t_torch.pipeline.reader import LengthLimits, RowReader, measured, paddings
+from t2t_torch.pipeline.reader import LengthLimits, RowReader, paddings
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder, IntegerEncoder
 
 LABELS = ClassLabelEncoder(["a", "b", "c"])
@@ -155,7 +156,7 @@ def test_sequences_are_padded_to_the_boundary_of_the_bucket(batch_of):
 
 
 def test_only_texts_are_measured_and_counted():
-    assert list(measured(KINDS)) == ["inputs"]
+    assert list(select_measured(KINDS)) == ["inputs"]
     assert paddings(KINDS) == {"inputs": 0}
     assert paddings({"tags": Tags(LABELS)}) == {"tags": IGNORED}  # its words are no feature here
     assert paddings({"picture": KINDS["picture"], "label": KINDS["label"]}) == {}

@@ -17,7 +17,7 @@ from t2t_torch.errors import DataError, HParamsError, RegistryError, UsageError
 from t2t_torch.features import IGNORED, UNKNOWN
 from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
-from t2t_torch.problem import Problem
+from t2t_torch.problem import Problem, metric_names
 from t2t_torch.problem_types.classification import (
     MultiTurn2ClassProblem,
     PairRankingProblem,
@@ -227,7 +227,7 @@ def test_a_family_goes_from_samples_to_a_loss_that_falls(kind: str, tmp_path: Pa
         for batch in task.eval_batches(Split.EVAL, rank=0, world_size=1):
             evaluator.update(model(batch), batch)
     results = evaluator.result()
-    named = {name for target in task.features.targets for name in made.metrics_of(target)}
+    named = {name for target in task.features.targets for name in metric_names(made, target)}
     together = {"exact_match"} if len(task.features.targets) > 1 else set()  # all targets right
     assert {name.split("/")[-1] for name in results} == named | {"loss"} | together
     assert np.isfinite(list(results.values())).all()

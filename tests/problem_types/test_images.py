@@ -17,7 +17,8 @@ from t2t_torch.declaration.problem import problem_class
 from t2t_torch.errors import DataError, HParamsError, RegistryError
 from t2t_torch.features import ClassLabel, Features, Image, Text
 from t2t_torch.mode import Split
-from t2t_torch.objectives import Objective, mixed_up
+from t2t_torch.objectives.batches import mix_pictures
+from t2t_torch.objectives.objective import Objective
 from t2t_torch.pipeline.loader import EvalBatches, TrainBatches
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
@@ -130,11 +131,13 @@ def test_mixed_pictures_have_the_losses_of_both_labels() -> None:
     torch.manual_seed(5)
     loss = Objective(model)(batch).losses["targets"]
     torch.manual_seed(5)
-    mixed = mixed_up(batch, FEATURES, 0.4)
+    mixed = mix_pictures(batch, FEATURES, 0.4)
     model.eval()
-    first, second = (model(one).losses["targets"].sum for one in (mixed.batch, mixed.other))
-    assert 0 < mixed.share < 1
-    expected = mixed.share * first + (1 - mixed.share) * second
+    (share, first), (rest, second) = (
+        (share, model(view).losses["targets"].sum) for share, view in mixed
+    )
+    assert 0 < share < 1 and rest == 1 - share
+    expected = share * first + rest * second
     torch.testing.assert_close(loss.sum, expected)
     torch.testing.assert_close(loss.weight, torch.tensor(5.0))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import RegistryError
+from t2t_torch.problem import metric_names
 from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.problem_types.mixture import MixtureProblem
 from t2t_torch.registry import register_problem
@@ -39,7 +40,7 @@ def mixture(*names: str, **attributes: Any) -> MixtureProblem:
 
 def test_metrics_flags_and_batches_are_those_of_the_first_problem(classes) -> None:
     mixed = mixture("kinds_of_lines", "kinds_of_lines")
-    assert mixed.metrics_of("targets") == ("accuracy",)
+    assert metric_names(mixed, "targets") == ("accuracy",)
     assert mixed.suggested_flags == classes.suggested_flags
     assert mixed.batch_size_means_tokens is classes.batch_size_means_tokens
     assert mixed.batch_size_multiplier == 3
@@ -50,7 +51,7 @@ def test_metrics_flags_and_batches_are_those_of_the_first_problem(classes) -> No
 
 def test_what_a_mixture_says_of_itself_holds(classes) -> None:
     mixed = mixture("kinds_of_lines", metrics=("neg_log_perplexity",), batch_size_multiplier=1)
-    assert mixed.metrics_of("targets") == ("neg_log_perplexity",)
+    assert metric_names(mixed, "targets") == ("neg_log_perplexity",)
     assert mixed.batch_size_multiplier == 1
 
 

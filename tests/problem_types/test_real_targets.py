@@ -15,31 +15,31 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Checkpoint, Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.data.generate import generate_data, run_task
 from t2t_torch.data.manifest import Manifest
 from t2t_torch.data.raw_file import samples_of
 from t2t_torch.data.shards import Ragged, Shards
-from t2t_torch.data.vocabulary_builder import learn
+from t2t_torch.data.vocabulary_builder import learn, vocab_files_in
 from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import Features, Real, WordReal
 from t2t_torch.features.text import meanings
 from t2t_torch.hparam import HParams
-from t2t_torch.loading import load
 from t2t_torch.losses.numbers import Cosine
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.mode import Split
 from t2t_torch.model import Loss, Output
 from t2t_torch.reports.column_statistics import scale_warnings
+from t2t_torch.run.checkpoint import Checkpoint, Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.testing import check_problem, small
 from t2t_torch.text_problem import Text2SelfProblem
 from t2t_torch.train.distillation import _other_features, load_teachers
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 from t2t_torch.workflows import generate
+from t2t_torch.workflows.run import load
 
 TINY = "bilstm_attention_classifier_tiny"
 MOMENTS = "moments.flat_prices.targets.json"
@@ -103,7 +103,7 @@ def begin_run(path: Path, data: Path, usr_dir: Path) -> None:
         hparams_set=TINY,
         usr_dirs=(str(usr_dir),),
     )
-    names = problem.vocab_files_in(data)
+    names = vocab_files_in(problem, data)
     run.begin(task, hparams)
     run.copy_vocabularies(names, data)
     network = model(hparams, problem.features(path))
@@ -157,7 +157,8 @@ def old(data: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """The data as versions without moments generated it."""
     with monkeypatch.context() as patch:
         kind = type(registry.problem("flat_prices"))
-        patch.setattr(kind, "optional_vocab_files", (), raising=False)
+        of_words = kind.learners
+        patch.setattr(kind, "learners", lambda self: of_words(self)[:1], raising=False)
         folder = tmp_path / "old"
         generate_data(registry.problem("flat_prices"), folder, raw, num_processes=1, progress=False)
     assert not (folder / MOMENTS).exists()
@@ -166,7 +167,7 @@ def old(data: Path, raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_data_and_runs_of_earlier_versions_go_on_as_before(data, old, raw, tmp_path):
     problem = registry.problem("flat_prices")
-    assert problem.vocab_files_in(old) == ("vocab.flat_prices.32768.words",)
+    assert vocab_files_in(problem, old) == ("vocab.flat_prices.32768.words",)
     assert problem.features(old).targets["targets"] == Real(1)
     before = Manifest.load(old, "flat_prices")
     # It is complete: nothing is made anew.
@@ -177,7 +178,7 @@ def test_data_and_runs_of_earlier_versions_go_on_as_before(data, old, raw, tmp_p
         if run.name == "new_run":
             begin_run(run, data, raw)
         with pytest.raises(CheckpointError, match="on numbers of another scale"):
-            problem.vocab_files_in(there, run)
+            vocab_files_in(problem, there, run)
 
 
 def test_an_estimator_trains_on_data_of_an_earlier_version(data, old, tmp_path):
@@ -228,7 +229,7 @@ def test_a_problem_that_borrows_the_words_of_older_data_leaves_its_numbers_raw(d
 
 def test_a_damaged_vocabulary_of_an_older_run_is_named_alone(data, old, raw, tmp_path):
     begin_run(tmp_path / "run", old, raw)
-    (word_file,) = registry.problem("flat_prices").vocab_files_in(old)
+    (word_file,) = vocab_files_in(registry.problem("flat_prices"), old)
     (tmp_path / "run" / word_file).write_bytes(b"\xff")
     with pytest.raises(CheckpointError, match="is damaged") as told:
         load(tmp_path / "run")

@@ -210,7 +210,7 @@ def test_tasks_that_are_no_texts_are_refused(own_registry: None) -> None:
 
 def test_positions_before_and_after_a_task_are_tensor2tensors() -> None:
     torch = pytest.importorskip("torch")
-    from t2t_torch.losses.task_cross_entropy import after_task
+    from t2t_torch.losses.cross_entropy import after_task
 
     cases = {case["function"]: case for case in GOLDEN["weights"]}
     labels = torch.tensor(cases["weights_multi_problem"]["labels"])

@@ -10,7 +10,7 @@ from t2t_torch import registry
 from t2t_torch.decode.files import input_of
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import DataError
-from t2t_torch.features import ClassLabel, Features, Place, Real, Text
+from t2t_torch.features import ClassLabel, Features, QueryPlace, Real, Text
 from t2t_torch.mode import Split
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 
@@ -130,7 +130,7 @@ def test_what_is_given_in_dense_is_told_with_an_example_that_could_be_given():
 
 def test_more_sentences_than_there_is_room_for_are_refused():
     with pytest.raises(DataError, match="max_documents"):
-        Place(queries=2, documents=3).encode([1, 3])
+        QueryPlace(queries=2, documents=3).encode([1, 3])
 
 
 def test_the_real_test_part_has_237_questions_with_both_kinds_of_sentences(real, samples):

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.reports import column_statistics as columns
-from t2t_torch.reports.column_statistics import Column, combined, row_hashes
+from t2t_torch.reports.column_statistics import StoredColumn, combined, row_hashes
 
 LISTS = st.lists(st.lists(st.integers(-2, 3), max_size=4), max_size=12)
 
 
 def hashes_of(rows, dtype=np.int32):
     made = Ragged.from_lists(rows, dtype)
-    return row_hashes(Column([(made.values, made.offsets)]))
+    return row_hashes(StoredColumn([(made.values, made.offsets)]))
 
 
 @given(LISTS)
@@ -29,8 +29,8 @@ def test_two_rows_have_the_same_hash_if_and_only_if_they_are_the_same(rows):
 def test_hashes_do_not_depend_on_the_blocks(rows, size):
     with pytest.MonkeyPatch.context() as patch:
         whole = hashes_of(rows)
-        blocks = Column.blocks
-        patch.setattr(Column, "blocks", lambda self: blocks(self, size))
+        blocks = StoredColumn.blocks
+        patch.setattr(StoredColumn, "blocks", lambda self: blocks(self, size))
         np.testing.assert_array_equal(hashes_of(rows), whole)
     assert columns.BLOCK_VALUES == 1 << 20
 
@@ -51,7 +51,7 @@ def test_the_words_of_thue_and_morse_are_told_apart():
 @pytest.mark.slow
 def test_no_two_of_a_million_numbers_collide():
     rows = Ragged(np.arange(1_000_000, dtype=np.int32), np.arange(1_000_001))
-    assert len(np.unique(row_hashes(Column([(rows.values, rows.offsets)])))) == 1_000_000
+    assert len(np.unique(row_hashes(StoredColumn([(rows.values, rows.offsets)])))) == 1_000_000
 
 
 def test_pairs_in_the_other_order_are_others():

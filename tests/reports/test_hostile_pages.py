@@ -17,7 +17,8 @@ from t2t_torch.reports.data_report import sections_of
 from t2t_torch.reports.page import page
 from t2t_torch.reports.section import Section, confusion_blocks
 from t2t_torch.reports.statistics import AlignedWords
-from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.run_page import DecodeSample, run_page, show_samples
 from t2t_torch.train.summary import Summary
 from t2t_torch.tune.search_page import search_page

@@ -20,7 +20,7 @@ from t2t_torch.features import (
     Words,
     WordShape,
 )
-from t2t_torch.reports.column_statistics import Column, tag_faults
+from t2t_torch.reports.column_statistics import StoredColumn, tag_faults
 from t2t_torch.text.encoder import ByteEncoder, ClassLabelEncoder
 from t2t_torch.text.tags import scheme_of
 
@@ -101,6 +101,6 @@ def test_sentences_that_break_the_rules_of_their_tags_are_counted_as_one_by_one(
         )
 
     packed = Ragged.from_lists(rows, np.int32)
-    faults = tag_faults(labels, Column([(packed.values, packed.offsets)]))
+    faults = tag_faults(labels, StoredColumn([(packed.values, packed.offsets)]))
     assert faults[:2] == (400, sum(map(breaks, rows))) and 0 < faults.broken < 400
-    assert not tag_faults(labels, Column([(packed.values[:0], packed.offsets[:1])])).broken
+    assert not tag_faults(labels, StoredColumn([(packed.values[:0], packed.offsets[:1])])).broken

@@ -5,7 +5,7 @@ import pytest
 
 from t2t_torch.data.shards import Ragged
 from t2t_torch.features import Features, Image, Real, Span, Words
-from t2t_torch.reports.column_statistics import Column, number_histogram, numbers_of
+from t2t_torch.reports.column_statistics import StoredColumn, number_histogram, numbers_of
 from t2t_torch.text.encoder import ByteEncoder
 
 
@@ -13,9 +13,9 @@ def test_each_place_has_its_own_figures_whatever_the_blocks(monkeypatch):
     rng = np.random.default_rng(0)
     table = (rng.normal(size=(500, 3)) * [1, 10, 0.001] + [0, 100_000, 5]).astype(np.float32)
     rows = Ragged.from_lists(list(table), np.float32)
-    blocks = Column.blocks
-    monkeypatch.setattr(Column, "blocks", lambda self: blocks(self, 37))
-    found = numbers_of(Column([(rows.values, rows.offsets)]), 3)
+    blocks = StoredColumn.blocks
+    monkeypatch.setattr(StoredColumn, "blocks", lambda self: blocks(self, 37))
+    found = numbers_of(StoredColumn([(rows.values, rows.offsets)]), 3)
     exact = table.astype(np.float64)
     np.testing.assert_allclose([one.mean for one in found], exact.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose([one.std for one in found], exact.std(axis=0), rtol=1e-9)
@@ -56,7 +56,7 @@ def test_answers_are_measured_in_words(statistics_of):
 @pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
 def test_numbers_that_are_not_finite_are_told_as_they_are(odd):
     rows = Ragged.from_lists([[1.0], [odd], [3.0]], np.float32)
-    (found,) = numbers_of(Column([(rows.values, rows.offsets)]), 1)
+    (found,) = numbers_of(StoredColumn([(rows.values, rows.offsets)]), 1)
     assert not np.isfinite(found.mean)
     histogram = number_histogram({"train": rows.values, "dev": np.asarray([odd], np.float32)})
     assert (histogram.edges[0], histogram.edges[-1]) == (1.0, 3.0)

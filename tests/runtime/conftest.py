@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from t2t_torch.features import InputSpec, OutputSpec
-from t2t_torch.runtime.signature import FILE, MODEL, Signature, Written
+from t2t_torch.runtime.signature import FILE, MODEL, FileChecksum, Signature
 
 WORDS = ["", "go", "to", "oslo"]
 TAGS = ["O", "B-city", "I-city"]
@@ -129,7 +129,7 @@ def make(tmp_path: Path) -> Callable[..., Path]:
             "quantized": "",
             "opset": 20,
             "made_with": {"onnxruntime": "1.20"},
-            "files": {MODEL: Written.of(folder / MODEL)},
+            "files": {MODEL: FileChecksum.of(folder / MODEL)},
         }
         (folder / FILE).write_text(Signature(**{**told, **changes}).to_json(), encoding="utf-8")
         return folder

@@ -268,12 +268,12 @@ def test_a_missing_package_is_named(
 def test_a_graph_that_onnxruntime_cannot_read_says_which_version_made_it(
     make: Callable[..., Path],
 ) -> None:
-    from t2t_torch.runtime.signature import Written
+    from t2t_torch.runtime.signature import FileChecksum
 
     folder = make()
     (folder / MODEL).write_bytes(b"no graph")
     make_again = json.loads((folder / FILE).read_text(encoding="utf-8"))
-    written = Written.of(folder / MODEL)
+    written = FileChecksum.of(folder / MODEL)
     make_again["files"][MODEL] = {"bytes": written.bytes, "sha256": written.sha256}
     _without_checksum(make_again)
     (folder / FILE).write_text(json.dumps(make_again), encoding="utf-8")

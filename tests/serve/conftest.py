@@ -12,7 +12,7 @@ import pytest
 from served import Served, artifact_source, write_artifact, write_phrases
 
 from t2t_torch.serve import server as log
-from t2t_torch.serve.repository import Source
+from t2t_torch.serve.repository import ModelSource
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def serve() -> Iterator[Callable[..., Served]]:
     """Starts servers; see `Served`."""
     made: list[Served] = []
 
-    def start(*sources: Source, **given: Any) -> Served:
+    def start(*sources: ModelSource, **given: Any) -> Served:
         made.append(Served(*sources, **given))
         return made[-1]
 

@@ -23,13 +23,13 @@ from onnx import TensorProto, helper, numpy_helper
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.prediction import Attention, Hypothesis, Prediction
 from t2t_torch.runtime.session import CancellationToken
-from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, Signature, Written
+from t2t_torch.runtime.signature import EXAMPLES, FILE, MODEL, FileChecksum, Signature
 from t2t_torch.serve.application import Application
 from t2t_torch.serve.artifact_model import artifact_model
 from t2t_torch.serve.limits import ServerLimits
-from t2t_torch.serve.middleware import Keys, Metrics, RequestMiddleware
+from t2t_torch.serve.middleware import Keys, RequestMiddleware, ServerMetrics
 from t2t_torch.serve.model import ServedModel
-from t2t_torch.serve.repository import Repository, Source
+from t2t_torch.serve.repository import ModelSource, Repository
 from t2t_torch.serve.server import GracefulShutdown
 
 _TESTS = Path(__file__).parent.parent
@@ -85,7 +85,7 @@ def _written(
         "quantized": "",
         "opset": 20,
         "made_with": {"onnxruntime": "1.20"},
-        "files": {name: Written.of(folder / name) for name in (MODEL, EXAMPLES)},
+        "files": {name: FileChecksum.of(folder / name) for name in (MODEL, EXAMPLES)},
     }
     (folder / FILE).write_text(Signature(**{**told, **changes}).to_json(), encoding="utf-8")
     return folder
@@ -184,8 +184,8 @@ class StubModel(ServedModel):
         return self._attend(samples, token)
 
 
-def artifact_source(folder: Path, name: str = "made") -> Source:
-    return Source(name, folder, functools.partial(artifact_model, threads=1))
+def artifact_source(folder: Path, name: str = "made") -> ModelSource:
+    return ModelSource(name, folder, functools.partial(artifact_model, threads=1))
 
 
 def stub_source(
@@ -193,7 +193,7 @@ def stub_source(
     name: str = "stub",
     examples: Sequence[Any] = (),
     column_names: Mapping[str, str] = MappingProxyType({}),
-) -> Source:
+) -> ModelSource:
     """A model of one text, which answers with what `ask` finds."""
 
     def load(name: str, version: str, path: Path) -> ServedModel:
@@ -206,10 +206,10 @@ def stub_source(
         parts = (name, "1", "p", "m", "none", fields, [target])
         return StubModel(*parts, found, examples=examples, column_names=column_names)
 
-    return Source(name, Path(), load, is_run=True)
+    return ModelSource(name, Path(), load, is_run=True)
 
 
-def translator_source(name: str = "translator") -> Source:
+def translator_source(name: str = "translator") -> ModelSource:
     """A model that turns the words of a text round, and tells with which weights it looked."""
 
     def load(name: str, version: str, path: Path) -> ServedModel:
@@ -238,7 +238,7 @@ def translator_source(name: str = "translator") -> Source:
         fields, targets = [InputSpec("inputs", "text")], [OutputSpec("targets", "text")]
         return StubModel(name, "1", "p", "m", "none", fields, targets, found, attend=attend)
 
-    return Source(name, Path(), load, is_run=True)
+    return ModelSource(name, Path(), load, is_run=True)
 
 
 LISTED = {
@@ -250,7 +250,7 @@ LISTED = {
 """What `listed_source` is asked."""
 
 
-def listed_source(asked: list[Any], name: str = "listed") -> Source:
+def listed_source(asked: list[Any], name: str = "listed") -> ModelSource:
     """A model of words, what they have, and a picture, which keeps what it was `asked`."""
 
     def load(name: str, version: str, path: Path) -> ServedModel:
@@ -268,10 +268,10 @@ def listed_source(asked: list[Any], name: str = "listed") -> Source:
         targets = [OutputSpec("part", "span", of="inputs")]
         return StubModel(name, "1", "p", "m", "none", fields, targets, found, examples=[LISTED])
 
-    return Source(name, Path(), load, is_run=True)
+    return ModelSource(name, Path(), load, is_run=True)
 
 
-def files_source(name: str = "files") -> Source:
+def files_source(name: str = "files") -> ModelSource:
     """A model of a sound of 8,000 Hz and a picture, which describes what it gets."""
 
     def load(name: str, version: str, path: Path) -> ServedModel:
@@ -293,7 +293,7 @@ def files_source(name: str = "files") -> Source:
         targets = [OutputSpec("label", "label")]
         return StubModel(name, "1", "p", "m", "none", fields, targets, found)
 
-    return Source(name, Path(), load, is_run=True)
+    return ModelSource(name, Path(), load, is_run=True)
 
 
 def length_of(samples: Sequence[Any]) -> list[Prediction]:
@@ -311,13 +311,13 @@ class Served:
 
     def __init__(
         self,
-        *sources: Source,
+        *sources: ModelSource,
         keys: Sequence[str] = (),
         log_texts: bool = False,
         allow_other_problem: bool = False,
         **limits: Any,
     ) -> None:
-        self.metrics = Metrics()
+        self.metrics = ServerMetrics()
         bounds = ServerLimits(**limits)
         self.repository = Repository(
             sources, bounds, self.metrics, allow_other_problem=allow_other_problem

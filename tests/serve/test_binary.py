@@ -15,7 +15,7 @@ from served import Served, length_of, stub_source
 from test_protocol import INPUTS
 
 from t2t_torch.serve import tensors
-from t2t_torch.serve.tensors import HEADER
+from t2t_torch.serve.protocol import HEADER
 
 PLACE = "/v2/models/made/infer"
 
@@ -188,27 +188,12 @@ def test_what_says_which_outputs_are_bytes_is_a_boolean(server: Served, value: A
         assert message in answer.json()["error"]
 
 
-def raw(server: Served, place: str, body: bytes) -> Any:
+def test_a_text_without_json_is_refused(serve: Callable[..., Served]) -> None:
     headers = {"Content-Type": "application/octet-stream", HEADER: "0"}
-    return server.post(place, content=body, headers=headers)
-
-
-def test_a_body_may_be_the_only_text(serve: Callable[..., Served]) -> None:
     server = serve(stub_source(length_of))
-    place = "/v2/models/stub/infer"
-    found = {
-        text: read(raw(server, place, text.encode()))["targets"]
-        for text in ("go to \u014csl\u014d", "go", "", '{"a"', "\x05\0\0\0hello")
-    }
-    assert list(found.values()) == [["long"], ["short"], ["short"], ["short"], ["long"]]
-    answer = raw(server, place, b"\xff")
-    assert (answer.status_code, "element 0 is no UTF-8" in answer.text) == (400, True)
-
-
-def test_a_body_that_is_one_text_is_refused_by_what_is_asked_with_more(server: Served) -> None:
-    answer = raw(server, PLACE, b"go to oslo")
+    answer = server.post("/v2/models/stub/infer", content=b"go to oslo", headers=headers)
     assert answer.status_code == 400
-    assert "0 means that the body is the only input text" in answer.json()["error"]
+    assert "0, a text without JSON, is not supported" in answer.json()["error"]
 
 
 def test_bytes_are_for_tensors_alone(server: Served) -> None:

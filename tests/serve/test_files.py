@@ -29,7 +29,7 @@ from t2t_torch.serve import model as serve_model
 from t2t_torch.serve import server as log
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.model import ServedModel, open_files, tokens_of
-from t2t_torch.serve.repository import Source
+from t2t_torch.serve.repository import ModelSource
 
 
 def seen(samples: Sequence[Any], token: CancellationToken) -> list[Prediction]:
@@ -46,7 +46,7 @@ def media_model(name: str = "media", *_: Any, ask: Callable[..., Any] = seen) ->
     return StubModel(name, "1", "p", "m", "none", fields, [OutputSpec("label", "label")], ask)
 
 
-MEDIA = Source("media", Path(), media_model, is_run=True)
+MEDIA = ModelSource("media", Path(), media_model, is_run=True)
 TEXTS = stub_source(length_of, "texts")
 
 
@@ -201,7 +201,7 @@ def test_decoded_files_that_wait_for_their_answers_have_a_limit_together(
         return seen(samples, token)
 
     slow = functools.partial(media_model, ask=predict)
-    server = serve(Source("media", Path(), slow, is_run=True))
+    server = serve(ModelSource("media", Path(), slow, is_run=True))
 
     async def run() -> list[int]:
         both = [

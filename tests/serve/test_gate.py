@@ -11,7 +11,7 @@ import pytest
 from served import Served, length_of, stub_source
 
 from t2t_torch.errors import UsageError
-from t2t_torch.serve.middleware import VARIABLE, Keys, Window
+from t2t_torch.serve.middleware import VARIABLE, Keys
 
 KEYS = ("a-key-of-one", "a-key-of-another")
 
@@ -158,24 +158,6 @@ def test_requests_inputs_batches_and_latencies_are_counted(stub: Served) -> None
         "t2t_ready": 1,
     }
     assert {name: found[name] for name in expected} == expected
-    parts = [
-        found[f't2t_request_seconds_quantile{{model="stub",quantile="{part}"}}']
-        for part in (0.5, 0.9, 0.99)
-    ]
-    assert 0 < parts[0] <= parts[1] <= parts[2]
-
-
-def test_quantiles_are_of_the_last_five_minutes() -> None:
-    now = 0.0
-    window = Window(lambda: now)
-    assert window.quantiles() is None
-    for number in range(100):
-        window.add(number / 1000)
-    assert window.quantiles() == [0.05, 0.09, 0.099]
-    now = 299.0
-    window.add(7.0)
-    now = 301.0
-    assert window.quantiles() == [7.0, 7.0, 7.0]
 
 
 def test_a_server_that_ends_is_not_ready_and_refuses(stub: Served) -> None:

@@ -14,11 +14,11 @@ from served import ROW, Served, StubModel, length_of, stub_source
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime import prediction
 from t2t_torch.runtime.prediction import Prediction
-from t2t_torch.serve.body import parse_json, to_json
 from t2t_torch.serve.limits import HTTPError, ServerLimits
 from t2t_torch.serve.middleware import GONE
 from t2t_torch.serve.model import extent_of, texts_of, tokens_of
-from t2t_torch.serve.repository import Source
+from t2t_torch.serve.protocol import parse_json, to_json
+from t2t_torch.serve.repository import ModelSource
 from t2t_torch.serve.tensors import extents_of
 
 JSON = {"Content-Type": "application/json"}
@@ -73,7 +73,7 @@ def test_lists_in_strings_are_limited_before_they_are_parsed(
         model.column_forms = {"words": {"column": ["tokens"], "split": prediction.WRITTEN_LIST}}
         return model
 
-    server = serve(Source("words", Path(), load, is_run=True))
+    server = serve(ModelSource("words", Path(), load, is_run=True))
     small = server.post("/predict", {"inputs": [{"tokens": "['a', 'b']"}]})
     assert small.status_code == 200 and parsed == ["['a', 'b']"]
     large = server.post("/predict", {"inputs": [{"tokens": "[" + "'a'," * 1000 + "]"}] * 26})
@@ -301,7 +301,7 @@ def test_a_full_queue_says_when_to_come_again(serve: Callable[..., Served], held
         first = asyncio.create_task(ask(server, "first"))
         await asyncio.to_thread(held.begun.wait, 10)
         second = asyncio.create_task(ask(server, "second"))
-        while not server.repository.queue_lengths()["stub"]:
+        while not server.repository.queue_length("stub"):
             await asyncio.sleep(0)
         third = await ask(server, "third")
         held.may.set()

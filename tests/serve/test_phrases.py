@@ -16,7 +16,7 @@ from served import Served, artifact_source
 
 from t2t_torch.errors import ArtifactError, DecodeError
 from t2t_torch.runtime.session import Artifact, CancellationToken
-from t2t_torch.runtime.signature import EXAMPLES, FILE, Signature, Written
+from t2t_torch.runtime.signature import EXAMPLES, FILE, FileChecksum, Signature
 from t2t_torch.serve.artifact_model import artifact_model
 
 
@@ -27,7 +27,7 @@ def changed(phrases: Path, folder: Path, change: Callable[[dict[str, Any]], None
     change(examples[0]["answer"]["hypotheses"][0])
     (folder / EXAMPLES).write_text("".join(f"{json.dumps(one)}\n" for one in examples), "utf-8")
     told = json.loads((folder / FILE).read_text("utf-8"))
-    about = Written.of(folder / EXAMPLES)
+    about = FileChecksum.of(folder / EXAMPLES)
     told["files"][EXAMPLES] = {"bytes": about.bytes, "sha256": about.sha256}
     del told["sha256"]
     told["format_version"] = 2  # written before there were checksums

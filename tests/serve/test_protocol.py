@@ -14,8 +14,7 @@ from served import ROW, Served, StubModel, length_of, stub_source
 from t2t_torch.features import InputSpec, OutputSpec
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 from t2t_torch.serve.model import ServedModel
-from t2t_torch.serve.repository import Source
-from t2t_torch.serve.tensors import HEADER
+from t2t_torch.serve.repository import ModelSource
 
 SCHEMA = json.loads(Path(__file__).with_name("open_inference.json").read_text("utf-8"))
 INPUTS = [
@@ -210,7 +209,7 @@ def test_texts_are_answered_with_their_hypotheses(serve) -> None:
         fields, targets = [InputSpec("inputs", "text")], [OutputSpec("targets", "text")]
         return StubModel(name, "7", "p", "m", "none", fields, targets, ask)
 
-    server = serve(Source("texts", Path(), load, is_run=True))
+    server = serve(ModelSource("texts", Path(), load, is_run=True))
     tensor = {"name": "inputs", "shape": [2], "datatype": "BYTES", "data": ["a", "b"]}
     answer = server.post("/v2/models/texts/infer", {"inputs": [tensor]})
     told = {one["name"]: one for one in check("inference_response", answer.json())["outputs"]}
@@ -265,31 +264,4 @@ def test_the_description_names_what_the_published_one_requires(server: Served) -
         "/InferenceRequest"
     )
     assert {one["name"] for one in infer["parameters"] if one["in"] == "path"} == {"model"}
-    assert {"data"} <= set(schemas["RequestInput"]["required"])
-
-
-def test_the_description_tells_of_tensors_as_bytes(server: Served) -> None:
-    told = server.get("/openapi.json").json()
-    schemas = told["components"]["schemas"]
-    infer = told["paths"]["/v2/models/{model}/versions/{version}/infer"]["post"]
-    (header,) = [one for one in infer["parameters"] if one["in"] == "header"]
-    assert (header["name"], header.get("required", False)) == (HEADER, False)
-    assert HEADER in infer["responses"]["200"]["headers"]
-    for side, form in {"requestBody": "Request", "200": "Response"}.items():
-        place = infer.get(side) or infer["responses"][side]
-        schema = place["content"]["application/octet-stream"]["schema"]
-        assert schema["contentSchema"]["$ref"].endswith(f"/Inference{form}WithBytes")
-    tensor = {"name": "inputs", "shape": [1], "datatype": "BYTES"}
-    output = {"model_name": "made", "model_version": "3", "outputs": [tensor]}
-    for name, body in {
-        "InferenceRequest": {"inputs": [tensor]},
-        "InferenceResponse": output,
-    }.items():
-        place = {"$ref": f"#/components/schemas/{name}"}
-        with pytest.raises(jsonschema.ValidationError, match="'data' is a required property"):
-            jsonschema.validate(body, {**told, **place})
-        place["$ref"] += "WithBytes"
-        jsonschema.validate(body, {**told, **place})
-    assert "data" not in schemas["RequestInputWithBytes"]["required"]
-    predict = told["paths"]["/predict"]["post"]
-    assert list(predict["requestBody"]["content"]) == ["application/json"]
+    assert {"data"} <= set(schemas["InputTensor"]["required"])

@@ -26,9 +26,9 @@ from t2t_torch.errors import ArtifactError, UsageError
 from t2t_torch.runtime.signature import MODEL, Signature
 from t2t_torch.serve import repository as repository_module
 from t2t_torch.serve.limits import ServerLimits
-from t2t_torch.serve.middleware import Metrics
+from t2t_torch.serve.middleware import ServerMetrics
 from t2t_torch.serve.model import ServedModel
-from t2t_torch.serve.repository import Repository, Source
+from t2t_torch.serve.repository import ModelSource, Repository
 
 
 def version_of(server: Served, place: str = "/predict") -> str:
@@ -181,13 +181,13 @@ def test_what_waits_for_the_old_is_answered_by_it(
         return length_of(samples)
 
     folder = write_artifact(tmp_path / "made")
-    server = serve(Source("stub", folder, load))
+    server = serve(ModelSource("stub", folder, load))
 
     async def run() -> list[str]:
         first = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["a"]}))
         await asyncio.to_thread(begun.wait, 10)
         second = asyncio.create_task(server.send("POST", "/predict", json={"inputs": ["b"]}))
-        while not server.repository.queue_lengths()["stub"]:
+        while not server.repository.queue_length("stub"):
             await asyncio.sleep(0)
         write_artifact(folder, step=4)
         looking = asyncio.create_task(asyncio.to_thread(server.repository.refresh))
@@ -215,7 +215,7 @@ def test_without_any_version_it_does_not_start(tmp_path: Path) -> None:
     (write_artifact(tmp_path / "broken") / MODEL).unlink()
     (tmp_path / "empty").mkdir()
     for name, kind in {"broken": ArtifactError, "empty": UsageError, "none": UsageError}.items():
-        repository = Repository([artifact_source(tmp_path / name)], ServerLimits(), Metrics())
+        repository = Repository([artifact_source(tmp_path / name)], ServerLimits(), ServerMetrics())
         with pytest.raises(kind, match=name):
             repository.load()
 
@@ -249,14 +249,14 @@ def test_a_source_that_cannot_be_looked_at_is_told_and_others_are_looked_at(
 ) -> None:
     first, second = (write_artifact(tmp_path / name) for name in ("one", "two"))
     server = serve(artifact_source(first, "one"), artifact_source(second, "two"))
-    places = Source.places
+    places = ModelSource.places
 
-    def denied(source: Source) -> Any:
+    def denied(source: ModelSource) -> Any:
         if source.name == "one":
             raise PermissionError("not yours")
         return places(source)
 
-    monkeypatch.setattr(Source, "places", denied)
+    monkeypatch.setattr(ModelSource, "places", denied)
     write_artifact(second, step=8)
     server.repository.watch(0.01)
     seen = threading.Event()

@@ -11,17 +11,17 @@ import torch
 from served import Served
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, Tags, Text, Words
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.runtime.session import CancellationToken, Stopped
 from t2t_torch.serve.model import ServedModel
-from t2t_torch.serve.repository import Source
+from t2t_torch.serve.repository import ModelSource
 from t2t_torch.serve.run_model import run_model
 from t2t_torch.text.encoder import ClassLabelEncoder, TokenEncoder
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def source(run: Path, checkpoint: str | None = None, **hparams: Any) -> Source:
+def source(run: Path, checkpoint: str | None = None, **hparams: Any) -> ModelSource:
     decoding = DecodeHParams().replace(extra_length=3, **hparams)
 
     def load(name: str, version: str, path: Path) -> ServedModel:
         return run_model(name, path, checkpoint=checkpoint, hparams=decoding, threads=1)
 
-    return Source("dates", run, load, is_run=True)
+    return ModelSource("dates", run, load, is_run=True)
 
 
 def test_a_run_that_writes_texts_answers(run: Path, serve: Callable[..., Served]) -> None:

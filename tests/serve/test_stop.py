@@ -17,7 +17,7 @@ from t2t_torch.features import InputSpec
 from t2t_torch.runtime.session import Artifact, CancellationToken, Stopped
 from t2t_torch.serve.limits import ServerLimits
 from t2t_torch.serve.model import ServedModel
-from t2t_torch.serve.repository import Batcher, Source
+from t2t_torch.serve.repository import Batcher, ModelSource
 
 FOR_A_MINUTE = {"wanted": [2e8]}
 SHORT = {"wanted": [3]}
@@ -206,7 +206,7 @@ def test_all_models_are_stopped_before_any_is_waited_for(
 
         return StubModel(name, "1", "p", "m", "none", [InputSpec("inputs", "text")], [], ask)
 
-    server = serve(*(Source(name, Path(), load, is_run=True) for name in models))
+    server = serve(*(ModelSource(name, Path(), load, is_run=True) for name in models))
 
     async def run() -> None:
         jobs = []

@@ -13,7 +13,7 @@ from served import LISTED, Served, listed_source
 from t2t_torch.features import InputSpec
 from t2t_torch.serve import tensors
 from t2t_torch.serve.model import tokens_of
-from t2t_torch.serve.protocol import RequestInput
+from t2t_torch.serve.protocol import InputTensor
 from t2t_torch.serve.tensors import word_column_of
 
 TENSORS: dict[str, dict[str, Any]] = {
@@ -110,7 +110,7 @@ def test_entries_that_are_none_may_take_no_room(listed: Served, asked: list[Any]
 
 def test_no_text_has_entries_for_the_words_of_another() -> None:
     tensors = [
-        RequestInput(name=name, shape=[64, 2**31 - 1, 0], datatype=datatype, data=[])
+        InputTensor(name=name, shape=[64, 2**31 - 1, 0], datatype=datatype, data=[])
         for name, datatype in (("lists", "BYTES"), ("lists_weights", "FP64"))
     ]
     counts = [100_000, *[0] * 63]
@@ -125,7 +125,7 @@ def test_no_text_has_entries_for_the_words_of_another() -> None:
 def test_texts_are_not_cut_into_more_words_than_they_may_have(
     listed: Served, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tensors, "counts_of", None)
+    monkeypatch.setattr(tensors, "_count", None)
     answer = infer(listed, inputs={"data": ["go", "a " * 5001]})
     assert (answer.status_code, "input 1 has 10,002 characters" in answer.text) == (413, True)
 

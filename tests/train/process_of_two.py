@@ -10,12 +10,12 @@ import torch
 from torch.distributed.tensor.debug import CommDebugMode
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import Snapshot
 from t2t_torch.distributed.process_group import join_world
+from t2t_torch.run.checkpoint import Snapshot
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.multi_task import task_of
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 
 def take_alone(*arguments):

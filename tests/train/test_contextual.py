@@ -16,11 +16,11 @@ from t2t_torch.hparam import hp
 from t2t_torch.hparams.lstm_lm import LstmLmHParams
 from t2t_torch.mode import Split
 from t2t_torch.problem_types.classification import Text2ClassProblem
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.text_problem import Text2SelfProblem, VocabType
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask, with_architecture
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 SHARDS = {Split.TRAIN: 1, Split.EVAL: 1}
 SAMPLES = [("Paris is big", "city"), ("cats are small and quick", "animal")] * 8

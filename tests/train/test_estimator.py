@@ -282,8 +282,8 @@ def bad_at(steps, monkeypatch):
     calls = itertools.count(1)
     loss = TextModality.training_loss
 
-    def broken(self, hidden, targets, weights=None, beside=None):
-        result = loss(self, hidden, targets, weights, beside)
+    def broken(self, outputs):
+        result = loss(self, outputs)
         return Loss(result.sum * float("nan"), result.weight) if next(calls) in steps else result
 
     monkeypatch.setattr(TextModality, "training_loss", broken)

@@ -12,14 +12,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from t2t_torch.checkpoint.directory import Ratings, SaveError
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
+from t2t_torch.run.checkpoint_directory import Ratings, SaveError
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.signals import SignalStop, StopRequest
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.experiment import BaselineCheck, Experiment
 from t2t_torch.train.run_config import SCHEDULES
-from t2t_torch.train.run_directory import RunDirectory
 from t2t_torch.train.task import Hook
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.data.generate import generate_data
 from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import DataError, HParamsError
@@ -17,10 +16,11 @@ from t2t_torch.mode import Split
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.pipeline.training_split import MIXTURE_VERSION
 from t2t_torch.problem_types.mixture import MixtureProblem
+from t2t_torch.run.checkpoint import TrainerState
+from t2t_torch.run.resuming import same_position
 from t2t_torch.train.memory import dry_run_lines
 from t2t_torch.train.problem_data import check_vocabularies
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.run_config import same_position
 
 NAMES = ("algorithmic_reverse_binary40_test", "algorithmic_identity_binary40")
 

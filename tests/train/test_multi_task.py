@@ -13,10 +13,10 @@ import t2t_torch
 from t2t_torch import registry
 from t2t_torch.bin.commands import decoder, trainer
 from t2t_torch.bin.commands import evaluation as evaluate_command
-from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.errors import HParamsError, RegistryError, UsageError
 from t2t_torch.loss import total_loss
 from t2t_torch.mode import Split
+from t2t_torch.run.tensors import StoredTensors, tensors_at
 from t2t_torch.train.multi_model import problem_weights, share
 from t2t_torch.train.multi_task import named, task_of
 
@@ -322,7 +322,7 @@ def test_commands_train_evaluate_and_decode_each_problem(data_dir, tmp_path, cap
     assert not evaluate_command.main([*twice, "--problem=tiny_kind", f"--output={rows}"])
     assert "tiny_kind, dev, checkpoints: best or newest" in capsys.readouterr().out
     assert len(rows.read_text(encoding="utf-8").splitlines()) == 1 + 6
-    with pytest.raises(UsageError, match="none of the problems"):
+    with pytest.raises(UsageError, match="is a run of tiny_kind, tiny_tags, not of"):
         t2t_torch.load(run, problem="other_kind")
 
 

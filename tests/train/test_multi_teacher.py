@@ -8,10 +8,10 @@ import torch
 from t2t_torch import registry
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import HParamsError
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
 
 STILL = "layer_prepostprocess_dropout=0,attention_dropout=0,relu_dropout=0,symbol_dropout=0"
 

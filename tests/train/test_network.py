@@ -135,7 +135,7 @@ def test_an_optimizer_that_needs_whole_weights_is_refused_parts_of_them(make_tas
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @WARNS
-def test_nothing_is_compiled_after_the_warm_up(make_estimator, tmp_path, backend, monkeypatch):
+def test_nothing_is_compiled_after_the_first_step(make_estimator, tmp_path, backend, monkeypatch):
     """Over three epochs, an evaluation and a batch of another shape."""
     monkeypatch.setattr(compiled, "_BACKEND", backend)  # eager: traced, and run as it is
     torch._dynamo.reset()

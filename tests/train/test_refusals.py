@@ -9,7 +9,7 @@ import pytest
 
 from t2t_torch.bin.commands import trainer
 from t2t_torch.problems.algorithmic import AlgorithmicProblem
-from t2t_torch.train.run_directory import RunDirectory
+from t2t_torch.run.directory import RunDirectory
 
 PROBLEM = "algorithmic_reverse_binary40_test"
 HPARAMS = "batch_size=256,learning_rate_warmup_steps=4"

@@ -9,10 +9,10 @@ from t2t_torch.bin.commands import trainer
 from t2t_torch.errors import CheckpointError
 from t2t_torch.hparam import HParams
 from t2t_torch.models.transformer import Transformer
+from t2t_torch.run.directory import RunDirectory
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import Origin
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import RunDirectory
 
 from .conftest import RECORD
 

@@ -12,11 +12,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from t2t_torch.checkpoint.checkpoint import Checkpoint
 from t2t_torch.hparam import HParams
+from t2t_torch.run.checkpoint import Checkpoint
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.experiment import Experiment, chosen_hooks
 from t2t_torch.train.run_config import RunConfig
-from t2t_torch.train.run_directory import MetricsFile, RunDirectory, TaskRecord
 from t2t_torch.train.run_page import DecodeSample, RunReport, run_page, show_samples, starts_of
 from t2t_torch.train.summary import Summary
 

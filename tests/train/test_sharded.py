@@ -7,9 +7,9 @@ import pytest
 import torch
 from together import run_together
 
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.checkpoint.storage import KILLED
-from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.storage import KILLED
+from t2t_torch.run.tensors import StoredTensors, tensors_at
 
 PROGRAM = Path(__file__).with_name("process_of_two.py")
 PROBLEM = "algorithmic_reverse_binary40_test"

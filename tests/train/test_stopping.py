@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from t2t_torch.checkpoint.checkpoint import TrainerState
 from t2t_torch.errors import UsageError
+from t2t_torch.run.checkpoint import TrainerState
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import (
     Watched,

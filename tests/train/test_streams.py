@@ -10,17 +10,18 @@ import torch
 from together import run_together
 
 from t2t_torch import registry
-from t2t_torch.checkpoint.checkpoint import TrainerState
-from t2t_torch.checkpoint.tensors import StoredTensors, tensors_at
 from t2t_torch.data.generate import generate_data
 from t2t_torch.data.shards import Shards
 from t2t_torch.mode import Split
 from t2t_torch.pipeline.plan import ORDER_VERSION
 from t2t_torch.pipeline.streams import STREAMS_MARK, StreamPlan
+from t2t_torch.run.checkpoint import TrainerState
+from t2t_torch.run.directory import RunDirectory, TaskRecord
+from t2t_torch.run.resuming import same_position
+from t2t_torch.run.tensors import StoredTensors, tensors_at
 from t2t_torch.train.estimator import Estimator
 from t2t_torch.train.problem_task import ProblemTask
-from t2t_torch.train.run_config import RunConfig, same_position
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.train.run_config import RunConfig
 
 PROGRAM = Path(__file__).with_name("process_of_two.py")
 PROBLEM = "languagemodel_ptb10k"

@@ -15,7 +15,7 @@ from tensorboard.compat.proto import summary_pb2
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.summary.writer import event_file_writer
 
-from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.train.summary import Summary
 
 REPORT = {"loss": 2.5, "grad_norm": 0.7}

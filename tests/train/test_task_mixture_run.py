@@ -91,7 +91,7 @@ def test_bad_settings_of_mixing_are_named(make_tasks):
 
 def test_each_example_weighs_one_and_its_label_the_given_part(make_tasks):
     task = make_tasks("loss=task_cross_entropy,multiproblem_label_weight=0.75")
-    loss = task.model().modalities["targets"].objective.loss.train()
+    loss = task.model().modalities["targets"].target_loss.train()
     text = task.features.targets["targets"]
     texts = ["<|tiny_text|>red dog", "red dog<|tiny_kind|>pet"]
     ids = [text.encode(one) for one in texts]
@@ -100,5 +100,11 @@ def test_each_example_weighs_one_and_its_label_the_given_part(make_tasks):
     before = 0.25 / 3  # two words and the id of the task
     assert torch.allclose(weights[1], torch.tensor([before] * 3 + [0.375] * 2))
     assert loss.eval().weights(torch.tensor([ids[0]])) is None
+    model = task.model()
+    batch = torch.nn.utils.rnn.pad_sequence(list(map(torch.tensor, ids)), True)
+    trained = task.objective(model).train()({"targets": batch}).losses["targets"]
+    torch.testing.assert_close(trained.weight, torch.tensor(2.0))  # of two examples
+    plain = make_tasks("").objective(model).train()({"targets": batch}).losses["targets"]
+    assert plain.sum / plain.weight != trained.sum / trained.weight
     with pytest.raises(HParamsError, match="is read by nothing"):
         make_tasks("multiproblem_label_weight=0.75")

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from t2t_torch.distributed.process_group import World, join_world
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.metrics import MetricAverages
-from t2t_torch.trial.preparation import this_start
 from t2t_torch.trial.pytorch_trial import Reducer
 
 
@@ -33,7 +31,6 @@ def averaged(world: World, batches: int) -> dict[str, Any]:
         # A dict is not ordered alike in every process.
         averages.update(dict(sorted(batch(number).items(), reverse=world.rank % 2 == 1)))
     averages.agree(world)
-    world.sum(averages.sums)
     arrays = {name: array.tolist() for name, array in averages.arrays().items()}
     return {**averages.result(), **arrays}
 
@@ -44,7 +41,6 @@ def reduced(world: World, batches: int) -> dict[str, float]:
     for number in range(world.rank, batches, world.size):
         averages.update({"max": -number - 1.0, "min": number + 1.0, "sum": number + 1.0})
     averages.agree(world)
-    world.sum(averages.sums)
     return averages.result()
 
 
@@ -55,19 +51,10 @@ def fault(world: World, metrics: dict[str, Any] | None) -> str:
         averages.update(metrics)
     try:
         averages.agree(world)
-        world.sum(averages.sums)
         averages.result()
     except TrialError as error:
         return str(error)
     return ""
-
-
-def started(world: World) -> list[int]:
-    """By process, what it takes this start to be called."""
-    own = torch.zeros(world.size, dtype=torch.int64)
-    own[world.rank] = int(this_start(world))
-    result: list[int] = world.sum(own).tolist()
-    return result
 
 
 if __name__ == "__main__":
@@ -78,7 +65,6 @@ if __name__ == "__main__":
             "no batch": fault(world, None),
             "other names": fault(world, {"ab"[world.rank]: 1.0}),
             "reduced": [reduced(world, 5), reduced(world, 1)],
-            "starts": started(world),
             "other shapes": fault(world, {"a": np.ones(1 + world.rank)}),
         }
         if world.leads:

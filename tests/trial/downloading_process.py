@@ -1,6 +1,6 @@
-"""One of several processes of a machine that need the same data, three times over.
+"""One of several processes of a machine that need the same data, in one of three ways.
 
-downloading_process.py trial.py folder local_rank
+downloading_process.py trial.py folder way
 """
 
 from __future__ import annotations
@@ -10,34 +10,28 @@ import sys
 import time
 from pathlib import Path
 
+from t2t_torch.distributed.process_group import join_world
 from t2t_torch.errors import TrialError
 from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.definition import load_definition
-from t2t_torch.trial.preparation import download_once
+from t2t_torch.trial.preparation import download
 from t2t_torch.trial.pytorch_trial import TrialContext
 
 
-def main(spec: str, folder: Path, local_rank: int) -> None:
-    """Writes what came of each time to a file of this process."""
-    result = {}
-    for way in ("returns", "raises", "dies"):
-        config = {"data": {"folder": str(folder), "way": way}}
-        made = TrialContext(config, {})
-        pytorch_trial.enter(made)
+def main(spec: str, folder: Path, way: str) -> None:
+    """Writes the path or the message to a file of this process."""
+    context = TrialContext({"data": {"folder": str(folder), "way": way}}, {})
+    pytorch_trial.enter(context)
+    with join_world(use_gpu=False) as world:
         definition = load_definition(spec)
-        (folder / f"waits-{way}-{local_rank}").touch()
+        seconds = 1 if way == "lasts" else 600
         try:
-            path = download_once(
-                definition, made, timeout_s=600, local_rank=local_rank, attempt_id=way
-            )
-            result[way] = str(path)
+            result = str(download(definition, context, world, timeout_s=seconds))
         except TrialError as error:
-            result[way] = str(error)
-        result[f"{way} at"] = time.time()
-        whole = json.dumps(result)
-        (folder / f"found-{local_rank}.part").write_text(whole, "utf-8")
-        (folder / f"found-{local_rank}.part").replace(folder / f"found-{local_rank}.json")
+            result = str(error)
+        whole = json.dumps([result, time.time()])
+        (folder / f"{way}-{world.rank}.json").write_text(whole, "utf-8")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

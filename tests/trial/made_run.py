@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from t2t_torch.checkpoint.checkpoint import Snapshot, TrainerState
-from t2t_torch.checkpoint.directory import CheckpointDirectory
-from t2t_torch.train.run_code import keep_code
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.run.checkpoint import Snapshot, TrainerState
+from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+from t2t_torch.run.code import keep_code
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.trial import pytorch_trial
 from t2t_torch.trial.definition import call, instance_of, load_definition
 from t2t_torch.trial.pytorch_trial import TrialContext

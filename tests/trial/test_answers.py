@@ -124,7 +124,7 @@ def test_a_training_batch_reports_losses_and_metrics():
 @pytest.mark.parametrize("name", sorted(answers.OF_THE_LOOP))
 def test_what_a_report_says_itself_is_the_name_of_no_metric(name):
     fault = f"training_metrics returned '{name}', which each line of metrics.jsonl says itself"
-    assert fault in said(answers.check_training_metrics, {"error": 1.0, name: 1.0})
+    assert fault in said(answers.join_metrics, X.sum(), {"error": 1.0, name: 1.0})
     assert f"losses returned '{name}'" in said(answers.join_metrics, {"loss": X.sum(), name: 1}, {})
     if name in ("step", "split", "time"):
         assert "other name than these: split, step, time." in said(
@@ -135,21 +135,14 @@ def test_what_a_report_says_itself_is_the_name_of_no_metric(name):
 
 
 def test_there_may_be_no_training_metrics():
-    assert answers.check_training_metrics({}) == {}
-    assert "returned None; a dict" in said(answers.check_training_metrics, None)
+    assert list(answers.join_metrics(X.sum(), {})) == ["loss"]
+    assert "returned None; a dict" in said(answers.join_metrics, X.sum(), None)
 
 
-def test_a_text_among_the_losses_is_left_out_and_that_is_said(monkeypatch):
-    lines = []
-    monkeypatch.setattr(
-        answers.logging, "log_first_n", lambda _, line, n, *given: lines.append((n, line % given))
-    )
+def test_a_text_among_the_losses_is_left_out():
     losses = {"loss": X.sum(), "note": "text"}
     assert list(answers.join_metrics(losses, {"error": 1.0}, "train_batch")) == ["loss", "error"]
     assert list(losses) == ["loss", "note"]
-    assert lines == [
-        (1, "train_batch: 'note': a text, which has no mean; it is left out of what is reported.")
-    ]
 
 
 class NeedsClosure(torch.optim.SGD):
@@ -180,21 +173,13 @@ def test_loaders_are_two():
     loader = DataLoader(data)
     assert answers.check_loaders([loader, loader]) == (loader, loader)
     assert answers.check_loaders((loader, [1])) == (loader, [1])
-    assert "returned a DataLoader; two loaders" in said(answers.check_loaders, loader)
-    assert "returned a tuple of 3; two loaders" in said(answers.check_loaders, (loader,) * 3)
-    assert "the second is None; a DataLoader" in said(answers.check_loaders, (loader, None))
-    assert "the first is a TensorDataset; a DataLoader was expected. Wrap it" in said(
-        answers.check_loaders, (data, loader)
-    )
-
-
-def test_an_empty_training_loader_is_told():
-    data = TensorDataset(torch.ones(3, 1), torch.ones(3))
-    full, empty = DataLoader(data), DataLoader(data, batch_size=4, drop_last=True)
-    answers.check_loaders((full, empty))
-    assert "of training, is empty. Its dataset has 3 examples; with drop_last" in said(
-        answers.check_loaders, (empty, full)
-    )
+    for wrong, kinds in (
+        (loader, "a DataLoader"),
+        ((loader,) * 3, "a DataLoader, a DataLoader, a DataLoader"),
+        ((loader, None), "a DataLoader, None"),
+        ((data, loader), "a TensorDataset, a DataLoader"),
+    ):
+        assert f"returned {kinds}; two loaders" in said(answers.check_loaders, wrong)
 
 
 def test_a_loader_without_a_length_is_a_loader():

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from made_run import code, made_run
 
-from t2t_torch.train import run_code, run_directory
-from t2t_torch.train.run_directory import RunDirectory, TaskRecord
+from t2t_torch.run import checksums
+from t2t_torch.run import code as run_code
+from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.trial.definition import Definition, load_definition
 from t2t_torch.trial.run_record import changed_code, copies_of, copy_of
 
@@ -140,7 +141,7 @@ def test_it_is_written_whenever_training_begins_and_a_change_is_told(tmp_path: P
     assert changed_code(spec, run) == ["small.py"]
     assert _keep(load_definition(spec), run) == ["code/small.py: changed"]
     assert (run / "code" / "small.py").read_text() == before + "\n"
-    run_directory.check_files(run, ["code/"])
+    checksums.check_files(run, ["code/"])
     assert _keep(load_definition(spec), run) == []
 
 
@@ -154,7 +155,7 @@ def test_only_files_that_changed_are_written_again(tmp_path: Path) -> None:
         before.append([(copies / name).stat().st_ino for name in ("same.txt", "new.txt")])
     assert before[0][0] == before[1][0]
     assert (copies / "new.txt").read_text() == "2"
-    run_directory.check_files(tmp_path / "run", ["code/"])
+    checksums.check_files(tmp_path / "run", ["code/"])
 
 
 def test_of_code_that_is_gone_nothing_is_left(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ def test_of_code_that_is_gone_nothing_is_left(tmp_path: Path) -> None:
     assert _copied_files(load_definition(str(trial)), tmp_path / "run")[1:] == ["mine/old.py"]
     (trial / "old.py").unlink()
     assert _copied_files(load_definition(str(trial)), tmp_path / "run") == ["mine/model_def.py"]
-    run_directory.check_files(tmp_path / "run", ["code/"])
+    checksums.check_files(tmp_path / "run", ["code/"])
 
 
 def test_a_module_of_a_package_is_not_copied(tmp_path: Path, monkeypatch: Any) -> None:

@@ -37,7 +37,7 @@ def test_an_unknown_name_is_answered_by_the_nearest(enter):
     ):
         pytorch_trial.get_hyperparameter("learning_rat")
     enter({})
-    with pytest.raises(TrialError, match="has no hyperparameters"):
+    with pytest.raises(TrialError, match="has only none"):
         pytorch_trial.get_hyperparameter("lr")
 
 
@@ -56,7 +56,7 @@ def test_the_directory_of_the_data_is_a_string_once_it_is_there(enter):
     enter()
     with pytest.raises(TrialError, match=r"no function download_data\(experiment_config, hparams"):
         pytorch_trial.get_download_data_dir()
-    pytorch_trial.set_download_data_dir(Path("/data/mnist"))
+    pytorch_trial.enter(pytorch_trial.TrialContext({}, {}, Path("/data/mnist")))
     assert pytorch_trial.get_download_data_dir() == "/data/mnist"
 
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import tempfile
 import threading
-import time
 import urllib.request
 from pathlib import Path
 
-import forked
 import pytest
+from together import run_together
 
 from t2t_torch.distributed.process_group import ONE_PROCESS
 from t2t_torch.errors import TrialError
 from t2t_torch.trial.definition import Definition
-from t2t_torch.trial.preparation import download_once, this_start
+from t2t_torch.trial.preparation import download
 from t2t_torch.trial.pytorch_trial import InvalidHP, TrialContext
 
-SECONDS = 600  # until processes that hang are killed, and the test fails
+PROCESS = Path(__file__).parent / "downloading_process.py"
 
 TRIAL = """
 import os, time
@@ -31,14 +29,14 @@ from pedl.frameworks.pytorch import PyTorchTrial
 
 def download_data(experiment_config, hparams):
     folder, way = Path(experiment_config["data"]["folder"]), experiment_config["data"]["way"]
-    while len(list(folder.glob("waits-%s-*" % way))) < 3:  # all three are about to ask
-        time.sleep(0.01)
     with open(folder / "calls", "a") as file:
-        file.write("%s %s\\n" % (way, time.time()))
+        file.write("%s\\n" % time.time())
     if way == "raises":
         raise OSError("the server is on fire")
     if way == "dies":
         os._exit(7)
+    if way == "lasts":
+        time.sleep(4)
     return str(folder)
 
 
@@ -53,51 +51,40 @@ class MyTrial(PyTorchTrial):
 """
 
 
-@pytest.fixture(scope="module")
-def of_three(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("three")
+def of_three(folder: Path, way: str) -> tuple[list[int], dict[int, str], float]:
+    """The exit codes, the results by rank, and the most seconds that one came after the call."""
     (folder / "trial.py").write_text(TRIAL)
-    program = [Path(__file__).parent / "downloading_process.py", folder / "trial.py", folder]
-    processes = [
-        forked.start_program(
-            [*program, str(rank)], folder / f"told-{rank}", {"TMPDIR": str(folder)}
-        )
-        for rank in range(3)
-    ]
-    for process in processes:
-        process.join(SECONDS)
-    codes = [process.exitcode for process in processes]
-    for process in processes:
-        process.kill()
-    result = [json.loads((folder / f"found-{rank}.json").read_text()) for rank in range(3)]
-    calls = [line.split() for line in (folder / "calls").read_text().splitlines()]
-    return folder, codes, result, dict(calls), len(calls)
+    local = {rank: {"LOCAL_RANK": str(rank)} for rank in range(3)}
+    codes, _ = run_together([PROCESS, folder / "trial.py", folder, way], 3, local)
+    called = [float(line) for line in (folder / "calls").read_text().splitlines()]
+    assert len(called) == 1
+    files = sorted(folder.glob(f"{way}-*.json"))
+    result = {int(file.stem[-1]): json.loads(file.read_text()) for file in files}
+    most = max(at for _, at in result.values()) - called[0]
+    return codes, {rank: text for rank, (text, _) in result.items()}, most
 
 
-def test_it_is_called_once_and_all_processes_have_its_path(of_three):
-    folder, _, result, _, count = of_three
-    assert [each["returns"] for each in result] == [str(folder)] * 3
-    assert count == 3  # once each way, for three processes
+def test_it_is_called_once_and_all_processes_have_its_path(tmp_path):
+    assert of_three(tmp_path, "returns")[1] == dict.fromkeys(range(3), str(tmp_path))
 
 
-def test_what_it_raises_is_raised_in_all_processes_with_its_traceback(of_three):
-    _, _, result, calls, _ = of_three
-    for each in result:
-        assert "trial.py" in each["raises"] and "in download_data" in each["raises"]
-        assert each["raises"].endswith("OSError: the server is on fire")
-        assert each["raises at"] - float(calls["raises"]) < 10
+def test_what_it_raises_is_raised_in_all_processes_with_its_traceback(tmp_path):
+    _, result, _ = of_three(tmp_path, "raises")
+    assert result.keys() == {0, 1, 2}
+    for said in result.values():
+        assert "trial.py" in said and "in download_data" in said
+        assert said.endswith("OSError: the server is on fire")
 
 
-def test_a_process_that_dies_in_it_is_not_waited_for(of_three):
-    _, codes, result, calls, _ = of_three
-    assert codes == [7, 0, 0]
-    for each in result[1:]:
-        assert "The process that called download_data" in each["dies"]
-        assert each["dies at"] - float(calls["dies"]) < 10
-
-
-def test_every_start_has_its_own_name():
-    assert this_start(ONE_PROCESS) != this_start(ONE_PROCESS)
+@pytest.mark.parametrize("way", ["dies", "lasts"])
+def test_a_process_that_dies_or_takes_long_is_not_waited_for(tmp_path, way):
+    codes, result, seconds = of_three(tmp_path, way)
+    assert way == "lasts" or codes[0] == 7
+    for rank in (1, 2):
+        assert "The process that called download_data" in result[rank]
+        assert "died, or took more than" in result[rank]
+        assert "--download_timeout" in result[rank]
+    assert seconds < 10
 
 
 @pytest.fixture(autouse=True)
@@ -106,18 +93,16 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def defined(download_data) -> Definition:
-    return Definition("a.py", Path("a.py"), object, download_data, None, "documented", False, "a")
+    return Definition("a.py", Path("a.py"), object, download_data, None, "documented", False)
 
 
-def download(function, *, rank: int = 0, start: str = "1", seconds: float = 600) -> Path | None:
-    made = TrialContext({"data": {"x": 1}}, {"lr": 0.1})
-    return download_once(
-        defined(function), made, timeout_s=seconds, local_rank=rank, attempt_id=start
-    )
+def call_download(function) -> Path | None:
+    context = TrialContext({"data": {"x": 1}}, {"lr": 0.1})
+    return download(defined(function), context, ONE_PROCESS, timeout_s=600)
 
 
-def test_without_it_nobody_waits():
-    assert download(None, rank=1) is None
+def test_a_trial_may_have_none():
+    assert call_download(None) is None
 
 
 def test_it_is_given_the_configuration_and_may_change_it(tmp_path):
@@ -127,61 +112,45 @@ def test_it_is_given_the_configuration_and_may_change_it(tmp_path):
         seen.append((experiment_config.pop("data"), hparams.pop("lr")))
         return str(tmp_path)
 
-    assert download(download_data, start="1") == tmp_path
-    assert download(download_data, start="2") == tmp_path  # a new start calls it again
+    assert call_download(download_data) == tmp_path
+    assert call_download(download_data) == tmp_path  # a new start calls it again
     assert seen == [({"x": 1}, 0.1)] * 2
-    assert download(lambda: str(tmp_path), start="3") == tmp_path
+    assert call_download(lambda: str(tmp_path)) == tmp_path
 
 
 def test_a_relative_directory_is_made_absolute(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert download(lambda: "data") == tmp_path / "data"
+    assert call_download(lambda: "data") == tmp_path / "data"
 
 
 @pytest.mark.parametrize(
     ("result", "fault"),
     [
-        (None, "returned None; a directory, as a string, was expected. Is a return missing?"),
-        (Path("/tmp"), "a directory, as a string"),
-        ("/no/such/place", "returned '/no/such/place', but /no/such/place is no directory."),
+        (None, "returned None; an existing directory, as a string, was expected. Is a return"),
+        (Path("/tmp"), "an existing directory, as a string"),
+        ("/no/such/place", "returned '/no/such/place'; an existing directory"),
     ],
 )
-def test_what_is_no_directory_is_told_in_every_process(result, fault):
-    for rank in (0, 1):
-        with pytest.raises(TrialError) as caught:
-            download(lambda: result, rank=rank)
-        assert fault in str(caught.value)
+def test_what_is_no_directory_is_told(result, fault):
+    with pytest.raises(TrialError) as caught:
+        call_download(lambda: result)
+    assert fault in str(caught.value)
 
 
-def test_another_number_of_arguments_is_told_in_every_process():
-    for rank in (0, 1):
-        with pytest.raises(TrialError, match=r"Accepted is download_data\(experiment_config, hpa"):
-            download(lambda config: "", rank=rank)
+def test_another_number_of_arguments_is_told():
+    with pytest.raises(TrialError, match=r"Accepted is download_data\(experiment_config, hpa"):
+        call_download(lambda config: "")
 
 
-def test_impossible_hyperparameters_are_told_as_that_in_every_process():
+@pytest.mark.parametrize("error", [InvalidHP("too large"), KeyboardInterrupt()])
+def test_other_errors_are_raised_as_they_are(error):
     def download_data():
-        raise InvalidHP("too large")
+        raise error
 
-    for rank in (0, 1):
-        with pytest.raises(InvalidHP, match="too large"):
-            download(download_data, rank=rank)
-
-
-def test_what_ends_the_process_ends_it_and_the_others_are_told():
-    def download_data():
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        download(download_data)
-    with pytest.raises(TrialError, match="KeyboardInterrupt"):
-        download(download_data, rank=1)
-
-
-def test_nobody_waits_longer_than_asked():
-    with pytest.raises(TrialError, match=r"more than 0\.05 seconds.*--download_timeout"):
-        download(lambda: "", rank=1, seconds=0.05)
+    with pytest.raises(type(error)) as caught:
+        call_download(download_data)
+    assert caught.value is error
 
 
 def test_two_jobs_of_one_trial_call_it_one_after_the_other(tmp_path):
@@ -197,25 +166,12 @@ def test_two_jobs_of_one_trial_call_it_one_after_the_other(tmp_path):
         inside.pop()
         return str(tmp_path)
 
-    jobs = [threading.Thread(target=download, args=(download_data,), kwargs={"start": start})
-            for start in "12"]  # fmt: skip
+    jobs = [threading.Thread(target=call_download, args=(download_data,)) for _ in range(2)]
     for job in jobs:
         job.start()
     for job in jobs:
         job.join()
     assert most == [1, 1]
-
-
-def test_what_old_starts_have_left_is_removed(tmp_path):
-    download(lambda: str(tmp_path), start="old")
-    folder = next(tmp_path.glob("t2t_torch-*"))
-    left = list(folder.glob("*-*"))
-    assert len(left) == 2
-    for path in left:
-        os.utime(path, (time.time() - 1e6,) * 2)
-    download(lambda: str(tmp_path), start="new")
-    assert not any(path.exists() for path in left)
-    assert folder.stat().st_mode & 0o077 == 0
 
 
 def test_a_download_that_fails_is_told_with_the_users_lines_only():
@@ -227,7 +183,7 @@ def test_a_download_that_fails_is_told_with_the_users_lines_only():
         urllib.request.urlretrieve(url)
 
     with pytest.raises(TrialError) as caught:
-        download(download_data)
+        call_download(download_data)
     said = str(caught.value)
     assert said.startswith(
         "download_data of a.py failed to download: Connection refused. Try again, or get "

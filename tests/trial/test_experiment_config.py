@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.errors import ConfigError
-from t2t_torch.trial.config import ExperimentConfig, Length, Scale
+from t2t_torch.trial.config import ExperimentConfig, Length, LengthScale
 
 WHOLE = """\
 name: mnist
@@ -193,7 +193,7 @@ def test_how_many_checkpoints_are_kept_is_said_once() -> None:
             {"searcher": {"step_budget": 4, "max_trials": 2, "max_steps": 2}},
             "step_budget and max_trials both say how much to train",
         ),
-        ({"entrypoint": {"script": "mnist.py"}}, "trials of PyTorch alone run"),
+        ({"entrypoint": {"script": "mnist.py"}}, "should be a valid string"),
         ({"entrypoints": {"trial_class": "MyTrial"}}, "expected module:name, such as"),
         ({"entrypoints": {"data_loader": "a:b"}}, "Did you mean data_loaders_function"),
         ({"searcher": {"source_trial_id": 4}}, "Write source_checkpoint"),
@@ -273,7 +273,7 @@ def test_what_a_trial_is_handed_can_be_read_again() -> None:
 
 
 # 2 processes, 4 batches each in an optimizer step, 32 records in a batch: 256 records in a step.
-SCALE = Scale(
+SCALE = LengthScale(
     batches_per_step=50,
     aggregation_frequency=4,
     world_size=2,
@@ -302,7 +302,7 @@ def test_lengths_are_rounded_up_and_periods_down(length: Length, steps: int, per
 
 def test_epochs_of_a_loader_without_a_length_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"searcher\.max_length is 2 epochs, but the training"):
-        Scale().steps(Length(2, "epochs"))
+        LengthScale().steps(Length(2, "epochs"))
 
 
 def test_records_per_epoch_says_how_long_an_epoch_is(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -126,7 +125,7 @@ def test_elementwise_mean_keeps_the_shape():
 
     np.testing.assert_array_equal(elementwise_mean([[1, 2], [3, 6]]), [2, 4])
     assert elementwise_mean([1.0, 2.0]) == 1.5
-    with pytest.raises(TrialError, match=r"\[1\], \[2\]; values of one shape"):
+    with pytest.raises(ValueError, match="same shape"):
         elementwise_mean([[1], [1, 2]])
 
 
@@ -149,8 +148,6 @@ def test_a_scheduler_steps_by_batch_by_epoch_or_by_hand():
     assert LRScheduler(scheduler, step_every_epoch=True).scheduler is scheduler
     with pytest.raises(TrialError, match="at most one of the two"):
         LRScheduler(scheduler, step_every_batch=True, step_every_epoch=True)
-    with pytest.raises(TrialError, match="function without step, state_dict"):
-        LRScheduler(lambda: None)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
     with pytest.raises(TrialError, match="steps by a metric"):
         LRScheduler(plateau, step_every_epoch=True)
@@ -179,27 +176,6 @@ def test_a_trial_is_made_with_or_without_hparams(made):
     definition = SimpleNamespace(trial_class=kinds[made], takes_context=False, spec="mine.py")
     trial = instance_of(definition, {"a": 1}, None)
     assert getattr(trial, "given", {"a": 1}) == {"a": 1}
-
-
-def test_samplers_of_determined_chain():
-    from determined.pytorch import samplers
-
-    batches = torch.utils.data.BatchSampler(range(14), batch_size=2, drop_last=False)
-    shuffled = samplers.ReproducibleShuffleSampler(range(9), seed=3)
-    expected = np.arange(9)
-    generator = np.random.RandomState(3)
-    generator.shuffle(expected)
-    assert list(shuffled) == expected.tolist()
-    again = samplers.ReproducibleShuffleBatchSampler(batches, seed=3)
-    assert sorted(again) == sorted(batches) and len(again) == 7
-    part = samplers.DistributedBatchSampler(batches, num_workers=3, rank=0)
-    assert (list(part), len(part)) == ([[0, 1], [6, 7], [12, 13]], 3)
-    assert len(samplers.DistributedSampler(range(7), 3, 1)) == 2
-    skipped = samplers.SkipBatchSampler(samplers.RepeatBatchSampler(batches), 6)
-    assert list(itertools.islice(skipped, 2)) == [[12, 13], [0, 1]]
-    assert len(skipped) == 7
-    with pytest.raises(ValueError, match="rank=3"):
-        samplers.DistributedSampler(range(7), 3, 3)
 
 
 def test_schedulers_of_trials_take_verbose_as_older_versions_of_torch_did():

@@ -16,8 +16,8 @@ from torch import nn
 from t2t_torch.errors import ConfigError, TrialError
 from t2t_torch.mode import Split
 from t2t_torch.trial import nested
-from t2t_torch.trial.config import read_mapping
 from t2t_torch.trial.epoch_orders import order_of_epoch
+from t2t_torch.yaml_file import read_mapping
 
 
 def batches(loader):

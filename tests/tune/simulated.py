@@ -8,7 +8,7 @@ from typing import Any
 
 from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
-from t2t_torch.tune.searcher import Searcher, Task
+from t2t_torch.tune.searcher import SearchState, SearchTask
 
 SPACE = Space({"x": Double(0.0, 1.0)})
 
@@ -34,13 +34,16 @@ class Simulation:
     """
 
     def __init__(
-        self, searcher: Searcher, reached: Callable[[Task], float | str | None], parallel: int = 1
+        self,
+        searcher: SearchState,
+        reached: Callable[[SearchTask], float | str | None],
+        parallel: int = 1,
     ) -> None:
         self.searcher = searcher
         self.events: list[dict[str, Any]] = []
         self._reached = reached
         self._parallel = parallel
-        self._running: list[Task] = []
+        self._running: list[SearchTask] = []
         self._rng = random.Random(parallel)
 
     def add(self, **event: Any) -> bool:
@@ -48,7 +51,7 @@ class Simulation:
         self.events.append(event)
         return self.searcher.apply(event)
 
-    def steps(self) -> Iterator[Task]:
+    def steps(self) -> Iterator[SearchTask]:
         """Yields each task when it ends; of several at once, any of them is the next to end."""
         while True:
             while len(self._running) < self._parallel:
@@ -65,7 +68,7 @@ class Simulation:
             self.end(task)
             yield task
 
-    def end(self, task: Task) -> None:
+    def end(self, task: SearchTask) -> None:
         value = self._reached(task)
         if value in ("fail", "invalid"):
             assert self.add(do=value, trial=task.trial, step=0, curve=[], why="so")
@@ -74,14 +77,16 @@ class Simulation:
             more = {"step": task.to, "value": value, "curve": curve, "seconds": 1.0}
             assert self.add(do="report", trial=task.trial, **more)
 
-    def run(self) -> Searcher:
+    def run(self) -> SearchState:
         for _ in self.steps():
             pass
         return self.searcher
 
 
-def simulated(reached: Callable[[Task], float | str | None], parallel: int = 1, **changes: Any):
+def simulated(
+    reached: Callable[[SearchTask], float | str | None], parallel: int = 1, **changes: Any
+):
     """Runs a search to its end; returns the simulation."""
-    simulation = Simulation(Searcher(plan(**changes), SPACE), reached, parallel)
+    simulation = Simulation(SearchState(plan(**changes), SPACE), reached, parallel)
     simulation.run()
     return simulation

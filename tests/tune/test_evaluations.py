@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from t2t_torch.errors import UsageError
-from t2t_torch.train.run_directory import MetricsFile
+from t2t_torch.run.metrics_file import MetricsFile
 from t2t_torch.tune.shared_search import Evaluations, read_evaluations
 
 

@@ -13,8 +13,8 @@ from simulated import SPACE, plan
 
 from t2t_torch.reporter import CONSOLE, JsonLinesReporter, reporting
 from t2t_torch.tune.search_record import SearchRecord, TrialRecord
-from t2t_torch.tune.searcher import Searcher
-from t2t_torch.workflows.search import Pace, Progress, summary
+from t2t_torch.tune.searcher import SearchState
+from t2t_torch.workflows.search import Pace, SearchProgress, summary
 
 
 class Clock:
@@ -26,18 +26,18 @@ class Clock:
         return self.now
 
 
-def taken(searcher: Searcher, trial: int) -> None:
+def taken(searcher: SearchState, trial: int) -> None:
     new = {"hparams": {"x": trial / 10}} if trial == len(searcher.trials) else {}
     event = {"do": "take", "tuner": "t", "place": "p", "trial": trial, "to": 400, **new}
     assert searcher.apply(event)
 
 
-def reported(searcher: Searcher, trial: int, do: str, step: int, seconds: float) -> None:
+def reported(searcher: SearchState, trial: int, do: str, step: int, seconds: float) -> None:
     event = {"do": do, "tuner": "t", "trial": trial, "step": step, "seconds": seconds, "why": ""}
     assert searcher.apply({**event, "value": 1.0, "curve": [[step, 1.0]]})
 
 
-def record(searcher: Searcher, **steps: int) -> SearchRecord:
+def record(searcher: SearchState, **steps: int) -> SearchRecord:
     """The record of a search whose trainings have come so far: `t0=100`."""
     trials = tuple(
         TrialRecord(
@@ -54,12 +54,12 @@ def record(searcher: Searcher, **steps: int) -> SearchRecord:
 
 
 @pytest.fixture
-def searcher() -> Searcher:
+def searcher() -> SearchState:
     """A search of four trials of 400 steps."""
-    return Searcher(plan(searcher="random", max_trials=4), SPACE)
+    return SearchState(plan(searcher="random", max_trials=4), SPACE)
 
 
-def test_nights_between_tuners_are_not_counted(searcher: Searcher) -> None:
+def test_nights_between_tuners_are_not_counted(searcher: SearchState) -> None:
     taken(searcher, 0)
     reported(searcher, 0, "report", 400, 40.0)
     # A night passes; another tuner goes on.
@@ -77,7 +77,7 @@ def test_nights_between_tuners_are_not_counted(searcher: Searcher) -> None:
     assert summary(searcher, over, 110.0).endswith("; 50 s of training")
 
 
-def test_trainings_at_once_divide_what_is_left(searcher: Searcher) -> None:
+def test_trainings_at_once_divide_what_is_left(searcher: SearchState) -> None:
     clock = Clock()
     pace = Pace(clock)
     taken(searcher, 0)
@@ -88,7 +88,7 @@ def test_trainings_at_once_divide_what_is_left(searcher: Searcher) -> None:
     assert pace.seconds_left(searcher, seen) == pytest.approx(0.2 * (600 + 800) / 2)
 
 
-def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: Searcher) -> None:
+def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: SearchState) -> None:
     clock = Clock()
     pace = Pace(clock)
     taken(searcher, 0)
@@ -104,15 +104,15 @@ def test_steps_of_a_tuner_that_was_killed_have_no_seconds(searcher: Searcher) ->
     assert pace.counted(searcher, record(searcher, t0=360)).seconds == 6.0
 
 
-def test_a_line_is_written_when_something_has_changed(searcher: Searcher, capsys) -> None:
-    progress = Progress()
+def test_a_line_is_written_when_something_has_changed(searcher: SearchState, capsys) -> None:
+    progress = SearchProgress()
     taken(searcher, 0)
     progress.show(searcher, lambda: record(searcher), True)
     progress.show(searcher, lambda: pytest.fail("nothing is drawn"), False)
     assert capsys.readouterr().err.endswith("1 of 4 trials: 1 running; 0 s of training\n")
 
 
-def test_a_terminal_shows_one_table_and_other_reporters_lines(searcher: Searcher, monkeypatch):
+def test_a_terminal_shows_one_table_and_other_reporters_lines(searcher: SearchState, monkeypatch):
     terminal, lines = io.StringIO(), io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -120,7 +120,7 @@ def test_a_terminal_shows_one_table_and_other_reporters_lines(searcher: Searcher
     taken(searcher, 0)
     for reporter in (CONSOLE, JsonLinesReporter(lines)):
         with reporting(reporter):
-            progress = Progress()
+            progress = SearchProgress()
             progress.show(searcher, lambda: record(searcher), True)
             progress.print_line("trial 0 starts")
             progress.end(searcher, record(searcher))

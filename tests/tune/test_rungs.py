@@ -8,7 +8,7 @@ import pytest
 
 from t2t_torch.errors import UsageError
 from t2t_torch.tune.search_plan import (
-    Bracket,
+    RungBracket,
     Rungs,
     bracket_rungs,
     brackets,
@@ -55,7 +55,10 @@ def test_the_mode_says_how_many_brackets_there_are() -> None:
 
 def test_trials_are_shared_so_that_brackets_have_about_the_same_work() -> None:
     # Weights 4**2 / 3 and 4**1 / 2: of 16 trials 11.6 and 4.4; the first gets what is left.
-    assert brackets([2, 3], 400, 16, 4) == [Bracket((25, 100, 400), 12), Bracket((100, 400), 4)]
+    assert brackets([2, 3], 400, 16, 4) == [
+        RungBracket((25, 100, 400), 12),
+        RungBracket((100, 400), 4),
+    ]
     # 5.33, 2 and 1 of 8.33: 10.2, 3.8 and 1.9 of 16.
     shares = [bracket.trials for bracket in brackets([3, 2, 1], 400, 16, 4)]
     assert shares == [12, 3, 1]

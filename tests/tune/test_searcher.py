@@ -10,15 +10,15 @@ from simulated import SPACE, Simulation, plan, simulated
 
 from t2t_torch.errors import UsageError
 from t2t_torch.search_space import Categorical, Constant, Double, Integer, LogDouble, Space
-from t2t_torch.tune.searcher import Searcher, Task, key
+from t2t_torch.tune.searcher import SearchState, SearchTask, key
 
 
-def loss(task: Task) -> float:
+def loss(task: SearchTask) -> float:
     """The less x, the better; more so with more steps."""
     return task.hparams["x"] + 1 / task.to
 
 
-def outline(searcher: Searcher) -> list[tuple]:
+def outline(searcher: SearchState) -> list[tuple]:
     return [(one.status, one.target, one.bracket, one.value) for one in searcher.trials]
 
 
@@ -39,7 +39,7 @@ def test_asha_follows_the_table_of_its_rungs() -> None:
 def test_a_search_read_again_from_any_event_goes_on_as_it_did(parallel: int) -> None:
     whole = simulated(loss, parallel)
     for cut in range(0, len(whole.events), 7):
-        again = Searcher(plan(), SPACE)
+        again = SearchState(plan(), SPACE)
         assert all(again.apply(event) for event in whole.events[:cut])
         if parallel > 1:
             continue
@@ -49,7 +49,7 @@ def test_a_search_read_again_from_any_event_goes_on_as_it_did(parallel: int) -> 
                 assert rest.add(do="lost", trial=trial.number, holder="t")
         rest.run()
         assert outline(again) == outline(whole.searcher)
-    again = Searcher(plan(), SPACE)
+    again = SearchState(plan(), SPACE)
     for event in whole.events:
         again.apply(event)
     assert outline(again) == outline(whole.searcher)
@@ -118,7 +118,7 @@ def test_random_trains_all_to_the_end() -> None:
 
 def test_a_grid_has_each_combination_once_after_the_unchanged_set() -> None:
     space = Space({"a": Integer(1, 3, 3), "b": Categorical(("x", "y"))})
-    searcher = Searcher(plan(searcher="grid", max_trials=7, default={"a": 9, "b": "z"}), space)
+    searcher = SearchState(plan(searcher="grid", max_trials=7, default={"a": 9, "b": "z"}), space)
     Simulation(searcher, lambda task: 1.0).run()
     tried = [trial.hparams for trial in searcher.trials]
     assert tried == [{"a": 9, "b": "z"}, *space.grid()]
@@ -126,7 +126,7 @@ def test_a_grid_has_each_combination_once_after_the_unchanged_set() -> None:
 
 def test_what_was_tried_is_not_drawn_again_and_a_space_may_be_exhausted() -> None:
     space = Space({"a": Categorical((1, 2, 3)), "b": Constant(7)})
-    searcher = Searcher(plan(searcher="random", default={"a": 2, "b": 7}), space)
+    searcher = SearchState(plan(searcher="random", default={"a": 2, "b": 7}), space)
     Simulation(searcher, lambda task: 1.0).run()
     assert sorted(trial.hparams["a"] for trial in searcher.trials) == [1, 2, 3]
     assert searcher.is_over
@@ -146,12 +146,12 @@ def test_tpe_finds_what_drawing_does_not() -> None:
         }
     )
 
-    def value(task: Task) -> float:
+    def value(task: SearchTask) -> float:
         h = task.hparams
         return (h["x"] - 0.3) ** 2 + abs(h["n"] - 8) / 64 + (h["c"] != "b") + abs(h["r"] - 9) / 9
 
     def best(searcher: str) -> float:
-        result = Searcher(plan(searcher=searcher, max_trials=40, seed=3), space)
+        result = SearchState(plan(searcher=searcher, max_trials=40, seed=3), space)
         Simulation(result, value).run()
         assert all(trial.hparams["k"] == 3 for trial in result.trials)
         return min(trial.value for trial in result.trials)
@@ -161,7 +161,7 @@ def test_tpe_finds_what_drawing_does_not() -> None:
 
 
 def test_void_events_change_nothing() -> None:
-    searcher = Searcher(plan(), SPACE)
+    searcher = SearchState(plan(), SPACE)
     mine = {"tuner": "a", "place": "p"}
     take = {"do": "take", "trial": 0, "to": 25, "hparams": {"x": 0.1}, **mine}
     assert searcher.apply(take)
@@ -186,7 +186,7 @@ def test_void_events_change_nothing() -> None:
 
 
 def test_what_was_interrupted_goes_on_before_something_new_begins() -> None:
-    simulation = Simulation(Searcher(plan(), SPACE), loss)
+    simulation = Simulation(SearchState(plan(), SPACE), loss)
     searcher = simulation.searcher
     task = searcher.next_task(lambda trial: True)
     simulation.add(do="take", trial=0, to=task.to, hparams=task.hparams)
@@ -199,7 +199,7 @@ def test_what_was_interrupted_goes_on_before_something_new_begins() -> None:
 
 
 def test_no_more_train_at_once_than_the_search_allows() -> None:
-    searcher = Searcher(plan(max_concurrent=2), SPACE)
+    searcher = SearchState(plan(max_concurrent=2), SPACE)
     simulation = Simulation(searcher, loss)
     for number in range(2):
         task = searcher.next_task(lambda trial: True)
@@ -214,7 +214,7 @@ def test_no_more_train_at_once_than_the_search_allows() -> None:
 
 
 def test_restarts_are_counted_and_held_on_to() -> None:
-    simulation = Simulation(Searcher(plan(), SPACE), loss)
+    simulation = Simulation(SearchState(plan(), SPACE), loss)
     task = simulation.searcher.next_task(lambda trial: True)
     simulation.add(do="take", trial=0, to=task.to, hparams=task.hparams)
     restart = {"do": "restart", "trial": 0, "step": 3, "why": "exit code -9", "seconds": 1.0}

@@ -6,7 +6,7 @@ import pytest
 
 from t2t_torch.errors import UsageError
 from t2t_torch.search_space import Space
-from t2t_torch.trial.config import whole_length
+from t2t_torch.trial.search import whole_length
 
 TRIAL = """
 import pedl

@@ -1,4 +1,4 @@
-"""Conversion of tensor2tensor's hyperparameters and variables, one file for each family of models.
+"""Conversion of tensor2tensor's hyperparameters and variables, a file for each family of models.
 
 Variables have their TensorFlow names; they may come from a checkpoint or, for example, from an
 `.npz` file:
@@ -8,7 +8,7 @@ Variables have their TensorFlow names; they may come from a checkpoint or, for e
     load_variables(model, dict(numpy.load("variables.npz")))
 
 A file of this package has two functions: `convert_hparams(model, values, variables)`, and
-`convert_weights(variables)`, which returns weights by our names.
+`convert_weights(model, variables)`, which returns weights by our names.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor, nn
 
 from t2t_torch import registry
@@ -30,27 +31,25 @@ from t2t_torch.interop.importer import load_all
 Array = npt.NDArray[np.float32]
 
 FAMILIES = {
-    "transformer": "transformer",
-    "transformer_encoder": "transformer",
-    "transformer_regressor": "transformer",
-    "transformer_scorer": "transformer",
-    "transformer_memory": "language_models",
-    "transformer_moe": "typed_layers",
-    "evolved_transformer": "evolved",
-    "attention_lm": "language_models",
-    "attention_lm_moe": "language_models",
-    "lstm_seq2seq": "lstm",
-    "lstm_seq2seq_attention": "lstm",
-    "text_cnn": "text_cnn",
-    "lstm_encoder": "lstm",
-    "lstm_seq2seq_bidirectional_encoder": "lstm",
-    "lstm_seq2seq_attention_bidirectional_encoder": "lstm",
-    "universal_transformer": "universal",
-    "universal_transformer_encoder": "universal",
-    "basic_fc_relu": "pictures",
-    "imagetransformer": "pictures",
-    "resnet": "pictures",
-    "shake_shake": "pictures",
+    **dict.fromkeys(
+        ("transformer", "transformer_encoder", "transformer_regressor", "transformer_scorer"),
+        "transformer",
+    ),
+    **dict.fromkeys(
+        """
+        attention_lm attention_lm_moe evolved_transformer transformer_memory transformer_moe
+        universal_transformer universal_transformer_encoder
+        """.split(),
+        "transformer_variants",
+    ),
+    **dict.fromkeys(
+        """
+        lstm_encoder lstm_seq2seq lstm_seq2seq_attention lstm_seq2seq_bidirectional_encoder
+        lstm_seq2seq_attention_bidirectional_encoder text_cnn
+        """.split(),
+        "text_models",
+    ),
+    **dict.fromkeys(("basic_fc_relu", "imagetransformer", "resnet", "shake_shake"), "pictures"),
 }
 """Files of this package by the models of tensor2tensor that can be converted."""
 _OF_RUN = frozenset(
@@ -107,7 +106,7 @@ def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Ten
     Raises:
       CheckpointError: variables are unknown.
     """
-    weights: dict[str, Tensor] = _family(model).convert_weights(variables)
+    weights: dict[str, Tensor] = _family(model).convert_weights(model, variables)
     return weights
 
 
@@ -173,6 +172,23 @@ def checked_hparams(
     if "optimizer" in kept:  # also named like a class there, "Adafactor"
         kept["optimizer"] = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kept["optimizer"]).lower()
     return kind().replace(**kept)
+
+
+def renamed(name: str, patterns: Mapping[str, str]) -> str | None:
+    """Returns our name of a variable: that of the first pattern that is its end; None without one.
+
+    Kernels and scales of norms are called weights.
+    """
+    for pattern, ours in patterns.items():
+        if match := re.search(rf"{pattern}$", name):
+            return re.sub(r"(?<=\.)(kernel|scale)$", "weight", match.expand(ours))
+    return None
+
+
+def tensors(weights: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Returns arrays as contiguous tensors of float32."""
+    arrays = {name: np.array(value, np.float32, order="C") for name, value in weights.items()}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
 def refuse_unknown(names: Iterable[str], what: str) -> None:

@@ -8,7 +8,7 @@ of ImageNet's size, else `per_image`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,8 @@ from t2t_torch.interop.tensor2tensor_weights import (
     checked_hparams,
     is_training_state,
     refuse_unknown,
+    renamed,
+    tensors,
 )
 from t2t_torch.text.encoder import NUM_RESERVED
 
@@ -82,49 +84,31 @@ def convert_hparams(
     return hparams.replace(image_standardization="imagenet")
 
 
-def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
+def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables of a model of pictures as weights by our names."""
     used = {name: value for name, value in variables.items() if not is_training_state(name)}
-    model = next(iter(used), "").partition("/")[0]
     if model == "imagetransformer":
         return _imagetransformer(used)
-    convert = {"resnet": _resnet, "shake_shake": _shake_shake}.get(model, _basic)
-    weights: dict[str, Array] = {}
-    unknown = []
-    places = dict(convert(used))
-    for name, value in used.items():
-        ours = places.get(name) or _top(name)
-        if ours is None:
-            unknown.append(name)
-            continue
-        weights[ours] = value
-        if ours.endswith(".running_mean"):
-            count = ours.removesuffix("running_mean") + "num_batches_tracked"
-            weights[count] = np.zeros((), np.int64)
-    refuse_unknown(unknown, "a model of pictures")
-    return {name: torch.from_numpy(_as_ours(value)) for name, value in weights.items()}
+    names = _PLACES.get(model, lambda variables: ())
+    places = {name: renamed(name, _NAMES) for name in used} | dict(names(used))
+    refuse_unknown([name for name, ours in places.items() if not ours], "a model of pictures")
+    weights, counts = {}, {}
+    for name, ours in places.items():
+        # [out, in] of a linear map, [out, in, h, w] of a convolution.
+        value = used[name]
+        weights[str(ours)] = value.transpose(3, 2, 0, 1) if value.ndim == 4 else value.T
+        if str(ours).endswith(".running_mean"):
+            count = str(ours).removesuffix("running_mean") + "num_batches_tracked"
+            counts[count] = torch.zeros((), dtype=torch.int64)
+    return tensors(weights) | counts
 
 
-def _as_ours(value: Array) -> Any:
-    """Returns a kernel in torch's order: [out, in] of a linear map, [out, in, h, w]."""
-    if value.ndim == 4:
-        value = value.transpose(3, 2, 0, 1)
-    elif value.ndim == 2:
-        value = value.T
-    return np.array(value, order="C")
-
-
-def _top(name: str) -> str | None:
-    """Returns our name of a variable of the classifier; None if it is none."""
-    match = re.search(r"(class_label_modality_\d+_\d+/dense|body/logits)/(kernel|bias)$", name)
-    return match and f"modalities.targets.top.{'weight' if match[2] == 'kernel' else 'bias'}"
-
-
-def _basic(variables: Mapping[str, Array]) -> Iterator[tuple[str, str]]:
-    """Yields the name of each variable of `basic_fc_relu`, and ours."""
-    for name in variables:
-        if match := re.search(r"body/layer_(\d+)/(kernel|bias)$", name):
-            yield name, f"layers.{match[1]}.{'weight' if match[2] == 'kernel' else 'bias'}"
+_NAMES = {
+    r"(?:class_label_modality_\d+_\d+/dense|body/logits)/(kernel|bias)": (
+        r"modalities.targets.top.\1"
+    ),
+    r"body/layer_(\d+)/(kernel|bias)": r"layers.\1.\2",
+}
 
 
 _PARTS = {
@@ -211,23 +195,28 @@ def _layers(sides: Sequence[int]) -> tuple[list[str], list[str]]:
     return convolutions, norms
 
 
-_OF_LAYER = {
-    "layer_postprocess/layer_norm/layer_norm_scale": "attention_after.norm.weight",
-    "layer_postprocess/layer_norm/layer_norm_bias": "attention_after.norm.bias",
-    "layer_postprocess_1/layer_norm/layer_norm_scale": "feed_forward_after.norm.weight",
-    "layer_postprocess_1/layer_norm/layer_norm_bias": "feed_forward_after.norm.bias",
-    "local_1d_self_att/self_attention/output_transform/kernel": "attention.output.weight",
-    "ffn/conv1/kernel": "feed_forward.inner.weight",
-    "ffn/conv1/bias": "feed_forward.inner.bias",
-    "ffn/conv2/kernel": "feed_forward.outer.weight",
-    "ffn/conv2/bias": "feed_forward.outer.bias",
+_PLACES: Mapping[str, Callable[[Mapping[str, Array]], Iterator[tuple[str, str]]]] = {
+    "resnet": _resnet,
+    "shake_shake": _shake_shake,
 }
-_OUTSIDE = {
-    "kernel": "modalities.inputs.bottom.weight",
+"""Functions that yield the names of variables, and ours, of models whose names have an order."""
+
+_IMAGETRANSFORMER_NAMES = {
+    rf"body/decoder_layer_(\d+)/{theirs}": rf"decoder.\1.{ours}"
+    for theirs, ours in {
+        r"layer_postprocess/layer_norm/layer_norm_(scale|bias)": r"attention_after.norm.\2",
+        r"layer_postprocess_1/layer_norm/layer_norm_(scale|bias)": r"feed_forward_after.norm.\2",
+        "local_1d_self_att/self_attention/output_transform/kernel": "attention.output.weight",
+        r"ffn/conv1/(kernel|bias)": r"feed_forward.inner.\2",
+        r"ffn/conv2/(kernel|bias)": r"feed_forward.outer.\2",
+    }.items()
+}
+_ROWS = {
+    r"body/output_conv/(kernel|bias)": r"modalities.targets.top.\1",
     "rgb_target_emb_input_bottom": "modalities.targets.bottom.weight",
-    "body/output_conv/kernel": "modalities.targets.top.weight",
-    "body/output_conv/bias": "modalities.targets.top.bias",
+    r"embedding/kernel": "modalities.inputs.bottom.weight",
 }
+"""Our names of what has a row for each value of a pixel or each label."""
 
 
 def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
@@ -237,21 +226,19 @@ def _imagetransformer(variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """
     weights: dict[str, Array] = {}
     unknown = []
-    for name in variables:
-        inside = re.search(r"body/decoder_layer_(\d+)/(.+)$", name)
-        end = re.search(r"(body/output_conv/\w+|rgb_target_emb_\w+|(?<=embedding/)kernel)$", name)
-        value = variables[name]
-        if inside and (ours := _OF_LAYER.get(inside[2])):
-            weights[f"decoder.{inside[1]}.{ours}"] = value.T if value.ndim == 2 else value
-        elif inside and inside[2].endswith("self_attention/q/kernel"):
-            parts = [variables[re.sub("q/kernel$", f"{part}/kernel", name)] for part in "qkv"]
-            joined = np.concatenate([part.T for part in parts])
-            weights[f"decoder.{inside[1]}.attention.query_key_value.weight"] = joined
-        elif end and end[1] in _OUTSIDE:
+    for name, value in variables.items():
+        part = re.search(r"body/decoder_layer_(\d+)/.*self_attention/([qkv])/kernel$", name)
+        if part and part[2] == "q":
+            parts = [variables[re.sub("q/kernel$", f"{one}/kernel", name)].T for one in "qkv"]
+            ours = f"decoder.{part[1]}.attention.query_key_value.weight"
+            weights[ours] = np.concatenate(parts)
+        elif of_rows := renamed(name, _ROWS):
             rows = value.T if name.endswith("output_conv/kernel") else value
             above = np.zeros((NUM_RESERVED, *rows.shape[1:]), np.float32)
-            weights[_OUTSIDE[end[1]]] = np.concatenate([above, rows])
-        elif not (inside and re.search("self_attention/[kv]/kernel$", inside[2])):
+            weights[of_rows] = np.concatenate([above, rows])
+        elif inside := renamed(name, _IMAGETRANSFORMER_NAMES):
+            weights[inside] = value.T
+        elif not part:
             unknown.append(name)
     refuse_unknown(unknown, "imagetransformer")
-    return {name: torch.from_numpy(np.array(value, order="C")) for name, value in weights.items()}
+    return tensors(weights)

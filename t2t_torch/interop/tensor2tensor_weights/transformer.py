@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from t2t_torch import registry
@@ -16,6 +15,8 @@ from t2t_torch.interop.tensor2tensor_weights import (
     Array,
     checked_hparams,
     refuse_unknown,
+    renamed,
+    tensors,
 )
 
 _LOCAL_MOE_LOSS = 1e-2
@@ -25,29 +26,49 @@ _QUANTIZATION = frozenset(
     random_top_k residual_centroids soft_em use_scales z_size
     """.split()
 )
-_EXPERTS = {
-    "noisy_top_k_gating/w_gate": "router.weight",
-    "noisy_top_k_gating/w_noise": "noise.weight",
+_SPEECH = "modalities.inputs.bottom.convolutions"
+_SUBLAYER = r"body/(encoder|decoder)/layer_(\d+)/(self_attention|encdec_attention|ffn)"
+_NORM = r"layer_norm/layer_norm_(scale|bias)"
+_ATTENTION = "multihead_attention"
+_NAMES = {
+    r"body/target_space_embedding/kernel": "target_space",
+    r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)": (
+        r"modalities.targets.top.\1"
+    ),
+    r"speech_recognition_modality/conv2d/kernel": f"{_SPEECH}.first.weight",
+    r"speech_recognition_modality/conv2d_1/kernel": f"{_SPEECH}.second.weight",
+    r"speech_recognition_modality/conv2d_2/kernel": f"{_SPEECH}.last.weight",
+    rf"speech_recognition_modality/{_NORM}": rf"{_SPEECH}.norms.0.\1",
+    r"speech_recognition_modality/layer_norm_(\d)/layer_norm_(scale|bias)": (
+        rf"{_SPEECH}.norms.\1.\2"
+    ),
+    rf"body/(encoder|decoder)/layer_prepostprocess/{_NORM}": r"\1_output.norm.\2",
+    rf"{_SUBLAYER}/layer_prepostprocess/{_NORM}": r"\1.\2.\3_before.norm.\4",
+    rf"{_SUBLAYER}/layer_postprocess/{_NORM}": r"\1.\2.\3_after.norm.\4",
+    rf"{_SUBLAYER}/conv1/(kernel|bias)": r"\1.\2.\3.inner.\4",
+    rf"{_SUBLAYER}/conv2/(kernel|bias)": r"\1.\2.\3.outer.\4",
+    rf"{_SUBLAYER}/{_ATTENTION}/dot_product_attention_relative/relative_positions_(\w+?)/.+": (
+        r"\1.\2.\3.relative.\4.weight"
+    ),
+    rf"{_SUBLAYER}/.*dot_product_self_attention_relative_v2/key_relative_embeddings": (
+        r"\1.\2.\3.relative.table"
+    ),
+    rf"{_SUBLAYER}/local_moe/parallel_\d+/w_0": r"\1.\2.\3.inner",
+    rf"{_SUBLAYER}/local_moe/parallel_\d+/w_1": r"\1.\2.\3.outer",
+    rf"{_SUBLAYER}/local_moe/noisy_top_k_gating/w_gate": r"\1.\2.\3.router.weight",
+    rf"{_SUBLAYER}/local_moe/noisy_top_k_gating/w_noise": r"\1.\2.\3.noise.weight",
+    r"body/(encoder|decoder)/layer_(\d+)/self_attention/multihead_attention/[qkv]/kernel": (
+        r"\1.\2.attention.query_key_value.weight"
+    ),
+    rf"{_SUBLAYER}/{_ATTENTION}/q/kernel": r"\1.\2.\3.query.weight",
+    rf"{_SUBLAYER}/{_ATTENTION}/[kv]/kernel": r"\1.\2.\3.key_value.weight",
+    rf"{_SUBLAYER}/{_ATTENTION}/output_transform/kernel": r"\1.\2.\3.output.weight",
 }
+"""Our names by patterns of the ends of tensor2tensor's; several variables may be parts of one."""
 _SUBLAYERS = {
     "self_attention": "attention",
     "encdec_attention": "memory_attention",
     "ffn": "feed_forward",
-}
-_CONVOLUTIONS = {"conv2d": "first", "conv2d_1": "second", "conv2d_2": "last"}
-NORMS = {"layer_norm_scale": "weight", "layer_norm_bias": "bias"}
-_SPEECH = "modalities.inputs.bottom.convolutions"
-_LINEARS = {"conv1": "inner", "conv2": "outer"}
-# (our matrix, index of the part in it) by sublayer and tensor2tensor's name.
-_PROJECTIONS = {
-    ("attention", "q"): ("query_key_value", 0),
-    ("attention", "k"): ("query_key_value", 1),
-    ("attention", "v"): ("query_key_value", 2),
-    ("attention", "output_transform"): ("output", 0),
-    ("memory_attention", "q"): ("query", 0),
-    ("memory_attention", "k"): ("key_value", 0),
-    ("memory_attention", "v"): ("key_value", 1),
-    ("memory_attention", "output_transform"): ("output", 0),
 }
 TABLES = {
     "input_emb": ("modalities.inputs.bottom.weight",),
@@ -129,80 +150,49 @@ def _in_frames(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "use_fixed_batch_size": True, "max_length": values["max_length"] // bins}
 
 
-def convert_weights(variables: Mapping[str, Array]) -> dict[str, Tensor]:
+def convert_weights(model: str, variables: Mapping[str, Array]) -> dict[str, Tensor]:
     """Returns all variables as weights by our names."""
     parts: dict[str, dict[int, Array]] = {}
     unknown = []
     for name, value in variables.items():
         if "/targets_bottom/real/" in name or name.endswith("/ffn/means"):  # that no model reads
             continue
-        place = _place(name)
-        if place is None:
+        found, number = place_of(name)
+        if not found:
             unknown.append(name)
-            continue
-        for ours in place[0]:
-            parts.setdefault(ours, {})[place[1]] = _as_ours(name, value)
+        for ours in found:
+            parts.setdefault(ours, {})[number] = _as_ours(name, value)
     refuse_unknown(unknown, "a Transformer")
-    return {
-        name: torch.from_numpy(np.concatenate([pieces[i] for i in sorted(pieces)]))
-        for name, pieces in parts.items()
-    }
+    return tensors(
+        {
+            name: np.concatenate([pieces[i] for i in sorted(pieces)])
+            for name, pieces in parts.items()
+        }
+    )
 
 
-def _place(name: str) -> tuple[tuple[str, ...], int] | None:
-    """Returns our names of a variable, and the index of its part; None if it is unknown."""
-    if match := re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_(\d+)$", name):
-        return (TABLES[match[1]], int(match[2])) if match[1] in TABLES else None
-    if name.endswith("body/target_space_embedding/kernel"):
-        return ("target_space",), 0
-    top = r"(?:class_label_modality_\d+_\d+/dense|reg_top_ffn/model_top)/(kernel|bias)$"
-    if match := re.search(top, name):
-        return (f"modalities.targets.top.{'weight' if match[1] == 'kernel' else 'bias'}",), 0
-    if match := re.search(r"speech_recognition_modality/(conv2d(?:_\d)?)/kernel$", name):
-        return (f"{_SPEECH}.{_CONVOLUTIONS[match[1]]}.weight",), 0
-    if match := re.search(r"speech_recognition_modality/layer_norm(?:_(\d))?/(\w+)$", name):
-        return (f"{_SPEECH}.norms.{match[1] or 0}.{NORMS[match[2]]}",), 0
-    if match := re.search(r"body/(encoder|decoder)/layer_prepostprocess/layer_norm/(\w+)$", name):
-        return (f"{match[1]}_output.norm.{NORMS[match[2]]}",), 0
-    match = re.search(r"body/(encoder|decoder)/layer_(\d+)/(\w+)/(.+)$", name)
-    if match is None or match[3] not in _SUBLAYERS:
-        return None
-    sublayer = _SUBLAYERS[match[3]]
-    inside = _inside_sublayer(sublayer, match[4])
-    return inside and ((f"{match[1]}.{match[2]}.{inside[0]}",), inside[1])
-
-
-def _inside_sublayer(sublayer: str, name: str) -> tuple[str, int] | None:
-    """Like `_place` in a sublayer: "feed_forward", "conv1/bias" -> "feed_forward.inner.bias"."""
-    if match := re.fullmatch(r"layer_(prepostprocess|postprocess)/layer_norm/(\w+)", name):
-        where = "before" if match[1] == "prepostprocess" else "after"
-        return f"{sublayer}_{where}.norm.{NORMS[match[2]]}", 0
-    if match := re.fullmatch(r"(conv[12])/(kernel|bias)", name):
-        kind = "weight" if match[2] == "kernel" else "bias"
-        return f"{sublayer}.{_LINEARS[match[1]]}.{kind}", 0
-    relative = r"multihead_attention/dot_product_attention_relative/relative_positions_(\w+)/.+"
-    if match := re.fullmatch(relative, name):
-        return f"{sublayer}.relative.{match[1]}.weight", 0
-    if match := re.fullmatch(r"local_moe/parallel_(\d+)/w_([01])", name):
-        return f"{sublayer}.{'outer' if match[2] == '1' else 'inner'}", int(match[1])
-    if match := re.fullmatch(r"local_moe/(.+)", name):
-        gate = _EXPERTS.get(match[1])
-        return None if gate is None else (f"{sublayer}.{gate}", 0)
-    if name.endswith("dot_product_self_attention_relative_v2/key_relative_embeddings"):
-        return f"{sublayer}.relative.table", 0
-    if match := re.fullmatch(r"multihead_attention/(\w+)/kernel", name):
-        ours = _PROJECTIONS.get((sublayer, match[1]))
-        return ours and (f"{sublayer}.{ours[0]}.weight", ours[1])
-    return None
+def place_of(name: str) -> tuple[tuple[str, ...], int]:
+    """Returns our names of a variable, none if it is unknown, and the index of its part there."""
+    part = re.search(r"/([qkv])/kernel$|/parallel_(\d+)/w_\d$|/weights_(\d+)$", name)
+    number = 0
+    if part:
+        number = "qkv".index(part[1]) if part[1] else int(part[2] or part[3])
+    if table := re.search(r"symbol_modality_\d+_\d+/(\w+)/weights_\d+$", name):
+        return TABLES.get(table[1], ()), number
+    ours = renamed(name, _NAMES)
+    if ours is None:
+        return (), number
+    sublayer = rf"(?<=\.)({'|'.join(_SUBLAYERS)})(?=[._])"
+    return (re.sub(sublayer, lambda match: _SUBLAYERS[match[0]], ours),), number
 
 
 def _as_ours(name: str, value: Array) -> Array:
     """Returns a kernel [in, out] transposed to torch's [out, in]; embeddings are unchanged."""
     if value.ndim == 4:  # a convolution [time, frequency, in, out]
-        return np.ascontiguousarray(value.transpose(3, 2, 0, 1), dtype=np.float32)
+        return value.transpose(3, 2, 0, 1)
     is_kernel = name.endswith("/kernel") and "target_space" not in name
     is_kernel |= "relative_positions_values" in name  # here a map from attention weights
     is_kernel |= "noisy_top_k_gating" in name
     if "/local_moe/parallel_" in name:  # one of a table of experts
         value = value[None]
-    return np.ascontiguousarray(value.T if is_kernel else value, dtype=np.float32)
+    return value.T if is_kernel else value

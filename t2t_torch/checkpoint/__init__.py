@@ -1,1 +1,0 @@
-"""Checkpoints on disk: atomic writes, verification, retention, averaging."""

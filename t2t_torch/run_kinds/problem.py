@@ -1,0 +1,147 @@
+"""Runs of one problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.registry import register_run_kind
+from t2t_torch.workflows.context import data_dir_of_run
+from t2t_torch.workflows.run_kind import RunKind
+from t2t_torch.workflows.train_settings import OF_SEARCHES, OF_TRIALS
+
+if TYPE_CHECKING:
+    import torch
+
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.export.exporter import Exporter
+    from t2t_torch.export.settings import ExportSettings
+    from t2t_torch.hparam import HParams
+    from t2t_torch.problem import Problem
+    from t2t_torch.run.directory import RunDirectory
+    from t2t_torch.serve.repository import ModelSource
+    from t2t_torch.signals import StopRequest
+    from t2t_torch.train.problem_task import LearningTask
+    from t2t_torch.train.task import Hook
+    from t2t_torch.workflows.decode import DecodeSettings
+    from t2t_torch.workflows.evaluate import EvaluateSettings
+    from t2t_torch.workflows.search_settings import RequestedSearch, SearchSettings
+    from t2t_torch.workflows.serve import ServeSettings
+    from t2t_torch.workflows.train_settings import TrainSettings
+
+
+@register_run_kind("problem")
+class ProblemRun(RunKind):
+    """A model that was trained on a problem."""
+
+    title = "a problem"
+    forms_ensembles = True
+    unread = {  # noqa: RUF012  as the base class declares it
+        "train": (*OF_TRIALS, *OF_SEARCHES),
+        "search": ("config",),
+    }
+    read_with = {  # noqa: RUF012
+        **dict.fromkeys((*OF_TRIALS, "config"), "--trial"),
+        **dict.fromkeys(OF_SEARCHES, "--hparams_range"),
+    }
+    needed_by_search = ("problem", "model", "hparams_set", "data_dir", "train_steps")
+    exporters = {  # noqa: RUF012
+        "onnx": "t2t_torch.export.exporter:OnnxExporter",
+        "torch": "t2t_torch.export.torch_package:TorchExporter",
+        "safetensors": "t2t_torch.export.exporter:WeightsExporter",
+        "ctranslate2": "t2t_torch.interop.ctranslate2:CTranslate2Exporter",
+    }
+
+    def train(self, settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
+        """See `RunKind.train`."""
+        from t2t_torch.workflows.train import train_problem
+
+        return train_problem(settings, callbacks, stop)
+
+    def hparams(self, directory: RunDirectory) -> HParams:
+        """See `RunKind.hparams`."""
+        from t2t_torch.decode.loading import registered
+
+        return directory.hparams(registered(directory, directory.task())[1].HParams)
+
+    def problem(self, directory: RunDirectory) -> Problem:
+        """See `RunKind.problem`."""
+        from t2t_torch.decode.loading import registered
+
+        return registered(directory, directory.task())[0]
+
+    def with_data(self, settings: EvaluateSettings) -> EvaluateSettings:
+        """See `RunKind.with_data`."""
+        data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
+        return settings.replace(data_dir=data_dir)
+
+    def task(
+        self, settings: EvaluateSettings, directory: RunDirectory, world: World
+    ) -> LearningTask:
+        """See `RunKind.task`."""
+        from t2t_torch.workflows.evaluate import task_of_run
+
+        return task_of_run(settings, directory, world)
+
+    def predictor(
+        self,
+        path: str | Path | Sequence[str | Path],
+        checkpoint: int | str | Path | None,
+        *,
+        problem: str | None,
+        hparams: DecodeHParams | None,
+        device: str | torch.device | None,
+    ) -> Any:
+        """See `RunKind.predictor`."""
+        from t2t_torch.decode.loading import load
+
+        return load(path, checkpoint, problem=problem, hparams=hparams, device=device)
+
+    def requested_search(
+        self, settings: SearchSettings, known_steps: Mapping[str, int]
+    ) -> RequestedSearch:
+        """See `RunKind.requested_search`."""
+        from t2t_torch.workflows.search_settings import search_of_problem
+
+        return search_of_problem(settings)
+
+    def decode(self, settings: DecodeSettings, hparams: DecodeHParams) -> None:
+        """See `RunKind.decode`."""
+        from t2t_torch.workflows.decode import decode_problem
+
+        decode_problem(settings, hparams)
+
+    def exporter(self, settings: ExportSettings) -> tuple[type[Exporter], ExportSettings]:
+        """See `RunKind.exporter`; an artifact is verified on the data of the run."""
+        from t2t_torch.workflows.export import with_data
+
+        exporter, settings = super().exporter(settings)
+        return exporter, with_data(settings, exporter)
+
+    def served_models(self, settings: ServeSettings) -> list[ModelSource]:
+        """See `RunKind.served_models`; of several problems each has a model, with its name."""
+        from t2t_torch.decode.hparam import parse_decode_hparams
+        from t2t_torch.run.directory import RunDirectory
+        from t2t_torch.serve.model import ServedModel
+        from t2t_torch.serve.repository import ModelSource
+        from t2t_torch.serve.run_model import run_model
+
+        directory = RunDirectory(str(settings.output_dir))
+        defaults = directory.decode_hparams
+        hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
+        problems = self.problem_names(directory)
+
+        def load(name: str, version: str, path: Path) -> ServedModel:
+            return run_model(
+                name,
+                path,
+                checkpoint=settings.checkpoint_path,
+                hparams=hparams,
+                threads=settings.threads,
+                problem=name if problems else None,
+            )
+
+        names = problems or (directory.path.resolve().name,)
+        return [ModelSource(name, directory.path, load, is_run=True) for name in names]

@@ -1,0 +1,136 @@
+"""Runs of a user's `PyTorchTrial`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.errors import UsageError
+from t2t_torch.registry import register_run_kind
+from t2t_torch.workflows.run_kind import RunKind
+
+if TYPE_CHECKING:
+    import torch
+
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.distributed.process_group import World
+    from t2t_torch.run.directory import RunDirectory
+    from t2t_torch.signals import StopRequest
+    from t2t_torch.train.task import Hook
+    from t2t_torch.trial.task import TrialTask
+    from t2t_torch.workflows.decode import DecodeSettings
+    from t2t_torch.workflows.evaluate import EvaluateSettings
+    from t2t_torch.workflows.search_settings import RequestedSearch, SearchSettings
+    from t2t_torch.workflows.train_settings import TrainSettings
+
+
+_OF_A_PROBLEM = ("problem", "model", "hparams_set", "data_dir", "eval_use_test_set")
+
+
+@register_run_kind("trial")
+class TrialRun(RunKind):
+    """A model that the code of a `PyTorchTrial` has trained."""
+
+    title = "a trial"
+    unread = {  # noqa: RUF012  as the base class declares it
+        "train": (
+            *_OF_A_PROBLEM,
+            *("tmp_dir", "generate_data", "eval_metrics", "teacher", "dry_run", "help_hparams"),
+            *("print_config", "loader_workers", "reduce_lr_on_plateau_factor", "decode_hparams"),
+            *("decode_from_file", "decode_to_file", "decode_reference", "decode_problem"),
+            *("train_epochs", "verify_data"),
+        ),
+        "evaluate": (*_OF_A_PROBLEM, "hparams", "eval_metrics", "output", "decode_hparams"),
+        "decode": (
+            *_OF_A_PROBLEM,
+            *("decode_reference", "score_file", "decode_hparams", "decode_shards"),
+            "decode_interactive",
+        ),
+        "search": (
+            *("problem", "model", "hparams_set", "hparams", "hparams_range", "ranges"),
+            "data_dir",
+        ),
+        "export": ("data_dir", "problem", "quantize", "decode_hparams"),
+    }
+    exporters = {  # noqa: RUF012
+        "onnx": "t2t_torch.trial.exporter:TrialExporter",
+        "safetensors": "t2t_torch.trial.exporter:TrialWeightsExporter",
+    }
+
+    def is_requested(self, settings: TrainSettings | SearchSettings) -> bool:
+        """See `RunKind.is_requested`."""
+        return bool(settings.trial)
+
+    def train(self, settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest) -> int:
+        """See `RunKind.train`."""
+        from t2t_torch.trial.training import train
+
+        return train(settings, callbacks, stop)
+
+    def hparams(self, directory: RunDirectory) -> dict[str, Any]:
+        """See `RunKind.hparams`; nested as in the experiment's configuration."""
+        from t2t_torch.trial.run_record import RunRecord
+
+        return RunRecord.read(directory.path).hparams
+
+    def task(self, settings: EvaluateSettings, directory: RunDirectory, world: World) -> TrialTask:
+        """See `RunKind.task`."""
+        from t2t_torch.trial.predictor import open_task
+
+        return open_task(directory.path, world)
+
+    def predictor(
+        self,
+        path: str | Path | Sequence[str | Path],
+        checkpoint: int | str | Path | None,
+        *,
+        problem: str | None,
+        hparams: DecodeHParams | None,
+        device: str | torch.device | None,
+    ) -> Any:
+        """See `RunKind.predictor`."""
+        from t2t_torch.trial.predictor import load_trial
+
+        given = {"problem": problem, "hparams": hparams}
+        if unread := [f"{name}={value!r}" for name, value in given.items() if value is not None]:
+            raise UsageError(
+                f"'{path}' is a run of a trial, which does not read {', '.join(unread)}. Leave it "
+                "out."
+            )
+        if not isinstance(path, str | Path):
+            raise UsageError(
+                f"{path}: an ensemble needs runs of problems; give one run of a trial."
+            )
+        return load_trial(path, checkpoint, device=device)
+
+    def requested_search(
+        self, settings: SearchSettings, known_steps: Mapping[str, int]
+    ) -> RequestedSearch:
+        """See `RunKind.requested_search`."""
+        from t2t_torch.trial.search import requested_search
+
+        return requested_search(settings, known_steps)
+
+    def recorded_of_search(self, settings: SearchSettings) -> dict[str, Any]:
+        """See `RunKind.recorded_of_search`."""
+        from t2t_torch.trial.run_record import module_file_of
+        from t2t_torch.trial.search import MODULE_FILE
+
+        return {MODULE_FILE: module_file_of(str(settings.trial))}
+
+    def check_search(
+        self, settings: SearchSettings, output_dir: Path, known: Mapping[str, Any]
+    ) -> None:
+        """See `RunKind.check_search`."""
+        from t2t_torch.trial.search import check_search
+
+        check_search(settings, output_dir, known)
+
+    def decode(self, settings: DecodeSettings, hparams: DecodeHParams) -> None:
+        """See `RunKind.decode`; the data are arrays, or the validation loader."""
+        from t2t_torch.train.random_state import restored_generators
+        from t2t_torch.trial.predictor import decode
+
+        with restored_generators():
+            decode(settings)

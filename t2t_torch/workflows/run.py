@@ -1,0 +1,240 @@
+"""A run as an object; runs and artifacts loaded from their folders.
+
+Importing this module imports no torch or numpy.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from t2t_torch.errors import UsageError, in_python
+from t2t_torch.files import read_json
+from t2t_torch.trust import trusting
+from t2t_torch.workflows.run_kind import RunKind, TrainedModel, kind_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from t2t_torch.decode.hparam import DecodeHParams
+    from t2t_torch.decode.label_predictor import LabelPredictor
+    from t2t_torch.decode.predictor import Predictor
+    from t2t_torch.problem import Problem
+    from t2t_torch.run.checkpoint import Checkpoint
+    from t2t_torch.run.directory import RunDirectory, TaskRecord
+    from t2t_torch.runtime.session import Artifact, TensorArtifact
+
+
+class Run:
+    """A run of `t2t-trainer`: what it trains, its history, its checkpoints.
+
+        run = t2t.Run("run")
+        pandas.DataFrame(run.history("dev"))
+        run.predictor("best")(["A dog runs."])
+
+    Nothing is read before it is asked for.
+
+    Attributes:
+      path: the run directory.
+
+    Args:
+      path: the run directory.
+      trust_code: True to allow Python code that comes with the run; see `trust.trusting`.
+    """
+
+    def __init__(self, path: str | Path, *, trust_code: bool = False) -> None:
+        self.path = Path(path).expanduser()
+        self._trust_code = trust_code
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def directory(self) -> RunDirectory:
+        """The files of the run."""
+        from t2t_torch.run.directory import RunDirectory
+
+        return RunDirectory(self.path)
+
+    @property
+    def record(self) -> TaskRecord:
+        """The content of `task.json`: the names of the problem, the model and the set.
+
+        Raises:
+          CheckpointError: the directory is no run, or the file is damaged.
+        """
+        return self.directory.task()
+
+    @functools.cached_property
+    def kind(self) -> RunKind:
+        """The kind of the run; see `run_kinds/`."""
+        self.record  # noqa: B018  reports damage
+        with trusting(self._trust_code):
+            return kind_of(self.path)
+
+    @property
+    def hparams(self) -> Any:
+        """The `HParams` of the run; of a trial, its hyperparameters by name."""
+        with trusting(self._trust_code):
+            return self.kind.hparams(self.directory)
+
+    @property
+    def problem(self) -> Problem | None:
+        """The problem, also from the run's copy of its code; None for a trial."""
+        with trusting(self._trust_code):
+            return self.kind.problem(self.directory)
+
+    @property
+    def checkpoints(self) -> list[Checkpoint]:
+        """The complete checkpoints, oldest first, with their `step` and `path`."""
+        from t2t_torch.run.checkpoint_directory import CheckpointDirectory
+
+        self.record  # noqa: B018  reports a folder that is no run
+        return CheckpointDirectory(self.path).list()
+
+    def history(self, split: str = "") -> dict[str, list[Any]]:
+        """Returns the reports of the run as columns of equal length, for a data frame.
+
+        Args:
+          split: "train", statistics of training; "dev" or "test", evaluations; "": all.
+
+        Returns:
+          "step", "split" and "time" (seconds since 1970), and each reported number by name; None
+          where a report does not have it.
+        """
+        from t2t_torch.run.metrics_file import MetricsFile
+
+        self.record  # noqa: B018  reports a folder that is no run
+        reports = [one for one in MetricsFile(self.path).read() if split in ("", one["split"])]
+        names = dict.fromkeys(name for report in reports for name in report)
+        return {name: [report.get(name) for report in reports] for name in names}
+
+    def predictor(
+        self,
+        checkpoint: int | str | Path | None = None,
+        *,
+        problem: str | None = None,
+        hparams: DecodeHParams | None = None,
+        device: str | torch.device | None = None,
+    ) -> Predictor | LabelPredictor | TrainedModel:
+        """Returns the trained model, ready to call; see `load`."""
+        return load(
+            self.path,
+            checkpoint,
+            problem=problem,
+            hparams=hparams,
+            device=device,
+            trust_code=self._trust_code,
+        )
+
+
+@in_python(["trust_code"])
+def load(
+    path: str | Path | Sequence[str | Path],
+    checkpoint: int | str | Path | None = None,
+    *,
+    problem: str | None = None,
+    hparams: DecodeHParams | None = None,
+    device: str | torch.device | None = None,
+    threads: int = 0,
+    trust_code: bool = False,
+) -> Predictor | LabelPredictor | TrainedModel | Artifact | TensorArtifact:
+    """Loads a run of `t2t-trainer` or an artifact of `t2t-exporter`.
+
+    The result is called with a list of inputs and returns a list of outputs.  An ONNX artifact
+    needs onnxruntime and numpy alone (`runtime.session.Artifact`); a program of torch.export needs
+    torch and the problem (`export.torch_package.load_package`).  Exported weights are loaded like a
+    run (`decode.loading.load`).  Inputs and outputs of a trial are nested as those of its model.
+
+    Args:
+      path: an artifact, a run directory, or several runs as an ensemble.
+      checkpoint: checkpoint of a run: a step, "best", "latest", or a `ckpt-<step>` folder; by
+        default the best of the evaluated ones, or the newest.
+      problem: name of the problem, for a run of several.
+      hparams: decoding hyperparameters of a run.
+      device: device of a run; artifacts run on the CPU.
+      threads: threads of an artifact for one batch; 0: one per core.
+      trust_code: True to allow Python code that comes with a run; see `trust.trusting`.
+
+    Raises:
+      ArtifactError: the artifact is damaged, altered or too new, or onnxruntime is missing.
+      CheckpointError, HParamsError: see `decode.loading.load`.
+      UsageError: an argument does not apply, torch is missing, or `trust_code` is needed.
+    """
+    from t2t_torch.runtime.signature import ONNX, SAFETENSORS, TORCH
+
+    form = form_of(path) if isinstance(path, str | Path) else None
+    if form in (ONNX, TORCH):
+        given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
+        _check_none_is_given(path, {**given, "device": None if str(device) == "cpu" else device})
+    if form not in (None, ONNX, TORCH, SAFETENSORS):
+        raise UsageError(
+            f"'{path}' was exported with --format={form}, for another program, as its README.md "
+            "says. Give the run, or export it with --format=onnx."
+        )
+    if form == ONNX:
+        from t2t_torch.runtime.session import open_artifact
+
+        return open_artifact(path, threads=threads)  # type: ignore[arg-type]
+    if isinstance(path, str | Path) and not Path(path).exists():
+        raise UsageError(f"'{path}' is not there: expected an artifact or a run directory.")
+    if threads:
+        raise UsageError(
+            f"threads={threads} is for an artifact, and {str(path)!r} is none with a graph: its "
+            "model takes the threads that torch.set_num_threads says."
+        )
+    with trusting(trust_code):
+        if form == TORCH:
+            from t2t_torch.export.torch_package import load_package
+
+            return load_package(path)  # type: ignore[arg-type]
+        return _load_of_run(path, checkpoint, problem=problem, hparams=hparams, device=device)
+
+
+def _load_of_run(
+    path: str | Path | Sequence[str | Path],
+    checkpoint: int | str | Path | None,
+    *,
+    problem: str | None,
+    hparams: DecodeHParams | None,
+    device: str | torch.device | None,
+) -> Predictor | LabelPredictor | TrainedModel:
+    """Loads the model of a run, or an ensemble of several; see `load`."""
+    try:
+        importlib.import_module("t2t_torch.decode.loading")
+    except ImportError as error:
+        from t2t_torch.runtime.signature import FILE
+
+        raise UsageError(
+            f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
+            f"not installed: {error}. Give an artifact, or, in the folder of t2t_torch's source, "
+            "pip install ."
+        ) from error
+    given: Any = {"problem": problem, "hparams": hparams, "device": device}
+    return kind_of(path).predictor(path, checkpoint, **given)
+
+
+def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
+    """Raises UsageError if an argument that applies only to run directories is given."""
+    named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
+    if named:
+        raise UsageError(
+            f"'{path}' is an artifact: one model, which answers on the CPU. "
+            f"{', '.join(named)} is for a run directory. Leave it out."
+        )
+
+
+def form_of(path: str | Path) -> str | None:
+    """Returns the `--format` of an exported folder; None for a run directory."""
+    from t2t_torch.runtime.signature import FILE, MODEL, ONNX
+
+    file = Path(path) / FILE
+    if not file.exists():
+        return ONNX if (Path(path) / MODEL).exists() else None
+    try:
+        return str(read_json(file).get("form", ONNX))
+    except (OSError, ValueError, AttributeError):
+        return ONNX  # its reader reports the error
