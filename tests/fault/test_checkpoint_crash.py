@@ -39,12 +39,14 @@ def test_there_is_always_a_newest_whole_checkpoint_and_it_never_goes_back(killed
     assert set(steps) == {1, 2, 3}
 
 
+@pytest.mark.slow
 def test_there_is_always_a_best_checkpoint_and_it_never_goes_back(killed):
     steps = steps_after(killed, CheckpointDirectory.best)
     assert steps == sorted(steps)
     assert set(steps) == {1, 2}
 
 
+@pytest.mark.slow
 def test_what_is_whole_holds_what_was_saved(killed):
     for folder in killed:
         newest = CheckpointDirectory(folder).newest()

@@ -42,7 +42,7 @@ def test_every_mutation_has_a_test_that_finds_it():
 PATIENT = {"signals_not_agreed"}
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutation",
     [

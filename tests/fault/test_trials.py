@@ -153,7 +153,7 @@ def test_each_trial_runs_unmodified(arguments, tmp_path, trial, size):
         assert set(line) - {"step", "split"} == METRIC_OF[trial]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("trial", "size"), [("multi_input", 1), ("gen2", 2)])
 def test_a_trial_killed_at_random_instants_ends_bit_equal(arguments, tmp_path, trial, size):
     killed_and_killed(arguments, tmp_path, trial, size, kills=2, steps=60, seed=1)
@@ -366,6 +366,7 @@ def test_a_process_without_a_batch_of_validation_waits_for_nobody(arguments, tmp
     assert evaluated(tmp_path / "run").keys() == METRIC_OF["gen2"]
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_with_twice_the_batches(arguments, tmp_path):
     for size in (1, 2):
         config = {"optimizations": {"aggregation_frequency": 2 // size}}

@@ -143,6 +143,7 @@ def test_good_bodies_are_answered(fuzzed: Served) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_good_bodies_are_answered_with_texts(fuzzed_phrases: Served) -> None:
     for place, body in zip(PHRASES, GOOD_PHRASES, strict=True):
         assert check(fuzzed_phrases, place, json.dumps(body).encode()) == 200

@@ -132,7 +132,7 @@ def hold(server: Process, clients: int, bodies: int, raws: int) -> tuple[Counter
     return statuses, slowest
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("clients", "bodies", "raws"),
     [
