@@ -98,8 +98,8 @@ def code_lines(source: str, tree: ast.Module | None = None) -> int:
 
 
 def count_sections(source: str) -> int:
-    """Counts comments at module level after a blank line and before two: titles of sections."""
-    return len(re.findall(r"(?m)^\n(?:#.*\n)+\n\n", source))
+    """Counts comments at module level between blank lines: titles of sections."""
+    return len(re.findall(r"(?m)^\n(?:#.*\n)+\n", source))
 
 
 def small_functions(tree: ast.Module) -> list[str]:
@@ -380,6 +380,7 @@ def test_a_cycle_is_found():
 
 def test_sections_and_small_functions_are_found():
     assert count_sections("x = 1\n\n# Title.\n#\n# More.\n\n\ny = 2\n\n# No title.\nz = 3\n") == 1
+    assert count_sections("x = 1\n\n\n# Title.\n\ny = 2\n") == 1
     source = "def _f():\n    pass\n\ndef _g():\n    _f()\n\n_g(); _g()\n"
     assert small_functions(ast.parse(source)) == ["_f"]
 

@@ -106,8 +106,6 @@ class PixelModality(ImageModality):
         return Pixels(hparams.image_standardization)
 
 
-# Images that are generated.
-
 _VALUES = 256
 
 

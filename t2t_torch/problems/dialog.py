@@ -86,8 +86,6 @@ def _split_of(number: int) -> Split:
     return Split.TRAIN if number < 80 else Split.EVAL if number < 90 else Split.TEST
 
 
-# Films.
-
 _CORNELL = published(
     "cornell", *both_schemes("www.cs.cornell.edu/~cristian/data/cornell_movie_dialogs_corpus.zip")
 )
@@ -207,8 +205,6 @@ class DialogOpensubtitles64k2018(_OpenSubtitlesProblem):
     sources = (_subtitles("2018"),)
 
 
-# Daily life.
-
 _DAILY = member(
     published("dailydialog", "http://yanran.li/files/ijcnlp_dailydialog.zip"),
     "ijcnlp_dailydialog/dialogues_text.txt",
@@ -232,8 +228,6 @@ class DialogDailydialog16k(DialogProblem):
             utterances = record.values["text"].split("__eou__")
             yield [text for text in utterances if text.strip()]
 
-
-# Chats.
 
 _CONVAI2 = published(
     "convai2",

@@ -51,8 +51,6 @@ class TranslateEnviIwslt32k(TranslateProblem):
     approx_vocab_size = 2**15
 
 
-# Chinese.
-
 _UN = RawFile("UNv1.0.en-zh.tar.gz", ("wmt", ""))
 _CWMT = RawFile("cwmt.tgz", ("wmt", ""))
 _CWMT_PAIRS = (
@@ -134,8 +132,6 @@ class TranslateEnzhWmt32k(TranslateEnzhWmt8k):
                         yield {"inputs": inputs, "targets": targets}
 
 
-# Czech.
-
 _CZENG = published(
     "wmt",
     "https://lindat.mff.cuni.cz/repository/xmlui/bitstream/handle/11234/1-1458/"
@@ -174,8 +170,6 @@ class TranslateEncsWmtCharacters(TranslateEncsWmt32k):
 
     vocab_type = VocabType.CHARACTER
 
-
-# Romanian.
 
 _EUROPARL_RO = published("wmt", *both_schemes("www.statmt.org/europarl/v7/ro-en.tgz"))
 _SETIMES_RO = published(
@@ -225,8 +219,7 @@ class TranslateEnroWmtCharacters(TranslateEnroWmt8k):
     vocab_type = VocabType.CHARACTER
 
 
-# Estonian.  The checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
-
+# Checksums are from TensorFlow Datasets, url_checksums/wmt18_translate.txt.
 _EUROPARL_8 = published(
     "wmt",
     *both_schemes("data.statmt.org/wmt18/translation-task/training-parallel-ep-v8.tgz"),
@@ -278,8 +271,6 @@ class TranslateEnetWmtCharacters(TranslateEnetWmt32k):
 
     vocab_type = VocabType.CHARACTER
 
-
-# Macedonian.
 
 _SETIMES_MK = published("setimes", "http://nlp.ffzg.hr/data/corpora/setimes/setimes.en-mk.txt.tgz")
 _DEV_MK = published(

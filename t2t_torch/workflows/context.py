@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 _S = TypeVar("_S", bound=Settings)
 
-# Declarations of fields that several classes have.
-
 PROBLEM = hp(None, "Problem to learn; ..._rev swaps inputs and targets.  Names: --registry_help.")
 MODEL = hp(None, "Model to train; auto: the recommended one.  Names: --registry_help.")
 HPARAMS_SET = hp(

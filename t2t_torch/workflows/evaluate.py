@@ -137,7 +137,7 @@ def _evaluate_run(
     record = directory.task()
     check_is_of_run(settings, record, directory.path)
     target = file_to_write(settings, "output_json", stdout=True)
-    files, decoding = _files(settings)
+    decoding, files = _decoding(settings), _files(settings)
     evaluated = _evaluated(settings, kind, directory, stop)
     if not evaluated.leads or stop:
         return None  # the rows may take long
@@ -150,8 +150,7 @@ def _evaluate_run(
         run = (settings.output_dir, str(checkpoint.path))
         dtype = task.hparams.activation_dtype
         with phase("predicting each row"):
-            names = kind.problem_names(directory)
-            _write(settings, files, results, run, names, decoding, dtype)
+            _write(settings, files, results, run, kind.problem_names(directory), decoding, dtype)
     return results
 
 
@@ -196,23 +195,28 @@ def _evaluated(
             return EvaluationResult(task, model, checkpoint, metrics, world.leads)
 
 
-def _files(settings: EvaluateSettings) -> tuple[EvaluationFiles | None, DecodeHParams]:
-    """Returns the files of `--output`, or None, and the decoding hparams.
+def _decoding(settings: EvaluateSettings) -> DecodeHParams:
+    """Returns the decoding hparams of `--output`: those of the run, changed by the settings."""
+    from t2t_torch.decode.hparam import parse_decode_hparams
+    from t2t_torch.run.directory import RunDirectory
+
+    defaults = RunDirectory(settings.runs[0]).decode_hparams
+    return parse_decode_hparams(settings.decode_hparams, defaults=defaults)
+
+
+def _files(settings: EvaluateSettings) -> EvaluationFiles | None:
+    """Returns the files of `--output`, checked; None without it.
 
     Raises:
       UsageError: a file cannot be written, or not all rows are evaluated.
     """
     from t2t_torch.decode.evaluation import EvaluationFiles
-    from t2t_torch.decode.hparam import parse_decode_hparams
     from t2t_torch.files import check_target
-    from t2t_torch.run.directory import RunDirectory
 
-    defaults = RunDirectory(settings.runs[0]).decode_hparams
-    hparams = parse_decode_hparams(settings.decode_hparams, defaults=defaults)
     if not settings.output:
         if settings.decode_hparams:
             raise UsageError("--decode_hparams: texts are decoded for --output alone. Give it.")
-        return None, hparams
+        return None
     if settings.eval_steps:
         raise UsageError(
             f"--output writes every row of the split, --eval_steps={settings.eval_steps} evaluates "
@@ -221,7 +225,7 @@ def _files(settings: EvaluateSettings) -> tuple[EvaluationFiles | None, DecodeHP
     files = EvaluationFiles.of(settings.output)
     for path in files:
         check_target(path, flag="--output")
-    return files, hparams
+    return files
 
 
 def _add_metrics(settings: EvaluateSettings, task: LearningTask, decoding: DecodeHParams) -> None:
@@ -304,7 +308,7 @@ def _evaluate_ensemble(settings: EvaluateSettings) -> dict[str, Any]:
             "out, or give one run."
         )
     target = file_to_write(settings, "output_json", stdout=True)
-    files, decoding = _files(settings)
+    decoding, files = _decoding(settings), _files(settings)
     first, data_dir, split = run_of(runs[0]), Path(str(settings.data_dir)), settings.split
     problem = registered(first, first.task())[0]
     verify_data(settings.verify_data, data_dir, problem, split)
@@ -351,7 +355,7 @@ def task_of_run(settings: EvaluateSettings, directory: RunDirectory, world: Worl
         vocab_dir=directory.path,
         pin_memory=world.device.type == "cuda",
     )
-    _add_metrics(settings, task, _files(settings)[1])
+    _add_metrics(settings, task, _decoding(settings))
     return task
 
 
