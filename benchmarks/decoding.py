@@ -7,6 +7,10 @@ CTranslate2 has what `t2t-exporter --format=ctranslate2` writes, in float32 and 
 batches inputs itself.  transformers is `MarianMTModel.generate` on inputs sorted by length, in
 batches of several sizes.
 
+With --device=cuda ours and transformers decode on the GPU, transformers with weights in the type
+named, ours also as a compiled step; CTranslate2 stays on the CPU and is best left out
+(--ctranslate2 without a number).
+
 The searches differ in their length penalty and in when they stop.  With --forced every output has
 just so many tokens, none of them the end: then all do the same work.  Outputs as long as the model
 likes (--forced=0) are what a user sees; the tokens that each makes and its BLEU say how equal the
@@ -48,6 +52,8 @@ class Settings:
       early_stopping: transformers' setting.
       kept: whether the process keeps freed memory, as `t2t-decoder` does.
       dtype: of activations; of CTranslate2 of weights.
+      device: of ours and of transformers.
+      compile: whether our step is compiled.
     """
 
     run_dir: Path
@@ -59,6 +65,8 @@ class Settings:
     early_stopping: bool = True
     kept: bool = False
     dtype: str = "float32"
+    device: str = "cpu"
+    compile: bool = False
 
 
 _BEAM = 4
@@ -74,7 +82,7 @@ def ours(settings: Settings) -> Turn:
 
     if settings.kept:
         keep_freed_memory()
-    predictor = t2t_torch.load(settings.run_dir, device="cpu")
+    predictor = t2t_torch.load(settings.run_dir, device=settings.device)
     how = DecodeHParams(
         beam_size=_BEAM,
         alpha=_ALPHA,
@@ -83,12 +91,13 @@ def ours(settings: Settings) -> Turn:
         force_decode_length=bool(settings.forced),
         min_length=settings.forced,
         activation_dtype=settings.dtype,
+        compile=settings.compile,
     )
     ids = predictor.encode(settings.inputs, how)
 
     def turn(number: int) -> Work:
         del number
-        list(predictor.predict_ids(ids[:_WARM_UP], how))
+        list(predictor.predict_ids(ids if settings.compile else ids[:_WARM_UP], how))
         watch = Stopwatch()
         found = dict(predictor.predict_ids(ids, how))
         taken = watch.read()
@@ -164,9 +173,12 @@ def theirs(settings: Settings) -> Turn:
     take_weights(model, predictor.model.state_dict())
     few = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in ids[:8]], True, PAD)
     check_same_function(predictor.model, model, {"inputs": few, "targets": few})
+    on_gpu = settings.device != "cpu"
+    model.to(settings.device, getattr(torch, settings.dtype) if on_gpu else None)
 
     def generate(rows: Sequence[list[int]]) -> list[list[int]]:
         padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], True, PAD)
+        padded = padded.to(settings.device)
         made = model.generate(
             input_ids=padded,
             attention_mask=(padded != PAD).long(),
@@ -192,7 +204,8 @@ def theirs(settings: Settings) -> Turn:
     @torch.inference_mode()
     def turn(number: int) -> Work:
         del number
-        with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bfloat16"):
+        mixed = settings.dtype == "bfloat16" and not on_gpu
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             decode(ids[:_WARM_UP])
             watch = Stopwatch()
             texts, tokens = decode(ids)
@@ -243,8 +256,11 @@ def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side
     sides = []
     for size in arguments.ours:
         for dtype in ("bfloat16", "float32"):
-            these = Settings(batch_size=size, dtype=dtype, kept=True, **settings)
-            sides.append(Side(f"t2t_torch {dtype}, {size} tokens", ours, these, dtype=dtype))
+            for compiled in (False, True)[: 1 + arguments.compile]:
+                how = {"kept": True, "dtype": dtype, "compile": compiled}
+                these = Settings(batch_size=size, **how, **settings)
+                name = f"t2t_torch {dtype}, {size} tokens{', compiled' if compiled else ''}"
+                sides.append(Side(name, ours, these, dtype=dtype))
     for size in arguments.ctranslate2:
         for dtype in ("float32", "int8"):
             these = Settings(batch_size=size, dtype=dtype, **settings)
@@ -258,7 +274,7 @@ def _sides(arguments: argparse.Namespace, settings: dict[str, Any]) -> list[Side
                 late = "" if stops else ", late stop"
                 name = f"transformers {dtype}, {size} sentences{late}"
                 sides.append(Side(name, theirs, these, "transformers", dtype))
-    return runnable(sides)
+    return runnable(sides, arguments.device)
 
 
 def main() -> None:
@@ -278,6 +294,8 @@ def main() -> None:
     )
     parser.add_argument("--both_stops", action="store_true", help="also early_stopping=False")
     parser.add_argument("--kept", action="store_true", help="transformers with our allocator")
+    parser.add_argument("--device", default="cpu", help="of ours and of transformers")
+    parser.add_argument("--compile", action="store_true", help="ours with a compiled step, too")
     parser.add_argument("--extra_length", type=int, default=100, help="outputs beyond inputs")
     arguments = parser.parse_args()
     arguments.run_dir = arguments.run_dir or arguments.data_dir / "decoding_run"
@@ -290,6 +308,7 @@ def main() -> None:
     settings = {
         "run_dir": arguments.run_dir,
         "extra_length": arguments.extra_length,
+        "device": arguments.device,
         "inputs": tuple(sample["inputs"] for sample in samples),
         "references": tuple(sample["targets"] for sample in samples),
     }

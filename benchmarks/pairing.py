@@ -80,7 +80,7 @@ class Side:
     environment: Mapping[str, str] | None = None
 
 
-def runnable(sides: Sequence[Side]) -> list[Side]:
+def runnable(sides: Sequence[Side], device: str = "cpu") -> list[Side]:
     """Returns the sides that this machine can compare; prints those that are left out, and why.
 
     Left out are sides whose library is not installed, and types that the processor emulates: they
@@ -92,7 +92,7 @@ def runnable(sides: Sequence[Side]) -> list[Side]:
     from t2t_torch.distributed.precision import Probe
 
     types = {side.dtype for side in sides} & {"bfloat16", "float16"}
-    slow = {name: Probe.of(hparams(), torch.device("cpu"), name).warning for name in types}
+    slow = {name: Probe.of(hparams(), torch.device(device), name).warning for name in types}
     left = []
     for side in sides:
         reason = slow.get(side.dtype, "").removeprefix("warning: ")

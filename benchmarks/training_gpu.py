@@ -246,7 +246,9 @@ def main() -> None:
         sides = [Side(f"t2t_torch {name}", ours, settings)]
         if not alone:
             sides.append(Side(f"transformers {name}", theirs, settings, "transformers"))
-        print_comparison(alternate(runnable(sides), rounds), sides[0].name, "target tokens")
+        print_comparison(
+            alternate(runnable(sides, flags["device"]), rounds), sides[0].name, "target tokens"
+        )
 
 
 def _peak(device: str) -> float:

@@ -43,6 +43,21 @@ def test_attention_is_that_of_the_definition_on_both_paths(training):
             torch.testing.assert_close(causal[b, n], by_definition(*parts, below))
 
 
+@pytest.mark.parametrize(("queries", "fused"), [(1, False), (2, True)])
+def test_a_single_query_is_not_given_to_the_fused_kernel(monkeypatch, queries, fused):
+    """A step of decoding on a GPU: cuDNN would plan the kernel for each number of keys."""
+    calls = []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+    monkeypatch.setattr(
+        torch.nn.functional,
+        "scaled_dot_product_attention",
+        lambda *args, **kwargs: calls.append(1) or kernel(*args, **kwargs),
+    )
+    q, k = (torch.empty(3, 2, length, 4, device="meta") for length in (queries, 7))
+    assert AttentionWeights(0.0)(q, k, k).shape == q.shape
+    assert bool(calls) is fused
+
+
 def test_steps_see_what_a_causal_pass_sees():
     torch.manual_seed(0)
     attention = SelfAttention(8, 2, 0.0).eval()
