@@ -21,13 +21,9 @@ import torch
 from torch import Tensor
 
 from t2t_torch import registry
-from t2t_torch.data.encoding import (
-    lowest_id,
-)
+from t2t_torch.data.encoding import lowest_id
 from t2t_torch.data.raw_file import samples_of
-from t2t_torch.data.vocabulary_builder import (
-    vocab_files_in,
-)
+from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import (
     UNKNOWN,
@@ -57,24 +53,13 @@ from t2t_torch.hparam import HParams
 from t2t_torch.metrics.metric import metric_of
 from t2t_torch.model import T2TModel, check_features
 from t2t_torch.pipeline.collate import random_batch
-from t2t_torch.pipeline.reader import (
-    file_decoder,
-)
-from t2t_torch.problem import (
-    Problem,
-    metric_names,
-)
+from t2t_torch.pipeline.reader import file_decoder
+from t2t_torch.problem import Problem, metric_names
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import output
-from t2t_torch.reports import (
-    draw,
-)
+from t2t_torch.reports import draw
 from t2t_torch.settings import require
-from t2t_torch.text.encoder import (
-    EOS,
-    ClassLabelEncoder,
-    IntegerEncoder,
-)
+from t2t_torch.text.encoder import EOS, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tree import TransitionEncoder
 from t2t_torch.trust import UsrDirSettings
 from t2t_torch.workflows.context import TMP_DIR

@@ -19,7 +19,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "t2t_torch"
 
 MOST_FILES = 472
-MOST_LINES = 79_472
+MOST_LINES = 79_332
 MOST_SMALL = 30
 MOST_FEATURE_CHECKS = 28
 MOST_FEATURE_METHODS = 16
@@ -47,11 +47,11 @@ REGISTRY_FOLDERS = (
 )  # fmt: skip
 
 MOST_OF_PACKAGES = {
-    "bin": 695, "data": 2884, "declaration": 3014, "decode": 4950, "distributed": 614,
-    "export": 5195, "features": 1651, "interop": 5936, "layers": 2473, "objectives": 244,
-    "optim": 539, "pipeline": 1766, "problem_types": 1056, "readers": 1656, "reports": 2659,
-    "root": 5284, "run": 2349, "run_kinds": 227, "runtime": 1423, "serve": 2784, "text": 1879,
-    "train": 4557, "trial": 5473, "tune": 2378, "workflows": 4579,
+    "bin": 695, "data": 2878, "declaration": 3008, "decode": 4950, "distributed": 614,
+    "export": 5176, "features": 1644, "interop": 5936, "layers": 2473, "objectives": 244,
+    "optim": 539, "pipeline": 1760, "problem_types": 1056, "readers": 1649, "reports": 2659,
+    "root": 5269, "run": 2349, "run_kinds": 227, "runtime": 1423, "serve": 2771, "text": 1879,
+    "train": 4546, "trial": 5467, "tune": 2372, "workflows": 4579,
 }  # fmt: skip
 """Package -> its code lines, which only fall; `root` is the files of the package itself.
 

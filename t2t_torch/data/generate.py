@@ -25,13 +25,7 @@ from t2t_torch.data.encoding import (
     encode_share,
     whole,
 )
-from t2t_torch.data.manifest import (
-    Manifest,
-    RawFileEntry,
-    StoredEntry,
-    datagen_command,
-    fault_of,
-)
+from t2t_torch.data.manifest import Manifest, RawFileEntry, StoredEntry, datagen_command, fault_of
 from t2t_torch.data.publish import DatasetRequest, Publication
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged

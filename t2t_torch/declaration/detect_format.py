@@ -15,13 +15,7 @@ from typing import Any
 
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError
-from t2t_torch.files import (
-    DAMAGED,
-    open_bytes,
-    read_raw_lines,
-    staged_folder,
-    without_packing,
-)
+from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.idx import class_names, files_of, foreign_in, kind_of

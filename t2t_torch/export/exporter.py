@@ -57,14 +57,7 @@ from t2t_torch.model import T2TModel
 from t2t_torch.run.checkpoint import MODEL as CHECKPOINT_MODEL
 from t2t_torch.run.tensors import model_tensors
 from t2t_torch.runtime.session import Artifact
-from t2t_torch.runtime.signature import (
-    CTRANSLATE2,
-    EXAMPLES,
-    MODEL,
-    ONNX,
-    SAFETENSORS,
-    Signature,
-)
+from t2t_torch.runtime.signature import CTRANSLATE2, EXAMPLES, MODEL, ONNX, SAFETENSORS, Signature
 
 _LARGEST = 1_900_000_000  # maximum bytes of weights: an ONNX file has at most 2 GiB
 

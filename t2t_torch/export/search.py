@@ -14,14 +14,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from t2t_torch.decode.beam import (
-    Beam,
-    candidates_of,
-    first_beam,
-    force,
-    result_of,
-    without_prefix,
-)
+from t2t_torch.decode.beam import Beam, candidates_of, first_beam, force, result_of, without_prefix
 from t2t_torch.decode.hparam import ROUNDING, DecodeHParams
 from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.word_alignment import asked_layers, watched_layers

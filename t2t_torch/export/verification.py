@@ -30,17 +30,12 @@ from t2t_torch.features import (
     WordReal,
 )
 from t2t_torch.features.feature import find_alignments, select_texts
-from t2t_torch.features.real import (
-    scale,
-)
+from t2t_torch.features.real import scale
 from t2t_torch.features.text import words_of
 from t2t_torch.features.word import UNKNOWN_LABEL, OfWords
 from t2t_torch.modalities.label import MAX_WORDS
 from t2t_torch.mode import Split
-from t2t_torch.pipeline.reader import (
-    LengthLimits,
-    restore,
-)
+from t2t_torch.pipeline.reader import LengthLimits, restore
 from t2t_torch.problem import Problem
 from t2t_torch.problem_types.words import SpanQAProblem, tokens_of
 from t2t_torch.runtime.prediction import Prediction

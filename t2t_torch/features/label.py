@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from t2t_torch.errors import DataError
-from t2t_torch.features.feature import (
-    IGNORED,
-    UNKNOWN,
-    Feature,
-    Features,
-    OutputKind,
-    OutputSpec,
-)
+from t2t_torch.features.feature import IGNORED, UNKNOWN, Feature, Features, OutputKind, OutputSpec
 from t2t_torch.text.encoder import ClassLabelEncoder
 
 _SUM_TOLERANCE = 1e-3  # tolerance of the sum of probabilities

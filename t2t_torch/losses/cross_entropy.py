@@ -8,16 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from t2t_torch.features import (
-    Choice,
-    ClassLabel,
-    Feature,
-    MultiLabel,
-    SoftLabel,
-    Span,
-    Tags,
-    Text,
-)
+from t2t_torch.features import Choice, ClassLabel, Feature, MultiLabel, SoftLabel, Span, Tags, Text
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.cross_entropy import cross_entropy
 from t2t_torch.loss import ClassLoss, TargetLoss

@@ -22,13 +22,7 @@ from t2t_torch.features.audio import LOUDEST, NO_SAMPLE
 from t2t_torch.hparam import HParams
 from t2t_torch.layers.audio import LogMel, SpecAugment, normalized
 from t2t_torch.layers.pooling import padding_mask
-from t2t_torch.modality import (
-    BatchPrediction,
-    Hidden,
-    InputModality,
-    Loss,
-    Modality,
-)
+from t2t_torch.modality import BatchPrediction, Hidden, InputModality, Loss, Modality
 from t2t_torch.text.encoder import EOS, PAD
 
 BLANK = PAD

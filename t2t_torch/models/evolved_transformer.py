@@ -27,11 +27,7 @@ from t2t_torch.layers.transformer_layer import (
     self_attention,
     with_relative_keys,
 )
-from t2t_torch.models.transformer import (
-    Memory,
-    Transformer,
-    TransformerState,
-)
+from t2t_torch.models.transformer import Memory, Transformer, TransformerState
 from t2t_torch.registry import register_model
 
 _FIRST, _FINAL = 10, 6  # earlier positions that the decoder's convolutions see

@@ -21,12 +21,7 @@ from t2t_torch.layers import pooling
 from t2t_torch.layers.attention import KeyValueCache, SelfAttention, join_heads
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
-from t2t_torch.layers.transformer_layer import (
-    FeedForward,
-    Postprocess,
-    Preprocess,
-    check_unread,
-)
+from t2t_torch.layers.transformer_layer import FeedForward, Postprocess, Preprocess, check_unread
 from t2t_torch.model import Hidden, ModelInputs, T2TModel
 from t2t_torch.registry import register_model
 from t2t_torch.text.encoder import EOS, NUM_RESERVED

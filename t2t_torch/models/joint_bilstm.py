@@ -13,15 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from t2t_torch.errors import HParamsError
-from t2t_torch.features import (
-    ClassLabel,
-    Features,
-    MultiLabel,
-    Real,
-    SoftLabel,
-    Tags,
-    Text,
-)
+from t2t_torch.features import ClassLabel, Features, MultiLabel, Real, SoftLabel, Tags, Text
 from t2t_torch.features.feature import select_classes, select_sequences
 from t2t_torch.features.word import OfWords
 from t2t_torch.hparams.joint_bilstm import JointBilstmHParams

@@ -15,13 +15,7 @@ from torch import Tensor, nn
 from t2t_torch.errors import HParamsError
 from t2t_torch.features import Features
 from t2t_torch.hparams.transformer import TransformerHParams
-from t2t_torch.layers.attention import (
-    Attended,
-    CrossAttention,
-    KeyValueCache,
-    LocalMask,
-    Prefix,
-)
+from t2t_torch.layers.attention import Attended, CrossAttention, KeyValueCache, LocalMask, Prefix
 from t2t_torch.layers.dropout import Dropout
 from t2t_torch.layers.initialization import initialize
 from t2t_torch.layers.mixture_of_experts import mark_data

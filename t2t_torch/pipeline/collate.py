@@ -23,10 +23,7 @@ from t2t_torch.features import (
     TreeFeature,
     Turns,
 )
-from t2t_torch.features.feature import (
-    count_positions,
-    select_measured,
-)
+from t2t_torch.features.feature import count_positions, select_measured
 from t2t_torch.layers.tree import ValidTransitions
 from t2t_torch.pipeline.plan import FixedShapes
 from t2t_torch.pipeline.reader import RowReader

@@ -13,10 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, HParamsError
-from t2t_torch.features.feature import (
-    select_measured,
-    select_sequences,
-)
+from t2t_torch.features.feature import select_measured, select_sequences
 from t2t_torch.pipeline.collate import Batch, Collator
 from t2t_torch.pipeline.packing import Bins, PackedCollator, check_packable, pack, spacing_of
 from t2t_torch.pipeline.plan import (

@@ -27,14 +27,7 @@ from t2t_torch.files import (
     read_json,
 )
 from t2t_torch.readers.jsonl import with_dotted
-from t2t_torch.readers.text_file import (
-    BadRecords,
-    Numbered,
-    Place,
-    Record,
-    TextFile,
-    without_end,
-)
+from t2t_torch.readers.text_file import BadRecords, Numbered, Place, Record, TextFile, without_end
 from t2t_torch.registry import register_reader
 
 MAX_LINES = 10_000

@@ -38,14 +38,7 @@ from t2t_torch.serve.limits import (
     unavailable,
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, ServerMetrics
-from t2t_torch.serve.model import (
-    Extent,
-    Sample,
-    ServedModel,
-    has_files,
-    open_files,
-    texts_of,
-)
+from t2t_torch.serve.model import Extent, Sample, ServedModel, has_files, open_files, texts_of
 from t2t_torch.serve.protocol import (
     HEADER,
     Bodies,

@@ -32,13 +32,7 @@ from t2t_torch.serve.limits import (
     HTTPError,
     ServerLimits,
 )
-from t2t_torch.serve.model import (
-    TEXTS,
-    Extent,
-    Sample,
-    ServedModel,
-    extent_of,
-)
+from t2t_torch.serve.model import TEXTS, Extent, Sample, ServedModel, extent_of
 from t2t_torch.serve.protocol import (
     HEADER,
     Bodies,

@@ -44,13 +44,7 @@ from t2t_torch.train.memory import is_out_of_memory, new_model, peak_memory
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
 from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, open_data, steps_of_run
 from t2t_torch.train.saving import Saving
-from t2t_torch.train.stopping import (
-    Watched,
-    after_evaluation,
-    short_names,
-    stop_reason,
-    with_mean,
-)
+from t2t_torch.train.stopping import Watched, after_evaluation, short_names, stop_reason, with_mean
 from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
 from t2t_torch.train.task import TrainMeter, in_step
 

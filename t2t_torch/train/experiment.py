@@ -26,12 +26,7 @@ from t2t_torch.run.checkpoint import Checkpoint
 from t2t_torch.run.checkpoint_directory import Ratings
 from t2t_torch.train.run_config import SCHEDULES, RunSchedule, check_patience
 from t2t_torch.train.run_page import RunReport
-from t2t_torch.train.stopping import (
-    Watched,
-    full_name,
-    short_names,
-    stop_reason,
-)
+from t2t_torch.train.stopping import Watched, full_name, short_names, stop_reason
 from t2t_torch.train.task import Hook
 
 if TYPE_CHECKING:

@@ -69,13 +69,7 @@ from t2t_torch.trial.nested import (
     unstacked,
 )
 from t2t_torch.trial.preparation import prepare
-from t2t_torch.trial.run_record import (
-    NAME,
-    RunRecord,
-    changed_code,
-    check_functions,
-    place_of_code,
-)
+from t2t_torch.trial.run_record import NAME, RunRecord, changed_code, check_functions, place_of_code
 from t2t_torch.trial.task import TrialTask, model_of
 from t2t_torch.trust import trusting
 

@@ -35,13 +35,7 @@ from t2t_torch.tune.findings import (
     ready_to_paste,
     summary,
 )
-from t2t_torch.tune.plots import (
-    classes,
-    finite,
-    key_of_states,
-    parallel_coordinates,
-    trial_curves,
-)
+from t2t_torch.tune.plots import classes, finite, key_of_states, parallel_coordinates, trial_curves
 from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, TrialRecord, duration
 
 _ASSET = Path(__file__).with_suffix("")

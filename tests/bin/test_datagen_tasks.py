@@ -9,16 +9,7 @@ import pytest
 
 from t2t_torch.bin.commands import datagen
 
-from .test_datagen import (  # noqa: F401 -- fixtures
-    MODULE,
-    arguments,
-    clean,
-    files,
-    finish,
-    run_killed_at,
-    start,
-    usr_dir,
-)
+from .test_datagen import MODULE, arguments, clean, files, finish, run_killed_at, start, usr_dir  # noqa: F401 -- fixtures
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 

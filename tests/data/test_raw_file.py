@@ -9,13 +9,7 @@ from typing import Any
 import pytest
 
 from t2t_torch.data import raw_file
-from t2t_torch.data.raw_file import (
-    RawFile,
-    existing_files,
-    find,
-    get_all,
-    unknown_files,
-)
+from t2t_torch.data.raw_file import RawFile, existing_files, find, get_all, unknown_files
 from t2t_torch.errors import DataError
 
 

@@ -6,14 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from table_model import (
-    TableModel,
-    ended,
-    every_ended,
-    log_prob,
-    penalized,
-    random_table,
-)
+from table_model import TableModel, ended, every_ended, log_prob, penalized, random_table
 from torch import Tensor
 
 from t2t_torch.decode.beam import Hypotheses

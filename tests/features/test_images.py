@@ -27,13 +27,7 @@ from t2t_torch.features.image_augmentation import (
     parse,
     shift,
 )
-from t2t_torch.features.picture import (
-    PictureLimits,
-    center_fit,
-    decoded,
-    encoded,
-    resize_by_area,
-)
+from t2t_torch.features.picture import PictureLimits, center_fit, decoded, encoded, resize_by_area
 from t2t_torch.hparam import HParams
 from t2t_torch.modalities.image import standardize
 from t2t_torch.mode import Split

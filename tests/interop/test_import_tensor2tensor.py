@@ -19,10 +19,7 @@ from t2t_torch.bin.commands import datagen, import_run, trainer
 from t2t_torch.bin.commands import evaluation as evaluate
 from t2t_torch.errors import CheckpointError
 from t2t_torch.interop.tensor2tensor_weights import convert_hparams
-from t2t_torch.interop.tensorflow_checkpoint import (
-    TensorFlowCheckpoint,
-    find_checkpoint,
-)
+from t2t_torch.interop.tensorflow_checkpoint import TensorFlowCheckpoint, find_checkpoint
 
 RUNS = Path(__file__).parent.parent / "golden" / "t2t_runs"
 PAIRS, TOPICS = RUNS / "pairs_transformer", RUNS / "topics_encoder"
