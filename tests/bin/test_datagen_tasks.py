@@ -9,7 +9,9 @@ import pytest
 
 from t2t_torch.bin.commands import datagen
 
-from .test_datagen import MODULE, arguments, clean, files, finish, run_killed_at, start, usr_dir  # noqa: F401 -- fixtures
+from .test_datagen import MODULE, arguments, files, finish, run_killed_at, start
+from .test_datagen import clean as clean
+from .test_datagen import usr_dir as usr_dir
 
 pytestmark = pytest.mark.usefixtures("own_registry")
 
@@ -20,8 +22,8 @@ def task(number: int, of: int) -> list[str]:
 
 def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
     tmp_path,
-    usr_dir,  # noqa: F811
-    clean,  # noqa: F811
+    usr_dir,
+    clean,
     capsys,
 ):
     command = arguments(tmp_path, usr_dir)
@@ -40,8 +42,8 @@ def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
 @pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
     tmp_path,
-    usr_dir,  # noqa: F811
-    clean,  # noqa: F811
+    usr_dir,
+    clean,
     processes,
 ):
     command = [*MODULE, *arguments(tmp_path, usr_dir), f"--num_concurrent_processes={processes}"]
@@ -59,7 +61,7 @@ def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
 @pytest.mark.parametrize("stride", [6, 1])
 def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes(
     tmp_path,
-    usr_dir,  # noqa: F811
+    usr_dir,
     stride,
 ):
     for step in itertools.count(1, stride):
@@ -83,8 +85,8 @@ def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes
 @pytest.mark.slow
 def test_two_tasks_of_the_same_number_at_once_do_not_harm_each_other(
     tmp_path,
-    usr_dir,  # noqa: F811
-    clean,  # noqa: F811
+    usr_dir,
+    clean,
 ):
     command = [*MODULE, *arguments(tmp_path, usr_dir)]
     (tmp_path / "raw" / "runs").unlink()
