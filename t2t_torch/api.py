@@ -23,27 +23,25 @@ from __future__ import annotations
 
 import atexit
 import collections
-import contextlib
 import io
 import json
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from t2t_torch import registry
-from t2t_torch.errors import DataError, HParamsError, UsageError, in_python
+from t2t_torch.errors import DataError, HParamsError, UsageError
 from t2t_torch.files import replace_if_other
 from t2t_torch.problem import Problem
-from t2t_torch.settings import Settings
-from t2t_torch.signals import SignalStop, StopRequest
-from t2t_torch.workflows.run import form_of, load
+from t2t_torch.signals import SignalStop, StopRequest, raise_if_stopped
+from t2t_torch.workflows.context import called
+from t2t_torch.workflows.run import exported, form_of, load
 
 if TYPE_CHECKING:
     from t2t_torch.decode.label_predictor import LabelPredictor
@@ -55,8 +53,6 @@ if TYPE_CHECKING:
     from t2t_torch.runtime.session import Artifact, TensorArtifact
     from t2t_torch.train.task import Hook
     from t2t_torch.workflows.run_kind import TrainedModel
-
-_S = TypeVar("_S", bound=Settings)
 
 Declaration: TypeAlias = Mapping[str, Any]
 """A declaration as a dict, with the keys of docs/tutorials/own_data.md.  A file may be a table: a
@@ -176,7 +172,7 @@ def generate(
 
     name = _name_of(problem, data_dir, overwrite=bool(settings.get("overwrite")))
     chosen = {"problem": name, "data_dir": data_dir, "tmp_dir": tmp_dir, **settings}
-    with _settings_of(GenerateSettings, "t2t-datagen", chosen) as made:
+    with called(GenerateSettings, "t2t-datagen", chosen) as made:
         workflow(made)
     return registry.problem(name)
 
@@ -236,41 +232,26 @@ def train(
         "output_dir": output_dir,
         "train_steps": train_steps,
     }
-    with _settings_of(TrainSettings, "t2t-trainer", {**chosen, **settings}) as made:
+    with called(TrainSettings, "t2t-trainer", {**chosen, **settings}) as made:
         number = workflow(made, callbacks=callbacks, stop=SignalStop() if stop is None else stop)
     if stop is None:
-        _raise_if_stopped(number)
+        raise_if_stopped(number)
     return load(output_dir, trust_code=made.trust_code)
 
 
 def evaluate(
     output_dir: str | Path, data_dir: str | Path | None = None, **settings: Any
 ) -> dict[str, float]:
-    """Evaluates a run, as `t2t-eval`.
+    """Evaluates a run, as `t2t-eval`; see `Run.evaluate`.
 
     Args:
       output_dir: run directory.
       data_dir: directory of the generated data; default: that of the run.
       **settings: any flag of `t2t-eval`, for example `eval_use_test_set=True`.
-
-    Returns:
-      Metrics by name; NaN for an undefined one.
-
-    Raises:
-      T2TError: as `t2t-eval`.
     """
-    from t2t_torch.train.stopping import short_names
-    from t2t_torch.workflows.evaluate import EvaluateSettings
-    from t2t_torch.workflows.evaluate import evaluate as workflow
+    from t2t_torch.workflows.evaluate import metrics_of
 
-    chosen = {"output_dir": output_dir, "data_dir": data_dir, **settings}
-    stop = SignalStop()
-    with _settings_of(EvaluateSettings, "t2t-eval", chosen) as made:
-        results = workflow(made, stop=stop)
-    _raise_if_stopped(stop.signal)
-    metrics: dict[str, float | None] = results["metrics"] if results else {}
-    names = short_names(metrics)
-    return {names[name]: float("nan") if v is None else v for name, v in metrics.items()}
+    return metrics_of({"output_dir": output_dir, "data_dir": data_dir, **settings})
 
 
 def export(
@@ -279,30 +260,16 @@ def export(
     data_dir: str | Path | None = None,
     **settings: Any,
 ) -> Artifact | TensorArtifact | Path:
-    """Exports a run and verifies the result, as `t2t-exporter`.
+    """Exports a run and verifies the result, as `t2t-exporter`; see `Run.export`.
 
     Args:
       output_dir: run directory.
       export_dir: new directory of the artifact.
       data_dir: directory of the generated data; default: that of the run.
       **settings: any flag of `t2t-exporter`, for example `overwrite=True` or `quantize="int8"`.
-
-    Returns:
-      The loaded artifact; its path for formats that are not run here.
-
-    Raises:
-      T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
     """
-    from t2t_torch.export.settings import ExportSettings
-    from t2t_torch.runtime.signature import ONNX, TORCH
-    from t2t_torch.workflows.export import export as workflow
-
-    chosen = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir, **settings}
-    with _settings_of(ExportSettings, "t2t-exporter", chosen) as made:
-        export_dir = workflow(made)
-    if form_of(export_dir) not in (ONNX, TORCH):
-        return export_dir
-    return load(export_dir)  # type: ignore[return-value]  # an artifact, not a run
+    given = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir}
+    return exported({**given, **settings})
 
 
 class Server:
@@ -383,7 +350,7 @@ def import_run(source: str | Path, output_dir: str | Path, **settings: Any) -> I
     from t2t_torch.interop.settings import ImportSettings
 
     chosen = {"source": source, "output_dir": output_dir, **settings}
-    with _settings_of(ImportSettings, "t2t-import", chosen) as made:
+    with called(ImportSettings, "t2t-import", chosen) as made:
         return workflow(made)
 
 
@@ -406,7 +373,7 @@ def serve(
     path = Path(path).expanduser()
     place = "output_dir" if form_of(path) is None else "artifact"
     chosen = {place: path, "host": host, "port": port, **settings}
-    with _settings_of(ServeSettings, "t2t-server", chosen) as made:
+    with called(ServeSettings, "t2t-server", chosen) as made:
         command = [sys.executable, "-m", "t2t_torch.bin", "server", *made.arguments()]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
@@ -515,42 +482,6 @@ def _write_table(table: Any, path: Path) -> Path:
         ) from None
     replace_if_other(path, buffer.getvalue())
     return path
-
-
-@contextlib.contextmanager
-def _settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> Iterator[_S]:
-    """Context of a workflow that is called with values of Python; yields its settings.
-
-    Args:
-      kind: class of the settings.
-      command: command with these settings.
-      values: values by name, and `verbosity`; those of the file `config` are added.
-
-    Raises:
-      T2TError: of the workflow, with settings as keyword arguments; or a value does not fit.
-    """
-    from t2t_torch.reporter import SILENT, current, reporting
-    from t2t_torch.workflows.config_file import with_file
-    from t2t_torch.workflows.context import settings_of
-
-    given = {name: value for name, value in values.items() if value is not None}
-    verbosity = given.pop("verbosity", 0)
-    if not isinstance(verbosity, int):
-        raise UsageError(f"verbosity={verbosity!r}: expected an integer; -1 reports nothing.")
-    booleans = [name for name, field in kind.declared().items() if field.kind is bool]
-    with in_python(booleans), reporting(SILENT if verbosity < 0 else current()):
-        given, declaration = with_file(given, kind, command)
-        if "config" not in kind.declared():
-            given.pop("config", None)
-        if declaration:
-            _name_of(declaration, given.get("data_dir"), overwrite=bool(given.get("overwrite")))
-        yield settings_of(kind, command, given)
-
-
-def _raise_if_stopped(number: int) -> None:
-    """Raises KeyboardInterrupt after SIGINT, and SystemExit after another signal."""
-    if number:
-        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
 
 
 def _check_types(

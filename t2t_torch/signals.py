@@ -224,3 +224,9 @@ def ending_on_signals() -> Iterator[None]:
             signal.signal(number, previous or signal.SIG_DFL)
     if received:
         raise reason()
+
+
+def raise_if_stopped(number: int) -> None:
+    """Raises KeyboardInterrupt after SIGINT, and SystemExit after another signal."""
+    if number:
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)

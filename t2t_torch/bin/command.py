@@ -33,11 +33,11 @@ from t2t_torch import registry
 from t2t_torch.bin import tensor2tensor_flags
 from t2t_torch.errors import EXIT_CODE, DataError, T2TError, UsageError, shortened
 from t2t_torch.files import report_streams
-from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp, require
+from t2t_torch.settings import MissingSettingsError, Setting, Settings, hp
 from t2t_torch.trust import running
 from t2t_torch.workflows.config_file import COMMANDS as SECTIONS
 from t2t_torch.workflows.config_file import OBJECTS, size_fault, with_file
-from t2t_torch.workflows.context import CONFIG, unknown_hint
+from t2t_torch.workflows.context import CONFIG, unknown_hint, write_declaration
 
 # The interpreter's last collection of torch's objects takes 1 to 2 s and frees nothing.
 atexit.register(gc.freeze)
@@ -194,8 +194,7 @@ class Command:
         if values.get("registry_help"):
             return _print_names(settings)
         with running(settings):
-            if declaration:
-                _write_declaration(declaration, settings)
+            write_declaration(declaration, settings)
             if isinstance(self._run, str):
                 _named(self._run)(settings)
                 return 0
@@ -402,17 +401,6 @@ def _print_fitting(settings: Any) -> int:
     suggested = problem.suggested_flags
     print(f"\nRecommended:  {suggested}")
     return 0
-
-
-def _write_declaration(declaration: Mapping[str, Any], settings: Any) -> None:
-    """Writes the declaration of a `--config` file into the data directory."""
-    from t2t_torch.declaration.problem import write_declaration
-
-    if "data_dir" not in settings.declared():
-        return
-    require(settings, "data_dir")
-    overwrite = getattr(settings, "overwrite", False)
-    write_declaration(declaration, Path(settings.data_dir), overwrite=overwrite)
 
 
 def _fault_of_path(error: UnicodeEncodeError | OSError) -> str:

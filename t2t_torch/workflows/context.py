@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from t2t_torch import registry
-from t2t_torch.errors import T2TError, UsageError, did_you_mean
+from t2t_torch.errors import T2TError, UsageError, did_you_mean, in_python
 from t2t_torch.files import check_target
-from t2t_torch.settings import MissingSettingsError, Settings, hp
+from t2t_torch.reporter import SILENT, current, reporting
+from t2t_torch.settings import MissingSettingsError, Settings, hp, require
 from t2t_torch.workflows import config_file
 
 if TYPE_CHECKING:
@@ -78,6 +79,42 @@ def settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> _S:
     if faults:
         raise UsageError(f"{command}: " + "\n".join(faults))
     return kind(**given)
+
+
+@contextlib.contextmanager
+def called(kind: type[_S], command: str, values: Mapping[str, Any]) -> Iterator[_S]:
+    """Context of a workflow that is called with values of Python; yields its settings.
+
+    Args:
+      kind: class of the settings.
+      command: command with these settings.
+      values: values by name, and `verbosity`; those of the file `config` are added.
+
+    Raises:
+      T2TError: of the workflow, with settings as keyword arguments; or a value does not fit.
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    verbosity = given.pop("verbosity", 0)
+    if not isinstance(verbosity, int):
+        raise UsageError(f"verbosity={verbosity!r}: expected an integer; -1 reports nothing.")
+    booleans = [name for name, field in kind.declared().items() if field.kind is bool]
+    with in_python(booleans), reporting(SILENT if verbosity < 0 else current()):
+        given, declaration = config_file.with_file(given, kind, command)
+        if "config" not in kind.declared():
+            given.pop("config", None)
+        settings = settings_of(kind, command, given)
+        write_declaration(declaration, settings)
+        yield settings
+
+
+def write_declaration(declaration: Mapping[str, Any] | None, settings: Any) -> None:
+    """Writes the declaration of a `config` file into the data directory, if both are there."""
+    from t2t_torch.declaration import problem
+
+    if declaration and "data_dir" in settings.declared():
+        require(settings, "data_dir")
+        overwrite = getattr(settings, "overwrite", False)
+        problem.write_declaration(declaration, Path(settings.data_dir), overwrite=overwrite)
 
 
 def unknown_hint(name: str, known: Iterable[str], given: Mapping[str, Any]) -> str:

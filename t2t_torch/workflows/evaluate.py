@@ -13,7 +13,7 @@ from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.reporter import Reporter, output, phase
 from t2t_torch.settings import hp, require
-from t2t_torch.signals import StopRequest
+from t2t_torch.signals import SignalStop, StopRequest, raise_if_stopped
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import short_names
 from t2t_torch.trust import CodeSettings, running
@@ -24,6 +24,7 @@ from t2t_torch.workflows.context import (
     EVAL_METRICS,
     VERIFY_DATA,
     VerifyData,
+    called,
     check_is_of_run,
     file_to_write,
     verify_data,
@@ -126,6 +127,23 @@ def evaluate(
         if len(runs) > 1:
             return _evaluate_ensemble(settings)
         return _evaluate_run(settings, kind, stop)
+
+
+def metrics_of(values: Mapping[str, Any]) -> dict[str, float]:
+    """Evaluates a run with the values of a call; returns the metrics by name, NaN if undefined.
+
+    Raises:
+      KeyboardInterrupt: Ctrl-C ended the evaluation.
+      SystemExit: another signal did.
+      T2TError: see `evaluate`.
+    """
+    stop = SignalStop()
+    with called(EvaluateSettings, "t2t-eval", values) as settings:
+        results = evaluate(settings, stop=stop)
+    raise_if_stopped(stop.signal)
+    metrics: dict[str, float | None] = results["metrics"] if results else {}
+    names = short_names(metrics)
+    return {names[name]: math.nan if v is None else v for name, v in metrics.items()}
 
 
 def _evaluate_run(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import UsageError, in_python
 from t2t_torch.files import read_json
 from t2t_torch.trust import trusting
+from t2t_torch.workflows.context import called
 from t2t_torch.workflows.run_kind import RunKind, TrainedModel, kind_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Run:
         run = t2t.Run("run")
         pandas.DataFrame(run.history("dev"))
         run.predictor("best")(["A dog runs."])
+        run.evaluate(eval_use_test_set=True)
+        run.export("artifact", quantize="int8")
 
     Nothing is read before it is asked for.
 
@@ -130,6 +133,41 @@ class Run:
             trust_code=self._trust_code,
         )
 
+    def evaluate(self, **settings: Any) -> dict[str, float]:
+        """Evaluates the run, as `t2t-eval`.
+
+        Args:
+          **settings: any flag of `t2t-eval`, for example `eval_use_test_set=True`.
+
+        Returns:
+          Metrics by name; NaN for an undefined one.
+
+        Raises:
+          T2TError: as `t2t-eval`.
+        """
+        from t2t_torch.workflows.evaluate import metrics_of
+
+        return metrics_of({**self._given, **settings})
+
+    def export(self, export_dir: str | Path, **settings: Any) -> Artifact | TensorArtifact | Path:
+        """Exports the run and verifies the result, as `t2t-exporter`.
+
+        Args:
+          export_dir: new directory of the artifact.
+          **settings: any flag of `t2t-exporter`, for example `overwrite=True`.
+
+        Returns:
+          The loaded artifact; its path for formats that are not run here.
+
+        Raises:
+          T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
+        """
+        return exported({**self._given, "export_dir": export_dir, **settings})
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        return {"output_dir": self.path, "trust_code": self._trust_code or None}
+
 
 @in_python(["trust_code"])
 def load(
@@ -225,6 +263,19 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
             f"'{path}' is an artifact: one model, which answers on the CPU. "
             f"{', '.join(named)} is for a run directory. Leave it out."
         )
+
+
+def exported(values: Mapping[str, Any]) -> Artifact | TensorArtifact | Path:
+    """Exports a run with the values of a call; see `Run.export`."""
+    from t2t_torch.export.settings import ExportSettings
+    from t2t_torch.runtime.signature import ONNX, TORCH
+    from t2t_torch.workflows.export import export
+
+    with called(ExportSettings, "t2t-exporter", values) as settings:
+        folder = export(settings)
+    if form_of(folder) not in (ONNX, TORCH):
+        return folder
+    return load(folder)  # type: ignore[return-value]  # an artifact, not a run
 
 
 def form_of(path: str | Path) -> str | None:

@@ -66,6 +66,16 @@ def test_a_run_tells_what_it_has_learnt_and_how(trained):
     assert run.predictor("latest")(["0 1"]) == t2t.load(trained, "latest")(["0 1"])
 
 
+def test_a_run_is_evaluated_and_exported(trained, tmp_path):
+    run = t2t.Run(trained)
+    found = run.evaluate(eval_steps=1, checkpoint_path=str(trained / "ckpt-6"))
+    assert found["loss"] == pytest.approx(run.history("dev")["loss"][-1], rel=1e-6)
+    artifact = run.export(tmp_path / "artifact", checkpoint="latest")
+    assert artifact(["0 1"]) == run.predictor("latest")(["0 1"])
+    with pytest.raises(UsageError, match="unknown setting 'eval_step'"):
+        run.evaluate(eval_step=1)
+
+
 def test_a_history_has_columns_of_equal_length(trained):
     history = t2t.Run(trained).history()
     assert len({len(column) for column in history.values()}) == 1
