@@ -136,10 +136,7 @@ def operations(model: nn.Module, hparams: Any, tokens: int, length: int, vocab_s
 
 
 def _turn(
-    settings: Settings,
-    step: Callable[[int], Tensor],
-    arithmetic: float,
-    device: torch.device,
+    settings: Settings, step: Callable[[int], Tensor], arithmetic: float, device: torch.device
 ) -> Turn:
     import torch
 

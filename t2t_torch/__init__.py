@@ -17,85 +17,47 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from t2t_torch import registry
-    from t2t_torch.api import (
-        Server,
-        declare,
-        evaluate,
-        export,
-        generate,
-        hparams,
-        import_run,
-        model,
-        problem,
-        serve,
-        train,
-    )
-    from t2t_torch.decode.label_predictor import LabelPredictor
-    from t2t_torch.decode.predictor import Predictor
-    from t2t_torch.errors import (
-        ArtifactError,
-        CheckpointError,
-        DataError,
-        DecodeError,
-        ExportError,
-        HParamsError,
-        RegistryError,
-        T2TError,
-        TrialError,
-        UsageError,
-    )
-    from t2t_torch.hparam import HParams
-    from t2t_torch.model import T2TModel
-    from t2t_torch.pipeline.loader import Dataset
-    from t2t_torch.problem import Problem
-    from t2t_torch.runtime.session import Artifact
-    from t2t_torch.train.task import Hook
-    from t2t_torch.trial.pytorch_trial import PyTorchTrial
-    from t2t_torch.workflows.run import Run, load
+    from t2t_torch import registry as registry
+    from t2t_torch.api import Server as Server
+    from t2t_torch.api import declare as declare
+    from t2t_torch.api import evaluate as evaluate
+    from t2t_torch.api import export as export
+    from t2t_torch.api import generate as generate
+    from t2t_torch.api import hparams as hparams
+    from t2t_torch.api import import_run as import_run
+    from t2t_torch.api import model as model
+    from t2t_torch.api import problem as problem
+    from t2t_torch.api import serve as serve
+    from t2t_torch.api import train as train
+    from t2t_torch.decode.label_predictor import LabelPredictor as LabelPredictor
+    from t2t_torch.decode.predictor import Predictor as Predictor
+    from t2t_torch.errors import ArtifactError as ArtifactError
+    from t2t_torch.errors import CheckpointError as CheckpointError
+    from t2t_torch.errors import DataError as DataError
+    from t2t_torch.errors import DecodeError as DecodeError
+    from t2t_torch.errors import ExportError as ExportError
+    from t2t_torch.errors import HParamsError as HParamsError
+    from t2t_torch.errors import RegistryError as RegistryError
+    from t2t_torch.errors import T2TError as T2TError
+    from t2t_torch.errors import TrialError as TrialError
+    from t2t_torch.errors import UsageError as UsageError
+    from t2t_torch.hparam import HParams as HParams
+    from t2t_torch.model import T2TModel as T2TModel
+    from t2t_torch.pipeline.loader import Dataset as Dataset
+    from t2t_torch.problem import Problem as Problem
+    from t2t_torch.runtime.session import Artifact as Artifact
+    from t2t_torch.train.task import Hook as Hook
+    from t2t_torch.trial.pytorch_trial import PyTorchTrial as PyTorchTrial
+    from t2t_torch.workflows.run import Run as Run
+    from t2t_torch.workflows.run import load as load
 
 
 __version__ = "0.2.0"
 
-__all__ = [
-    "Artifact",
-    "ArtifactError",
-    "CheckpointError",
-    "DataError",
-    "Dataset",
-    "DecodeError",
-    "ExportError",
-    "HParams",
-    "HParamsError",
-    "Hook",
-    "LabelPredictor",
-    "Predictor",
-    "Problem",
-    "PyTorchTrial",
-    "RegistryError",
-    "Run",
-    "Server",
-    "T2TError",
-    "T2TModel",
-    "TrialError",
-    "UsageError",
-    "__version__",
-    "declare",
-    "evaluate",
-    "export",
-    "generate",
-    "hparams",
-    "import_run",
-    "load",
-    "model",
-    "problem",
-    "registry",
-    "serve",
-    "train",
-]
-
 _FUNCTIONS = "declare evaluate export generate hparams import_run model problem serve train".split()
+_ERRORS = "Artifact Checkpoint Data Decode Export HParams Registry T2T Trial Usage".split()
 _ELSEWHERE = {
+    **dict.fromkeys([f"{name}Error" for name in _ERRORS], "t2t_torch.errors"),
     **dict.fromkeys(["Server", *_FUNCTIONS], "t2t_torch.api"),
     "Artifact": "t2t_torch.runtime.session",
     "Dataset": "t2t_torch.pipeline.loader",
@@ -108,6 +70,9 @@ _ELSEWHERE = {
     "T2TModel": "t2t_torch.model",
     **dict.fromkeys(["Run", "load"], "t2t_torch.workflows.run"),
 }
+"""Name -> the module that defines it."""
+
+__all__ = ["__version__", "registry", *sorted(_ELSEWHERE)]  # noqa: PLE0604 -- all are strings
 
 
 class _Callable(types.ModuleType):
@@ -133,7 +98,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 't2t_torch' has no attribute {name!r}")
     if name == "registry":
         return importlib.import_module("t2t_torch.registry")
-    return getattr(importlib.import_module(_ELSEWHERE.get(name, "t2t_torch.errors")), name)
+    return getattr(importlib.import_module(_ELSEWHERE[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -19,8 +19,6 @@ from t2t_torch.layers.attention import Attended, Attending, Growing
 from t2t_torch.modality import Hidden, Loss, Modality
 from t2t_torch.model import Output, State, T2TModel
 
-__all__ = ["Ensemble"]
-
 
 class Ensemble(nn.Module):
     """Ensemble of models with the same targets, for inference.

@@ -582,7 +582,7 @@ def report_streams() -> Iterator[None]:
 
 def goes_to_stdout(target: Path) -> bool:
     """Returns True if the target is the standard output of this process."""
-    return _is_open_as(target, 1)
+    return is_open_as(target, 1)
 
 
 @contextlib.contextmanager
@@ -594,7 +594,7 @@ def open_target(target: Path) -> Iterator[TextIO]:
     """
     mode = _mode(target)
     for descriptor in (1, 2):
-        if _is_open_as(target, descriptor):
+        if is_open_as(target, descriptor):
             # Not reopened: that would overwrite earlier output.
             (sys.stdout if descriptor == 1 else sys.stderr).flush()
             with os.fdopen(os.dup(descriptor), "w", encoding="utf-8", newline="") as stream:
@@ -613,7 +613,7 @@ def open_target(target: Path) -> Iterator[TextIO]:
 def is_replaced(target: Path) -> bool:
     """Returns True if the target is written atomically: it is a regular file or missing."""
     mode = _mode(target)
-    return (mode is None or stat.S_ISREG(mode)) and not any(_is_open_as(target, n) for n in (1, 2))
+    return (mode is None or stat.S_ISREG(mode)) and not any(is_open_as(target, n) for n in (1, 2))
 
 
 def is_stream(target: Path) -> bool:
@@ -640,10 +640,10 @@ def _is_same(one: Path, other: Path) -> bool:
         return os.path.realpath(one) == os.path.realpath(other)
 
 
-def _is_open_as(path: Path, descriptor: int) -> bool:
-    """Returns True if a path is the file that a descriptor of this process writes to."""
+def is_open_as(path: Path, descriptor: int) -> bool:
+    """Returns True if a path is the file that a descriptor of this process refers to."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
+        return os.path.samestat(os.fstat(descriptor), path.stat())
     except OSError:
         return False
 

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from t2t_torch.errors import HParamsError
 from t2t_torch.files import read_json
-from t2t_torch.params import Params, Unread, hp
+from t2t_torch.params import Params as Params
+from t2t_torch.params import Unread, probability, share
+from t2t_torch.params import hp as hp
 
 if TYPE_CHECKING:
     from t2t_torch.features import Feature
@@ -41,17 +43,13 @@ class LossHParams(Params):
         "targets.  Empty: equal weights.",
     )
     target_weights: str = hp(
-        "",
-        "Factor on the training loss of each target: [intent:0.2,slots:0.5].  Other targets: 1.",
+        "", "Factor on the training loss of each target: [intent:0.2,slots:0.5].  Other targets: 1."
     )
     focal_gamma: float = hp(
         2.0, "Loss focal: exponent that reduces the weight of easy examples.", low=0
     )
-    focal_alpha: float = hp(
-        0.25,
-        "Loss focal of several labels: weight of positive labels; 1 - alpha of negative ones.",
-        low=0,
-        high=1,
+    focal_alpha: float = share(
+        0.25, "Loss focal of several labels: weight of positive labels; 1 - alpha of negative ones."
     )
     loss_margin: float = hp(
         1.0, "Losses hinge and margin_ranking: required margin of the correct score.", above=0
@@ -61,8 +59,8 @@ class LossHParams(Params):
         "Run directory or checkpoint of a teacher for distillation; several in [] with commas form "
         "an ensemble, or teach different problems.  Empty: none.",
     )
-    distill_weight: float = hp(
-        0.5, "Weight of the teacher in the training loss; the data has the rest.", low=0, high=1
+    distill_weight: float = share(
+        0.5, "Weight of the teacher in the training loss; the data has the rest."
     )
     distill_temperature: float = hp(
         1.0, "Divisor of the teacher's and the student's logits in distillation.", above=0
@@ -89,8 +87,7 @@ class MultiProblemHParams(Params):
         "trainer.",
     )
     multiproblem_weights: str = hp(
-        "",
-        "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1.",
+        "", "Factor on the training loss of each problem: [name:0.5,other:2].  Other problems: 1."
     )
 
     multiproblem_mixing_schedule: Literal["constant", "exponential", "pretrain"] = hp(
@@ -99,25 +96,19 @@ class MultiProblemHParams(Params):
         "exponential: the others grow exponentially; pretrain: first the first one alone, then "
         "the others alone.  Read if it or one of the three below is not at its default.",
     )
-    multiproblem_schedule_threshold: float = hp(
-        0.5,
-        "Share of all problems but the first, at the end of an exponential schedule.",
-        low=0,
-        high=1,
+    multiproblem_schedule_threshold: float = share(
+        0.5, "Share of all problems but the first, at the end of an exponential schedule."
     )
     multiproblem_schedule_max_examples: float = hp(
         1e7, "Steps of an exponential schedule, or on the first problem alone.", low=1
     )
-    multiproblem_label_weight: float = hp(
+    multiproblem_label_weight: float = share(
         0.5,
         "Loss task_cross_entropy: weight of what follows a task's id; the text before it has the "
         "rest.",
-        low=0,
-        high=1,
     )
     multiproblem_per_task_threshold: str = hp(
-        "",
-        "Share of each problem, in [] with commas; overrides the three settings above.",
+        "", "Share of each problem, in [] with commas; overrides the three settings above."
     )
 
 
@@ -160,8 +151,8 @@ class SamplingHParams(Params):
 class ScheduledSamplingHParams(Params):
     """Scheduled sampling: training inputs that are the model's own predictions."""
 
-    scheduled_sampling_prob: float = hp(
-        0.0, "Factor on the share of targets that are replaced; 1 is all of it.", low=0, high=1
+    scheduled_sampling_prob: float = share(
+        0.0, "Factor on the share of targets that are replaced; 1 is all of it."
     )
     scheduled_sampling_method: Literal["parallel"] = hp(
         "parallel", "All positions of a pass are sampled at once."
@@ -169,8 +160,8 @@ class ScheduledSamplingHParams(Params):
     scheduled_sampling_warmup_steps: int = hp(
         50000, "Steps until the share is reached.  0: at once.", low=0
     )
-    scheduled_sampling_gold_mixin_prob: float = hp(
-        0.5, "Share of the targets that stay as they are, after the warm-up.", low=0, high=1
+    scheduled_sampling_gold_mixin_prob: float = share(
+        0.5, "Share of the targets that stay as they are, after the warm-up."
     )
     scheduled_sampling_num_passes: int = hp(
         1, "Passes that sample, each from what the one before it made.", low=1
@@ -188,19 +179,15 @@ class InputHParams(Params):
         "File of word vectors that a new run's tables begin with: GloVe or word2vec text, word2vec "
         "binary, fastText .vec or .bin; packed with gzip or not.  Empty: none.",
     )
-    word_dropout: float = hp(
+    word_dropout: float = probability(
         0.0,
         "Probability of reading a word as the unknown word, or as nothing where the vocabulary has "
         "none; training only.",
-        low=0,
-        below=1,
     )
-    singleton_dropout: float = hp(
+    singleton_dropout: float = share(
         0.0,
         "Probability of reading a word that the training data has once as the unknown word; "
         "training only.",
-        low=0,
-        high=1,
     )
     character_embedding_size: int = hp(32, "Width of the vector of a character or byte.", low=1)
     character_kernels: tuple[int, ...] = hp(
@@ -237,12 +224,8 @@ class AudioHParams(Params):
         low=10,
         computes=True,
     )
-    audio_preemphasis: float = hp(
-        0.97,
-        "Factor of the last sample, which is subtracted from each.  0: none.",
-        low=0,
-        high=1,
-        computes=True,
+    audio_preemphasis: float = share(
+        0.97, "Factor of the last sample, which is subtracted from each.  0: none.", computes=True
     )
     audio_dither: float = hp(
         1.0 / 32767, "Deviation of the noise that is added to samples; training only.", low=0
@@ -281,23 +264,19 @@ class OptimizationHParams(Params):
 
     optimizer: str = hp("adam", "Registered optimizer.")
     optimizer_adam_epsilon: float = hp(1e-6, "Adam's epsilon, added to the root.", above=0)
-    optimizer_adam_beta1: float = hp(
-        0.85, "Decay of Adam's first moment, per step.", low=0, below=1
-    )
-    optimizer_adam_beta2: float = hp(
-        0.997, "Decay of Adam's second moment, per step.", low=0, below=1
-    )
+    optimizer_adam_beta1: float = probability(0.85, "Decay of Adam's first moment, per step.")
+    optimizer_adam_beta2: float = probability(0.997, "Decay of Adam's second moment, per step.")
     optimizer_multistep_accumulate_steps: int = hp(
         0, "Batches per process whose gradients make one step.  0: one.", low=0
     )
     optimizer_zero_grads: bool = hp(
         False, "A weight that a step did not use has a gradient of zero, not none: moments decay."
     )
-    optimizer_adafactor_beta1: float = hp(
-        0.0, "Decay of Adafactor's first moment, per step.  0: it has none.", low=0, below=1
+    optimizer_adafactor_beta1: float = probability(
+        0.0, "Decay of Adafactor's first moment, per step.  0: it has none."
     )
-    optimizer_adafactor_beta2: float = hp(
-        0.999, "Decay of its second moment where decay_type is adam.", low=0, below=1
+    optimizer_adafactor_beta2: float = probability(
+        0.999, "Decay of its second moment where decay_type is adam."
     )
     optimizer_adafactor_factored: bool = hp(
         True, "The second moment of a matrix is kept as its rows' and its columns' means."
@@ -314,11 +293,11 @@ class OptimizationHParams(Params):
     optimizer_adafactor_multiply_by_parameter_scale: bool = hp(
         True, "A weight's rate is multiplied by its root mean square, 0.001 at least."
     )
-    optimizer_momentum_momentum: float = hp(
-        0.9, "Part of the last update that momentum keeps.", low=0, below=1
+    optimizer_momentum_momentum: float = probability(
+        0.9, "Part of the last update that momentum keeps."
     )
     optimizer_momentum_nesterov: bool = hp(False, "Momentum looks one step ahead.")
-    optimizer_muon_momentum: float = hp(0.95, "Part of the sum that muon keeps.", low=0, below=1)
+    optimizer_muon_momentum: float = probability(0.95, "Part of the sum that muon keeps.")
     optimizer_muon_excludes: tuple[str, ...] = hp(
         ("modalities", "embedding", "target_space"),
         "Patterns of the names of matrices that muon leaves to adam_w: tables and the softmax.",
@@ -340,12 +319,10 @@ class OptimizationHParams(Params):
         "pattern=step: weights with a matching name are not trained before that step; the first "
         "matching pattern counts.",
     )
-    ema_decay: float = hp(
+    ema_decay: float = probability(
         0.0,
         "Decay per step of the moving average of the weights, which is evaluated and decoded.  "
         "0: no average.",
-        low=0,
-        below=1,
     )
     swa_start_step: int = hp(
         0,
@@ -378,12 +355,10 @@ class OptimizationHParams(Params):
     learning_rate_multiples: tuple[float, ...] = hp(
         (), "Factor of the legacy decay piecewise from each boundary on."
     )
-    learning_rate_end_factor: float = hp(
+    learning_rate_end_factor: float = share(
         0.0,
         "Where polynomial_decay and cosine_annealing end, and the lowest of cyclic, as a part of "
         "the peak.",
-        low=0,
-        high=1,
     )
     learning_rate_decay_power: float = hp(1.0, "Exponent of polynomial_decay.", above=0)
     learning_rate_cut_fraction: float = hp(
@@ -404,25 +379,6 @@ class OptimizationHParams(Params):
         above=0,
         high=1,
     )
-
-
-__all__ = [
-    "AudioHParams",
-    "DataHParams",
-    "HParams",
-    "InputHParams",
-    "LossHParams",
-    "ModelHParams",
-    "MultiProblemHParams",
-    "OptimizationHParams",
-    "Params",
-    "PrecisionHParams",
-    "RegularizationHParams",
-    "ReportHParams",
-    "ScheduledSamplingHParams",
-    "TagHParams",
-    "hp",
-]
 
 
 class DataHParams(SamplingHParams):
@@ -544,14 +500,14 @@ class ModelHParams(Params):
 class RegularizationHParams(Params):
     """Regularization: dropout, label smoothing and other means against overfitting."""
 
-    layer_prepostprocess_dropout: float = hp(
-        0.1, "Probability of zeroing a sublayer's output, and an embedding.", low=0, below=1
+    layer_prepostprocess_dropout: float = probability(
+        0.1, "Probability of zeroing a sublayer's output, and an embedding."
     )
-    symbol_dropout: float = hp(
-        0.0, "Probability of replacing an input id by padding; training only.", low=0, below=1
+    symbol_dropout: float = probability(
+        0.0, "Probability of replacing an input id by padding; training only."
     )
-    label_smoothing: float = hp(
-        0.1, "Probability spread over the wrong ids; training only.", low=0, below=1
+    label_smoothing: float = probability(
+        0.1, "Probability spread over the wrong ids; training only."
     )
     confidence_penalty: float = hp(
         0.0, "Factor on the entropy of the predictions, subtracted from the training loss.", low=0
@@ -664,9 +620,7 @@ _UNREAD: dict[str, Unread] = {
     **_unread("others", multiproblem_max_input_length=-1, multiproblem_max_target_length=-1),
     **_unread("others", multiproblem_target_eval_only=False),
     **_unread(
-        "others",
-        "Set --hparams=multiproblem_weights.",
-        multiproblem_reweight_label_loss=False,
+        "others", "Set --hparams=multiproblem_weights.", multiproblem_reweight_label_loss=False
     ),
     **_unread(
         "others",
@@ -677,9 +631,7 @@ _UNREAD: dict[str, Unread] = {
     ),
     **_unread("others", "Set --hparams=activation_dtype=bfloat16.", weight_dtype="float32"),
     **_unread(
-        "others",
-        "Set --hparams=activation_dtype=float16.",
-        gpu_automatic_mixed_precision=False,
+        "others", "Set --hparams=activation_dtype=float16.", gpu_automatic_mixed_precision=False
     ),
     **_unread(
         "others", "Use --warm_start_from.", pretrained_model_dir="", warm_start_from_second=""

@@ -19,7 +19,7 @@ from t2t_torch.features import (
     WordShape,
 )
 from t2t_torch.hparam import HParams
-from t2t_torch.params import Params, hp
+from t2t_torch.params import Params, hp, probability
 
 if TYPE_CHECKING:
     from typing import Self
@@ -108,19 +108,11 @@ class TransformerLayerHParams(HParams):
 
     num_heads: int = hp(8, "Attention heads; divides hidden_size.", low=1)
     filter_size: int = hp(2048, "Width inside the feed-forward sublayers.", low=1)
-    attention_dropout: float = hp(
-        0.0,
-        "Probability of zeroing an attention weight; training only.",
-        low=0,
-        below=1,
-        computes=False,
+    attention_dropout: float = probability(
+        0.0, "Probability of zeroing an attention weight; training only.", computes=False
     )
-    relu_dropout: float = hp(
-        0.0,
-        "Probability of zeroing a unit inside a feed-forward sublayer.",
-        low=0,
-        below=1,
-        computes=False,
+    relu_dropout: float = probability(
+        0.0, "Probability of zeroing a unit inside a feed-forward sublayer.", computes=False
     )
     attention_bias: bool = hp(False, "The linear maps of attention have biases.")
     ffn_bias: bool = hp(True, "The linear maps of feed-forward sublayers have biases.")

@@ -20,8 +20,12 @@ from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.features import Feature, Features, RowWeight, Text
 from t2t_torch.features.feature import select_texts
 from t2t_torch.hparam import HParams
-from t2t_torch.layers.tokens import Hidden, ModelInput, ModelInputs, Prepended
-from t2t_torch.loss import ItemTerms, Loss, TargetOutputs, total_loss
+from t2t_torch.layers.tokens import Hidden as Hidden
+from t2t_torch.layers.tokens import ModelInput as ModelInput
+from t2t_torch.layers.tokens import ModelInputs as ModelInputs
+from t2t_torch.layers.tokens import Prepended as Prepended
+from t2t_torch.loss import ItemTerms, TargetOutputs, total_loss
+from t2t_torch.loss import Loss as Loss
 from t2t_torch.modalities.build import build_modalities
 from t2t_torch.modality import Modality
 from t2t_torch.overrides import MODEL, refuse_overrides
@@ -91,17 +95,6 @@ def _named(kinds: tuple[type[Feature], ...]) -> str:
 
 _COLUMNS = ("segmentation", "position", "before", "stream", "block")
 """What follows a text's name in the columns of a batch, in the order of `ModelInput`'s fields."""
-
-__all__ = [
-    "Hidden",
-    "Loss",
-    "ModelInput",
-    "ModelInputs",
-    "Output",
-    "Prepended",
-    "State",
-    "T2TModel",
-]
 
 
 class Output(NamedTuple):

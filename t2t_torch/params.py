@@ -69,6 +69,16 @@ def hp(
     )
 
 
+def share(default: float, meaning: str, *, computes: bool | None = None) -> Any:
+    """Declares a field from 0 to 1; see `hp`."""
+    return hp(default, meaning, low=0, high=1, computes=computes)
+
+
+def probability(default: float, meaning: str, *, computes: bool | None = None) -> Any:
+    """Declares a field from 0 to less than 1; see `hp`."""
+    return hp(default, meaning, low=0, below=1, computes=computes)
+
+
 class Unread(NamedTuple):
     """A hyperparameter of tensor2tensor that nothing here reads.
 
@@ -91,6 +101,11 @@ class Unread(NamedTuple):
             text in (known := value_text(one).lower(), f"{known}.0") or f"{text}.0" == known
             for one in self.values
         )
+
+
+def assignments(text: str) -> list[str]:
+    """Splits "a=1,b=[2,[3,4]]" at the commas that are in no brackets."""
+    return re.findall(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\]]*\])*\]?)+", text)
 
 
 class Params(pydantic.BaseModel):
@@ -165,11 +180,11 @@ class Params(pydantic.BaseModel):
     @property
     def provenance(self) -> Mapping[str, str]:
         """Source of each field: "default", the name of a set, a flag, or "code" (unsigned)."""
-        who = {
-            name: self._provenance.get(name, "code" if name in self.model_fields_set else "default")
-            for name in type(self).model_fields
-        }
-        return MappingProxyType(who)
+        signed, given = self._provenance, self.model_fields_set  # pydantic looks them up slowly
+        names = type(self).model_fields
+        return MappingProxyType(
+            {name: signed.get(name, "code" if name in given else "default") for name in names}
+        )
 
     def replace(self: _P, **delta: Any) -> _P:
         """Returns a copy with some fields changed.
@@ -290,7 +305,7 @@ class Params(pydantic.BaseModel):
         """
         delta: dict[str, Any] = {}
         unread = []
-        for item in re.findall(r"(?:[^,\[]|\[(?:[^\[\]]|\[[^\]]*\])*\]?)+", text):
+        for item in assignments(text):
             name, equals, value = (part.strip() for part in item.partition("="))
             if not equals:
                 raise HParamsError(f"{source}: {item.strip()!r} should be name=value.")

@@ -133,7 +133,7 @@ def declarations(source: Path) -> Iterator[Entry]:
     except UNPARSABLE as error:
         place, fault = _fault(source, error)
         raise RegistryError(f"{place} is not valid Python: {fault}. Fix or move it.") from error
-    for node in _top_level(body):
+    for node in top_level(body):
         for decorator in node.decorator_list:
             kind, name = _declared_name(decorator, node)
             if kind and name:
@@ -227,13 +227,13 @@ def _fault(source: Path, error: Exception) -> tuple[str, str]:
     return f"{source}:{getattr(error, 'lineno', None) or 1}", fault
 
 
-def _top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
+def top_level(body: Iterable[ast.stmt]) -> Iterator[ast.ClassDef | ast.FunctionDef]:
     """Yields the classes and functions of a module, also those under a top-level `if` or `try`."""
     for node in body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             yield node
         elif isinstance(node, ast.If | ast.Try):
-            yield from _top_level([*node.body, *node.orelse])
+            yield from top_level([*node.body, *node.orelse])
 
 
 def _declared_name(

@@ -383,8 +383,7 @@ class RangedHParams:
                 f"{source} sets no range. Give at least one: rhp.set_float(...), set_int, "
                 "set_discrete or set_categorical."
             )
-        faults = [fault for name in self._ranges for fault in self._faults(hparams, name)]
-        if faults:
+        if faults := faults_of(self._ranges, hparams):
             raise HParamsError("\n".join(f"{source}: {fault}" for fault in faults))
 
     def _set(self, name: str, made: Kind) -> None:
@@ -400,15 +399,17 @@ class RangedHParams:
             )
         self._ranges[name] = made
 
-    def _faults(self, hparams: HParams, name: str) -> list[str]:
-        """Returns the distinct validation errors of the values of a name."""
-        messages: dict[str, None] = {}
-        for value in self._ranges[name].ends:
+
+def faults_of(kinds: Mapping[str, Kind], hparams: HParams) -> list[str]:
+    """Returns why the ends of ranges are no values of their hyperparameters, each once."""
+    messages: dict[str, None] = {}
+    for name, kind in kinds.items():
+        for value in kind.ends:
             try:
                 hparams.replace(**{name: value})
             except HParamsError as error:
                 messages[str(error)] = None
-        return list(messages)
+    return list(messages)
 
 
 def _setter(kind: Kind) -> str:

@@ -125,6 +125,11 @@ def hp(
     return Setting(default, meaning, low, high, tuple(choices), path, repeated)
 
 
+def hp_path(meaning: str, default: str | None = None) -> Any:
+    """Declares a field that is the path of a file or folder."""
+    return hp(default, meaning, path=True)
+
+
 class Settings:
     """Immutable set of declared fields, which knows the fields whose values were given.
 

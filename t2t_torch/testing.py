@@ -20,11 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from t2t_torch import registry
-from t2t_torch.data.encoding import lowest_id
-from t2t_torch.data.raw_file import samples_of
-from t2t_torch.data.vocabulary_builder import vocab_files_in
-from t2t_torch.errors import HParamsError
+from t2t_torch import errors, registry, trust
+from t2t_torch.data import encoding, raw_file, vocabulary_builder
 from t2t_torch.features import (
     UNKNOWN,
     Audio,
@@ -55,13 +52,11 @@ from t2t_torch.model import T2TModel, check_features
 from t2t_torch.pipeline.collate import random_batch
 from t2t_torch.pipeline.reader import file_decoder
 from t2t_torch.problem import Problem, metric_names
-from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import output
 from t2t_torch.reports import draw
 from t2t_torch.settings import require
 from t2t_torch.text.encoder import EOS, ClassLabelEncoder, IntegerEncoder
 from t2t_torch.text.tree import TransitionEncoder
-from t2t_torch.trust import UsrDirSettings
 from t2t_torch.workflows.context import TMP_DIR
 
 _VOCAB_SIZE = 19
@@ -106,7 +101,7 @@ def features_for(model_class: type[T2TModel]) -> Iterator[Features]:
     def fits(features: Features) -> bool:
         try:
             check_features(model_class, features)
-        except HParamsError:
+        except errors.HParamsError:
             return False
         return True
 
@@ -186,7 +181,10 @@ def check_model(
         with torch.no_grad():
             _check_shapes(model, batch)
             _check_padding(model, batch)
-            _check_save_and_load(model, batch)
+            other = type(model)(model.hparams, model.features).eval()
+            other.load_state_dict(model.state_dict())
+            for name, logits in model(batch).logits.items():
+                assert torch.equal(other(batch).logits[name], logits), "a loaded model differs"
             if type(model).step is not T2TModel.step and model.searches:
                 _check_steps(model, batch)
         _check_learning(model, batch)
@@ -250,11 +248,7 @@ def _check_padding(model: T2TModel, batch: dict[str, Tensor]) -> None:
             more, first, atol=1e-5, rtol=1e-5, msg="padding changes the logits"
         )
         torch.testing.assert_close(
-            one,
-            second,
-            atol=1e-5,
-            rtol=1e-5,
-            msg="the rest of the batch changes the logits",
+            one, second, atol=1e-5, rtol=1e-5, msg="the rest of the batch changes the logits"
         )
 
 
@@ -270,13 +264,6 @@ def _lengthened(features: Features, batch: dict[str, Tensor]) -> dict[str, Tenso
 
 def _cut(values: Tensor, to: Tensor) -> Tensor:
     return values[tuple(slice(size) for size in to.shape)]
-
-
-def _check_save_and_load(model: T2TModel, batch: dict[str, Tensor]) -> None:
-    other = type(model)(model.hparams, model.features).eval()
-    other.load_state_dict(model.state_dict())
-    for name, logits in model(batch).logits.items():
-        assert torch.equal(other(batch).logits[name], logits), "a loaded model differs"
 
 
 def _check_steps(model: T2TModel, batch: dict[str, Tensor]) -> None:
@@ -329,15 +316,15 @@ def check_problem(problem: Problem, data_dir: Path, tmp_dir: Path) -> None:
             check_problem(component, data_dir, tmp_dir)
         assert set(problem.features(data_dir).all)
         return
-    spec = parse_problem_name(problem.full_name)
+    spec = registry.parse_problem_name(problem.full_name)
     assert (spec.was_reversed, spec.was_copy) == (problem.was_reversed, problem.was_copy)
     problem.prepare(tmp_dir)
     problem.build_vocab(data_dir, tmp_dir)
-    for file in vocab_files_in(problem, data_dir):
+    for file in vocabulary_builder.vocab_files_in(problem, data_dir):
         assert (data_dir / file).is_file(), f"{problem.name}: no {file}"
     stored = problem.stored_features(data_dir)
     for split in problem.shards:
-        samples = list(itertools.islice(samples_of(problem, tmp_dir, split), _SAMPLES))
+        samples = list(itertools.islice(raw_file.samples_of(problem, tmp_dir, split), _SAMPLES))
         assert samples, f"{problem.name}: no samples in {split}"
         for sample in samples:
             _check_sample(problem, stored, sample)
@@ -356,7 +343,7 @@ def _check_sample(problem: Problem, features: Features, sample: dict[str, Any]) 
         value = sample[feature.source or name]
         ids: Any = feature.encode(value)
         if feature.vocab_size:
-            low, high = lowest_id(feature), feature.vocab_size
+            low, high = encoding.lowest_id(feature), feature.vocab_size
             assert all(low <= i < high for i in ids), f"{place}: {ids}"
         again = feature.decode(ids)
         if _reads_back(feature) and UNKNOWN not in ids:
@@ -399,7 +386,7 @@ def _check_registered(name: str, tmp_dir: Path) -> None:
         check_problem(problem, Path(data_dir), tmp_dir)
 
 
-class CheckSettings(UsrDirSettings):
+class CheckSettings(trust.UsrDirSettings):
     """Checks the contracts of every problem, model and set of a folder.
 
         python -m t2t_torch.testing --t2t_usr_dir=my_usr_dir --tmp_dir=raw_files

@@ -103,13 +103,8 @@ class TextProblem(Problem):
         "max_samples_for_vocab",
         "oov_token",
     )
-    optional_setting_names: ClassVar[tuple[str, ...]] = (
-        "vocabularies",
-        "min_word_count",
-        "lower_case_words",
-        "class_labels",
-        "dense_size",
-        "row_weight",
+    optional_setting_names: ClassVar[tuple[str, ...]] = tuple(
+        "vocabularies min_word_count lower_case_words class_labels dense_size row_weight".split()
     )
 
     @property
@@ -397,10 +392,6 @@ class Text2SelfProblem(Text2TextProblem):
 
     text_fields = ("targets",)
     has_inputs = False
-    metrics: ClassVar[tuple[str, ...]] = (
-        "accuracy",
-        "accuracy_top5",
-        "neg_log_perplexity",
-        "perplexity",
-        "word_perplexity",
+    metrics: ClassVar[tuple[str, ...]] = tuple(
+        "accuracy accuracy_top5 neg_log_perplexity perplexity word_perplexity".split()
     )

@@ -14,9 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TypeVar
 
-from t2t_torch import registry
-from t2t_torch.errors import UsageError
-from t2t_torch.files import passes_kernel
+from t2t_torch import errors, files, registry
 from t2t_torch.reporter import Reporter, current, reporting
 from t2t_torch.settings import Settings, hp
 
@@ -105,7 +103,7 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
     comes = "" if path.is_absolute() else "a relative path"
     if real.is_relative_to(_PYTHON) and not {"site-packages", "dist-packages"} & {*real.parts}:
         comes = "a part of Python"  # may start other programs
-    elif passes_kernel(path):  # /proc/self/cwd is the current folder
+    elif files.passes_kernel(path):  # /proc/self/cwd is the current folder
         comes = "a path by way of /proc, which is relative in fact"
     elif any(is_inside(one, run) for one in (path, real)):  # a link inside may lead elsewhere
         comes = "inside it"
@@ -115,7 +113,7 @@ def check_code(run: Path, code: str | Path, *, alternative: str = "") -> None:
 
 def _refuse(run: Path, code: str | Path, comes: str, alternative: str = "") -> None:
     if not _trusted.get():
-        raise UsageError(
+        raise errors.UsageError(
             f"'{run}' would execute the Python code in '{code}', {comes}. The author of this "
             "folder wrote that code: read it first. If you trust it, give --trust_code (in Python "
             f"t2t_torch.load(..., trust_code=True)){alternative}."

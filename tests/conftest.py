@@ -6,13 +6,15 @@ import collections
 import contextlib
 import functools
 import gc
+import logging
 import os
 import random
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import filelock
 import hypothesis
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ import torch
 
 import t2t_torch
 from t2t_torch import registry
+from t2t_torch.train import recommendation
 
 PACKAGE = Path(t2t_torch.__file__).parent
 
@@ -38,16 +41,32 @@ hypothesis.settings.load_profile("same_each_time")
 # question takes ten seconds, and a start of two processes half a minute more.
 os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:1")
 
+# Nothing that tests write has to survive a loss of power, and each flush takes milliseconds.
+os.fsync = lambda descriptor: None
+
+# A look-up of an unknown name reads all declarations again, as a file may have been added since.
+# None is added to the package while it is tested, and parsing its files takes half a second.
+registry._list_own.cache_clear = lambda: None  # type: ignore[attr-defined]
+
+# The speed of the machine, for estimates of times, is measured once.
+recommendation._speed = functools.cache(recommendation._speed)
+
+# pytest gives handlers to loggers that do not propagate.  With any, torch computes what it would
+# trace of each export and compilation, stacks included.
+_TRACE = logging.getLogger("torch.__trace")
+_TRACE.propagate = True
+_TRACE.handlers.clear()
+
 # What is collected lives as long as the tests do.  Without this each search for garbage goes
 # through all modules and thousands of tests, a second of work where memory runs out in a test.
 gc.disable()
 
-# A file of tests that starts processes or exports models, which takes seconds.  `phrases` and
-# `bin.exporter` are an exported model and the command that makes one.
+# A file of tests that starts processes or exports models, which takes seconds.  `phrases` is
+# an exported model; `exporter` and `quick` are commands that make one.
 SLOW_FILE = re.compile(
     r"^(?:import|from) (?:subprocess|(?:torch\.)?multiprocessing|forked|processes|together"
     r"|t2t_torch\.(?:export|hooks|data\.task))|torch\.export|run_together|phrases: Path"
-    r"|bin import .*exporter",
+    r"|bin(?:\.commands)? import .*\b(?:exporter|quick)\b",
     re.MULTILINE,
 )
 
@@ -165,6 +184,22 @@ def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder that all processes of this run of pytest have."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def made_once(shared_folder: Path) -> Callable[[str, Callable[[Path], None]], Path]:
+    """Fills a folder once for all processes of this run of pytest; tests that change it copy it."""
+
+    def make(name: str, fill: Callable[[Path], None]) -> Path:
+        folder, done = shared_folder / "made" / name, shared_folder / "made" / f"{name}.done"
+        folder.mkdir(parents=True, exist_ok=True)
+        with filelock.FileLock(f"{folder}.lock"):
+            if not done.exists():
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -311,12 +311,7 @@ def test_hyperparameters_may_be_given_in_place_of_a_set(tmp_path, own_registry):
     hparams = t2t.hparams("fasttext_tiny", **SMALL)
     data, run = tmp_path / "data", tmp_path / "run"
     t2t.train(
-        declaration(),
-        "fasttext",
-        hparams=hparams,
-        data_dir=data,
-        output_dir=run,
-        train_steps=2,
+        declaration(), "fasttext", hparams=hparams, data_dir=data, output_dir=run, train_steps=2
     )
     assert json.loads((run / "hparams.json").read_text())["batch_size"] == 32
 

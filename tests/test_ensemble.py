@@ -120,10 +120,7 @@ def test_chains_of_tags_are_averaged_with_their_emissions():
         torch.testing.assert_close(score(logits, modality.crf()), mean)
     assert [
         len(guess.numbers) for guess in ensemble.modalities["targets"].predict(logits).rows()
-    ] == [
-        4,
-        4,
-    ]
+    ] == [4, 4]
     untouched = model_of(TARGETS[Tags], 0, tag_decoder="crf").modalities["targets"].crf.follow
     assert torch.equal(chains[0].follow, untouched)
 

@@ -15,6 +15,7 @@ from t2t_torch.bin.commands import trainer
 from t2t_torch.decode.hparam import DecodeHParams
 from t2t_torch.errors import HParamsError
 from t2t_torch.hparam import HParams, Params, hp
+from t2t_torch.params import assignments
 
 GOLDEN = Path(__file__).parent / "golden" / "transformer"
 OF_TENSOR2TENSORS_RUN = frozenset(
@@ -479,3 +480,7 @@ def test_each_alias_is_of_a_field_of_some_set_or_a_flag():
     assert flags <= trainer.declared.keys()
     assert set(DecodeHParams.aliases.values()) <= DecodeHParams.model_fields.keys()
     assert not DecodeHParams.aliases.keys() & DecodeHParams.model_fields.keys()
+
+
+def test_assignments_are_split_at_commas_outside_of_brackets():
+    assert assignments("a=1,b=[2,[3,4]], c=x") == ["a=1", "b=[2,[3,4]]", " c=x"]

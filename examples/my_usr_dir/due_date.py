@@ -117,31 +117,29 @@ def summarize_dates(feature: Date, rows: Iterable[Any]) -> dict[str, float | str
 
 
 @encode_graph.register(Date)
-def encode_date(feature: Date, name: str, inputs: Any) -> str:
+def encode_date(feature: Date, name: str, inputs: Any) -> Any:
     """Adds the input, a string, and the operators that split it into year, month and day."""
     graph, texts = inputs.graph, inputs.input(name, "string", [])
     first, last = feature.first_year, feature.last_year
     years = "|".join(map(str, range(first, last + 1)))
-    is_date = graph.add("RegexFullMatch", texts, pattern=f"({years})-({_MONTHS_AND_DAYS})")
-    least = graph.add("ReduceMin", graph.integers(is_date), keepdims=0)
+    is_date = texts.RegexFullMatch(pattern=f"({years})-({_MONTHS_AND_DAYS})")
     message = f"{name}: no date from {first} to {last} such as 2026-11-23"
-    texts = graph.require(graph.add("Greater", least, 0), message, texts)
+    texts = graph.require(is_date.all(), message, texts)
     parts, _ = graph.several(2, "StringSplit", texts, delimiter="-")
-    return str(graph.add("Reshape", graph.integers(parts), [-1, 3]))
+    return parts.integers().Reshape([-1, 3])
 
 
 @decode_graph.register(Date)
-def decode_date(feature: Date, name: str, outputs: Mapping[str, str], graph: Any) -> GraphOutput:
+def decode_date(feature: Date, name: str, outputs: Mapping[str, Any], graph: Any) -> GraphOutput:
     """Adds the operators that join the names of year, month and day."""
     years = [f"{year:04}-" for year in range(feature.first_year, feature.last_year + 1)]
     months = [f"{month:02}-" for month in range(1, _MONTHS + 1)]
     days = [f"{day:02}" for day in range(1, _DAYS + 1)]
-    numbers, text = outputs[f"{name}.numbers"], ""
+    numbers, parts = outputs[f"{name}.numbers"], []
     for place, (names, first) in enumerate(((years, feature.first_year), (months, 1), (days, 1))):
-        number = graph.add("Sub", graph.add("Gather", numbers, place, axis=1), first)
-        part = graph.add("Gather", graph.constant(names), number)
-        text = part if not text else graph.add("StringConcat", text, part)
-    return text, "string", ()
+        number = numbers.Gather(place, axis=1) - first
+        parts.append(graph.constant(names).Gather(number))
+    return parts[0].StringConcat(parts[1]).StringConcat(parts[2]), "string", ()
 
 
 def _parsed(value: str) -> datetime.date:

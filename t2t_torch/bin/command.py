@@ -48,16 +48,7 @@ INTERRUPTED = 130
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HELP = ("-h", "-help", "--help", "-helpfull", "--helpfull", "-helpshort", "--helpshort")
-_LIBRARIES = (
-    "PIL",
-    "datasets",
-    "filelock",
-    "fsspec",
-    "matplotlib",
-    "onnx_ir",
-    "onnxscript",
-    "urllib3",
-)
+_LIBRARIES = tuple("PIL datasets filelock fsspec matplotlib onnx_ir onnxscript urllib3".split())
 """Loggers of other libraries; only their warnings are shown."""
 
 

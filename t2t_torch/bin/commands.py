@@ -119,10 +119,7 @@ def _expand_hparams(arguments: Sequence[str]) -> list[str]:
 
 
 trainer = Command(
-    "t2t-trainer",
-    "workflows.train_settings.TrainSettings",
-    _train,
-    prepare=_expand_hparams,
+    "t2t-trainer", "workflows.train_settings.TrainSettings", _train, prepare=_expand_hparams
 )
 
 

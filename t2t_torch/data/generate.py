@@ -16,20 +16,10 @@ import pydantic
 from absl import logging
 
 from t2t_torch import errors, registry
-from t2t_torch.data import raw_file
-from t2t_torch.data.encoding import (
-    Encoder,
-    MakeFeatures,
-    ShareEntry,
-    TaskSlice,
-    encode_share,
-    whole,
-)
+from t2t_torch.data import encoding, publish, raw_file, vocabulary_builder
 from t2t_torch.data.manifest import Manifest, RawFileEntry, StoredEntry, datagen_command, fault_of
-from t2t_torch.data.publish import DatasetRequest, Publication
 from t2t_torch.data.raw_file import exclusive
 from t2t_torch.data.shuffle import Shuffle, merged
-from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import DataError, T2TError, UsageError, require
 from t2t_torch.files import copy_regular, read_text, sync, write_text
 from t2t_torch.mode import Split
@@ -87,7 +77,7 @@ class TaskReport(StoredEntry):
 class PartEntry(StoredEntry):
     """Contents of a task's part: statistics and files by split."""
 
-    splits: Mapping[str, ShareEntry]
+    splits: Mapping[str, encoding.ShareEntry]
     runs: Mapping[str, Sequence[RunEntry]]
 
 
@@ -195,7 +185,10 @@ class Parts:
         return part if good else None
 
     def save_part(
-        self, task: int, splits: Mapping[str, ShareEntry], runs: Mapping[str, Sequence[Path]]
+        self,
+        task: int,
+        splits: Mapping[str, encoding.ShareEntry],
+        runs: Mapping[str, Sequence[Path]],
     ) -> None:
         """Marks a part as complete.
 
@@ -291,18 +284,18 @@ def generate_data(
         cannot be created.
     """
     settings: Any = {"seed": seed, "max_cases": max_cases, "on_bad_record": on_bad_record}
-    request = DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
+    request = publish.DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
 
     def write(staging: Path) -> Manifest:
         made_from, vocab_folder = request.learn(staging)
         features = problem.stored_features(vocab_folder)
-        publication = Publication(request, features, staging)
+        publication = publish.Publication(request, features, staging)
         with _encoded_splits(
             request, features, vocab_folder, staging / "spill", num_processes, progress=progress
         ) as encoded:
             for split, share, shuffle in encoded:
                 where = request.where(split)
-                entry = whole([share], where)
+                entry = encoding.whole([share], where)
                 logging.info("%s: %s rows encoded; writing the shards", where, f"{entry.rows:,}")
                 publication.write(split, entry, shuffle.drain())
         Parts(request.folder, request.name).done.unlink(missing_ok=True)  # of data that goes now
@@ -313,15 +306,15 @@ def generate_data(
 
 @contextlib.contextmanager
 def _encoded_splits(
-    request: DatasetRequest,
+    request: publish.DatasetRequest,
     features: Features,
     vocab_folder: Path,
     folder: Path,
     num_processes: int | None,
-    part: TaskSlice | None = None,
+    part: encoding.TaskSlice | None = None,
     *,
     progress: bool,
-) -> Iterator[Iterator[tuple[Split, ShareEntry, Shuffle]]]:
+) -> Iterator[Iterator[tuple[Split, encoding.ShareEntry, Shuffle]]]:
     """Context manager with an iterator that encodes and shuffles one split after the other.
 
     Args:
@@ -334,18 +327,18 @@ def _encoded_splits(
       progress: True to show a progress bar on stderr.
     """
     problem = request.problem
-    make_features = MakeFeatures(problem, vocab_folder, registry.usr_dirs())
+    make_features = encoding.MakeFeatures(problem, vocab_folder, registry.usr_dirs())
     skip_unfit = request.on_bad_record == "skip"
 
-    def encode(split: Split) -> tuple[Split, ShareEntry, Shuffle]:
+    def encode(split: Split) -> tuple[Split, encoding.ShareEntry, Shuffle]:
         seed = f"{request.seed}:{split.value}"
         shuffle = Shuffle(seed, folder / split.value, keeps_order=problem.keeps_order)
-        share = encode_share(
+        share = encoding.encode_share(
             request, split, features, encoder, shuffle, share=part, progress=progress
         )
         return split, share, shuffle
 
-    with Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
+    with encoding.Encoder(features, make_features, num_processes, skip_unfit=skip_unfit) as encoder:
         yield map(encode, problem.shards)
 
 
@@ -401,7 +394,7 @@ def run_task(
             f"task {task_id} of {num_tasks} is not there; --task_id counts from 0 to "
             f"--num_tasks - 1, here {num_tasks - 1}."
         )
-    request = DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
+    request = publish.DatasetRequest.of(problem, data_dir, tmp_dir, **settings)
     tasks = Tasks(request, num_tasks)
     plan, manifest = tasks.begin(task_id, overwrite=overwrite)
     if plan is None:
@@ -418,7 +411,7 @@ class Tasks:
       num_tasks: number of tasks, the same for all of them.
     """
 
-    def __init__(self, request: DatasetRequest, num_tasks: int) -> None:
+    def __init__(self, request: publish.DatasetRequest, num_tasks: int) -> None:
         self._request = request
         self._num_tasks = num_tasks
         self._parts = Parts(request.folder, request.name)
@@ -536,7 +529,7 @@ class Tasks:
             raw_files=made_from,
             vocab_files={
                 file: raw_file.entry(vocab_folder / file)
-                for file in vocab_files_in(self._request.problem, vocab_folder)
+                for file in vocabulary_builder.vocab_files_in(self._request.problem, vocab_folder)
             },
             vocab_in_folder=vocab_folder != parts.vocab,
         )
@@ -553,7 +546,7 @@ class Tasks:
         place.mkdir()
         vocab_folder = self._vocab_folder(plan)
         features = problem.stored_features(vocab_folder)
-        part = TaskSlice(task, plan.num_tasks)
+        part = encoding.TaskSlice(task, plan.num_tasks)
         splits, runs = {}, {}
         with _encoded_splits(
             request, features, vocab_folder, place, num_processes, part, progress=progress
@@ -577,9 +570,11 @@ class Tasks:
                 copy_regular(path, staging / path.name)
             vocab_folder = staging
         features = request.problem.stored_features(vocab_folder)
-        publication = Publication(request, features, staging)
+        publication = publish.Publication(request, features, staging)
         for split in request.problem.shards:
-            entry = whole([part.splits[split.value] for part in parts], request.where(split))
+            entry = encoding.whole(
+                [part.splits[split.value] for part in parts], request.where(split)
+            )
             publication.write(split, entry, merged(self._parts.runs(split, parts)))
         return publication.publish(plan.raw_files, vocab_folder)
 
@@ -643,7 +638,7 @@ def generate_on_ray(
     """
     ray = require("ray", "ray", "--runner=ray needs Ray")
     folder, raw_folder = Path(data_dir).resolve(), Path(tmp_dir).resolve()
-    request = DatasetRequest.of(problem, folder, raw_folder, **settings)
+    request = publish.DatasetRequest.of(problem, folder, raw_folder, **settings)
     usr_dirs = [str(Path(directory).resolve()) for directory in registry.usr_dirs()]
     with _cluster(ray):
         count = num_tasks or max(1, int(ray.cluster_resources().get("CPU", 1)))

@@ -16,13 +16,10 @@ import numpy.typing as npt
 from absl import logging
 
 from t2t_torch import registry
-from t2t_torch.data import raw_file
-from t2t_torch.data.encoding import RowLengths, lowest_id, row_bar
+from t2t_torch.data import encoding, publish, raw_file, vocabulary_builder
 from t2t_torch.data.manifest import Manifest, SplitEntry, fault_of, sha256_of
-from t2t_torch.data.publish import DatasetRequest, Publication, data_settings
 from t2t_torch.data.shards import Ragged, Rows, num_rows, value_dtype
 from t2t_torch.data.tfrecord import ExampleValues, Records, parse_example, read_records
-from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.errors import DataError
 from t2t_torch.files import copy_regular
 from t2t_torch.mode import Split
@@ -361,7 +358,7 @@ def _rows(examples: Sequence[Mapping[str, ExampleValues]], key: str, kind: str) 
 
 
 def _check_ids(rows: Ragged, key: str, feature: Feature, dtype: np.dtype[Any]) -> None:
-    size, low = feature.vocab_size, lowest_id(feature)
+    size, low = feature.vocab_size, encoding.lowest_id(feature)
     high = size - 1
     if not size:
         low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
@@ -418,7 +415,7 @@ def import_tfrecords(
     shards = find_shards(source, problem.dataset_name)
     request = _ImportRequest.of(problem, data_dir, source)
     settings = {
-        **data_settings(problem),
+        **publish.data_settings(problem),
         "shards": {split.value: len(files) for split, files in shards.items()},
         "imported_from": _ORIGIN,
     }
@@ -450,7 +447,7 @@ def import_named(
     return import_tfrecords(registry.problem(base), source, data_dir, overwrite=overwrite)
 
 
-class _ImportRequest(DatasetRequest):
+class _ImportRequest(publish.DatasetRequest):
     """Description of a data set to import; `raw_folder` is the folder of the records."""
 
     def complete(self, *, thorough: bool) -> Manifest | None:
@@ -502,13 +499,13 @@ def _write(
     # tensor2tensor's files have ids alone.
     features = dataclasses.replace(request.problem.stored_features(staging), kept={})
     rows = TfRows(features.all)
-    publication = Publication(request, features, staging)
+    publication = publish.Publication(request, features, staging)
     for split, files in shards.items():
-        lengths = RowLengths(features.all)
-        with row_bar(request.where(split), show=progress) as bar:
+        lengths = encoding.RowLengths(features.all)
+        with encoding.row_bar(request.where(split), show=progress) as bar:
 
             def counted(
-                file: Path, bar: tqdm[Any] = bar, lengths: RowLengths = lengths
+                file: Path, bar: tqdm[Any] = bar, lengths: encoding.RowLengths = lengths
             ) -> Iterator[Rows]:
                 for piece in rows.read(file):
                     if count := num_rows(piece):
@@ -541,7 +538,7 @@ def _copy_vocabularies(request: _ImportRequest, staging: Path) -> None:
       DataError: files are missing.
     """
     source, name = request.raw_folder, request.name
-    files = vocab_files_in(request.problem, source)
+    files = vocabulary_builder.vocab_files_in(request.problem, source)
     known = known_vocab_files(request.problem, source)
     missing = []
     for file in files:

@@ -16,13 +16,10 @@ from typing import Any
 from t2t_torch.data.raw_file import DAMAGED_ARCHIVE, unpack_into
 from t2t_torch.errors import DataError
 from t2t_torch.files import DAMAGED, open_bytes, read_raw_lines, staged_folder, without_packing
+from t2t_torch.readers import formats, idx, jsonl, text_file
 from t2t_torch.readers.conll import DOCUMENT_START, FILES
-from t2t_torch.readers.formats import FORMATS, format_of, open_records
-from t2t_torch.readers.idx import class_names, files_of, foreign_in, kind_of
-from t2t_torch.readers.jsonl import load_json, rows_of_table
 from t2t_torch.readers.spans import annotated, raw_rows
 from t2t_torch.readers.tables import COMMA_NUMBER, CONVERT_RETURNS, UNNAMED, picture_of, sheet_of
-from t2t_torch.readers.text_file import BadRecords, TextFile, split_at_blanks, without_end
 
 _LINES = 1000  # maximum lines inspected
 _DELIMITERS = (",", "\t", ";", "|")
@@ -77,7 +74,7 @@ def detect_format(path: Path) -> DetectedFormat:
     Raises:
       DataError: it cannot be read, or the format is unknown.
     """
-    if path.is_dir() and class_names(path):
+    if path.is_dir() and idx.class_names(path):
         return _class_folders(path)
     check_unpacked(path)
     by_ending = _by_ending(path)
@@ -88,7 +85,7 @@ def detect_format(path: Path) -> DetectedFormat:
     made = _detect(path, by_ending, encoding)
     if not encoding:
         return made
-    if "encoding" not in FORMATS[made.format].options:
+    if "encoding" not in formats.FORMATS[made.format].options:
         raise DataError(
             f"{path} has the encoding {encoding}, which the format {made.format} does not read. "
             f"Convert it:  iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
@@ -186,8 +183,8 @@ MAX_PIXELS = 64  # longest side of a picture that is not scaled
 
 
 def _class_folders(path: Path) -> DetectedFormat:
-    names = class_names(path)
-    kinds = {kind_of(file) for name in names for file in files_of(path / name)[:1]}
+    names = idx.class_names(path)
+    kinds = {idx.kind_of(file) for name in names for file in idx.files_of(path / name)[:1]}
     if kinds == {"audio"}:
         raise DataError(
             f"{path} holds sounds by class ({', '.join(names[:5])}), which no kind of problem "
@@ -204,12 +201,12 @@ def _class_folders(path: Path) -> DetectedFormat:
             f"each subfolder is a class: {', '.join(options['classes'])}; {', '.join(left_out)} is "
             "left out, as its texts have no class."
         ]
-    if foreign := [entry for name in names for entry in foreign_in(path / name)]:
+    if foreign := [entry for name in names for entry in idx.foreign_in(path / name)]:
         named = ", ".join(str(one.relative_to(path)) for one in foreign[:5])
         more = f" and {len(foreign) - 5} more" if len(foreign) > 5 else ""
         doubts.append(f"{named}{more}: left out, not of the kind of the other files.")
     if kinds == {"image"}:
-        files = [file for name in names for file in files_of(path / name)[:_INSPECTED_FILES]]
+        files = [file for name in names for file in idx.files_of(path / name)[:_INSPECTED_FILES]]
         shapes = {shape for file in files if (shape := _shape_of(file))}
         if not shapes:
             raise DataError(f"{path}: none of {len(files)} inspected pictures can be read.")
@@ -316,7 +313,7 @@ def _by_ending(path: Path) -> str:
     if not path.exists():
         raise DataError(f"There is no {path}.")
     try:
-        return format_of(path)
+        return formats.format_of(path)
     except DataError:
         if path.is_dir():
             raise
@@ -324,9 +321,9 @@ def _by_ending(path: Path) -> str:
 
 
 def _first_lines(path: Path, encoding: str = "") -> list[str]:
-    bad = BadRecords("skip")
-    read = itertools.islice(TextFile(path, bad, encoding), _LINES)
-    lines = [without_end(line) for _, line in read if line is not None]
+    bad = text_file.BadRecords("skip")
+    read = itertools.islice(text_file.TextFile(path, bad, encoding), _LINES)
+    lines = [text_file.without_end(line) for _, line in read if line is not None]
     if bad.count * 2 > len(lines):
         raise DataError(f"{path} is no text: {bad.listed[0]}")
     if len(lines) == 1 and "\r" in lines[0]:
@@ -346,7 +343,7 @@ def _by_content(path: Path, by_ending: str, encoding: str) -> DetectedFormat:
     words = [line for line in full if not line.startswith("#")]
     if words and all(line.count("\t") == _CONLLU_COLUMNS - 1 for line in words):
         return DetectedFormat("conllu")
-    widths = {len(split_at_blanks(line)) for line in full}
+    widths = {len(text_file.split_at_blanks(line)) for line in full}
     if len(full) < len(lines) and len(widths) == 1 and min(widths) > 1:
         return _conll(lines)
     if _steady(full, "\t"):
@@ -387,7 +384,7 @@ def _json(path: Path, full: Sequence[str], encoding: str) -> DetectedFormat:
             return lines
     if '"paragraphs"' in "".join(full[:_LINES]):
         return DetectedFormat("squad")
-    loaded = load_json(path, encoding)
+    loaded = jsonl.load_json(path, encoding)
     records, rows = _array_in(loaded)
     if rows:
         options = {"records": records} if records else {}
@@ -397,7 +394,7 @@ def _json(path: Path, full: Sequence[str], encoding: str) -> DetectedFormat:
             made = DetectedFormat("json", options)
         if made is not None:
             return DetectedFormat(made.format, made.options, [*message, *made.doubts])
-    if rows_of_table(loaded):
+    if jsonl.rows_of_table(loaded):
         return DetectedFormat("json", doubts=["the file is read as a table, not as an array."])
     values = list(loaded.values()) if isinstance(loaded, dict) else [{}]
     if len(full) == 1 and not all(isinstance(value, dict) for value in values):
@@ -428,7 +425,7 @@ def _array_in(loaded: Any, depth: int = 0) -> tuple[str, list[Any]]:
 
 def _annotated(path: Path, options: Mapping[str, Any], encoding: str) -> DetectedFormat | None:
     """Detects texts with spans, or with choices of Label Studio."""
-    bad = BadRecords("skip")
+    bad = text_file.BadRecords("skip")
     records = options.get("records", "")
     rows = [row for _, row in itertools.islice(raw_rows(path, bad, records, encoding), _LINES)]
     made = [one for one in map(annotated, rows) if one is not None]
@@ -534,8 +531,8 @@ def _decimal_comma(rows: Sequence[list[str]]) -> str:
 
 
 def _rows(path: Path, format_name: str, options: Mapping[str, Any]) -> list[list[str]]:
-    bad = BadRecords("skip")
-    records = open_records(path, format=format_name, bad=bad, options=options)
+    bad = text_file.BadRecords("skip")
+    records = formats.open_records(path, format=format_name, bad=bad, options=options)
     return [list(record.values.values()) for record in itertools.islice(records, _LINES)]
 
 
@@ -690,7 +687,7 @@ def _inside(folder: Path) -> DetectedFiles:
         pattern = f"*{next(iter(endings))}"
         message = f"all {len(chosen)} files are read: {pattern}."
         return DetectedFiles(folder, {"train": pattern}, _name(folder / "part"), [message])
-    classes = class_names(folder)
+    classes = idx.class_names(folder)
     if len(classes) == 1 and not known:
         raise DataError(
             f"{folder} has one class, {classes[0]!r}; at least two are needed, a subfolder each."
@@ -836,7 +833,7 @@ def _ending(path: Path) -> str:
 
 def _known(path: Path) -> bool:
     try:
-        format_of(path)
+        formats.format_of(path)
     except DataError:
         return False
     return True
@@ -846,7 +843,7 @@ def _is_data_set(path: Path) -> bool:
     # A folder of several data sets is not one itself: each subfolder is.
     if not path.is_dir() or (path / "dataset_dict.json").exists():
         return False
-    names = class_names(path)
+    names = idx.class_names(path)
     return _known(path) or (len(names) > 1 and not any(map(_split_of, names)))
 
 

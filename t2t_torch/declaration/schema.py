@@ -408,8 +408,7 @@ KINDS: Mapping[str, ProblemKind] = {
         (*_VOCABULARY, "chop_length"),
     ),
     "text2class": ProblemKind(
-        "t2t_torch.problem_types.classification:Text2ClassProblem",
-        _TEXT_TO_LABEL,
+        "t2t_torch.problem_types.classification:Text2ClassProblem", _TEXT_TO_LABEL
     ),
     "text2multilabel": ProblemKind(
         "t2t_torch.problem_types.classification:Text2MultiLabelProblem",

@@ -18,20 +18,9 @@ from torch import Tensor
 from t2t_torch import registry
 from t2t_torch.data.shards import Ragged, Shards, value_dtype
 from t2t_torch.data.vocabulary_builder import vocab_files_in
+from t2t_torch.decode import label_predictor, outputs
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.label_predictor import LabelPredictor, prediction_of
 from t2t_torch.decode.loading import load
-from t2t_torch.decode.outputs import (
-    has_verdict,
-    is_in_table,
-    search_settings,
-    spell,
-    table_cells,
-    table_columns,
-    table_value,
-    target_record,
-    write_table,
-)
 from t2t_torch.decode.predictor import Predictor, batches_by_length
 from t2t_torch.decode.tree_predictor import AnnotatedSentence, TreePredictor
 from t2t_torch.distributed.precision import autocast
@@ -49,6 +38,7 @@ from t2t_torch.pipeline.collate import Batch, padded
 from t2t_torch.pipeline.plan import Batching
 from t2t_torch.pipeline.reader import Examples, RowReader
 from t2t_torch.problem import Problem
+from t2t_torch.reports.section import aligned
 from t2t_torch.run.directory import RunDirectory
 from t2t_torch.run.storage import step_of
 from t2t_torch.runtime.prediction import BEST, prediction_record
@@ -147,14 +137,14 @@ def check_rows(hparams: DecodeHParams, problems: Mapping[str, Features]) -> None
             read |= dict.fromkeys(_READ_OF_LABELS)
         elif features.has_inputs:  # a language model's texts are scored, not decoded
             read |= dict.fromkeys(_READ_OF_TEXTS)
-            own = map(search_settings, features.targets.values())
+            own = map(outputs.search_settings, features.targets.values())
             read |= dict.fromkeys(itertools.chain.from_iterable(own))
     hparams.check_read(tuple(read), f"--output of {', '.join(problems)}")
 
 
 def _of_search(hparams: DecodeHParams, features: Features) -> DecodeHParams:
     """Returns the settings for decoding texts, without those of other targets."""
-    own = set().union(*map(search_settings, features.targets.values()))
+    own = set().union(*map(outputs.search_settings, features.targets.values()))
     others = {*_READ_OF_LABELS, *_READ_OF_TREES} - own
     given = {name for name, source in hparams.provenance.items() if source != "default"}
     # Not replaced by their defaults: a setting that is set is one that must be read.
@@ -215,7 +205,7 @@ class EvaluatedRows:
 
     def __init__(
         self,
-        predictor: Predictor | LabelPredictor,
+        predictor: Predictor | label_predictor.LabelPredictor,
         data_dir: Path,
         split: Split,
         hparams: DecodeHParams | None = None,
@@ -227,9 +217,8 @@ class EvaluatedRows:
         self._hparams = hparams or DecodeHParams()
         self._search = _of_search(self._hparams, predictor.features)
         problem = predictor.problem
-        parts = problem.components if problem.mixing_schedule is not None else [problem]
         self._parts: list[tuple[Problem, Features, Shards]] = []
-        for part in parts:
+        for part in problem.components:
             features = predictor.features if part is problem else part.features(data_dir)
             self._parts.append((part, features, Shards.open(data_dir, part.dataset_name, split)))
         targets = predictor.features.targets
@@ -255,8 +244,8 @@ class EvaluatedRows:
         for name, feature in features.targets.items():
             header.append(name)
             if features.has_inputs or name not in texts:
-                header += [f"{name}_found{column}" for column in table_columns(feature)]
-                header += [f"{name}_is_right"] if has_verdict(feature) else []
+                header += [f"{name}_found{column}" for column in outputs.table_columns(feature)]
+                header += [f"{name}_is_right"] if outputs.has_verdict(feature) else []
             if name in texts:
                 header.append(f"{name}_loss")
         return header
@@ -266,14 +255,15 @@ class EvaluatedRows:
         features = self._predictor.features
         cells: list[Any] = [row.problem, row.number] if len(self._parts) > 1 else [row.number]
         cells += [
-            table_value(features.inputs[name], row.inputs[name]) for name in _reported(features)
+            outputs.table_value(features.inputs[name], row.inputs[name])
+            for name in _reported(features)
         ]
         texts = select_texts(features.targets)
         for name, feature in features.targets.items():
-            cells.append(table_value(feature, row.right[name]))
+            cells.append(outputs.table_value(feature, row.right[name]))
             if features.has_inputs or name not in texts:
-                cells += table_cells(feature, row.records[name])
-                cells += [row.is_right(name)] if has_verdict(feature) else []
+                cells += outputs.table_cells(feature, row.records[name])
+                cells += [row.is_right(name)] if outputs.has_verdict(feature) else []
             if name in texts:
                 cells.append(row.records[name].get("loss"))
         return cells
@@ -409,12 +399,12 @@ def evaluated(
             continue
         words = None if feature.refers_to is None else values[feature.refers_to]
         tags = len(values[name]) if name in of_words else None
-        prediction = prediction_of(name, feature, predictions[name], tags)
-        spelled = spell(feature, prediction.value, words or "")
+        prediction = label_predictor.prediction_of(name, feature, predictions[name], tags)
+        spelled = outputs.spell(feature, prediction.value, words or "")
         prediction = dataclasses.replace(prediction, values={name: spelled})
-        values[name] = spell(feature, values[name], words or "")
+        values[name] = outputs.spell(feature, values[name], words or "")
         own = [*(words or ()), *["?"] * (tags or 0)][:tags] if tags is not None else None
-        records[name] = target_record(name, feature, prediction, own, num_labels)
+        records[name] = outputs.target_record(name, feature, prediction, own, num_labels)
     inputs = {name: values[name] for name in _reported(features)}
     right = {name: values[name] for name in features.targets}
     return EvaluatedRow(problem, number, inputs, right, records)
@@ -434,7 +424,7 @@ def values_of(features: Features, batch: Batch, row: int) -> dict[str, Any]:
 
 def _reported(features: Features) -> list[str]:
     """Returns the names of the inputs to report: no images, sounds or annotations of words."""
-    return [name for name, feature in features.inputs.items() if is_in_table(feature)]
+    return [name for name, feature in features.inputs.items() if outputs.is_in_table(feature)]
 
 
 def _ids(predictor: Predictor, read: Mapping[str, Ragged], row: int) -> list[int]:
@@ -507,9 +497,7 @@ class EvaluationFiles(NamedTuple):
         return self.rows.with_suffix(f".{problem}.tsv")
 
 
-def label_tables(
-    metrics: Mapping[str, float],
-) -> tuple[dict[str, LabelTable], dict[str, float]]:
+def label_tables(metrics: Mapping[str, float]) -> tuple[dict[str, LabelTable], dict[str, float]]:
     """Returns the tables of labels among an evaluation's results, and the other results.
 
     Tables are named after the target, with the problem's name before it if there are several.
@@ -539,19 +527,9 @@ def format_tables(tables: Mapping[str, LabelTable]) -> Iterator[str]:
         ]
         yield ""
         yield f"{name}:"
-        yield from aligned(("label", *_COLUMNS), rows)
+        yield from (f"  {line}" for line in aligned([("label", *_COLUMNS), *rows]))
         if len(ranked) > _SHOWN:
             yield f"  ... and {len(ranked) - _SHOWN} labels with fewer examples"
-
-
-def aligned(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yields the lines of a table: the first column left-aligned, the others right-aligned."""
-    table = [list(header), *map(list, rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
-    for row in table:
-        first, *others = row
-        numbers = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
-        yield "  " + "  ".join([f"{first:<{widths[0]}}", *numbers])
 
 
 def write_results(path: Path, results: Mapping[str, Any]) -> None:
@@ -563,7 +541,7 @@ def write_results(path: Path, results: Mapping[str, Any]) -> None:
 def write_rows(path: Path, rows: EvaluatedRows) -> int:
     """Writes the rows of a split, atomically.  Returns their number."""
     with open_target(path) as stream:
-        return write_table(stream, rows.header, (rows.cells(row) for row in rows))
+        return outputs.write_table(stream, rows.header, (rows.cells(row) for row in rows))
 
 
 def confusion(counts: Counter[tuple[str | None, str | None]]) -> dict[str, Any]:

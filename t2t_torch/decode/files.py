@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 from absl import logging
 
+from t2t_torch import errors, files, mode, reporter
 from t2t_torch.data.shards import Shards
 from t2t_torch.declaration.problem import DeclaredProblem, usual_format
 from t2t_torch.decode.hparam import DecodeHParams
@@ -53,21 +54,10 @@ from t2t_torch.decode.outputs import (
 )
 from t2t_torch.decode.predictor import Predictor
 from t2t_torch.decode.tree_predictor import TreePredictor
-from t2t_torch.errors import DataError, DecodeError, UsageError
-from t2t_torch.files import (
-    check_target,
-    open_regular,
-    open_target,
-    read_lines,
-    staged,
-    without_packing,
-)
-from t2t_torch.mode import Split
 from t2t_torch.problem import Problem
 from t2t_torch.readers.formats import FORMATS, format_of, open_records
 from t2t_torch.readers.tables import sheet_of
 from t2t_torch.readers.text_file import BadRecords
-from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import (
     BEST,
     Input,
@@ -107,7 +97,7 @@ def read_inputs(path: Path, delimiter: str = "\n") -> list[str]:
     Raises:
       DataError: the file does not exist, or is not UTF-8.
     """
-    lines: Iterator[str] | list[str] = read_lines(path)
+    lines: Iterator[str] | list[str] = files.read_lines(path)
     if delimiter != "\n":
         lines = "\n".join(lines).split(delimiter)
         if not lines[-1].strip():
@@ -132,14 +122,14 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
         return read_inputs(path, hparams.separator)
     field = predictor.field
     texts: list[Any] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(files.read_lines(path), start=1):
         record = read_json(line, f"{path}, line {number}")
         if isinstance(predictor, TreePredictor) and isinstance(record, dict):
             texts.append(record)  # has its own message for missing fields
             continue
         text = record.get(field) if isinstance(record, dict) else record
         if not isinstance(text, str):
-            raise DataError(
+            raise errors.DataError(
                 f"{path}, line {number}: expected a JSON object with a text, "
                 f'{{"{field}": "..."}}, but it is {line[:80]}'
             )
@@ -149,10 +139,7 @@ def read_texts(path: Path, predictor: Predictor, hparams: DecodeHParams) -> list
 
 
 def decode(
-    predictor: Predictor,
-    inputs: Sequence[Sequence[int]],
-    hparams: DecodeHParams,
-    journal: Journal,
+    predictor: Predictor, inputs: Sequence[Sequence[int]], hparams: DecodeHParams, journal: Journal
 ) -> Decoded:
     """Decodes ids, with a display of the number of completed inputs and the time left.
 
@@ -202,7 +189,7 @@ def decode_file(
             return decodes_name(source, predictor, hparams, shard)
         return name_of_shard(target, hparams, shard)
 
-    check_target(name_of(shard_of(hparams)), source)
+    files.check_target(name_of(shard_of(hparams)), source)
     if holds_json(source):
         hparams.check_of_json(source)
     table = InputTable.of(source, predictor, hparams)
@@ -256,18 +243,18 @@ def _encode(
     values = [predictor.value_of(text, source.parent) for text in texts]
     try:
         return predictor.encode(values, hparams)
-    except DataError:
+    except errors.DataError:
         for number, text in enumerate(values, start=1):
             try:
                 predictor.encode([text], hparams)
-            except DataError as error:
+            except errors.DataError as error:
                 place = f"{number}" if hparams.separator == "\n" else f" input {number}"
-                raise DataError(f"{source}:{place}: {error}") from None
+                raise errors.DataError(f"{source}:{place}: {error}") from None
         raise
 
 
 def decode_dataset(
-    predictor: Predictor, data_dir: Path, split: Split, base: Path, hparams: DecodeHParams
+    predictor: Predictor, data_dir: Path, split: mode.Split, base: Path, hparams: DecodeHParams
 ) -> tuple[Decoded, list[str]]:
     """Decodes a split; writes `.decodes`, `.targets` and `.inputs` next to each other.
 
@@ -288,7 +275,7 @@ def decode_dataset(
     """
     features = predictor.features
     if not features.has_inputs:
-        raise DecodeError(
+        raise errors.DecodeError(
             f"problem {predictor.problem.full_name!r} is a language model: its data has no "
             "inputs to decode. Give it beginnings, one per line, with --decode_from_file."
         )
@@ -306,9 +293,9 @@ def decode_dataset(
         return decodes_name(base, predictor, hparams, shard)
 
     for kind in ("decodes", "targets", "inputs"):
-        check_target(name_of(shard).with_suffix(f".{kind}"))
+        files.check_target(name_of(shard).with_suffix(f".{kind}"))
     fewer = "" if hparams.num_samples >= 0 else "; for the first N: --decode_hparams=num_samples=N"
-    message(f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}")
+    reporter.message(f"decoding {own.stop - own.start:,} examples of {split.value}{fewer}")
     texts = _data_texts(predictor, inputs, targets, hparams)
 
     def write(path: Path, rows: slice, predictions: list[Prediction]) -> None:
@@ -346,7 +333,7 @@ def _data_texts(
     return texts
 
 
-def _annotation_columns(predictor: Predictor, data_dir: Path, split: Split) -> list[str]:
+def _annotation_columns(predictor: Predictor, data_dir: Path, split: mode.Split) -> list[str]:
     """Returns the columns without a feature that the data of all problems has."""
     names = [one.dataset_name for one in predictor.problem.components]
     columns = [Shards.open(data_dir, name, split).features for name in names]
@@ -354,7 +341,7 @@ def _annotation_columns(predictor: Predictor, data_dir: Path, split: Split) -> l
 
 
 def _rows_of_all(
-    predictor: Predictor, data_dir: Path, split: Split, side: str, hparams: DecodeHParams
+    predictor: Predictor, data_dir: Path, split: mode.Split, side: str, hparams: DecodeHParams
 ) -> list[list[int]]:
     """Returns the ids of a feature's rows; for a mixture, those of its problems in turn."""
     rows: list[list[int]] = []
@@ -429,9 +416,9 @@ class InputTable:
         self._lines = [record.place.line for record in records]
         heads = self.rows or [dict.fromkeys(_header_of(path, name, options))]
         if missing := next((row for row in heads if columns.lacks(row)), None):
-            raise DecodeError(f"{path}: {columns.expected(missing)}")
+            raise errors.DecodeError(f"{path}: {columns.expected(missing)}")
         if taken := {*self._names.values()} & {name for row in heads for name in row}:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path} has a column {min(taken)!r}, which the answers would have. Rename it."
             )
         whole = [
@@ -460,15 +447,15 @@ class InputTable:
         """
         columns = predictor.columns
         if holds_json(path):
-            first = next(filter(None, map(str.strip, read_lines(path))), "")
+            first = next(filter(None, map(str.strip, files.read_lines(path))), "")
             row = read_json(first, f"{path}, line 1")
             known = {**row, **columns.sample(row)} if isinstance(row, dict) else {}
             if not known or columns.kinds.keys() <= row.keys() or columns.kinds.keys() - known:
                 return None
-        elif not without_packing(path.name.lower()).endswith(_TABLES):
+        elif not files.without_packing(path.name.lower()).endswith(_TABLES):
             return None
         if hparams.output_format != "text" or hparams.writes_several:
-            raise UsageError(
+            raise errors.UsageError(
                 f"{path} is a table, which is written back with one answer a row, in the format of "
                 "--decode_to_file. Leave output_format, return_beams and write_beam_scores out."
             )
@@ -499,14 +486,14 @@ class InputTable:
                 added[self._names[of] + name.removeprefix(of)] = cells
         try:
             if ending in (".csv", ".tsv", ".tab", ".jsonl"):
-                with open_target(target) as stream:
+                with files.open_target(target) as stream:
                     self._write_text(stream, ending, rows, added)
             else:
-                with staged(Path(os.path.realpath(target))) as temporary:
+                with files.staged(Path(os.path.realpath(target))) as temporary:
                     write = self._write_parquet if ending == ".parquet" else self._write_excel
                     write(temporary, ending == self._path.suffix.lower(), rows, added)
         except (ValueError, TypeError) as error:  # of pyarrow and openpyxl, too
-            raise DataError(f"{target}: this table cannot be written so: {error}") from None
+            raise errors.DataError(f"{target}: this table cannot be written so: {error}") from None
         return True
 
     def _merged(self, rows: slice, added: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -540,7 +527,7 @@ class InputTable:
         from pyarrow import parquet
 
         if is_same:
-            with open_regular(self._path) as file:
+            with files.open_regular(self._path) as file:
                 table = parquet.read_table(file)[rows.start : rows.stop]
             for name, cells in added.items():
                 table = table.append_column(name, pyarrow.array(cells))
@@ -557,7 +544,7 @@ class InputTable:
 
         if is_same and len(self.rows[rows]) == len(self.rows):
             name, whole = sheet_of(self._path, self._options.get("sheet", ""))
-            with open_regular(self._path) as file:
+            with files.open_regular(self._path) as file:
                 book = openpyxl.load_workbook(file)
             head = whole[0][0]
             for place, (title, cells) in enumerate(added.items(), book[name].max_column + 1):
@@ -580,7 +567,7 @@ def _header_of(path: Path, format: str, options: Mapping[str, Any]) -> Sequence[
     if format == "parquet":
         from pyarrow import parquet
 
-        with open_regular(path) as file:
+        with files.open_regular(path) as file:
             return list(parquet.read_schema(file).names)
     if "header" not in FORMATS[format].options or "columns" in options:
         return [*options.get("columns", ())]
@@ -651,7 +638,7 @@ def label_file(
         return name_of_shard(Path(target), how, shard)
 
     path = name_of(shard_of(how))
-    check_target(path, source)
+    files.check_target(path, source)
     start = time.perf_counter()
     table = InputTable.of(source, predictor, how)
     inputs, encoded = _read(predictor, source, table)
@@ -686,7 +673,7 @@ def _read(
         if table is not None
         else [
             input_of(predictor, line, f"{source}, line {number}", is_json=is_json)
-            for number, line in enumerate(read_lines(source), start=1)
+            for number, line in enumerate(files.read_lines(source), start=1)
         ]
     )
     samples = [
@@ -698,7 +685,7 @@ def _read(
     except InputError as error:
         paths = [one for one in samples[error.number].values() if isinstance(one, Path)]
         advice = f"The file is {', '.join(map(str, paths))}." if paths else how_to_write(predictor)
-        raise DataError(f"{source}, line {error.number + 1}: {error.why} {advice}") from None
+        raise errors.DataError(f"{source}, line {error.number + 1}: {error.why} {advice}") from None
 
 
 def _with_files(
@@ -712,8 +699,8 @@ def _with_files(
             for field, kind in predictor.kinds.items()
             if isinstance(sample[field], str)
         }
-    except DataError as error:
-        raise DataError(f"{place}: {error}") from None
+    except errors.DataError as error:
+        raise errors.DataError(f"{place}: {error}") from None
     return {**sample, **paths}
 
 
@@ -726,7 +713,7 @@ def _write(
 ) -> None:
     """Writes predictions in the format `output_format`."""
     best, written = hparams.num_labels, form_of(predictor)
-    with open_target(path) as stream:
+    with files.open_target(path) as stream:
         if hparams.output_format == "tsv":
             write_table(stream, *table_of(predictor, inputs, answers, best))
         elif hparams.output_format == "jsonl":
@@ -759,19 +746,19 @@ def input_of(predictor: LabelPredictor, line: str, place: str, *, is_json: bool 
         value = predictor.columns.sample(value, place)
         missing = [field for field in predictor.fields if field not in value]
         if missing:
-            raise DataError(
+            raise errors.DataError(
                 f"{place}: the JSON object has no {', '.join(missing)}, but "
                 f"{', '.join(value) or 'nothing'}. {how_to_write(predictor)}"
             )
         return value
     if alone is None:
-        raise DataError(f"{place} is no JSON object. {how_to_write(predictor)}")
+        raise errors.DataError(f"{place} is no JSON object. {how_to_write(predictor)}")
     if alone in predictor.lists and isinstance(value, list):
         return {alone: value}
     if not is_json:
         return line
     if not isinstance(value, str):
-        raise DataError(f"{place} is no JSON object: {line[:80]}. {how_to_write(predictor)}")
+        raise errors.DataError(f"{place} is no JSON object: {line[:80]}. {how_to_write(predictor)}")
     return value
 
 

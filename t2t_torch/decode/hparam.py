@@ -19,29 +19,29 @@ ROUNDING = 1e-9
 """Added before a product is rounded down: 0.7 * 10 is slightly less or more than 7."""
 
 OF_SEARCH = (
-    *("beam_size", "alpha", "coverage_penalty", "num_beam_groups", "diversity_strength"),
-    *("length_offset", "length_scale", "early_stopping"),
-)
+    "beam_size alpha coverage_penalty num_beam_groups diversity_strength length_offset "
+    "length_scale early_stopping"
+).split()
 """Settings for search, not read by sampling."""
 
-OF_DRAWS = (
-    "sampling_temp",
-    "sampling_keep_top_k",
-    "top_p",
-    "typical_p",
-    "num_decodes",
-    "random_seed",
-)
+OF_DRAWS = "sampling_temp sampling_keep_top_k top_p typical_p num_decodes random_seed".split()
 """Settings for sampling only."""
 
 OF_RULES = (
-    "min_length",
-    "min_length_ratio",
-    "no_repeat_ngram_size",
-    "coverage_penalty",
-    "num_beam_groups",
+    "min_length min_length_ratio no_repeat_ngram_size coverage_penalty num_beam_groups".split()
 )
 """Settings for constraints of a search; see `search.py`."""
+
+OF_INPUTS = (
+    "min_length_ratio max_length_ratio coverage_penalty extra_length_ratio max_length".split()
+)
+"""Settings that only models with inputs read."""
+
+UNREAD_BY_TREES = [
+    *("sampling_method", "max_length_ratio", "diversity_strength", "search_rules"),
+    *("extra_length_ratio", "max_length", *OF_RULES),
+]
+"""Settings that the search for trees does not read."""
 
 
 class SearchHParams(Params):
@@ -228,17 +228,14 @@ class SearchHParams(Params):
           HParamsError: a setting would not be read, or is not possible.
         """
         unread = ("return_beams", *OF_SEARCH) if self.draws else OF_DRAWS
-        other = "argmax" if self.draws else "random"
+        advice = f"Leave it out, or say sampling_method={'argmax' if self.draws else 'random'}."
         self._refuse(
-            unread,
-            f"{source}: sampling_method={self.sampling_method} does not read",
-            f"Leave it out, or say sampling_method={other}.",
+            unread, f"sampling_method={self.sampling_method} does not read", advice, source
         )
         if self.num_beam_groups == 1:
+            advice = "Leave it out, or set num_beam_groups of at least 2."
             self._refuse(
-                ("diversity_strength",),
-                f"{source}: a beam of one group does not read",
-                "Leave it out, or set num_beam_groups of at least 2.",
+                ["diversity_strength"], "a beam of one group does not read", advice, source
             )
         if self.beam_size % self.num_beam_groups:
             raise HParamsError(
@@ -248,31 +245,18 @@ class SearchHParams(Params):
             )
         if self.beam_size == 1:
             # alpha=0 is the score of one hypothesis: its log-probability.
-            of_beams: tuple[str, ...] = ("coverage_penalty",)
-            if self.alpha:
-                of_beams += ("alpha", "length_offset", "length_scale")
-            self._refuse(
-                of_beams,
-                f"{source}: beam_size=1 compares no hypotheses, so it does not read",
-                "Leave it out, or set a wider beam.",
-            )
+            of_beams = ["alpha", "length_offset", "length_scale"] if self.alpha else []
+            because = "beam_size=1 compares no hypotheses, so it does not read"
+            advice = "Leave it out, or set a wider beam."
+            self._refuse(["coverage_penalty", *of_beams], because, advice, source)
+        rules = f"search_rules={self.search_rules} does not read"
         if self.search_rules not in ("huggingface", "sockeye"):
-            self._refuse(
-                ("early_stopping",),
-                f"{source}: search_rules={self.search_rules} does not read",
-                "Leave it out.",
-            )
+            self._refuse(["early_stopping"], rules, source=source)
         if self.search_rules == "tensor2tensor":
-            self._refuse(
-                ("force_eos",),
-                f"{source}: search_rules=tensor2tensor does not read",
-                "Leave it out.",
-            )
+            self._refuse(["force_eos"], rules, source=source)
         if self.force_decode_length:
             self._refuse(
-                ("extra_length_ratio",),
-                f"{source}: force_decode_length=true does not read",
-                "Leave it out.",
+                ["extra_length_ratio"], "force_decode_length=true does not read", source=source
             )
             self._check_least(f"{source}: force_decode_length=true")
         if 0 < self.max_length_ratio < self.min_length_ratio:
@@ -281,35 +265,27 @@ class SearchHParams(Params):
                 f"max_length_ratio={self.max_length_ratio}. Expected at most that."
             )
 
-    def check_of_language_model(self, source: str = "--decode_hparams") -> None:
+    def check_of_language_model(self) -> None:
         """Checks that no settings are set that only models with inputs read.
 
         Raises:
           HParamsError: one is set, or the minimum length of outputs exceeds their maximum.
         """
-        self._refuse(
-            (
-                *("min_length_ratio", "max_length_ratio", "coverage_penalty"),
-                *("extra_length_ratio", "max_length"),
-            ),
-            f"{source}: a language model has no inputs, so it does not read",
-            "Leave it out; min_length and extra_length count tokens.",
-        )
-        self._check_least(f"{source}: a language model")
+        advice = "Leave it out; min_length and extra_length count tokens."
+        self._refuse(OF_INPUTS, "a language model has no inputs, so it does not read", advice)
+        self._check_least("--decode_hparams: a language model")
 
-    def check_of_trees(self, source: str = "--decode_hparams") -> None:
+    def check_of_trees(self) -> None:
         """Checks that no settings are set that the search for trees does not read.
 
         Raises:
           HParamsError: one is set.
         """
+        advice = "Leave it out; for several trees of a sentence:  return_beams=true"
         self._refuse(
-            (
-                *("sampling_method", "max_length_ratio", "diversity_strength", "search_rules"),
-                *("extra_length_ratio", "max_length", *OF_RULES),
-            ),
-            f"{source}: trees are searched for by the rules of trees, which do not read",
-            "Leave it out; for several trees of a sentence:  return_beams=true",
+            UNREAD_BY_TREES,
+            "trees are searched for by the rules of trees, which do not read",
+            advice,
         )
 
     def _check_least(self, because: str) -> None:
@@ -324,33 +300,33 @@ class SearchHParams(Params):
                 f"min_length={self.min_length} is more. Expected at most that."
             )
 
-    def _refuse(self, names: Sequence[str], because: str, instead: str) -> None:
+    def _refuse(
+        self,
+        names: Sequence[str],
+        because: str,
+        instead: str = "Leave it out.",
+        source: str = "--decode_hparams",
+    ) -> None:
+        """Checks that settings have their defaults, as nothing reads them."""
         if changed := [name for name in names if self.is_changed(name)]:
-            raise HParamsError(f"{because} {', '.join(changed)}. {instead}")
+            raise HParamsError(f"{source}: {because} {', '.join(changed)}. {instead}")
 
-
-_DEAD = "tensor2tensor never read it"
-_IMAGES = "it is about decoded images and video"
-_BLOCKWISE = "it belongs to blockwise parallel decoding (transformer_block_parallel)"
-_BENCHMARK = "it belongs to the MLPerf benchmark"
 
 REFUSED = {
-    "eos_penalty": _DEAD,
-    "insertion_parallel": _DEAD,
-    "block_size": _BLOCKWISE,
-    "guess_and_check_top_k": _BLOCKWISE,
-    "guess_and_check_epsilon": _BLOCKWISE,
-    "save_images": _IMAGES,
-    "display_decoded_images": _IMAGES,
-    "frames_per_second": _IMAGES,
-    "border_percent": _IMAGES,
-    "max_display_outputs": _IMAGES,
-    "max_display_decodes": _IMAGES,
-    "vgg_ckpt_path": _IMAGES,
-    "mlperf_mode": _BENCHMARK,
-    "mlperf_threshold": _BENCHMARK,
-    "mlperf_success": _BENCHMARK,
-    "mlperf_decode_step": _BENCHMARK,
+    **dict.fromkeys(("eos_penalty", "insertion_parallel"), "tensor2tensor never read it"),
+    **dict.fromkeys(
+        "block_size guess_and_check_top_k guess_and_check_epsilon".split(),
+        "it belongs to blockwise parallel decoding (transformer_block_parallel)",
+    ),
+    **dict.fromkeys(
+        "save_images display_decoded_images frames_per_second border_percent max_display_outputs "
+        "max_display_decodes vgg_ckpt_path".split(),
+        "it is about decoded images and video",
+    ),
+    **dict.fromkeys(
+        "mlperf_mode mlperf_threshold mlperf_success mlperf_decode_step".split(),
+        "it belongs to the MLPerf benchmark",
+    ),
     "decode_to_file": "give it as the flag --decode_to_file",
     "decode_reference": "give it as the flag --decode_reference",
     "decode_in_memory": "t2t_torch.load(run_dir) decodes in memory",
@@ -412,8 +388,7 @@ class DecodeHParams(SearchHParams):
         "as_trained", "Type of the activations; bfloat16 is fast where the hardware multiplies it."
     )
     compile: bool = hp(
-        False,
-        "The model's step runs through torch.compile; on a GPU as CUDA graphs of few shapes.",
+        False, "The model's step runs through torch.compile; on a GPU as CUDA graphs of few shapes."
     )
     max_input_size: int = hp(
         -1, "Tokens; longer inputs are cut, the end symbol kept.  -1 or 0: never.", low=-1
@@ -442,8 +417,7 @@ class DecodeHParams(SearchHParams):
     )
     log_results: bool = hp(False, "Logs every input and output.")
     write_alignments: bool = hp(
-        False,
-        "tsv and jsonl: the input word that each output word comes from, by the attention.",
+        False, "tsv and jsonl: the input word that each output word comes from, by the attention."
     )
     alignment_step: Literal["written", "read"] = hp(
         "written",
@@ -469,22 +443,21 @@ class DecodeHParams(SearchHParams):
         False, "shards: a part's name ends in -00002-of-00004, not in 002."
     )
 
-    def check_of_labels(self, source: str = "--decode_hparams") -> None:
+    def check_of_labels(self) -> None:
         """Checks that no settings are set that only models of texts read.
 
         Raises:
           HParamsError: one is set.
         """
         searches = "a model that gives labels, numbers or spans searches for nothing and"
-        self.check_read(READ_BY_LABELS, searches, source)
+        self.check_read(READ_BY_LABELS, searches)
 
-    def check_read(self, read: Sequence[str], who: str, source: str = "--decode_hparams") -> None:
+    def check_read(self, read: Sequence[str], who: str) -> None:
         """Checks that only settings that are read are set.
 
         Args:
           read: names of the settings that are read.
           who: name of the reader, for the message.
-          source: source of the settings, for the message.
 
         Raises:
           HParamsError: another one is set; the message names it.
@@ -493,117 +466,89 @@ class DecodeHParams(SearchHParams):
         unread = [name for name in provenance if provenance[name] != "default" and name not in read]
         if unread:
             known = f"reads {', '.join(read)}. Leave the others" if read else "reads none. Leave it"
-            raise HParamsError(
-                f"{source}: {who} does not read {', '.join(unread)}. It {known} out."
-            )
+            message = f"--decode_hparams: {who} does not read {', '.join(unread)}. It {known} out."
+            raise HParamsError(message)
 
-    def check_of_texts(self, source: str = "--decode_hparams") -> None:
+    def check_of_texts(self) -> None:
         """Checks that no settings are set that only trees and labels read.
 
         Raises:
           HParamsError: one is set.
         """
-        self._refuse(
-            (*OF_TREES, "num_labels"),
-            f"{source}: a model that generates texts has no trees or labels, so it does not read",
-            "Leave it out.",
-        )
+        who = "a model that generates texts has no trees or labels, so it does not read"
+        self._refuse((*OF_TREES, "num_labels"), who)
 
-    def check_of_trees(self, source: str = "--decode_hparams") -> None:
+    def check_of_trees(self) -> None:
         """Checks that no settings are set that trees do not read; see `SearchHParams`."""
-        super().check_of_trees(source)
-        self._refuse(
-            ("num_labels", "compile"),
-            f"{source}: trees have no labels and no compiled search, and do not read",
-            "Leave it out.",
-        )
+        super().check_of_trees()
+        who = "trees have no labels and no compiled search, and do not read"
+        self._refuse(("num_labels", "compile"), who)
         if not self.valid_trees:
-            self._refuse(
-                ("max_open_constituents",),
-                f"{source}: valid_trees=false does not read",
-                "Leave one of them out.",
-            )
+            advice = "Leave one of them out."
+            self._refuse(["max_open_constituents"], "valid_trees=false does not read", advice)
 
-    def check_of_checkpoints(self, who: str, source: str = "--decode_hparams") -> None:
+    def check_of_checkpoints(self, who: str) -> None:
         """Checks that no part of the inputs is selected, for checkpoints that decode all in turn.
 
         Args:
           who: name of the reader, for the message.
-          source: source of the settings, for the message.
 
         Raises:
           HParamsError: a part is selected.
         """
-        self._refuse(
-            OF_SHARDS, f"{source}: {who} decodes in one part and does not read", "Leave it out."
-        )
+        self._refuse(OF_SHARDS, f"{who} decodes in one part and does not read")
 
-    def check_of_files(self, flag: str, source: str = "--decode_hparams") -> None:
+    def check_of_files(self, flag: str) -> None:
         """Checks that no settings are set that only decoding of data sets reads.
 
         Args:
           flag: flag that names the file, for the message.
-          source: source of the settings, for the message.
 
         Raises:
           HParamsError: one is set.
         """
-        self._refuse(
-            ("num_samples",),
-            f"{source}: {flag} is decoded whole and does not read",
-            "Leave it out; of a data set so many examples are decoded.",
-        )
+        advice = "Leave it out; of a data set so many examples are decoded."
+        self._refuse(["num_samples"], f"{flag} is decoded whole and does not read", advice)
 
-    def check_of_prompt(self, source: str = "--decode_hparams") -> None:
+    def check_of_prompt(self) -> None:
         """Checks that no settings are set that the interactive prompt does not read.
 
         Raises:
           HParamsError: one is set.
         """
-        self._refuse(
-            UNREAD_BY_PROMPTS, f"{source}: --decode_interactive does not read", "Leave it out."
-        )
+        self._refuse(UNREAD_BY_PROMPTS, "--decode_interactive does not read")
 
-    def check_of_server(self, source: str = "--decode_hparams") -> None:
+    def check_of_server(self) -> None:
         """Checks that no settings are set that the server does not read.
 
         Raises:
           HParamsError: one is set.
         """
-        self._refuse(
-            (*UNREAD_BY_PROMPTS, *OF_SHARDS), f"{source}: t2t-server does not read", "Leave it out."
-        )
+        self._refuse((*UNREAD_BY_PROMPTS, *OF_SHARDS), "t2t-server does not read")
 
-    def check_of_json(self, path: Path, source: str = "--decode_hparams") -> None:
+    def check_of_json(self, path: Path) -> None:
         """Checks that no delimiter is set for a JSON file, which has none.
 
         Args:
           path: file of inputs, one JSON object per line.
-          source: source of the settings, for the message.
 
         Raises:
           HParamsError: a delimiter is set.
         """
         if self.output_format != "text":
-            self._refuse(
-                ("delimiter",),
-                f"{source}: {path.name} has JSON, a line each, and output_format="
-                f"{self.output_format} its own form, so nothing reads",
-                "Leave it out.",
-            )
+            form = f"output_format={self.output_format}"
+            who = f"{path.name} has JSON, a line each, and {form} its own form, so nothing reads"
+            self._refuse(["delimiter"], who)
 
-    def check_of_scores(self, source: str = "--decode_hparams") -> None:
+    def check_of_scores(self) -> None:
         """Checks that only settings are set that scoring of lines reads.
 
         Raises:
           HParamsError: another one is set.
         """
         others = [name for name in type(self).model_fields if name not in READ_BY_SCORES]
-        self._refuse(
-            others,
-            f"{source}: --score_file searches for nothing and does not read",
-            f"Leave it out; {', '.join(READ_BY_SCORES)} are read.",
-        )
+        advice = f"Leave it out; {', '.join(READ_BY_SCORES)} are read."
+        self._refuse(others, "--score_file searches for nothing and does not read", advice)
 
     @property
     def writes_several(self) -> bool:

@@ -60,7 +60,9 @@ class Prompt(abc.ABC):
         self._write("\n")
 
     def _reply(self, text: str) -> str:
-        if not _is_unicode(text):
+        try:
+            text.encode()
+        except UnicodeEncodeError:  # other bytes, which `errors="surrogateescape"` accepts
             return "error: that line is not UTF-8. Set the terminal, or the file, to UTF-8.\n"
         changed = self._command(text)
         if changed is None and looks_like_command(text):
@@ -132,15 +134,6 @@ class TextPrompt(Prompt):
 def looks_like_command(text: str) -> bool:
     """Returns True for a clear attempt at a command, such as `ns=abc`, `xx=1` or `help`."""
     return _MISTAKEN.fullmatch(text) is not None
-
-
-def _is_unicode(text: str) -> bool:
-    """Returns False for bytes other than UTF-8, which `errors="surrogateescape"` accepts."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 LABEL_HELP = """Type an input and Enter: {how}

@@ -32,7 +32,7 @@ from torch import nn
 import t2t_torch
 from t2t_torch.decode.hparam import OF_SHARDS, OF_WRITING, DecodeHParams
 from t2t_torch.errors import DecodeError, UsageError
-from t2t_torch.files import is_replaced
+from t2t_torch.files import is_open_as, is_replaced
 from t2t_torch.reporter import message
 from t2t_torch.runtime.prediction import Hypothesis, Prediction
 
@@ -239,17 +239,9 @@ def _locked(path: Path, target: Path) -> Iterator[FileIO]:
                     "Wait for it, stop it, or name another file with --decode_to_file."
                 ) from None
             # The previous holder of the lock may have deleted the file.
-            if _is_at(file, path):
+            if is_open_as(path, file.fileno()):
                 yield file
                 return
-
-
-def _is_at(file: FileIO, path: Path) -> bool:
-    """Returns True if an open file is still the one at its path."""
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _holder(file: FileIO) -> str:

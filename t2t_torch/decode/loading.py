@@ -10,31 +10,21 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from t2t_torch import registry
+from t2t_torch import ensemble, errors, registry
 from t2t_torch.data.vocabulary_builder import vocab_files_in
 from t2t_torch.decode.hparam import DecodeHParams, parse_decode_hparams
 from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.decode.predictor import Predictor, RunInfo
 from t2t_torch.decode.speech_predictor import SpeechPredictor
 from t2t_torch.decode.tree_predictor import TreePredictor
-from t2t_torch.ensemble import Ensemble
-from t2t_torch.errors import (
-    ArtifactError,
-    CheckpointError,
-    DataError,
-    HParamsError,
-    RegistryError,
-    UsageError,
-)
 from t2t_torch.features import Features, TreeFeature
 from t2t_torch.features.text import meanings, scale_of
 from t2t_torch.model import T2TModel
 from t2t_torch.problem import Problem
+from t2t_torch.run import code, storage, tensors
 from t2t_torch.run.checkpoint import MODEL, Checkpoint
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
-from t2t_torch.run.code import open_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
-from t2t_torch.run.tensors import load_weights
 from t2t_torch.runtime.signature import FILE, SAFETENSORS, Signature
 from t2t_torch.train.multi_model import model_choices, parts_of, whole_model
 from t2t_torch.train.random_state import isolated_generators
@@ -114,7 +104,7 @@ def as_one(members: Sequence[Loaded]) -> Loaded:
     Raises:
       HParamsError: `members` is empty, or their targets or vocabularies differ.
     """
-    model = Ensemble([member.model for member in members])
+    model = ensemble.Ensemble([member.model for member in members])
     for other in members[1:]:
         _check_same_ids(members[0], other)
     return members[0]._replace(model=model)
@@ -125,10 +115,10 @@ def load_member(
 ) -> Loaded:
     """Loads a member of an ensemble: from a run as `load_run` does, or from `ckpt-<step>`."""
     folder = Path(path).resolve()
-    match = re.fullmatch(r"ckpt-(\d+)", folder.name)
-    if match and folder.is_dir():
-        return load_run(folder.parent, int(match[1]), problem)
-    return load_run(path, checkpoint, problem)
+    step = storage.step_of(folder)
+    if step is None:
+        return load_run(path, checkpoint, problem)
+    return load_run(folder.parent, step, problem)
 
 
 def load_run(
@@ -143,7 +133,7 @@ def load_run(
             signature.check_files(run.path)
     task = run.task()
     if not task.problem:
-        raise UsageError(
+        raise errors.UsageError(
             f"'{run.path}' is a run of the {task.kind_name} {task.trial}; one of a problem was "
             "expected. Others are loaded by t2t_torch.load, t2t-decoder and t2t-eval, and served "
             "by t2t-exporter and then t2t-server --artifact."
@@ -166,12 +156,12 @@ def _requested_name(run: RunDirectory, names: Sequence[str], requested: str | No
     if requested is None and len(names) == 1:
         return names[0]
     if requested is None:
-        raise UsageError(
+        raise errors.UsageError(
             f"'{run.path}' is a run of several problems. Choose one with --problem= (in Python "
             f"problem=): {', '.join(names)}."
         )
     if requested not in names:
-        raise UsageError(
+        raise errors.UsageError(
             f"'{run.path}' is a run of {', '.join(names)}, not of {requested!r}. Leave out "
             f"--problem={requested}, or give another run."
         )
@@ -199,7 +189,7 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
             name = differ[0]
             scales = [scale_of(group[name]) if name in group else "" for group in (own, others)]
             scale = f" ({'; '.join(scales)})" if any(scales) else ""
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"an ensemble needs runs with the same {role} and vocabularies, but {name!r} "
                 f"differs between a run of {first.problem.full_name} and one of "
                 f"{other.problem.full_name}{scale}. Train all of them on the same --data_dir."
@@ -208,11 +198,10 @@ def _check_same_ids(first: Loaded, other: Loaded) -> None:
 
 def _check_is_no_checkpoint(path: Path) -> None:
     folder = path.resolve()
-    match = re.fullmatch(r"ckpt-(\d+)", folder.name)
-    if match and folder.is_dir():
-        raise CheckpointError(
+    if (step := storage.step_of(folder)) is not None:
+        raise errors.CheckpointError(
             f"'{path}' is a checkpoint, not a run directory. Give the run directory and the step "
-            f"of the checkpoint:  --output_dir={folder.parent} --checkpoint_path={match[1]}"
+            f"of the checkpoint:  --output_dir={folder.parent} --checkpoint_path={step}"
         )
 
 
@@ -220,7 +209,7 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
     """Returns the features, read from the run's own vocabularies."""
     try:
         return problem.features(run.path)
-    except DataError as error:
+    except errors.DataError as error:
         files = vocab_files_in(problem, run.path)
         missing = [name for name in files if not (run.path / name).exists()]
         if not files:
@@ -228,7 +217,7 @@ def _features(run: RunDirectory, problem: Problem) -> Features:
         # The rest of the message says how to make a vocabulary, which does not help here.
         fault = str(error).partition(". ")[0]
         what = f"is missing: {', '.join(missing)}" if missing else f"is damaged: {fault}"
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"the vocabulary in the run directory '{run.path}' {what}.\n"
             "Copy it from the data_dir this run was trained on (a new vocabulary has other ids):"
             + "".join(f"\n  cp DATA_DIR/{name} {run.path / name}" for name in missing or files)
@@ -266,12 +255,12 @@ def load_checkpoint(model: nn.Module, run: RunDirectory, wanted: int | str | Pat
     if wanted in (None, LATEST):
         newest = CheckpointDirectory(run.path).read_newest(read)
         if newest is None:
-            raise CheckpointError(NO_CHECKPOINT.format(run.path))
+            raise errors.CheckpointError(NO_CHECKPOINT.format(run.path))
         return newest.step
     chosen = find_checkpoint(run, wanted)
     directory = CheckpointDirectory(chosen.path.parent)
     if directory.deleted_during(read, chosen):
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"'{chosen.path}' was deleted while it was read. Decode another of "
             f"{[one.step for one in directory.list()]} (--checkpoint_path)."
         )
@@ -282,17 +271,17 @@ def _load_exported(model: nn.Module, run: RunDirectory, wanted: int | str | Path
     """Loads a model exported as weights; returns its step."""
     signature = Signature.read(run.path)
     if signature.form != SAFETENSORS:
-        raise ArtifactError(
+        raise errors.ArtifactError(
             f"'{run.path}' is a model exported as {signature.form}, not a run directory. Load it "
             "with t2t_torch.load, or give the run directory."
         )
     if wanted is not None:
-        raise UsageError(
+        raise errors.UsageError(
             f"'{run.path}' is an exported model of step {signature.step} and has no checkpoint "
             f"{wanted}. Leave out the checkpoint, or give the run directory."
         )
     signature.check_files(run.path)
-    load_weights(model, run.path / MODEL)
+    tensors.load_weights(model, run.path / MODEL)
     return signature.step
 
 
@@ -311,7 +300,7 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     if str(wanted) == BEST:
         best = CheckpointDirectory(run.path).best()
         if best is None:
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f"'{run.path}' has no best checkpoint, because none was evaluated. Evaluate them "
                 "with t2t-trainer --schedule=continuous_eval, or give a step."
             )
@@ -319,7 +308,7 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     if str(wanted) == LATEST:
         newest = CheckpointDirectory(run.path).newest()
         if newest is None:
-            raise CheckpointError(NO_CHECKPOINT.format(run.path))
+            raise errors.CheckpointError(NO_CHECKPOINT.format(run.path))
         return newest
     if str(wanted).isdecimal():
         return CheckpointDirectory(run.path).at(int(path.name))
@@ -328,7 +317,7 @@ def find_checkpoint(run: RunDirectory, wanted: int | str | Path) -> Checkpoint:
     path = path.resolve()
     match = re.fullmatch(r"ckpt-(\d+)", path.name)
     if match is None:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"'{path}' is not a checkpoint. Expected a step, '{BEST}', '{LATEST}' or a "
             "ckpt-<step> folder."
         )
@@ -343,14 +332,14 @@ def registered(run: RunDirectory, task: TaskRecord) -> tuple[Problem, type[T2TMo
       RegistryError: the problem or the model is not registered.
       UsageError: a folder comes with the run, and the run is not trusted.
     """
-    open_code(run.path, task)
+    code.open_code(run.path, task)
     try:
         return registry.problem(task.problem), registry.model(task.model)
-    except RegistryError as error:
+    except errors.RegistryError as error:
         missing = [folder for folder in task.usr_dirs if not Path(folder).is_dir()]
         if not missing:
             raise
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"'{run.path}' was trained with --t2t_usr_dir={missing[0]}, which is missing: {error} "
             "Give its new path with --t2t_usr_dir (in Python registry.import_usr_dir)."
         ) from error

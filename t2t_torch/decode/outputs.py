@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from tqdm import tqdm
@@ -550,12 +549,7 @@ class DecodeProgress:
         left = tqdm.format_interval((self._total - self._done) / rate)
         message(f"decoded {self._done:,} of {self._total:,} inputs  {rate:,.1f}/s  {left} left")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._bar is not None:
             self._bar.close()
         if kind is not None:

@@ -296,8 +296,7 @@ def _with_ended(grown: Beam, beam: Beam, ids: Tensor, scores: Tensor) -> Beam:
     all_scores, order = all_scores.sort(dim=-1, descending=True, stable=True)
     all_ids = torch.cat([pad_one(beam.ended_ids), ids], 1)  # [R, K + C, t + 1]
     return grown._replace(
-        ended_ids=gather_ids(all_ids, order[:, :beam_size]),
-        ended_scores=all_scores[:, :beam_size],
+        ended_ids=gather_ids(all_ids, order[:, :beam_size]), ended_scores=all_scores[:, :beam_size]
     )
 
 

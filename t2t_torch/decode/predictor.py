@@ -221,9 +221,7 @@ class Predictor(Picklable):
         return [predictions[index] for index in range(len(inputs))]
 
     def encode(
-        self,
-        texts: Sequence[str | Mapping[str, Any]],
-        hparams: DecodeHParams | None = None,
+        self, texts: Sequence[str | Mapping[str, Any]], hparams: DecodeHParams | None = None
     ) -> list[list[int]]:
         """Returns the ids of inputs: with `EOS` at the end, but without it for a language model.
 

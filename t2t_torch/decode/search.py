@@ -8,7 +8,6 @@ shrinks with every finished row.  docs/how_to/from_tensor2tensor.md describes th
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -50,7 +49,8 @@ from t2t_torch.model import State
 from t2t_torch.pipeline.plan import uniform
 from t2t_torch.text.encoder import EOS, PAD
 
-_Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
+"""(ids [rows] int64, state) -> (logits [rows, V], state): a model's `step`."""
 
 
 class SearchConstraints:
@@ -89,7 +89,7 @@ class SearchConstraints:
         constraints = (self._constraints, self._coverage, self._diversity)
         return any(one is not None for one in constraints)
 
-    def begin(self, beam: Beam, state: Any, step: _Step) -> tuple[Beam, Any, _Step]:
+    def begin(self, beam: Beam, state: Any, step: Step) -> tuple[Beam, Any, Step]:
         """Returns beam, state and step in the form that the constraints need.
 
         Raises:
@@ -297,10 +297,6 @@ def rules_of(
     return SearchConstraints(tuple(bans), constraints, coverage, diversity)
 
 
-Step = Callable[[Tensor, Any], tuple[Tensor, Any]]
-"""(ids [rows] int64, state) -> (logits [rows, V], state): a model's `step`."""
-
-
 def beam_search(
     step: Step,
     state: State,
@@ -336,11 +332,10 @@ def beam_search(
     forced = prefix[:, :length]
     beam, state, step, places = _begin(step, state, max_lengths, forced, beam_size, rules)
     beam_size = beam.alive_ids.size(1)  # with groups, of each group
-    done_of, grow_by_one = _as_ruled(rules, eos)
     parents = torch.arange(beam_size, device=prefix.device).expand(len(beam.rows), -1)
     done_beams = []
     while True:
-        done = done_of(beam, length, policy)
+        done = rules.done(beam, length, policy) if rules else policy.done(beam, length)
         going = (~done).nonzero().flatten()  # the only device synchronization in a step
         if leaving := going.numel() < done.numel():
             done_beams.append(beam.select(done.nonzero().flatten()))
@@ -355,19 +350,13 @@ def beam_search(
         logits, state = step(beam.alive_ids[:, :places, -1].flatten(), state)
         if places < beam_size:
             logits, state, places = _spread(logits, state, beam_size, policy)
-        grown, parents = grow_by_one(logits, beam, length, policy)
+        if rules is not None:
+            grown, parents = rules.grow(logits, beam, length, policy)
+        else:
+            grown, parents = policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
         if length < prefix.size(1):
             grown, parents = force(beam, grown, parents, prefix[beam.rows, length])
         beam, length = grown, length + 1
-
-
-def _as_ruled(
-    rules: SearchConstraints | None, eos: int
-) -> tuple[Callable[..., Tensor], Callable[..., tuple[Beam, Tensor]]]:
-    """Returns a function for finished rows and a function that extends a beam by an id."""
-    if rules is None:
-        return _done, functools.partial(_grow, eos=eos)
-    return rules.done, rules.grow
 
 
 def _begin(
@@ -404,16 +393,6 @@ def _spread(
     if logits.size(-1) < policy.per_place * beam_size:
         logits = logits.repeat_interleave(beam_size, 0)
     return logits, state.expand(beam_size), beam_size
-
-
-def _done(beam: Beam, length: int, policy: BeamPolicy) -> Tensor:
-    return policy.done(beam, length)
-
-
-def _grow(
-    logits: Tensor, beam: Beam, length: int, policy: BeamPolicy, *, eos: int
-) -> tuple[Beam, Tensor]:
-    return policy.grow(beam, candidates_of(logits, beam, length, policy), eos)
 
 
 @dataclasses.dataclass(frozen=True)

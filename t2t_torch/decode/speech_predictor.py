@@ -12,11 +12,8 @@ import torch
 from torch import Tensor
 
 from t2t_torch.data.shards import Ragged
-from t2t_torch.decode.constraints import asks
+from t2t_torch.decode import constraints, outputs, policies, predictor
 from t2t_torch.decode.hparam import DecodeHParams
-from t2t_torch.decode.outputs import from_line
-from t2t_torch.decode.policies import policy_of
-from t2t_torch.decode.predictor import Predictor
 from t2t_torch.errors import DataError, DecodeError
 from t2t_torch.features import Feature, InputSpec
 from t2t_torch.modalities.speech import BLANK, CtcHypothesis, collapsed, prefix_beam_search
@@ -30,7 +27,7 @@ _READ_BY_CTC = ("beam_size", "alpha", "length_offset", "length_scale", "return_b
 _FRAMES_PER_ID = 4  # fewest frames of 10 ms of an id
 
 
-class SpeechPredictor(Predictor):
+class SpeechPredictor(predictor.Predictor):
     """Transcribes sounds: paths, the contents of wav files, or samples; see `Audio.encode`.
 
     With CTC, `beam_size=1` is greedy: the likeliest path, with its log-probability.  A wider beam
@@ -76,7 +73,7 @@ class SpeechPredictor(Predictor):
             return given
         if self.field not in given:
             raise DataError(f"{reprlib.repr(dict(given))} has no {self.field!r}, the sound.")
-        if asks(given, self.field):
+        if constraints.asks(given, self.field):
             raise DataError("a transcription has no prefix and no constraints: remove them.")
         return given[self.field]
 
@@ -90,7 +87,7 @@ class SpeechPredictor(Predictor):
         if not isinstance(path, str | Path):
             raise DataError(f"{reprlib.repr(path)} is no path of a sound file.")
         feature: Any = self._input
-        path = from_line(feature, str(path), folder)
+        path = outputs.from_line(feature, str(path), folder)
         return {**given, self.field: path} if isinstance(given, Mapping) else path
 
     def _check_own(self, hparams: DecodeHParams) -> None:
@@ -133,7 +130,7 @@ class SpeechPredictor(Predictor):
                 for row, score in zip(rows.tolist(), scores, strict=True)
             ]
         else:
-            policy = policy_of(hparams, go_on=False)
+            policy = policies.policy_of(hparams, go_on=False)
             results = [
                 prefix_beam_search(
                     row.numpy(),

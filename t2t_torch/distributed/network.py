@@ -110,18 +110,7 @@ def check_compiler(device: torch.device) -> None:
 
 # Their state has the shapes of the weights, so checkpoints are sharded alike, and their products
 # are not rounded to bfloat16 (tests/optimizers/test_sharded_weights.py).
-_FOR_PARTS = (
-    "adam",
-    "true_adam",
-    "multistep_adam",
-    "adam_w",
-    "adagrad",
-    "lamb",
-    "momentum",
-    "radam",
-    "rms_prop",
-    "sgd",
-)
+_FOR_PARTS = "adam true_adam multistep_adam adam_w adagrad lamb momentum radam rms_prop sgd".split()
 
 _BUFFER = 1 << 24  # elements averaged at once
 
@@ -147,7 +136,12 @@ def network(objective: nn.Module, hparams: HParams, world: World) -> nn.Module:
     if world.size == 1:
         return objective
     if hparams.shard_weights:
-        _check_optimizer(hparams)
+        if hparams.optimizer not in _FOR_PARTS:
+            raise HParamsError(
+                f"optimizer={hparams.optimizer} does not update parts of a weight, which is all "
+                "that a process has with shard_weights=True. Those that do: "
+                f"{', '.join(_FOR_PARTS)}. Set one of them, or shard_weights=False."
+            )
         mesh = process_group.hold_mesh(init_device_mesh(world.device.type, (world.size,)))
         for layer in layers_of(objective):
             fully_shard(layer, mesh=mesh)
@@ -301,15 +295,6 @@ def accumulating(network: nn.Module, *, more: bool) -> AbstractContextManager[No
     if more and isinstance(network, DistributedDataParallel):
         return network.no_sync()
     return nullcontext()
-
-
-def _check_optimizer(hparams: HParams) -> None:
-    if hparams.optimizer not in _FOR_PARTS:
-        raise HParamsError(
-            f"optimizer={hparams.optimizer} does not update parts of a weight, which is all that a "
-            "process has with shard_weights=True. Those that do: "
-            f"{', '.join(_FOR_PARTS)}. Set one of them, or shard_weights=False."
-        )
 
 
 def _prepare_layers(model: nn.Module, hparams: HParams, device: torch.device) -> None:

@@ -245,11 +245,7 @@ class Probe:
         )
 
 
-def resolve(
-    hparams: HParams,
-    world: World,
-    before: HParams | None = None,
-) -> HParams:
+def resolve(hparams: HParams, world: World, before: HParams | None = None) -> HParams:
     """Returns hparams with `activation_dtype` resolved; all processes use the main one's choice.
 
     Warns of a type that is not `auto` and slower than float32, also of the one of a resumed run.
@@ -274,11 +270,7 @@ def resolve(
     return hparams.parse(f"activation_dtype={name}", source="probe of the machine")
 
 
-def warn_if_slow(
-    hparams: HParams,
-    device: torch.device,
-    name: str = "as_trained",
-) -> None:
+def warn_if_slow(hparams: HParams, device: torch.device, name: str = "as_trained") -> None:
     """Warns if the type of the activations is slower than float32 on this machine.
 
     Args:

@@ -3,7 +3,7 @@
 What a graph does with a kind of feature or encoder is registered for its class:
 
     @encode_graph.register(Date)
-    def encode_date(feature: Date, name: str, inputs: InputGraph) -> str: ...
+    def encode_date(feature: Date, name: str, inputs: InputGraph) -> Proxy: ...
 
 `encode_graph` and `decode_graph` dispatch on features, `encoder_graph` and `decode_ids` on text
 encoders.  Importing this package imports neither torch nor onnx, so the file of a problem can
@@ -19,17 +19,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from t2t_torch.errors import ExportError
 
 if TYPE_CHECKING:
-    from t2t_torch.export.graph import Graph
+    from t2t_torch.export.graph import Graph, Proxy
     from t2t_torch.export.strings import EncoderGraph
     from t2t_torch.export.text_graph import InputGraph
     from t2t_torch.features import Feature
     from t2t_torch.text.encoder import TextEncoder
 
-Outputs: TypeAlias = Mapping[str, str]
+Outputs: TypeAlias = Mapping[str, "Proxy"]
 """Tensors of a network by name: `<target>.numbers`, and `.probability`, `.scores` and `.mask`."""
 
-GraphOutput: TypeAlias = tuple[str, str, Sequence[int | str | None]]
-"""Name of a tensor of a graph, its dtype, and its axes after the batch axis."""
+GraphOutput: TypeAlias = tuple["Proxy", str, Sequence[int | str | None]]
+"""A tensor of a graph, its dtype, and its axes after the batch axis."""
 
 _OWN_KIND = (
     "a kind of your own is registered with t2t_torch.export.{} (docs/how_to/add_a_feature.md)"
@@ -37,7 +37,7 @@ _OWN_KIND = (
 
 
 @functools.singledispatch
-def encode_graph(feature: Feature, name: str, inputs: InputGraph) -> str:
+def encode_graph(feature: Feature, name: str, inputs: InputGraph) -> Proxy:
     """Adds the encoding of an input field to a graph, equal to `Feature.encode`.
 
     Args:
@@ -46,7 +46,7 @@ def encode_graph(feature: Feature, name: str, inputs: InputGraph) -> str:
       inputs: inputs of the graph and tensors that are computed from them.
 
     Returns:
-      The name of the tensor [batch, *shape] that the model takes.
+      The tensor [batch, *shape] that the model takes.
 
     Raises:
       ExportError: the encoding is not supported in graphs.
@@ -65,7 +65,7 @@ def decode_graph(feature: Feature, name: str, outputs: Outputs, graph: Graph) ->
       graph: graph that contains the network.
 
     Returns:
-      The name of the tensor, its dtype, and its axes after the batch axis.
+      The tensor, its dtype, and its axes after the batch axis.
 
     Raises:
       ExportError: the decoding is not supported in graphs.
@@ -94,7 +94,7 @@ def encoder_graph(encoder: TextEncoder, graph: Graph, name: str) -> EncoderGraph
 
 
 @functools.singledispatch
-def decode_ids(encoder: TextEncoder, graph: Graph, ids: str) -> str:
+def decode_ids(encoder: TextEncoder, graph: Graph, ids: Proxy) -> Proxy:
     """Adds the decoding of texts to a graph, equal to `TextEncoder.decode`.
 
     Args:
@@ -103,7 +103,7 @@ def decode_ids(encoder: TextEncoder, graph: Graph, ids: str) -> str:
       ids: ids of which those up to the first `EOS` are decoded, [B, T] int64.
 
     Returns:
-      The name of the texts, [B] string.
+      The texts, [B] string.
 
     Raises:
       ExportError: a graph does not support the encoder.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any, NamedTuple
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import GraphOutput, Outputs, decode_graph
-from t2t_torch.export.graph import Graph
+from t2t_torch.export.graph import Graph, Proxy, arange, combine, take, where
 from t2t_torch.export.strings import (
     FieldText,
     at_least_one,
@@ -45,9 +47,9 @@ class Answers(NamedTuple):
       probabilities: probabilities of the answers, [B].
     """
 
-    texts: str
-    spans: str
-    probabilities: str
+    texts: Proxy
+    spans: Proxy
+    probabilities: Proxy
 
 
 def windows_of(graph: Graph, problem: Problem) -> ContextWindows | None:
@@ -87,179 +89,118 @@ class ContextWindows:
     """
 
     def __init__(self, graph: Graph, problem: SpanQAProblem) -> None:
-        self._graph = graph
-        self._stride = problem.context_stride
         expression = re2(token_pattern().pattern)
         texts = {name: graph.input(name, "string", [BATCH]) for name in (_QUESTION, _CONTEXT)}
         self._texts = texts[_CONTEXT]
-        windows = {
-            name: at_least_one(graph, tokens(graph, text, tokenexp=expression), "")
-            for name, text in texts.items()
-        }
-        counts = {name: count_of(graph, words) for name, words in windows.items()}
-        fewest = graph.add("Min", counts[_QUESTION], counts[_CONTEXT])
-        fewest = graph.add("ReduceMin", fewest, keepdims=0)
-        is_nonempty = graph.add("Greater", fewest, 0)
+        question, context = (
+            at_least_one(tokens(text, tokenexp=expression), "") for text in texts.values()
+        )
+        counts = count_of(context)
+        is_nonempty = count_of(question).Min(counts).ReduceMin(keepdims=0) > 0
         message = "a question or a context without a word"
-        total = graph.require(is_nonempty, message, counts[_CONTEXT])
-        beyond = graph.add("Sub", total, graph.constant(problem.max_context))
-        beyond = graph.add("Max", beyond, 0)
-        stride = graph.constant(self._stride)
-        steps = graph.add("Add", beyond, graph.constant(self._stride - 1))
-        count = graph.add("Add", graph.add("Div", steps, stride), 1)  # [B]
-        most = graph.add("ReduceMax", count, keepdims=0)
-        numbers = graph.add("Range", 0, most, 1)
-        upright = graph.add("Unsqueeze", count, [1])
-        self._there = graph.add("Less", numbers, upright)  # [B, K]
-        places = graph.add("NonZero", self._there)  # [2, N], row by row
-        self._places = graph.add("Transpose", places)
-        self.rows = graph.add("Gather", places, 0)
-        self._starts = graph.add("Mul", graph.add("Gather", places, 1), stride)
-        whole = graph.add("Mul", self._starts, 0)
-        width = graph.add("Squeeze", graph.add("Shape", windows[_QUESTION], start=1, end=2))
-        question = self._cut(windows[_QUESTION], whole, width)
-        context = self._cut(windows[_CONTEXT], self._starts, graph.constant(problem.max_context))
-        self.fields = {
-            _QUESTION: FieldText(graph, words=question),
-            _CONTEXT: FieldText(graph, words=context),
-        }
+        beyond = (graph.require(is_nonempty, message, counts) - problem.max_context).Max(0)
+        stride = problem.context_stride
+        count = (beyond + (stride - 1)) / stride + 1  # [B]
+        self._there = arange(count.ReduceMax(keepdims=0)) < upright(count)  # [B, K]
+        places = self._there.NonZero()  # [2, N], row by row
+        self._places = places.Transpose()
+        self.rows = places[0]
+        self._starts = places[1] * stride
+        question = self._cut(question, self._starts * 0, question.size(1).Squeeze())
+        context = self._cut(context, self._starts, graph.constant(problem.max_context))
+        self.fields = {_QUESTION: FieldText(words=question), _CONTEXT: FieldText(words=context)}
 
-    def _cut(self, words: str, starts: str, size: str) -> str:
+    def _cut(self, words: Proxy, starts: Proxy, size: Proxy) -> Proxy:
         """Returns at most `size` words of each window's input from `starts` on.  [N, W] string.
 
         They are gathered one by one: onnxruntime's Gather copies only the first string of a row.
         """
-        graph = self._graph
-        width = graph.add("Squeeze", graph.add("Shape", words, start=1, end=2))
-        length = graph.add("Min", width, size)
-        numbers = graph.add("Range", 0, length, 1)
-        place = graph.add("Add", upright(graph, starts), numbers)  # [N, W]
-        inside = graph.add("Less", place, width)
-        first = graph.add("Mul", upright(graph, self.rows), width)
-        place = graph.add("Where", inside, graph.add("Add", first, place), 0)
-        flat = graph.add("Reshape", words, [-1])
-        values = graph.add("Gather", flat, place)
-        return graph.add("Where", inside, values, [""])
+        width = words.size(1).Squeeze()
+        place = upright(starts) + arange(width.Min(size))  # [N, W]
+        inside = place < width
+        values = words.Reshape([-1])[where(inside, upright(self.rows) * width + place, 0)]
+        return where(inside, values, "")
 
-    def of_each(self, values: str) -> str:
+    def of_each(self, values: Proxy) -> Proxy:
         """Returns the values of each window's input.  [B, ...] -> [N, ...]."""
-        return self._graph.add("Gather", values, self.rows)
+        return values[self.rows]
 
-    def answers(self, spans: str, probabilities: str) -> Answers:
+    def answers(self, spans: Proxy, probabilities: Proxy) -> Answers:
         """Returns the most probable answer of all windows: `SpanQAProblem.answer_of`.
 
         Args:
           spans: first and last word in the window, -1 for no answer, [N, 2] int64.
           probabilities: probabilities of the spans, [N].
         """
-        graph = self._graph
-        zero, one = graph.constant(0), graph.constant(1)
-        firsts = graph.add("Gather", spans, zero, axis=1)
-        is_found = graph.add("GreaterOrEqual", firsts, zero)  # [N]
+        is_found = spans.Gather(0, axis=1) >= 0  # [N]
         # A probability of 0 is higher than no answer, which is higher than no window.
-        rated = graph.add("Where", is_found, probabilities, -1.0)
-        rated = self._by_input(rated, -2.0)  # [B, K]
-        best = graph.add("ArgMax", rated, axis=1, keepdims=0)
-        most = graph.add("ReduceMax", rated, [1], keepdims=0)
-        least = self._by_input(probabilities, _CERTAIN + 1)
-        least = graph.add("ReduceMin", least, [1], keepdims=0)
-        has_one = graph.add("GreaterOrEqual", most, 0.0)  # [B]
+        rated = self._by_input(where(is_found, probabilities, -1.0), -2.0)  # [B, K]
+        best = rated.ArgMax(axis=1, keepdims=0)
+        most = rated.ReduceMax([1], keepdims=0)
+        least = self._by_input(probabilities, _CERTAIN + 1).ReduceMin([1], keepdims=0)
+        has_one = most >= 0.0  # [B]
         # Windows are ordered by input, so the best one's index follows from the counts before it.
-        counts = graph.add("ReduceSum", graph.integers(self._there), [1], keepdims=0)
-        before = graph.add("CumSum", counts, zero, exclusive=1)
-        window = graph.add("Add", before, best)
-        start = graph.add("Gather", self._starts, window)
-        words = graph.add("Add", graph.add("Gather", spans, window), upright(graph, start))
-        first, last = (graph.add("Gather", words, number, axis=1) for number in (zero, one))
+        window = self._there.integers().sum(1).CumSum(0, exclusive=1) + best
+        words = spans[window] + upright(self._starts[window])
+        first, last = (words.Gather(number, axis=1) for number in (0, 1))
         texts, places = self._strings_of(first, last, has_one)
-        return Answers(texts, places, graph.add("Where", has_one, most, least))
+        return Answers(texts, places, where(has_one, most, least))
 
-    def _by_input(self, values: str, filler: float) -> str:
+    def _by_input(self, values: Proxy, filler: float) -> Proxy:
         """Returns the values of windows by input, padded with `filler`.  [N] -> [B, K]."""
-        graph = self._graph
-        full = graph.add("Expand", graph.constant(filler), graph.add("Shape", self._there))
-        return graph.add("ScatterND", full, self._places, values)
+        return combine("Expand", filler, self._there.Shape()).ScatterND(self._places, values)
 
-    def _strings_of(self, first: str, last: str, has_one: str) -> tuple[str, str]:
+    def _strings_of(self, first: Proxy, last: Proxy, has_one: Proxy) -> tuple[Proxy, Proxy]:
         """Returns texts [B] and spans [B, 2] of the words from first to last, if there are any."""
-        graph = self._graph
-        letters = at_least_one(graph, characters_of(graph, self._texts), "")  # [B, L]
-        inside = graph.add("Unsqueeze", has_one, [1])
-        number = _word_numbers(graph, letters)
-        for bound, is_within in ((first, "GreaterOrEqual"), (last, "LessOrEqual")):
-            within = graph.add(is_within, number, upright(graph, bound))
-            inside = graph.add("And", inside, within)
+        letters = at_least_one(characters_of(self._texts), "")  # [B, L]
+        has_one, number = upright(has_one), _word_numbers(letters)
+        inside = has_one & (number >= upright(first)) & (number <= upright(last))
         # Spaces have the index of the word before them: trailing ones are not part of an answer.
-        inside = graph.add(
-            "And", inside, graph.add("Not", blank_mask(graph, letters, whitespace()))
-        )
-        each = graph.integers(inside)
-        start = graph.add("ArgMax", each, axis=1, keepdims=0)
-        end = graph.add("ArgMax", each, axis=1, keepdims=0, select_last_index=1)
-        width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
-        places = graph.add("Range", 0, width, 1)
-        mask = graph.add("Unsqueeze", has_one, [1])
-        for bound, is_within in ((start, "GreaterOrEqual"), (end, "LessOrEqual")):
-            within = graph.add(is_within, places, upright(graph, bound))
-            mask = graph.add("And", mask, within)
-        texts = joined(graph, graph.add("Where", mask, letters, [""]))
-        end = graph.add("Add", end, 1)
-        spans = graph.add("Concat", upright(graph, start), upright(graph, end), axis=1)
-        has_one = graph.add("Unsqueeze", has_one, [1])
-        return texts, graph.add("Where", has_one, spans, -1)
+        each = (inside & ~blank_mask(letters, whitespace())).integers()
+        start, end = each.ArgMax(axis=1), each.ArgMax(axis=1, select_last_index=1)  # [B, 1]
+        places = arange(letters.size(1))
+        mask = has_one & (places >= start) & (places <= end)
+        spans = where(has_one, start.Concat(end + 1, axis=1), -1)
+        return joined(where(mask, letters, "")), spans
 
 
-def _word_numbers(graph: Graph, letters: str) -> str:
+def _word_numbers(letters: Proxy) -> Proxy:
     """Returns the index, from 0, of the word that contains or precedes each character.  [B, L].
 
     Words are those of `token_pattern`: a combining mark joins the character before it unless that
     is a space or sign, and a letter joins the letter or mark before it unless the marks belong to
     an ideograph.
     """
-    kinds = graph.add(
-        "Where", blank_mask(graph, letters, whitespace()), *map(graph.constant, (_SPACE, _OTHER))
-    )
+    kinds = where(blank_mask(letters, whitespace()), _SPACE, _OTHER)
     for kind, expression in (
         (_WORD, rf"[^\W{IDEOGRAPHS}]"),
         (_MARK, f"[{marks()}]"),
         (_IDEOGRAPH, f"[{IDEOGRAPHS}]"),
     ):
-        matches = graph.add("RegexFullMatch", letters, pattern=re2(expression))
-        kinds = graph.add("Where", matches, graph.constant(kind), kinds)
+        kinds = where(letters.RegexFullMatch(pattern=re2(expression)), kind, kinds)
 
-    def is_kind(values: str, *of: int) -> str:
-        equal = graph.add("Equal", values, graph.constant(of[0]))
-        for kind in of[1:]:
-            equal = graph.add("Or", equal, graph.add("Equal", values, graph.constant(kind)))
-        return equal
+    def is_kind(values: Proxy, *of: int) -> Proxy:
+        return functools.reduce(operator.or_, [values == kind for kind in of])
 
-    before, _ = beside(graph, kinds, _SPACE)
-    marked, _ = beside(graph, _last_unmarked(graph, kinds), _SPACE)
-    in_word = graph.add("Not", is_kind(marked, _IDEOGRAPH))
-    in_word = graph.add("And", is_kind(before, _MARK), in_word)
-    in_word = graph.add("Or", in_word, is_kind(before, _WORD))
-    goes_on = graph.add("And", is_kind(kinds, _WORD), in_word)
-    marked = graph.add("And", is_kind(kinds, _MARK), is_kind(before, _IDEOGRAPH, _WORD, _MARK))
-    goes_on = graph.add("Or", goes_on, graph.add("Or", marked, is_kind(kinds, _SPACE)))
-    number = graph.add("CumSum", graph.integers(graph.add("Not", goes_on)), 1)
-    return graph.add("Sub", number, 1)
+    before, _ = beside(kinds, _SPACE)
+    marked, _ = beside(_last_unmarked(kinds), _SPACE)
+    in_word = is_kind(before, _MARK) & ~is_kind(marked, _IDEOGRAPH) | is_kind(before, _WORD)
+    marked = is_kind(kinds, _MARK) & is_kind(before, _IDEOGRAPH, _WORD, _MARK)
+    goes_on = is_kind(kinds, _WORD) & in_word | marked | is_kind(kinds, _SPACE)
+    return (~goes_on).integers().CumSum(1) - 1
 
 
-def _last_unmarked(graph: Graph, kinds: str) -> str:
+def _last_unmarked(kinds: Proxy) -> Proxy:
     """Returns the kind of the last character up to each that is not a mark.  [B, L].
 
     At the start of a text it is the kind of a space.
     """
-    plain = graph.add("Not", graph.add("Equal", kinds, _MARK))
-    begin = graph.add("And", is_first(graph, kinds), graph.add("Not", plain))
-    kinds = graph.add("Where", begin, _SPACE, kinds)
-    plain = graph.add("Or", plain, begin)
-    flat = graph.add("Reshape", kinds, [-1])
-    plain = graph.add("Reshape", plain, [-1])
-    place = graph.add("CumSum", graph.integers(plain), 0)  # from 1
-    place = graph.add("Sub", place, 1)
-    last = graph.add("Gather", graph.add("Compress", flat, plain, axis=0), place)
-    return graph.add("Reshape", last, graph.add("Shape", kinds))
+    plain = kinds != _MARK
+    begin = is_first(kinds) & ~plain
+    kinds = where(begin, _SPACE, kinds)
+    plain = (plain | begin).Reshape([-1])
+    place = plain.integers().CumSum(0)  # from 1
+    return kinds.Reshape([-1]).Compress(plain, axis=0)[place - 1].Reshape(kinds.Shape())
 
 
 def span_targets(features: Features) -> list[str]:
@@ -269,10 +210,7 @@ def span_targets(features: Features) -> list[str]:
 
 
 def add_answers(
-    graph: Graph,
-    features: Features,
-    outputs: Outputs,
-    windows: ContextWindows | None = None,
+    graph: Graph, features: Features, outputs: Outputs, windows: ContextWindows | None = None
 ) -> None:
     """Adds the outputs of a graph.
 
@@ -293,7 +231,7 @@ def add_answers(
     spans = span_targets(features) if windows is not None else []
     for name, feature in features.targets.items():
         if windows is not None and name in spans:
-            probability = _float(graph, outputs[f"{name}.probability"])
+            probability = _float(outputs[f"{name}.probability"])
             part = windows.answers(outputs[f"{name}.numbers"], probability)
             graph.output(name, part.texts, "string", [BATCH])
             graph.output(f"{name}_span", part.spans, "int64", [BATCH, 2])
@@ -302,10 +240,10 @@ def add_answers(
         value, dtype, axes = decode_graph(feature, name, outputs, graph)
         graph.output(name, value, dtype, [BATCH, *axes])
         if f"{name}.probability" in outputs:
-            probability = _float(graph, outputs[f"{name}.probability"])
+            probability = _float(outputs[f"{name}.probability"])
             graph.output(f"{name}_probability", probability, "float32", [BATCH])
         if f"{name}.scores" in outputs:
-            scores = _float(graph, outputs[f"{name}.scores"])
+            scores = _float(outputs[f"{name}.scores"])
             last = "words" if "words" in axes else None
             graph.output(f"{name}_scores", scores, "float32", [BATCH, last])
 
@@ -314,8 +252,7 @@ def add_answers(
 @decode_graph.register(Choice)
 def decode_class(feature: Any, name: str, outputs: Outputs, graph: Graph) -> GraphOutput:
     """Returns the name of the class.  [B] string."""
-    only = graph.add("Squeeze", outputs[f"{name}.numbers"], [1])
-    return graph.add("Gather", graph.constant(list(feature.labels)), only), "string", ()
+    return take(list(feature.labels), outputs[f"{name}.numbers"].Squeeze([1])), "string", ()
 
 
 @decode_graph.register(MultiLabel)
@@ -323,7 +260,7 @@ def decode_multilabel(
     feature: MultiLabel, name: str, outputs: Outputs, graph: Graph
 ) -> GraphOutput:
     """Returns the mask of predicted classes.  [B, C] bool."""
-    return graph.add("Greater", outputs[f"{name}.numbers"], [0]), "bool", (None,)
+    return outputs[f"{name}.numbers"] > [0], "bool", (None,)
 
 
 @decode_graph.register(SoftLabel)
@@ -337,9 +274,9 @@ def decode_distribution(
 @decode_graph.register(Tags)
 def decode_tags(feature: Tags, name: str, outputs: Outputs, graph: Graph) -> GraphOutput:
     """Returns the tags, "" at padding.  [B, W] string."""
-    tags = graph.add("Gather", graph.constant(list(feature.labels)), outputs[f"{name}.numbers"])
-    if mask := outputs.get(f"{name}.mask"):
-        tags = graph.add("Where", mask, tags, [""])
+    tags = take(list(feature.labels), outputs[f"{name}.numbers"])
+    if f"{name}.mask" in outputs:
+        tags = where(outputs[f"{name}.mask"], tags, "")
     return tags, "string", ("words",)
 
 
@@ -348,10 +285,10 @@ def decode_real(feature: Real, name: str, outputs: Outputs, graph: Graph) -> Gra
     """Returns the numbers as they were before they were standardized.  [B, size] float32."""
     numbers = outputs[f"{name}.numbers"]
     if feature.mean:
-        numbers = graph.add("Mul", numbers, graph.constant(list(feature.std), "float32"))
-        numbers = graph.add("Add", numbers, graph.constant(list(feature.mean), "float32"))
+        numbers = numbers * graph.constant(list(feature.std), "float32")
+        numbers = numbers + graph.constant(list(feature.mean), "float32")
     return numbers, "float32", (feature.size,)
 
 
-def _float(graph: Graph, values: str) -> str:
-    return graph.add("Cast", values, to=1)
+def _float(values: Proxy) -> Proxy:
+    return values.Cast(to=1)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import numpy as np
 from onnx import TensorProto
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids
-from t2t_torch.export.graph import EXTENSIONS, Graph
+from t2t_torch.export.graph import EXTENSIONS, Graph, Proxy, concat, loop, where
 from t2t_torch.export.pieces import sentence_pieces
 from t2t_torch.export.strings import (
     NONE,
@@ -17,7 +20,9 @@ from t2t_torch.export.strings import (
     Spelling,
     WordIds,
     at_least_one,
+    before_end,
     beside,
+    blank_mask,
     characters_of,
     count_of,
     counted,
@@ -36,7 +41,6 @@ from t2t_torch.export.strings import (
 )
 from t2t_torch.export.subtokens import unescaped_texts
 from t2t_torch.text.encoder import (
-    EOS,
     NUM_RESERVED,
     PAD,
     ByteEncoder,
@@ -56,47 +60,31 @@ class ByteGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per byte of each text."""
-        graph, letters = self.graph, field.letters
-        octets = utf8(graph, graph.add("Reshape", letters, [-1]))
-        octets = graph.add("Reshape", octets, [-1])
-        is_byte = graph.add("GreaterOrEqual", octets, 0)
-        ids = graph.add("Compress", octets, is_byte, axis=0)
-        ids = graph.add("Add", ids, NUM_RESERVED)
-        count = graph.add("Shape", letters, start=0, end=1)
-        by_text = graph.add("Concat", count, [-1], axis=0)
-        is_byte = graph.add("Reshape", graph.integers(is_byte), by_text)
-        lengths = graph.add("ReduceSum", is_byte, [1], keepdims=0)
-        return of_flat(graph, ids, lengths)
+        letters = field.letters
+        octets = utf8(letters.Reshape([-1])).Reshape([-1])
+        is_byte = octets >= 0
+        ids = octets.Compress(is_byte, axis=0) + NUM_RESERVED
+        is_byte = is_byte.integers().Reshape(letters.size(0).Concat([-1], axis=0))
+        return of_flat(ids, is_byte.sum(1))
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per byte of the words and the spaces between them."""
-        graph = self.graph
-        ids = self.of_texts(FieldText(graph, words=field.words))
-        begins = graph.add("Greater", ids.values, PAD)
-        begins = graph.add("And", begins, is_first(graph, ids.values))
-        space = graph.add("Equal", ids.values, _SPACE)
-        begins = graph.add("NonZero", graph.add("Or", begins, space))
-        starts = graph.add("Gather", begins, 1)
-        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+        ids = self.of_texts(FieldText(words=field.words))
+        begins = (ids.values > PAD) & is_first(ids.values)
+        starts = (begins | (ids.values == _SPACE)).NonZero()[1]
+        return WordIds(ids, of_flat(starts, field.word_counts))
 
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the bytes of each text."""
-        graph, ids = self.graph, self.of_texts(field).values
-        between = graph.add("Equal", ids, PAD)
-        for space in (_SPACE, *_OTHER_SPACES):
-            is_space = graph.add("Equal", ids, graph.constant(space))
-            between = graph.add("Or", between, is_space)
-        return Spelling(ids, between)
+        ids = self.of_texts(field).values
+        spaces = (PAD, _SPACE, *_OTHER_SPACES)
+        return Spelling(ids, functools.reduce(operator.or_, [ids == one for one in spaces]))
 
 
 @decode_ids.register(ByteEncoder)
-def _decode_bytes(encoder: ByteEncoder, graph: Graph, ids: str) -> str:
-    mask = kept(graph, ids)
-    octets = graph.add("Sub", ids, NUM_RESERVED)
-    above = graph.add("GreaterOrEqual", octets, 0)
-    known = graph.add("And", above, graph.add("Less", octets, 256))
-    known = graph.add("And", known, mask)
-    return texts_of(graph, graph.add("Where", known, octets, NONE))
+def _decode_bytes(encoder: ByteEncoder, graph: Graph, ids: Proxy) -> Proxy:
+    octets = ids - NUM_RESERVED
+    return texts_of(where((octets >= 0) & (octets < 256) & kept(ids), octets, NONE))
 
 
 class SubwordGraph(EncoderGraph):
@@ -107,75 +95,53 @@ class SubwordGraph(EncoderGraph):
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns the ids of each text."""
-        ids, lengths = sentence_pieces(self.graph, self._escaped(field).texts, self.encoder.model)
-        return of_flat(self.graph, ids, lengths)
+        ids, lengths = sentence_pieces(self._escaped(field).texts, self.encoder.model)
+        return of_flat(ids, lengths)
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words; all but the first include the space before them."""
-        graph = self.graph
-        words = at_least_one(graph, self._escaped(field).words, "")
-        blank = graph.add("Equal", words, graph.constant(""))
-        shape = graph.add("Shape", words)
-        texts = graph.add("Reshape", spaced(graph, words), [-1])
-        ids, counts = sentence_pieces(graph, texts, self.encoder.model)
-        counts = graph.add("Reshape", counts, shape)
-        starts = graph.add("CumSum", counts, 1, exclusive=1)
-        starts = graph.add("Where", blank, 0, starts)
-        lengths = graph.add("ReduceSum", counts, [1], keepdims=0)
-        return WordIds(of_flat(graph, ids, lengths), NumberRows(starts, field.word_counts))
+        words = at_least_one(self._escaped(field).words, "")
+        ids, counts = sentence_pieces(spaced(words).Reshape([-1]), self.encoder.model)
+        counts = counts.Reshape(words.Shape())
+        starts = where(words == "", 0, counts.CumSum(1, exclusive=1))
+        lengths = counts.sum(1)
+        return WordIds(of_flat(ids, lengths), NumberRows(starts, field.word_counts))
 
     def _escaped(self, field: FieldText) -> FieldText:
-        graph, texts = self.graph, field.texts
-        sound = graph.integers(graph.add("RegexFullMatch", texts, pattern=r"[^\x{0}]*"))
-        sound = graph.add("Equal", graph.add("ReduceMin", sound, keepdims=0), 1)
-        texts = graph.require(sound, f"{self._name}: a text holds the character NUL", texts)
-        unchanged = f"[^{''.join(ESCAPES)}]*"
-        return FieldText(graph, replaced(graph, texts, unchanged, self._escape))
+        texts = field.texts
+        sound = texts.RegexFullMatch(pattern=r"[^\x{0}]*").all()
+        texts = self.graph.require(sound, f"{self._name}: a text holds the character NUL", texts)
+        return FieldText(replaced(texts, f"[^{''.join(ESCAPES)}]*", self._escape))
 
-    def _escape(self, texts: str) -> str:
+    def _escape(self, texts: Proxy) -> Proxy:
         """Returns texts escaped for sentencepiece.  [B] string."""
-        graph = self.graph
-        letters = characters_of(graph, texts)
-        return joined(graph, substitute(graph, letters, ESCAPES))
+        return joined(substitute(characters_of(texts), ESCAPES))
 
 
 @decode_ids.register(SubwordEncoder)
-def _decode_subwords(encoder: SubwordEncoder, graph: Graph, ids: str) -> str:
+def _decode_subwords(encoder: SubwordEncoder, graph: Graph, ids: Proxy) -> Proxy:
     """Returns `decode_ids`; a text also ends at the id of the byte NUL."""
-    end = graph.integers(graph.add("Equal", ids, EOS))
-    before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
-    known = graph.add(  # sentencepiece's unknown id, the first after the reserved ones, has no text
-        "And",
-        graph.add("Greater", ids, NUM_RESERVED),
-        graph.add("Less", ids, graph.constant(encoder.vocab_size)),
-    )
-    mask = graph.add("And", before, known)
-    body = graph.body("decode")
-    number = body.input("number", "int64", [])
-    body.input("more", "bool", [])
-    texts = body.input("texts", "string", [None])
-    row = body.add("Compress", body.add("Gather", ids, number), body.add("Gather", mask, number))
-    text = body.add("SentencepieceDecoder", row, domain=EXTENSIONS, model=encoder.model)
-    body.output("more", body.constant(True), "bool", [])
-    body.output("texts", body.add("Concat", texts, text, axis=0), "string", [None])
-    count = graph.add("Squeeze", graph.add("Shape", ids, start=0, end=1))
-    none = graph.constant(np.array([], object))
-    texts = graph.add("Loop", count, graph.constant(True), none, body=body)
-    return joined(graph, _unescaped(graph, characters_of(graph, texts)))
+    # sentencepiece's unknown id, the first after the reserved ones, has no text.
+    mask = before_end(ids) & (ids > NUM_RESERVED) & (ids < encoder.vocab_size)
+
+    def decode(body: Graph, number: Proxy, texts: Proxy) -> tuple[Proxy, ...]:
+        row = ids[number].Compress(mask[number])
+        text = row.SentencepieceDecoder(domain=EXTENSIONS, model=encoder.model)
+        return body.constant(True), texts.Concat(text, axis=0)
+
+    none, count = graph.constant(np.array([], object)), ids.size(0).Squeeze()
+    (texts,) = loop(graph, decode, none, kinds=[("string", [None])], count=count)
+    return joined(_unescaped(characters_of(texts)))
 
 
-def _unescaped(graph: Graph, letters: str) -> str:
+def _unescaped(letters: Proxy) -> Proxy:
     """Returns characters with two-character escapes replaced by one.  [B, L] string."""
-    before, after = beside(graph, letters, "")
+    before, after = beside(letters, "")
     whole = letters
     for character, escaped in ESCAPES.items():
         mark, digit = escaped[0], escaped[1]
-        is_mark = graph.add("Equal", letters, graph.constant(mark))
-        is_mark = graph.add("And", is_mark, graph.add("Equal", after, graph.constant(digit)))
-        is_digit = graph.add("Equal", letters, graph.constant(digit))
-        is_digit = graph.add("And", is_digit, graph.add("Equal", before, graph.constant(mark)))
-        whole = graph.add("Where", is_mark, graph.constant(""), whole)
-        whole = graph.add("Where", is_digit, graph.constant(character), whole)
+        is_mark = (letters == mark) & (after == digit)
+        whole = where((letters == digit) & (before == mark), character, where(is_mark, "", whole))
     return whole
 
 
@@ -200,57 +166,49 @@ def check_decodable(name: str, encoder: TextEncoder) -> None:
 
 
 @decode_ids.register(SubtokenEncoder)
-def _decode_subtokens(encoder: SubtokenEncoder, graph: Graph, ids: str) -> str:
-    pieces = named(graph, encoder.subtokens, ids, kept(graph, ids))
-    return unescaped_texts(graph, joined(graph, pieces))
+def _decode_subtokens(encoder: SubtokenEncoder, graph: Graph, ids: Proxy) -> Proxy:
+    return unescaped_texts(joined(named(encoder.subtokens, ids, kept(ids))))
 
 
 @decode_ids.register(CharacterEncoder)
-def _decode_characters(encoder: CharacterEncoder, graph: Graph, ids: str) -> str:
+def _decode_characters(encoder: CharacterEncoder, graph: Graph, ids: Proxy) -> Proxy:
     unknown = encoder.decode([encoder.vocab_size])
-    signs = ["", "", unknown, *encoder.characters]
-    return joined(graph, named(graph, signs, ids, kept(graph, ids), unknown))
+    return joined(named(["", "", unknown, *encoder.characters], ids, kept(ids), unknown))
 
 
 @decode_ids.register(IntegerEncoder)
-def _decode_integers(encoder: IntegerEncoder, graph: Graph, ids: str) -> str:
-    mask = kept(graph, ids)
-    numbers = graph.add("Sub", ids, NUM_RESERVED)
-    words = graph.add("Cast", numbers, to=TensorProto.STRING)
-    return joined_words(graph, graph.add("Where", mask, words, [""]), mask)
+def _decode_integers(encoder: IntegerEncoder, graph: Graph, ids: Proxy) -> Proxy:
+    mask = kept(ids)
+    return joined_words(where(mask, (ids - NUM_RESERVED).Cast(to=TensorProto.STRING), ""), mask)
 
 
 @decode_ids.register(TokenEncoder)
-def _decode_words(encoder: TokenEncoder, graph: Graph, ids: str) -> str:
+def _decode_words(encoder: TokenEncoder, graph: Graph, ids: Proxy) -> Proxy:
     if encoder.reverse:
         raise ExportError("its words are from the last to the first.")
-    mask = kept(graph, ids)
-    return joined_words(graph, named(graph, encoder.tokens, ids, mask), mask)
+    mask = kept(ids)
+    return joined_words(named(encoder.tokens, ids, mask), mask)
 
 
-def decoded_hypotheses(graph: Graph, encoder: TextEncoder, ids: str) -> str:
+def decoded_hypotheses(encoder: TextEncoder, ids: Proxy) -> Proxy:
     """Returns the text of each hypothesis; hypotheses may be empty.
 
     Args:
-      graph: graph to which operators are added.
       encoder: encoder accepted by `check_decodable`.
       ids: [B, n, T] int64; T may be 0.
 
     Returns:
       [B, n] string.
     """
-    shape = graph.add("Shape", ids, start=0, end=2)
-    ids = graph.add("Pad", ids, [0, 0, 0, 0, 0, 1], PAD)
-    width = graph.add("Shape", ids, start=2, end=3)
-    flat = graph.add("Reshape", ids, graph.add("Concat", [-1], width, axis=0))
-    return graph.add("Reshape", decode_ids(encoder, graph, flat), shape)
+    shape = ids.Shape(start=0, end=2)
+    ids = ids.Pad([0, 0, 0, 0, 0, 1], PAD)
+    flat = ids.Reshape(concat([-1], ids.size(2), axis=0))
+    return decode_ids(encoder, ids.graph, flat).Reshape(shape)
 
 
-def kept(graph: Graph, ids: str) -> str:
+def kept(ids: Proxy) -> Proxy:
     """Returns a mask of the ids of the text.  [B, T] bool."""
-    end = graph.integers(graph.add("Equal", ids, EOS))
-    before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
-    return graph.add("And", before, graph.add("Not", graph.add("Equal", ids, PAD)))
+    return before_end(ids) & (ids != PAD)
 
 
 class TokenTable(EncoderGraph):
@@ -265,21 +223,20 @@ class TokenTable(EncoderGraph):
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per whitespace-separated token (`str.split`) of each text."""
         rows = self._looked_up(field.lower_parts if self.encoder.lower_case else field.parts)
-        return turned(self.graph, rows) if self.encoder.reverse else rows
+        return turned(rows) if self.encoder.reverse else rows
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per word."""
         ids = self._looked_up(field.lower_words if self.encoder.lower_case else field.words)
-        return WordIds(ids, counted(self.graph, ids.lengths))
+        return WordIds(ids, counted(ids.lengths))
 
-    def _looked_up(self, words: str) -> NumberRows:
-        graph, lengths = self.graph, count_of(self.graph, words)
+    def _looked_up(self, words: Proxy) -> NumberRows:
         unknown = next(iter(self.encoder.unknown_ids), -1)
-        ids = at_least_one(graph, look_up(graph, words, self._numbers, unknown), PAD)
+        ids = at_least_one(look_up(words, self._numbers, unknown), PAD)
         if unknown < 0:
-            known = graph.add("GreaterOrEqual", graph.add("ReduceMin", ids, keepdims=0), 0)
-            ids = graph.require(known, f"{self._name}: a word is not in the vocabulary", ids)
-        return NumberRows(ids, lengths)
+            known = ids.ReduceMin(keepdims=0) >= 0
+            ids = self.graph.require(known, f"{self._name}: a word is not in the vocabulary", ids)
+        return NumberRows(ids, count_of(words))
 
 
 class SymbolTable(EncoderGraph):
@@ -291,31 +248,24 @@ class SymbolTable(EncoderGraph):
         known = enumerate(encoder.characters, self._unknown + 1)
         self._numbers = {**{character: number for number, character in known}, "": PAD}
 
-    def ids_of(self, letters: str) -> str:
+    def ids_of(self, letters: Proxy) -> Proxy:
         """Returns the id of each character, `PAD` for the empty string: string to int64."""
-        return look_up(self.graph, letters, self._numbers, self._unknown)
+        return look_up(letters, self._numbers, self._unknown)
 
     def of_texts(self, field: FieldText) -> NumberRows:
         """Returns one id per character of each text."""
-        return NumberRows(self.ids_of(field.letters), count_of(self.graph, field.letters))
+        return NumberRows(self.ids_of(field.letters), count_of(field.letters))
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per character of the words and the spaces between them."""
-        graph = self.graph
-        letters = characters_of(graph, joined(graph, spaced(graph, field.words)))
-        is_letter = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
-        begins = graph.add("And", is_letter, is_first(graph, letters))
-        begins = graph.add("Or", begins, graph.add("Equal", letters, graph.constant(" ")))
-        starts = graph.add("Gather", graph.add("NonZero", begins), 1)
-        ids = NumberRows(self.ids_of(letters), count_of(graph, letters))
-        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+        letters = characters_of(joined(spaced(field.words)))
+        starts = ((letters != "") & is_first(letters) | (letters == " ")).NonZero()[1]
+        ids = NumberRows(self.ids_of(letters), count_of(letters))
+        return WordIds(ids, of_flat(starts, field.word_counts))
 
     def spelled(self, field: FieldText) -> Spelling:
         """Returns the characters of each text."""
-        graph, letters = self.graph, field.letters
-        between = look_up(graph, letters, dict.fromkeys(["", *" \t\r\n"], 1), 0)
-        between = graph.add("Equal", between, 1)
-        return Spelling(self.ids_of(letters), between)
+        return Spelling(self.ids_of(field.letters), blank_mask(field.letters, " \t\r\n"))
 
 
 class IntegerTable(EncoderGraph):
@@ -331,27 +281,17 @@ class IntegerTable(EncoderGraph):
     def of_words(self, field: FieldText) -> WordIds:
         """Returns one id per word."""
         ids = self._encoded(field.words)
-        return WordIds(ids, counted(self.graph, ids.lengths))
+        return WordIds(ids, counted(ids.lengths))
 
-    def _encoded(self, words: str) -> NumberRows:
-        graph, lengths = self.graph, count_of(self.graph, words)
-        size = self.encoder.vocab_size
-        words = at_least_one(graph, words, "")
-        blank = graph.add("Equal", words, graph.constant(""))
-        words = graph.add("Where", blank, graph.constant("0"), words)
-        written = graph.add("RegexFullMatch", words, pattern="[+-]?[0-9]{1,18}")
-        words = self._required(written, words, "a word is no integer")
-        ids = graph.add("Cast", words, to=TensorProto.INT64)
-        ids = graph.add("Add", ids, NUM_RESERVED)
-        least = graph.add("GreaterOrEqual", ids, NUM_RESERVED)
-        within = graph.add("And", least, graph.add("Less", ids, graph.constant(size)))
-        most = size - NUM_RESERVED - 1
-        ids = self._required(within, ids, f"an integer is not from 0 to {most}")
-        return NumberRows(graph.add("Where", blank, PAD, ids), lengths)
-
-    def _required(self, each: str, values: str, otherwise: str) -> str:
-        """Returns values unchanged; the graph fails if a condition is false for one of them."""
-        graph = self.graph
-        every = graph.add("ReduceMin", graph.integers(each), keepdims=0)
-        every = graph.add("Equal", every, 1)
-        return graph.require(every, f"{self._name}: {otherwise}", values)
+    def _encoded(self, words: Proxy) -> NumberRows:
+        lengths, size = count_of(words), self.encoder.vocab_size
+        words = at_least_one(words, "")
+        blank = words == ""
+        words = where(blank, "0", words)
+        written = words.RegexFullMatch(pattern="[+-]?[0-9]{1,18}").all()
+        words = self.graph.require(written, f"{self._name}: a word is no integer", words)
+        ids = words.Cast(to=TensorProto.INT64) + NUM_RESERVED
+        within = ((ids >= NUM_RESERVED) & (ids < size)).all()
+        message = f"{self._name}: an integer is not from 0 to {size - NUM_RESERVED - 1}"
+        ids = self.graph.require(within, message, ids)
+        return NumberRows(where(blank, PAD, ids), lengths)

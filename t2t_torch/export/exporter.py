@@ -424,8 +424,7 @@ def check_exportable(loaded: Loaded) -> None:
                     "graph has no answer. This model answers with  t2t-decoder"
                 )
     check_size(
-        loaded.model,
-        "Train a smaller one; the vocabulary's vectors are often the largest part.",
+        loaded.model, "Train a smaller one; the vocabulary's vectors are often the largest part."
     )
 
 

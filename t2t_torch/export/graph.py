@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,12 +15,7 @@ from onnx import helper, inliner, numpy_helper
 
 from t2t_torch.errors import ExportError
 
-OPSETS: dict[str, int] = {
-    "": 20,
-    "ai.onnx.ml": 4,
-    "com.microsoft": 1,
-    "ai.onnx.contrib": 1,
-}
+OPSETS: dict[str, int] = {"": 20, "ai.onnx.ml": 4, "com.microsoft": 1, "ai.onnx.contrib": 1}
 """Opset version of each domain; the last domain is that of onnxruntime_extensions."""
 
 IR_VERSION = 10  # the first that supports these versions
@@ -29,21 +25,136 @@ EXTENSIONS = "ai.onnx.contrib"
 Shape: TypeAlias = Sequence[int | str | None]
 """Sizes of a tensor's axes; a name denotes a dynamic size."""
 
-Input: TypeAlias = str | float | list[Any]
-"""Name of a value, or a constant: a number or a list of numbers; see `Graph.constant`."""
+_END = 2**63 - 1
+
+
+def _operator(op: str, *, swapped: bool = False) -> Callable[[Proxy, Any], Proxy]:
+    """Returns a method of `Proxy` for an operator of Python."""
+
+    def apply(one: Proxy, other: Any) -> Proxy:
+        return combine(op, other, one) if swapped else combine(op, one, other)
+
+    return apply
+
+
+class Proxy:
+    """A value of a graph, with operators that add nodes to it, as those of `torch.fx.Proxy` do.
+
+    Those of Python stand for ONNX's, `x[i]` for `Gather`, `x[i:j]` for `Slice` on the first axis,
+    `&`, `|` and `~` for those of masks; all of ONNX's are methods: `x.CumSum(1)`.  Operands may be
+    constants, see `Graph.constant`.  A quotient of integers, `x / y`, is truncated as ONNX's.
+
+    Args:
+      graph: graph that has the value.
+      name: generated name of the value.
+    """
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = name
+
+    __hash__ = object.__hash__
+    __iter__ = __array_ufunc__ = None  # unknown length; an array leaves its operators to this class
+    __eq__ = _operator("Equal")  # type: ignore[assignment]
+    __lt__ = _operator("Less")
+    __le__ = _operator("LessOrEqual")
+    __gt__ = _operator("Greater")
+    __ge__ = _operator("GreaterOrEqual")
+    __and__ = __rand__ = _operator("And")
+    __or__ = __ror__ = _operator("Or")
+    __add__ = __radd__ = _operator("Add")
+    __sub__ = _operator("Sub")
+    __rsub__ = _operator("Sub", swapped=True)
+    __mul__ = __rmul__ = _operator("Mul")
+    __truediv__ = _operator("Div")
+    __rtruediv__ = _operator("Div", swapped=True)
+    __pow__ = _operator("Pow")
+    __mod__ = _operator("Mod")
+
+    def __ne__(self, other: object) -> Proxy:  # type: ignore[override]
+        return ~combine("Equal", self, other)
+
+    def __neg__(self) -> Proxy:
+        return combine("Neg", self)
+
+    def __invert__(self) -> Proxy:
+        return combine("Not", self)
+
+    def __getitem__(self, index: Any) -> Proxy:
+        if not isinstance(index, slice):
+            return combine("Gather", self, index)
+        start = 0 if index.start is None else index.start
+        stop = _END if index.stop is None else index.stop
+        bounds = (one if isinstance(one, Proxy) else [one] for one in (start, stop))
+        return combine("Slice", self, *bounds)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __getattr__(self, op: str) -> Callable[..., Proxy]:
+        if not op[0].isupper():
+            raise AttributeError(op)
+        return functools.partial(combine, op, self)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"{self.name} has no truth value before the graph runs")
+
+    def integers(self) -> Proxy:
+        """Returns numbers or bools as int64."""
+        return self.Cast(to=onnx.TensorProto.INT64)
+
+    def size(self, axis: int) -> Proxy:
+        """Returns the size of an axis.  [1] int64."""
+        return self.Shape(start=axis, end=axis + 1)
+
+    def sum(self, *axes: int) -> Proxy:
+        """Returns the sum over axes, which are removed; by default over all."""
+        return self.ReduceSum(*([list(axes)] if axes else ()), keepdims=0)
+
+    def all(self) -> Proxy:
+        """Returns True if all elements of a mask are true.  [] bool."""
+        return self.integers().ReduceMin(keepdims=0) == 1
+
+
+def combine(op: str, *operands: Any, **attributes: Any) -> Proxy:
+    """Adds an operator to the innermost graph of its operands and returns its output.
+
+    Args:
+      op: name of the operator.
+      operands: values, at least one, and constants, see `Graph.constant`.
+      attributes: attributes of the operator.
+    """
+    graphs = (one.graph for one in operands if isinstance(one, Proxy))
+    graph = max(graphs, key=lambda graph: graph.depth)
+    inputs = (graph.constant(one) if isinstance(one, str) else one for one in operands)
+    return graph.add(op, *inputs, **attributes)
+
+
+where = functools.partial(combine, "Where")
+"""Returns the elements of one of two values, by a mask: `where(mask, if_true, if_false)`."""
+
+concat = functools.partial(combine, "Concat")
+"""Returns concatenated values: `concat(one, other, axis=1)`."""
+
+take = functools.partial(combine, "Gather")
+"""Returns elements of a value, or of a constant, by their indices: `take(table, ids)`."""
+
+Input: TypeAlias = Proxy | str | float | list[Any] | npt.NDArray[Any]
+"""A value, its name, or a constant that is no string; see `Graph.constant`."""
 
 
 class Graph:
     """Builder of an ONNX graph.
 
-    Values are represented by their generated names.  The body of a `Loop`, `Scan` or `If` is also a
-    `Graph`, created by `body`, and can use the values of the enclosing graph.
+    The body of a `Loop`, `Scan` or `If` is also a `Graph`, created by `body`, and can use the
+    values of the enclosing graph.
 
     Args:
       name: name of the graph.
 
     Attributes:
       nodes: operators in the order of computation.
+      depth: number of enclosing graphs.
     """
 
     def __init__(self, name: str = "graph") -> None:
@@ -56,13 +167,14 @@ class Graph:
         self._weights: dict[bytes, onnx.TensorProto] = {}
         self._numbers = itertools.count()
         self._root = self
+        self.depth = 0
 
     @property
     def needs_extensions(self) -> bool:
         """True if the graph has operators of onnxruntime_extensions."""
         return EXTENSIONS in set(_domains(self.nodes))
 
-    def input(self, name: str, dtype: str | int, shape: Shape) -> str:
+    def input(self, name: str, dtype: str | int, shape: Shape) -> Proxy:
         """Adds an input and returns its value.
 
         Args:
@@ -70,11 +182,11 @@ class Graph:
           dtype: "string", "int64", "float32", "bool" etc., or ONNX's number of the dtype.
           shape: shape of the tensor.
         """
-        name = name if self._root is self else self._value(name)
+        name = name if self is self._root else self._new_name(name)
         self._inputs.append(_value_info(name, dtype, shape))
-        return name
+        return Proxy(self, name)
 
-    def optional(self, name: str, default: Any, shape: Shape | None = None) -> str:
+    def optional(self, name: str, default: Any, shape: Shape | None = None) -> Proxy:
         """Adds an optional input and returns its value.
 
         Args:
@@ -86,9 +198,9 @@ class Graph:
         shape = array.shape if shape is None else shape
         self._inputs.append(_value_info(name, str(array.dtype), shape))
         self._defaults.append(_tensor(array, name))
-        return name
+        return Proxy(self, name)
 
-    def output(self, name: str, value: str, dtype: str | int, shape: Shape) -> None:
+    def output(self, name: str, value: Proxy | str, dtype: str | int, shape: Shape) -> None:
         """Makes a value an output.
 
         Args:
@@ -97,11 +209,11 @@ class Graph:
           dtype: dtype, see `input`.
           shape: shape of the tensor.
         """
-        name = name if self._root is self else self._value(name)
-        self.nodes.append(helper.make_node("Identity", [value], [name], name=name))
+        name = name if self is self._root else self._new_name(name)
+        self.nodes.append(helper.make_node("Identity", [str(value)], [name], name=name))
         self._outputs.append(_value_info(name, dtype, shape))
 
-    def add(self, op: str, *inputs: Input, domain: str = "", **attributes: Any) -> str:
+    def add(self, op: str, *inputs: Input, domain: str = "", **attributes: Any) -> Proxy:
         """Adds an operator and returns its output.
 
         Args:
@@ -115,20 +227,23 @@ class Graph:
 
     def several(
         self, count: int, op: str, *inputs: Input, domain: str = "", **attributes: Any
-    ) -> tuple[str, ...]:
+    ) -> tuple[Proxy, ...]:
         """Adds an operator and returns its `count` outputs; see `add`."""
         name = attributes.pop("name", None)
-        values = tuple(self._value(op) for _ in range(count))
+        outputs = tuple(Proxy(self, self._new_name(op)) for _ in range(count))
         given = {
             key: value.proto() if isinstance(value, Graph) else value
             for key, value in attributes.items()
         }
-        name = name or values[0]
-        named = [one if isinstance(one, str) else self.constant(one) for one in inputs]
-        self.nodes.append(helper.make_node(op, named, values, name=name, domain=domain, **given))
-        return values
+        names = [str(one) for one in outputs]
+        values = (x if isinstance(x, str | Proxy) else self.constant(x) for x in inputs)
+        node = helper.make_node(
+            op, list(map(str, values)), names, name=name or names[0], domain=domain, **given
+        )
+        self.nodes.append(node)
+        return outputs
 
-    def constant(self, value: Any, dtype: str | None = None) -> str:
+    def constant(self, value: Any, dtype: str | None = None) -> Proxy:
         """Returns a constant; equal content returns the same value.
 
         Args:
@@ -147,20 +262,16 @@ class Graph:
         content = tuple(array.flat) if array.dtype == object else array.tobytes()
         key = (str(array.dtype), array.shape, content)
         if key not in root._constants:
-            root._constants[key] = _tensor(array, root._value("constant"))
-        return root._constants[key].name
-
-    def integers(self, value: str) -> str:
-        """Returns numbers or bools as int64."""
-        return self.add("Cast", value, to=_kind("int64"))
+            root._constants[key] = _tensor(array, root._new_name("constant"))
+        return Proxy(self, root._constants[key].name)
 
     def body(self, name: str) -> Graph:
         """Returns a graph for a body, with names distinct from those of this graph; see `add`."""
-        body = Graph(self._value(name))
-        body._root = self._root
+        body = Graph(self._new_name(name))
+        body._root, body.depth = self._root, self.depth + 1
         return body
 
-    def require(self, condition: str, message: str, value: str) -> str:
+    def require(self, condition: Proxy, message: str, value: Proxy) -> Proxy:
         """Returns a value unchanged; the graph fails if a condition is false.
 
         Args:
@@ -168,13 +279,10 @@ class Graph:
           message: name of the failing operator, which appears in onnxruntime's error.
           value: value with at least one axis, computed only if the condition is true.
         """
-        index = self.integers(self.add("Not", condition))
-        index = self.add("Reshape", index, self.constant([1]))
-        start = self.add("Gather", self.constant([0]), index, name=message)
-        end = self.constant([np.iinfo(np.int64).max])
-        return self.add("Slice", value, start, end)
+        index = (~condition).integers().Reshape([1])
+        return value[self.add("Gather", [0], index, name=message) :]
 
-    def inline(self, model: onnx.ModelProto, feeds: Mapping[str, str]) -> dict[str, str]:
+    def inline(self, model: onnx.ModelProto, feeds: Mapping[str, Proxy | str]) -> dict[str, Proxy]:
         """Adds a whole model and returns its outputs by name.
 
         Args:
@@ -187,7 +295,8 @@ class Graph:
         if model.functions:
             model = inliner.inline_local_functions(model)
         for opset in model.opset_import:
-            if OPSETS.get(opset.domain) != opset.version and _uses(model.graph, opset.domain):
+            is_used = opset.domain in set(_domains(model.graph.node))
+            if OPSETS.get(opset.domain) != opset.version and is_used:
                 raise ExportError(
                     f"the model has version {opset.version} of the operators {opset.domain!r}, "
                     f"where {OPSETS.get(opset.domain)} was expected. Export it with that version."
@@ -196,17 +305,17 @@ class Graph:
         missing = {one.name for one in model.graph.input} - fixed - feeds.keys()
         if missing:
             raise ExportError(f"the model is given no {', '.join(sorted(missing))}.")
-        names = dict(feeds)
+        names = {name: str(value) for name, value in feeds.items()}
 
         def renamed(name: str) -> str:
             if name and name not in names:
-                names[name] = self._value(name)
+                names[name] = self._new_name(name)
             return names.get(name, "")
 
         for tensor in model.graph.initializer:
             names[tensor.name] = self._root._initializer(tensor)
         self.nodes += [_renamed(node, renamed) for node in model.graph.node]
-        return {one.name: renamed(one.name) for one in model.graph.output}
+        return {one.name: Proxy(self, renamed(one.name)) for one in model.graph.output}
 
     def _initializer(self, tensor: onnx.TensorProto) -> str:
         """Returns the value of a model's weight; models that share weights share the value."""
@@ -215,7 +324,7 @@ class Graph:
         copy.ClearField("name")
         content = hashlib.sha256(copy.SerializeToString(deterministic=True)).digest()
         if content not in self._weights:
-            copy.name = self._value(tensor.name)
+            copy.name = self._new_name(tensor.name)
             self._weights[content] = copy
         return self._weights[content].name
 
@@ -243,7 +352,7 @@ class Graph:
         onnx.checker.check_model(model)
         return model
 
-    def _value(self, name: str) -> str:
+    def _new_name(self, name: str) -> str:
         return f"{name}.{next(self._root._numbers)}"
 
 
@@ -255,8 +364,7 @@ def _kind(dtype: str | int) -> int:
     """Returns ONNX's number of a dtype."""
     if isinstance(dtype, int):
         return dtype
-    kind = object if dtype == "string" else dtype
-    return int(helper.np_dtype_to_tensor_dtype(np.dtype(kind)))
+    return int(helper.np_dtype_to_tensor_dtype(np.dtype(object if dtype == "string" else dtype)))
 
 
 def _tensor(array: npt.NDArray[Any], name: str) -> onnx.TensorProto:
@@ -281,10 +389,6 @@ def _domains(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
         yield node.domain
         for body in _bodies(node):
             yield from _domains(body.node)
-
-
-def _uses(graph: onnx.GraphProto, domain: str) -> bool:
-    return domain in set(_domains(graph.node))
 
 
 def _reads(nodes: Sequence[onnx.NodeProto]) -> Iterator[str]:
@@ -324,77 +428,104 @@ def _renamed(node: onnx.NodeProto, renamed: Callable[[str], str]) -> onnx.NodePr
     return copy
 
 
-def shifted(graph: Graph, line: str, by: int, padding: int) -> str:
+def loop(
+    graph: Graph,
+    step: Callable[..., tuple[Proxy, ...]],
+    *state: Proxy,
+    kinds: Sequence[tuple[str | int, Shape]],
+    count: Proxy | str = "",
+    first: Proxy | bool = True,
+) -> tuple[Proxy, ...]:
+    """Repeats a step, and returns the final state, followed by the stacked results of the steps.
+
+    Args:
+      graph: graph to which the loop is added.
+      step: function of the body, the number of the step and the state; it returns True if there is
+        a further step, the next state, and its results.
+      state: state before the first step.
+      kinds: dtype and shape of each part of the state, and of each result.
+      count: maximum number of steps.
+      first: True if there is a first step.
+    """
+    body = graph.body("step")
+    number = body.input("number", "int64", [])
+    body.input("more", "bool", [])
+    inputs = [body.input("state", *kind) for kind in kinds[: len(state)]]
+    more, *outputs = step(body, number, *inputs)
+    body.output("more", more, "bool", [])
+    for value, kind in zip(outputs, kinds, strict=True):
+        body.output("state", value, *kind)
+    first = graph.constant(True) if first is True else first
+    return graph.several(len(kinds), "Loop", count, first, *state, body=body)
+
+
+LINE: tuple[str, Shape] = ("int64", [None])
+"""dtype and shape of a vector of numbers, for `loop`."""
+
+
+def shifted(line: Proxy, by: int, padding: int) -> Proxy:
     """Returns a tensor shifted by `by` positions: element i is element i + by of `line`.
 
     Args:
-      graph: graph to which operators are added.
       line: [N] int64.
       by: shift, positive or negative; not 0.
       padding: value beyond the ends.
     """
-    pads = graph.constant([max(-by, 0), max(by, 0)])
-    longer = graph.add("Pad", line, pads, graph.constant(padding))
+    longer = line.Pad([max(-by, 0), max(by, 0)], padding)
     start, end = max(by, 0), min(by, 0) or _END
-    return graph.add("Slice", longer, [start], [end])
+    return longer[start:end]
 
 
-def places(graph: Graph, line: str) -> str:
+def arange(size: Proxy) -> Proxy:
+    """Returns 0, 1, ..., size - 1 of a size [] or [1].  [size] int64."""
+    return combine("Range", 0, size.Squeeze(), 1)
+
+
+def places(line: Proxy) -> Proxy:
     """Returns the indices 0, 1, 2 etc. of a tensor [N].  [N] int64."""
-    count = graph.add("Squeeze", graph.add("Shape", line))
-    return graph.add("Range", 0, count, 1)
+    return arange(line.Shape())
 
 
-def latest(graph: Graph, flags: str) -> str:
+def latest(flags: Proxy) -> Proxy:
     """Returns for each position the nearest true position at or before it, or -1.
 
     Args:
-      graph: graph to which operators are added.
       flags: [N] bool.
     """
-    places = graph.add("Concat", [-1], _true_places(graph, flags), axis=0)
-    return graph.add("Gather", places, _count(graph, flags))
+    return concat([-1], true_places(flags), axis=0)[_count(flags)]
 
 
-def following(graph: Graph, flags: str) -> str:
+def following(flags: Proxy) -> Proxy:
     """Returns for each position the nearest true position after it, or N.
 
     Args:
-      graph: graph to which operators are added.
       flags: [N] bool.
     """
-    beyond = graph.add("Shape", flags)
-    places = graph.add("Concat", _true_places(graph, flags), beyond, axis=0)
-    return graph.add("Gather", places, _count(graph, flags))
+    return true_places(flags).Concat(flags.Shape(), axis=0)[_count(flags)]
 
 
-def before_each(graph: Graph, counts: str) -> str:
+def before_each(counts: Proxy) -> Proxy:
     """Returns the exclusive cumulative sum, followed by the total.
 
     Args:
-      graph: graph to which operators are added.
       counts: [N] int64.
 
     Returns:
       [N + 1] int64.
     """
-    longer = graph.add("Pad", counts, [1, 0], 0)
-    return graph.add("CumSum", longer, 0)
+    return counts.Pad([1, 0], 0).CumSum(0)
 
 
-def any_true(graph: Graph, flags: str) -> str:
+def any_true(flags: Proxy) -> Proxy:
     """Returns True if any element is true: [N] bool to [] bool."""
-    count = graph.add("ReduceSum", graph.integers(flags), keepdims=0)
-    return graph.add("Greater", count, 0)
+    return flags.integers().sum() > 0
 
 
-_END = 2**63 - 1
+def true_places(flags: Proxy) -> Proxy:
+    """Returns the indices of true elements.  [N] bool -> [N'] int64."""
+    return flags.NonZero().Squeeze([0])
 
 
-def _true_places(graph: Graph, flags: str) -> str:
-    return graph.add("Squeeze", graph.add("NonZero", flags), [0])
-
-
-def _count(graph: Graph, flags: str) -> str:
+def _count(flags: Proxy) -> Proxy:
     """Returns the number of true positions up to and including each.  [N] int64."""
-    return graph.add("CumSum", graph.integers(flags), 0)
+    return flags.integers().CumSum(0)

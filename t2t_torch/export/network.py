@@ -215,34 +215,6 @@ _OURS = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]), conte
 """Source folders of torch and of this package."""
 
 
-class Network(nn.Module):
-    """The exported network: `model.hidden_states`, and `Modality.predict` of each target.
-
-    Args:
-      model: the model.
-      names: names of the features, in the order of the arguments.
-    """
-
-    def __init__(self, model: T2TModel | Ensemble, names: list[str]) -> None:
-        super().__init__()
-        self.model = model
-        self._names = names
-
-    def forward(self, *values: Tensor) -> dict[str, Tensor]:
-        """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
-        present.
-        """
-        outputs: dict[str, Tensor] = {}
-        batch = dict(zip(self._names, values, strict=True))
-        for name, hidden in self.model.hidden_states(batch).items():
-            guesses = self.model.modality(name).predict(self.model.top(hidden, name))
-            tensors = {**guesses._asdict(), "mask": hidden.mask}
-            outputs |= {
-                f"{name}.{part}": tensor for part, tensor in tensors.items() if tensor is not None
-            }
-        return outputs
-
-
 class NamedNetwork(nn.Module):
     """A network with named inputs.  Subclasses define `compute`.
 
@@ -261,6 +233,32 @@ class NamedNetwork(nn.Module):
     def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs by name for inputs by name."""
         raise NotImplementedError
+
+
+class Network(NamedNetwork):
+    """The exported network: `model.hidden_states`, and `Modality.predict` of each target.
+
+    Args:
+      model: the model.
+      names: names of the features, in the order of the arguments.
+    """
+
+    def __init__(self, model: T2TModel | Ensemble, names: list[str]) -> None:
+        super().__init__(names)
+        self.model = model
+
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Returns "t.numbers" of each target t, and "t.probability", "t.scores" and "t.mask" if
+        present.
+        """
+        outputs: dict[str, Tensor] = {}
+        for name, hidden in self.model.hidden_states(inputs).items():
+            guesses = self.model.modality(name).predict(self.model.top(hidden, name))
+            tensors = {**guesses._asdict(), "mask": hidden.mask}
+            outputs |= {
+                f"{name}.{part}": tensor for part, tensor in tensors.items() if tensor is not None
+            }
+        return outputs
 
 
 def export_network(model: T2TModel | Ensemble, example: Mapping[str, Tensor]) -> onnx.ModelProto:

@@ -11,12 +11,26 @@ import numpy.typing as npt
 
 from t2t_torch.errors import ExportError
 from t2t_torch.export import decode_ids
-from t2t_torch.export.graph import EXTENSIONS, Graph, any_true, latest, places, shifted
+from t2t_torch.export.graph import (
+    EXTENSIONS,
+    LINE,
+    Graph,
+    Proxy,
+    any_true,
+    combine,
+    latest,
+    loop,
+    places,
+    shifted,
+    take,
+    where,
+)
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
     NumberRows,
     at_least_one,
+    before_end,
     characters,
     characters_of,
     count_of,
@@ -98,12 +112,9 @@ class PieceGraph(EncoderGraph):
         rows, first = encode_pieces(self.encoder.pieces, self, field), self.encoder.first
         if not first:
             return rows
-        graph = self.graph
-        shape = graph.add("Shape", rows.values, start=0, end=1)
-        shape = graph.add("Concat", shape, [len(first)], axis=0)
-        before = graph.add("Expand", graph.constant([list(first)]), shape)
-        values = graph.add("Concat", before, rows.values, axis=1)
-        return NumberRows(values, graph.add("Add", rows.lengths, len(first)))
+        shape = rows.values.size(0).Concat([len(first)], axis=0)
+        values = combine("Expand", [list(first)], shape).Concat(rows.values, axis=1)
+        return NumberRows(values, rows.lengths + len(first))
 
     def of_words(self, field: FieldText) -> NoReturn:
         """Raises ExportError: no imported model has a text of words."""
@@ -113,43 +124,39 @@ class PieceGraph(EncoderGraph):
 @functools.singledispatch
 def encode_pieces(pieces: Any, encoder: PieceGraph, field: FieldText) -> NumberRows:
     """Returns the ids of the pieces of texts; pieces without rules of their own are whole words."""
-    graph, parts = encoder.graph, field.parts
-    ids = look_up(graph, parts, {**encoder.ids, "": PAD}, encoder.unknown)
-    return NumberRows(at_least_one(graph, ids, PAD), count_of(graph, parts))
+    parts = field.parts
+    ids = look_up(parts, {**encoder.ids, "": PAD}, encoder.unknown)
+    return NumberRows(at_least_one(ids, PAD), count_of(parts))
 
 
 @encode_pieces.register(SentencePieces)
 def _sentence_pieces(pieces: SentencePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
-    graph = encoder.graph
-    theirs, lengths = sentence_pieces(graph, field.texts, pieces.model)
+    theirs, lengths = sentence_pieces(field.texts, pieces.model)
     table = np.full(len(pieces.numbers), encoder.unknown, np.int64)
     for piece, number in pieces.numbers.items():
         table[number] = encoder.ids.get(piece, encoder.unknown)
-    return of_flat(graph, graph.add("Gather", graph.constant(table), theirs), lengths)
+    return of_flat(take(table, theirs), lengths)
 
 
 @encode_pieces.register(BytePairEncoding)
 def _byte_pairs(pieces: BytePairEncoding, encoder: PieceGraph, field: FieldText) -> NumberRows:
-    graph, codes, parts = encoder.graph, _Codes(pieces, encoder.encoder.tokens), field.parts
-    words, row = _nonempty(graph, parts)
-    symbols, word = codes.merged(graph, words)
-    beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
+    codes, parts = _Codes(pieces, encoder.encoder.tokens), field.parts
+    words, row = _nonempty(parts)
+    symbols, word = codes.merged(words)
+    beside = word == shifted(word, 1, -1)
     inside, last = codes.ids(encoder.ids, encoder.unknown)
-    either = (graph.add("Gather", graph.constant(one), symbols) for one in (inside, last))
-    ids = graph.add("Where", beside, *either)
-    return _rows(graph, ids, graph.add("Gather", row, word), parts)
+    ids = where(beside, take(inside, symbols), take(last, symbols))
+    return _rows(ids, row[word], parts)
 
 
 @encode_pieces.register(HuggingFacePieces)
 def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldText) -> NumberRows:
     """Returns the ids of the pieces of texts: the longest one first, or one unknown piece."""
-    graph, model = encoder.graph, pieces.config["model"]
-    parts = _bert_words(graph, field, pieces)
-    words, row = _nonempty(graph, parts)
+    model = pieces.config["model"]
+    parts = _bert_words(field, pieces)
+    words, row = _nonempty(parts)
     # The first symbol of a word is its start, and only pieces that begin words begin with it.
-    letters, word = _nonempty(
-        graph, characters_of(graph, graph.add("StringConcat", graph.constant("\n"), words))
-    )
+    letters, word = _nonempty(characters_of(combine("StringConcat", "\n", words)))
     alphabet = {one for token in encoder.ids for one in token} - {"\n"}
     numbers = {one: number for number, one in enumerate(["\n", *sorted(alphabet)])}
     prefix = model["continuing_subword_prefix"]
@@ -159,47 +166,38 @@ def _word_pieces(pieces: HuggingFacePieces, encoder: PieceGraph, field: FieldTex
         text = token.removeprefix(prefix) if is_inside else f"\n{token}"
         if text.strip("\n"):
             trie[tuple(numbers[one] for one in text)] = number
-    symbols = look_up(graph, letters, numbers, len(numbers))
-    starts = graph.add("Equal", symbols, 0)
-    cut = PieceTrie(trie, len(numbers)).cut(graph, symbols, starts)
-    none = graph.add("Expand", 0, graph.add("Shape", words))
-    fails = graph.add("And", cut.begins, graph.add("Less", cut.ids, 0))
-    fails = graph.add("ScatterElements", none, word, graph.integers(fails), reduction="max")
-    ones = graph.add("Expand", 1, graph.add("Shape", word))
-    sizes = graph.add("ScatterElements", none, word, ones, reduction="add")
-    too_long = graph.add("Greater", sizes, int(model["max_input_chars_per_word"]) + 1)
-    is_unknown = graph.add("Or", graph.add("Equal", fails, 1), too_long)
-    is_unknown = graph.add("Gather", is_unknown, word)
-    ids = graph.add("Where", is_unknown, encoder.unknown, cut.ids)
-    kept = graph.add("And", cut.begins, graph.add("Or", starts, graph.add("Not", is_unknown)))
-    row = graph.add("Gather", row, word)
-    ids, row = (graph.add("Compress", one, kept, axis=0) for one in (ids, row))
-    return _rows(graph, ids, row, parts)
+    symbols = look_up(letters, numbers, len(numbers))
+    starts = symbols == 0
+    cut = PieceTrie(trie, len(numbers)).cut(symbols, starts)
+    none = combine("Expand", 0, words.Shape())
+    fails = none.ScatterElements(word, (cut.begins & (cut.ids < 0)).integers(), reduction="max")
+    sizes = none.ScatterElements(word, combine("Expand", 1, word.Shape()), reduction="add")
+    is_unknown = ((fails == 1) | (sizes > int(model["max_input_chars_per_word"]) + 1))[word]
+    ids = where(is_unknown, encoder.unknown, cut.ids)
+    kept = cut.begins & (starts | ~is_unknown)
+    ids, row = (one.Compress(kept, axis=0) for one in (ids, row[word]))
+    return _rows(ids, row, parts)
 
 
-def _nonempty(graph: Graph, strings: str) -> tuple[str, str]:
+def _nonempty(strings: Proxy) -> tuple[Proxy, Proxy]:
     """Returns the nonempty strings of rows [B, W], and the row of each.  [N] string, [N] int64."""
-    mask = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
-    row = graph.add("Gather", graph.add("NonZero", mask), 0)
-    flat = graph.add("Reshape", strings, [-1])
-    return graph.add("Compress", flat, graph.add("Reshape", mask, [-1]), axis=0), row
+    mask = strings != ""
+    return strings.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0), mask.NonZero()[0]
 
 
-def _rows(graph: Graph, ids: str, row: str, like: str) -> NumberRows:
+def _rows(ids: Proxy, row: Proxy, like: Proxy) -> NumberRows:
     """Returns rows of ids.
 
     Args:
-      graph: graph to which operators are added.
       ids: [N] int64, those of each row in order.
       row: the row of each, [N] int64.
       like: a tensor with as many rows.
     """
-    zeros = graph.add("Expand", 0, graph.add("Shape", like, start=0, end=1))
-    ones = graph.add("Expand", 1, graph.add("Shape", row))
-    return of_flat(graph, ids, graph.add("ScatterElements", zeros, row, ones, reduction="add"))
+    zeros, ones = combine("Expand", 0, like.size(0)), combine("Expand", 1, row.Shape())
+    return of_flat(ids, zeros.ScatterElements(row, ones, reduction="add"))
 
 
-def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> str:
+def _bert_words(field: FieldText, pieces: HuggingFacePieces) -> Proxy:
     """Returns the normalized words of texts, [B, W] string, padded with "".
 
     BERT's normalization and its split do not depend on the characters around one.
@@ -214,8 +212,8 @@ def _bert_words(graph: Graph, field: FieldText, pieces: HuggingFacePieces) -> st
         elif words != [f"a{''.join(block)}a"]:
             texts = {one: " ".join(pieces.words(f"a{one}a"))[1:-1] for one in block}
             changed |= {one: text for one, text in texts.items() if text != one}
-    letters = substitute(graph, field.letters, changed, "\n")  # which is in no word
-    return tokens(graph, joined(graph, letters), separators=[" +"])
+    letters = substitute(field.letters, changed, "\n")  # which is in no word
+    return tokens(joined(letters), separators=[" +"])
 
 
 class _Codes:
@@ -247,140 +245,106 @@ class _Codes:
         last = [ids.get(one.removesuffix(END_OF_WORD), unknown) for one in self._symbols]
         return np.array([*inside, unknown]), np.array([*last, unknown])
 
-    def merged(self, graph: Graph, words: str) -> tuple[str, str]:
+    def merged(self, words: Proxy) -> tuple[Proxy, Proxy]:
         """Returns the concatenated symbols of words, [M], and the number of the word of each.
 
         Args:
-          graph: graph to which operators are added.
           words: nonempty, [N] string.
         """
-        symbols, word = self._letters(graph, words)
-        worst = graph.add("Expand", len(self._pieces.ranks), graph.add("Shape", words))
-        body = graph.body("merge")
-        body.input("turn", "int64", [])
-        body.input("more", "bool", [])
-        merged, of_word = (body.input(name, "int64", [None]) for name in ("symbols", "word"))
-        merged, of_word, merges = self._merge(body, merged, of_word, worst)
-        body.output("more", any_true(body, merges), "bool", [])
-        body.output("symbols", merged, "int64", [None])
-        body.output("word", of_word, "int64", [None])
-        yes = graph.constant(True)
-        symbols, word = graph.several(2, "Loop", "", yes, symbols, word, body=body)
+        symbols, word = self._letters(words)
+        worst = combine("Expand", len(self._pieces.ranks), words.Shape())
+
+        def merge(body: Graph, turn: Proxy, symbols: Proxy, word: Proxy) -> tuple[Proxy, ...]:
+            return self._merge(symbols, word, worst)
+
+        symbols, word = loop(words.graph, merge, symbols, word, kinds=[LINE] * 2)
         if self._pieces.end_is_apart:  # an end that was not merged is no piece
-            kept = graph.add("Equal", symbols, self._symbols[END_OF_WORD])
-            kept = graph.add("Not", kept)
-            symbols = graph.add("Compress", symbols, kept, axis=0)
-            word = graph.add("Compress", word, kept, axis=0)
+            kept = symbols != self._symbols[END_OF_WORD]
+            symbols, word = (one.Compress(kept, axis=0) for one in (symbols, word))
         return symbols, word
 
-    def _letters(self, graph: Graph, words: str) -> tuple[str, str]:
+    def _letters(self, words: Proxy) -> tuple[Proxy, Proxy]:
         """Returns `merged` before the first merge."""
         if self._pieces.end_is_apart:  # words have no line ends
-            words = graph.add("StringConcat", words, graph.constant("\n"))
-        letters, word = _nonempty(graph, characters_of(graph, words))
+            words = words.StringConcat("\n")
+        letters, word = _nonempty(characters_of(words))
         if self._pieces.end_is_apart:
             names = {**self._symbols, "\n": self._symbols[END_OF_WORD]}
-            return look_up(graph, letters, names, self._unknown), word
-        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
-        end = graph.add("Where", beside, graph.constant(""), graph.constant(END_OF_WORD))
-        letters = graph.add("StringConcat", letters, end)
-        return look_up(graph, letters, self._symbols, self._unknown), word
+            return look_up(letters, names, self._unknown), word
+        letters = letters.StringConcat(where(word == shifted(word, 1, -1), "", END_OF_WORD))
+        return look_up(letters, self._symbols, self._unknown), word
 
-    def _merge(self, graph: Graph, symbols: str, word: str, worst: str) -> tuple[str, str, str]:
+    def _merge(self, symbols: Proxy, word: Proxy, worst: Proxy) -> tuple[Proxy, ...]:
         """Makes the best merge of each word, at all its places.
 
         Args:
-          graph: body of the loop.
           symbols: [M] int64.
           word: [M] int64.
           worst: number of merges, for each word, [N] int64.
 
         Returns:
-          symbols, word, and a mask of the places of merges in the old symbols.
+          True if there was one, and the merged symbols and word.
         """
         ranks, numbers = self._pieces.ranks, self._symbols
         size, none = self._unknown + 1, len(ranks)
         keys = (numbers[first] * size + numbers[second] for first, second in ranks)
-        key = graph.add("Add", graph.add("Mul", symbols, size), shifted(graph, symbols, 1, 0))
+        key = symbols * size + shifted(symbols, 1, 0)
         by_key = dict(zip(keys, ranks.values(), strict=True))
-        rank = look_up(graph, key, {-1: none, **by_key}, none)  # never empty
-        beside = graph.add("Equal", word, shifted(graph, word, 1, -1))
-        rank = graph.add("Where", beside, rank, none)
-        best = graph.add("ScatterElements", worst, word, rank, reduction="min")
-        is_best = graph.add("Equal", rank, graph.add("Gather", best, word))
-        is_best = graph.add("And", is_best, graph.add("Less", rank, none))
+        rank = look_up(key, {-1: none, **by_key}, none)  # never empty
+        rank = where(word == shifted(word, 1, -1), rank, none)
+        is_best = (rank == worst.ScatterElements(word, rank, reduction="min")[word]) & (rank < none)
         # Pairs of equal symbols overlap: from the left, every second one is merged.
-        in_run = graph.add("Sub", places(graph, word), latest(graph, graph.add("Not", is_best)))
-        merges = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
-        merges = graph.add("And", is_best, merges)
+        merges = is_best & ((places(word) - latest(~is_best)).BitwiseAnd(1) == 1)
         by_rank = np.zeros(none + 1, np.int64)
         for pair, number in ranks.items():
             by_rank[number] = numbers["".join(pair)]
-        result = graph.add("Gather", graph.constant(by_rank), rank)
-        symbols = graph.add("Where", merges, result, symbols)
-        kept = graph.add("Equal", shifted(graph, graph.integers(merges), -1, 0), 0)
-        symbols = graph.add("Compress", symbols, kept, axis=0)
-        return symbols, graph.add("Compress", word, kept, axis=0), merges
+        symbols = where(merges, take(by_rank, rank), symbols)
+        kept = shifted(merges.integers(), -1, 0) == 0
+        return any_true(merges), symbols.Compress(kept, axis=0), word.Compress(kept, axis=0)
 
 
-def sentence_pieces(graph: Graph, texts: str, model: bytes) -> tuple[str, str]:
+def sentence_pieces(texts: Proxy, model: bytes) -> tuple[Proxy, Proxy]:
     """Returns the concatenated ids of texts, [N], and the number per text, [B].
 
     Args:
-      graph: graph to which operators are added.
       texts: [B] string.
       model: sentencepiece model, whose ids they are.
     """
-    no = graph.constant([False])
-    ids, ends = graph.several(
-        2,
-        "SentencepieceTokenizer",
-        texts,
-        [0],  # the best segmentation, no sampling
-        [0.0],
-        no,  # no start symbol,
-        no,  # no end symbol,
-        no,  # not reversed,
-        no,  # and the ids of the model itself
-        domain=EXTENSIONS,
-        model=model,
+    # The best segmentation, no sampling; no start and end symbols, not reversed, the model's ids.
+    options: list[list[Any]] = [[0], [0.0], *[[False]] * 4]
+    ids, ends = texts.graph.several(
+        2, "SentencepieceTokenizer", texts, *options, domain=EXTENSIONS, model=model
     )
-    starts = graph.add("Slice", ends, [0], [-1])
-    after = graph.add("Slice", ends, [1], graph.add("Shape", ends))
-    return graph.integers(ids), graph.add("Sub", after, starts)
+    return ids.integers(), ends[1 : ends.Shape()] - ends[:-1]
 
 
 @decode_ids.register(PieceEncoder)
-def decode_pieces(encoder: PieceEncoder, graph: Graph, ids: str) -> str:
+def decode_pieces(encoder: PieceEncoder, graph: Graph, ids: Proxy) -> Proxy:
     """Returns `decode_ids`; ExportError for the reasons of `why_not_in_graph`."""
     if reason := why_not_in_graph(encoder, as_target=True):
         raise ExportError(f"{reason}.")
-    end = graph.integers(graph.add("Equal", ids, EOS))
-    before = graph.add("Equal", graph.add("CumSum", end, 1), 0)
     has_text = np.ones(encoder.vocab_size, bool)
     has_text[[PAD, EOS, *encoder.silent]] = False
-    mask = graph.add("And", before, graph.add("Gather", graph.constant(has_text), ids))
-    return join_pieces(encoder.pieces, encoder, graph, ids, mask)
+    return join_pieces(encoder.pieces, encoder, ids, before_end(ids) & take(has_text, ids))
 
 
 @functools.singledispatch
-def join_pieces(pieces: Any, encoder: PieceEncoder, graph: Graph, ids: str, mask: str) -> str:
+def join_pieces(pieces: Any, encoder: PieceEncoder, ids: Proxy, mask: Proxy) -> Proxy:
     """Returns the texts of pieces, [B] string; pieces without rules of their own are words.
 
     Args:
       pieces: pieces of the encoder.
       encoder: the encoder.
-      graph: graph to which operators are added.
       ids: [B, T] int64.
       mask: mask of ids that have a text, [B, T] bool.
     """
-    return joined_words(graph, named(graph, encoder.tokens, ids, mask), mask)
+    return joined_words(named(encoder.tokens, ids, mask), mask)
 
 
 @join_pieces.register(SentencePieces)
 def _join_sentence_pieces(
-    pieces: SentencePieces, encoder: PieceEncoder, graph: Graph, ids: str, mask: str
-) -> str:
+    pieces: SentencePieces, encoder: PieceEncoder, ids: Proxy, mask: Proxy
+) -> Proxy:
     texts = [token.replace(_META_SPACE, " ") for token in encoder.tokens]
     unknown = pieces.processor.unk_id()
     if unknown >= 0:
@@ -389,33 +353,21 @@ def _join_sentence_pieces(
         texts = [surface if text == name else text for text in texts]
     # Spaces at the beginning are not written: all of them, or the first one alone.
     drops_all = encoder.strip or pieces.join([_META_SPACE, f"{_META_SPACE}a"]) == "a"
-    is_blank = np.array([not token.strip(_META_SPACE) for token in encoder.tokens])
-    ink = graph.add(
-        "And", mask, graph.add("Not", graph.add("Gather", graph.constant(is_blank), ids))
-    )
-    counted = ink if drops_all else mask
-    number = graph.add("CumSum", graph.integers(counted), 1)
-    lead = graph.add("LessOrEqual", number, 1)  # up to the first one
+    ink = mask & ~take(np.array([not token.strip(_META_SPACE) for token in encoder.tokens]), ids)
+    lead = (ink if drops_all else mask).integers().CumSum(1) <= 1  # up to the first one
     shorter = [text.lstrip(" ") if drops_all else text.removeprefix(" ") for text in texts]
-    first = named(graph, shorter, ids, mask)
-    words = graph.add("Where", lead, first, named(graph, texts, ids, mask))
+    words = where(lead, named(shorter, ids, mask), named(texts, ids, mask))
     if encoder.strip:
-        after = graph.add("CumSum", graph.integers(ink), 1, reverse=1)
-        words = graph.add("Where", graph.add("Greater", after, 0), words, [""])
-    return joined(graph, words)
+        words = where(ink.integers().CumSum(1, reverse=1) > 0, words, "")
+    return joined(words)
 
 
 @join_pieces.register(BytePairEncoding)
-def _join_pairs(
-    pieces: BytePairEncoding, encoder: PieceEncoder, graph: Graph, ids: str, mask: str
-) -> str:
+def _join_pairs(pieces: BytePairEncoding, encoder: PieceEncoder, ids: Proxy, mask: Proxy) -> Proxy:
     """Returns the texts of pieces: `BytePairEncoding.join`."""
     tokens, separator = encoder.tokens, pieces.separator
     texts = [token.removesuffix(separator) for token in tokens]
     ends = np.array([not token.endswith(separator) for token in tokens])
-    ink = graph.add("Gather", graph.constant(np.array([text != "" for text in texts])), ids)
-    ink = graph.integers(graph.add("And", mask, ink))
-    later = graph.add("Greater", graph.add("CumSum", ink, 1, reverse=1, exclusive=1), 0)
-    ends_word = graph.add("And", mask, graph.add("Gather", graph.constant(ends), ids))
-    space = graph.add("Where", graph.add("And", ends_word, later), [" "], [""])
-    return joined(graph, graph.add("StringConcat", named(graph, texts, ids, mask), space))
+    ink = (mask & take(np.array([text != "" for text in texts]), ids)).integers()
+    space = where(mask & take(ends, ids) & (ink.CumSum(1, reverse=1, exclusive=1) > 0), " ", "")
+    return joined(named(texts, ids, mask).StringConcat(space))

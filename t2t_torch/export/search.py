@@ -20,7 +20,7 @@ from t2t_torch.decode.policies import policy_of
 from t2t_torch.decode.word_alignment import asked_layers, watched_layers
 from t2t_torch.ensemble import Ensemble
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import Graph
+from t2t_torch.export.graph import LINE, Graph, Proxy, Shape, loop, true_places
 from t2t_torch.export.network import NamedNetwork, exported, frozen, replace_lstms
 from t2t_torch.layers.attention import KeyValueCache
 from t2t_torch.model import T2TModel
@@ -517,12 +517,12 @@ class SearchResult(NamedTuple):
       initial: initial state by name.
     """
 
-    ids: str
-    scores: str
-    initial: Mapping[str, str]
+    ids: Proxy
+    scores: Proxy
+    initial: Mapping[str, Proxy]
 
 
-def add_search(graph: Graph, networks: SearchNetworks, inputs: Mapping[str, str]) -> SearchResult:
+def add_search(graph: Graph, networks: SearchNetworks, inputs: Mapping[str, Proxy]) -> SearchResult:
     """Adds a search and returns its result.
 
     Args:
@@ -531,85 +531,47 @@ def add_search(graph: Graph, networks: SearchNetworks, inputs: Mapping[str, str]
       inputs: features of the model by name.
     """
     initial = graph.inline(networks.first, inputs)
-    loop = _Loop(networks)
-    values = {name: initial[name] for name in loop.names if name in initial}
-    prompt = {"prompt": next(iter(inputs.values()))} if "prompt" in loop.kinds else {}
-    final = loop.add(graph, {**values, **prompt}, initial["going"])
+    kinds = kinds_of(networks.step)
+    prompt = {"prompt": next(iter(inputs.values()))} if "prompt" in kinds else {}
+    names = [name for name in kinds if name != "length"]
+    values, rows = {**initial, **prompt}, true_places(initial["going"])
+
+    def step(body: Graph, number: Proxy, *state: Proxy) -> tuple[Proxy, ...]:
+        now, (its_rows, *beam) = dict(zip(names, state, strict=False)), state[len(names) :]
+        after = body.inline(networks.step, {"length": number, **now})
+        now |= {name: after[f"next.{name}"] for name in (*BEAM, *networks.carried)}
+        for place, name in enumerate(BEAM):
+            if name.endswith("ids"):  # one id longer
+                beam[place] = beam[place].Pad([0] * 5 + [1])
+            beam[place] = beam[place].ScatterND(its_rows.Unsqueeze([1]), now[name])
+        left = true_places(after["going"])
+        return left.Size() > 0, *_of_sentences(networks, now, left), its_rows[left], *beam
+
+    ends = loop(
+        graph,
+        step,
+        *_of_sentences(networks, {name: values[name] for name in names}, rows),
+        rows,
+        *(values[name] for name in BEAM),
+        kinds=[*(kinds[name] for name in names), LINE, *(kinds[name] for name in BEAM)],
+        first=rows.Size() > 0,
+    )
+    final = dict(zip(BEAM, ends[-len(BEAM) :], strict=True))
     result = graph.inline(networks.result, {**final, **prompt})
     return SearchResult(result["ids"], result["scores"], initial)
 
 
-class _Loop:
-    """The loop over a search's steps.
-
-    Args:
-      networks: networks of the search.
-
-    Attributes:
-      names: names of a step's inputs, except its number.
-      kinds: tensor types of these inputs.
-    """
-
-    def __init__(self, networks: SearchNetworks) -> None:
-        self._networks = networks
-        inputs = networks.step.graph.input
-        self.kinds = {one.name: one.type.tensor_type for one in inputs}
-        self.names = [name for name in self.kinds if name != "length"]
-
-    def add(self, graph: Graph, values: Mapping[str, str], going: str) -> dict[str, str]:
-        """Adds the loop and returns the final beam of all sentences by name.
-
-        Args:
-          graph: graph to which operators are added.
-          values: inputs of the first step by name.
-          going: unfinished sentences, [B] bool.
-        """
-        rows = _numbers(graph, going)
-        body = graph.body("step")
-        number = body.input("number", "int64", [])
-        body.input("more", "bool", [])
-        now = {name: self._input(body, name) for name in self.names}
-        its_rows = body.input("rows", "int64", [None])
-        beam = {name: self._input(body, name) for name in BEAM}
-        after = body.inline(self._networks.step, {"length": number, **now})
-        now |= {name: after[f"next.{name}"] for name in (*BEAM, *self._networks.carried)}
-        place = body.add("Unsqueeze", its_rows, [1])
-        for name in BEAM:
-            if name.endswith("ids"):  # one id longer
-                beam[name] = body.add("Pad", beam[name], body.constant([0] * 5 + [1]))
-            beam[name] = body.add("ScatterND", beam[name], place, now[name])
-        left = _numbers(body, after["going"])
-        body.output("more", _are_any(body, left), "bool", [])
-        for name in self.names:
-            self._output(body, name, self._of_sentences(body, name, now[name], left))
-        body.output("rows", body.add("Gather", its_rows, left), "int64", [None])
-        for name in BEAM:
-            self._output(body, name, beam[name])
-        initial = [self._of_sentences(graph, name, values[name], rows) for name in self.names]
-        initial += [rows, *(values[name] for name in BEAM)]
-        ends = graph.several(len(initial), "Loop", "", _are_any(graph, rows), *initial, body=body)
-        return dict(zip(BEAM, ends[-len(BEAM) :], strict=True))
-
-    def _of_sentences(self, graph: Graph, name: str, value: str, left: str) -> str:
-        """Returns a step's input for the sentences with the indices `left`, [R]."""
-        networks = self._networks
-        axis = networks.axes.get(name) if name in (*networks.carried, *networks.kept) else 0
-        return value if axis is None else graph.add("Gather", value, left, axis=axis)
-
-    def _input(self, graph: Graph, name: str) -> str:
-        kind = self.kinds[name]
-        return graph.input(name, kind.elem_type, [None] * len(kind.shape.dim))
-
-    def _output(self, graph: Graph, name: str, value: str) -> None:
-        kind = self.kinds[name]
-        graph.output(name, value, kind.elem_type, [None] * len(kind.shape.dim))
+def kinds_of(model: onnx.ModelProto) -> dict[str, tuple[int, Shape]]:
+    """Returns the dtype and the shape of each input of a model by name; all sizes are dynamic."""
+    types = {one.name: one.type.tensor_type for one in model.graph.input}
+    return {name: (one.elem_type, [None] * len(one.shape.dim)) for name, one in types.items()}
 
 
-def _numbers(graph: Graph, flags: str) -> str:
-    """Returns the indices of true elements.  [R] bool -> [R'] int64."""
-    return graph.add("Squeeze", graph.add("NonZero", flags), [0])
-
-
-def _are_any(graph: Graph, numbers: str) -> str:
-    """Returns True if a tensor is not empty.  [R] -> [] bool."""
-    return graph.add("Greater", graph.add("Size", numbers), 0)
+def _of_sentences(
+    networks: SearchNetworks, inputs: Mapping[str, Proxy], left: Proxy
+) -> Iterator[Proxy]:
+    """Yields inputs of a step for the sentences with the indices `left`, [R]."""
+    for name, value in inputs.items():
+        of_state = name in (*networks.carried, *networks.kept)
+        axis = networks.axes.get(name) if of_state else 0
+        yield value if axis is None else value.Gather(left, axis=axis)

@@ -22,17 +22,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from t2t_torch.errors import ExportError
-from t2t_torch.export.graph import Graph, shifted
+from t2t_torch.export.graph import Graph, Proxy, arange, combine, concat, loop, shifted, take, where
 from t2t_torch.text.encoder import EOS
 
 _TOGETHER = 8
 
 
-def tokens(graph: Graph, texts: str, **cut: Any) -> str:
+def tokens(texts: Proxy, **cut: Any) -> Proxy:
     """Returns the tokens of each text.
 
     Args:
-      graph: graph to which operators are added.
       texts: [B] string.
       cut: `separators`, regular expressions of separators; or `tokenexp`, the regular expression
         of a token, whose longest match counts.
@@ -40,33 +39,29 @@ def tokens(graph: Graph, texts: str, **cut: Any) -> str:
     Returns:
       [B, W] string, padded with ""; W may be 0.
     """
-    return graph.add(
-        "Tokenizer", texts, domain="com.microsoft", mark=0, mincharnum=1, pad_value="", **cut
-    )
+    return texts.Tokenizer(domain="com.microsoft", mark=0, mincharnum=1, pad_value="", **cut)
 
 
-def at_least_one(graph: Graph, rows: str, padding: Any) -> str:
+def at_least_one(rows: Proxy, padding: Any) -> Proxy:
     """Returns rows unchanged, or with one column of padding if they have none.  [B, W]."""
-    column = graph.add("Expand", graph.constant(padding), _column(graph, rows))
-    width = graph.add("Max", graph.add("Shape", rows, start=1, end=2), [1])
-    return first(graph, graph.add("Concat", rows, column, axis=1), width)
+    column = combine("Expand", padding, _column(rows))
+    return first(rows.Concat(column, axis=1), rows.size(1).Max([1]))
 
 
-def first(graph: Graph, rows: str, width: str) -> str:
+def first(rows: Proxy, width: Proxy) -> Proxy:
     """Returns the first `width` ([1] int64) columns of rows.  [B, W, ...]."""
-    return graph.add("Slice", rows, [0], width, [1])
+    return rows.Slice([0], width, [1])
 
 
-def characters_of(graph: Graph, texts: str) -> str:
+def characters_of(texts: Proxy) -> Proxy:
     """Returns the characters of texts [B]: [B, L] string, padded with ""; L may be 0."""
-    return tokens(graph, texts, separators=[""])
+    return tokens(texts, separators=[""])
 
 
-def look_up(graph: Graph, keys: str, table: Mapping[Any, Any], other: Any) -> str:
+def look_up(keys: Proxy, table: Mapping[Any, Any], other: Any) -> Proxy:
     """Returns the values of keys in a table, `other` for keys that are not in it.
 
     Args:
-      graph: graph to which operators are added.
       keys: strings or int64.
       table: strings or integers by string, or by integer.
       other: a string or an integer, as the values are.
@@ -78,73 +73,56 @@ def look_up(graph: Graph, keys: str, table: Mapping[Any, Any], other: Any) -> st
         f"values_{of_values}s": list(table.values()),
         f"default_{of_values}": other,
     }
-    return graph.add("LabelEncoder", keys, domain="ai.onnx.ml", **attributes)
+    return keys.LabelEncoder(domain="ai.onnx.ml", **attributes)
 
 
-def named(graph: Graph, names: Sequence[str], ids: str, mask: str, other: str = "") -> str:
+def named(names: Sequence[str], ids: Proxy, mask: Proxy, other: str = "") -> Proxy:
     """Returns the name of each kept id, `other` if it has none; "" for the others: int64 to string.
 
     Args:
-      graph: graph to which operators are added.
       names: names by id.
       ids: [B, T] int64.
       mask: mask of kept ids, [B, T] bool.
       other: name of ids beyond the names.
     """
-    texts = look_up(graph, ids, dict(enumerate(names)), other)
-    return graph.add("Where", mask, texts, [""])
+    return where(mask, look_up(ids, dict(enumerate(names)), other), "")
 
 
-def substitute(graph: Graph, strings: str, table: Mapping[str, str], none: str = "") -> str:
+def substitute(strings: Proxy, table: Mapping[str, str], none: str = "") -> Proxy:
     """Returns strings, with those in a table replaced; `none` is a string that no value is."""
-    found = look_up(graph, strings, table, none)
-    as_it_is = graph.add("Equal", found, graph.constant(none))
-    return graph.add("Where", as_it_is, strings, found)
+    found = look_up(strings, table, none)
+    return where(found == none, strings, found)
 
 
-def without_first(graph: Graph, rows: str) -> str:
-    """Returns all columns of rows except the first."""
-    end = graph.add("Shape", rows, start=1, end=2)
-    return graph.add("Slice", rows, [1], end, [1])
-
-
-def beside(graph: Graph, rows: str, padding: Any) -> tuple[str, str]:
+def beside(rows: Proxy, padding: Any) -> tuple[Proxy, Proxy]:
     """Returns the previous and the next element of each, `padding` at the ends: [B, L] each, of
     numbers or strings.
     """
-    blank = graph.add("Expand", graph.constant(padding), _column(graph, rows))
-    before = graph.add("Concat", blank, rows, axis=1)
-    after = graph.add("Concat", without_first(graph, rows), blank, axis=1)
-    width = graph.add("Shape", rows, start=1, end=2)
-    return first(graph, before, width), after
+    blank = combine("Expand", padding, _column(rows))
+    width, without_first = rows.size(1), rows.Slice([1], rows.size(1), [1])
+    return first(blank.Concat(rows, axis=1), width), without_first.Concat(blank, axis=1)
 
 
-def replaced(graph: Graph, strings: str, unchanged: str, change: Callable[[str], str]) -> str:
+def replaced(strings: Proxy, unchanged: str, change: Callable[[Proxy], Proxy]) -> Proxy:
     """Returns strings with a change applied only to those that need it.
 
     Args:
-      graph: graph to which operators are added.
       strings: strings of any shape.
       unchanged: RE2 regular expression of strings that are not changed.
       change: function from N strings and an empty one to at least N strings, the first N of which
         replace the originals.
     """
-    flat = graph.add("Reshape", strings, [-1])
-    others = graph.add("Not", graph.add("RegexFullMatch", flat, pattern=unchanged))
-    places = graph.add("Transpose", graph.add("NonZero", others))  # [N, 1]
-    some = graph.add("Compress", flat, others, axis=0)
-    changed = change(graph.add("Concat", some, [""], axis=0))
-    count = graph.add("Shape", places, start=0, end=1)
-    changed = graph.add("Slice", changed, [0], count)
-    flat = graph.add("ScatterND", flat, places, changed)
-    return graph.add("Reshape", flat, graph.add("Shape", strings), allowzero=1)
+    flat = strings.Reshape([-1])
+    others = ~flat.RegexFullMatch(pattern=unchanged)
+    places = others.NonZero().Transpose()  # [N, 1]
+    changed = change(flat.Compress(others, axis=0).Concat([""], axis=0))
+    return flat.ScatterND(places, changed[: places.size(0)]).Reshape(strings.Shape(), allowzero=1)
 
 
-def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> str:
+def changed_together(words: Proxy, change: Callable[[Proxy], Proxy]) -> Proxy:
     """Returns words with changed characters, processed as one text to avoid padding.
 
     Args:
-      graph: graph to which operators are added.
       words: [N] string, without line ends; empty ones are dropped.
       change: function from the characters of texts, [B, L] string, to the changed ones; it keeps
         line ends.
@@ -152,75 +130,60 @@ def changed_together(graph: Graph, words: str, change: Callable[[str], str]) -> 
     Returns:
       [N'] string.
     """
-    lines = graph.add("StringConcat", words, graph.constant("\n"))
-    text = joined(graph, graph.add("Unsqueeze", lines, [0]))
-    text = joined(graph, change(characters_of(graph, text)))
-    lines = tokens(graph, text, separators=["\n"])
-    return graph.add("Reshape", lines, [-1])
+    text = joined(words.StringConcat("\n").Unsqueeze([0]))
+    return tokens(joined(change(characters_of(text))), separators=["\n"]).Reshape([-1])
 
 
-def spaced(graph: Graph, words: str) -> str:
+def spaced(words: Proxy) -> Proxy:
     """Returns words with a space before all but the first of each row.
 
     Args:
-      graph: graph to which operators are added.
       words: [B, W] string, padded with "", which is unchanged.
     """
-    blank = graph.add("Equal", words, graph.constant(""))
-    alone = graph.add("Or", blank, is_first(graph, words))
-    space = graph.add("Where", alone, graph.constant(""), graph.constant(" "))
-    return graph.add("StringConcat", space, words)
+    return where((words == "") | is_first(words), "", " ").StringConcat(words)
 
 
-def is_first(graph: Graph, rows: str) -> str:
+def is_first(rows: Proxy) -> Proxy:
     """Returns a mask of the first column of rows [B, W].  [W] bool."""
-    width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
-    numbers = graph.add("Range", 0, width, 1)
-    return graph.add("Equal", numbers, 0)
+    return arange(rows.size(1)) == 0
 
 
-def joined_words(graph: Graph, words: str, mask: str) -> str:
+def joined_words(words: Proxy, mask: Proxy) -> Proxy:
     """Returns the kept words of each row with single spaces between them: [B, L] to [B]."""
-    number = graph.add("CumSum", graph.integers(mask), 1)
-    follows = graph.add("And", mask, graph.add("Greater", number, 1))
-    between = graph.add("Where", follows, [" "], [""])
-    return joined(graph, graph.add("StringConcat", between, words))
+    return joined(where(mask & (mask.integers().CumSum(1) > 1), " ", "").StringConcat(words))
 
 
-def joined(graph: Graph, strings: str) -> str:
+def joined(strings: Proxy) -> Proxy:
     """Returns the concatenation of each row of strings: [B, L] to [B].
 
     `_TOGETHER` adjacent pieces are joined at a time, repeatedly: a text is copied only a few times,
     and onnxruntime's slow loop has few iterations.
     """
-    body = graph.body("join")
-    body.input("number", "int64", [])
-    body.input("wide", "bool", [])
-    rows = body.input("rows", "string", [None, None])
-    count = body.add("Shape", rows, start=0, end=1)
-    size, axis = body.constant([_TOGETHER]), body.constant([1])
-    blank = body.add("Expand", body.constant(""), body.add("Concat", count, size, axis=0))
-    width = body.add("Add", body.add("Shape", rows, start=1, end=2), [_TOGETHER - 1])
-    width = body.add("Max", body.add("Mul", body.add("Div", width, size), size), size)
-    rows = body.add("Concat", rows, blank, axis=1)
-    whole = ""
-    for first_one in range(_TOGETHER):
-        part = body.add("Slice", rows, [first_one], width, axis, size)
-        whole = body.add("StringConcat", whole, part) if whole else part
-    body.output("wide", _is_not_one(body, whole), "bool", [])
-    body.output("rows", whole, "string", [None, None])
-    whole = graph.add("Loop", "", _is_not_one(graph, strings), strings, body=body)
-    return graph.add("Squeeze", whole, [1])
+
+    def join(body: Graph, number: Proxy, rows: Proxy) -> tuple[Proxy, ...]:
+        size = [_TOGETHER]
+        blank = combine("Expand", "", concat(rows.size(0), size, axis=0))
+        width = ((rows.size(1) + (_TOGETHER - 1)) / size * size).Max(size)
+        rows = concat(rows, blank, axis=1)
+        whole = concat_strings(rows.Slice([i], width, [1], size) for i in range(_TOGETHER))
+        return _is_not_one(whole), whole
+
+    kinds, wide = [("string", [None, None])], _is_not_one(strings)
+    return loop(strings.graph, join, strings, kinds=kinds, first=wide)[0].Squeeze([1])
 
 
-def _column(graph: Graph, rows: str) -> str:
+def concat_strings(parts: Iterable[Proxy]) -> Proxy:
+    """Returns the concatenation of tensors of strings, element by element."""
+    return functools.reduce(lambda one, other: one.StringConcat(other), parts)
+
+
+def _column(rows: Proxy) -> Proxy:
     """Returns the shape of a single column for rows.  [2] int64."""
-    return graph.add("Concat", graph.add("Shape", rows, start=0, end=1), [1], axis=0)
+    return rows.size(0).Concat([1], axis=0)
 
 
-def _is_not_one(graph: Graph, rows: str) -> str:
-    width = graph.add("Squeeze", graph.add("Shape", rows, start=1, end=2))
-    return graph.add("Not", graph.add("Equal", width, 1))
+def _is_not_one(rows: Proxy) -> Proxy:
+    return rows.size(1).Squeeze() != 1
 
 
 class NumberRows(NamedTuple):
@@ -231,82 +194,68 @@ class NumberRows(NamedTuple):
       lengths: [B] int64.
     """
 
-    values: str
-    lengths: str
+    values: Proxy
+    lengths: Proxy
 
 
-def of_flat(graph: Graph, flat: str, lengths: str) -> NumberRows:
+def of_flat(flat: Proxy, lengths: Proxy) -> NumberRows:
     """Returns rows from their concatenated numbers.
 
     Args:
-      graph: graph to which operators are added.
       flat: [N] int64, numbers of all rows in order.
       lengths: [B] int64, sum N.
     """
-    mask = mask_of(graph, lengths, longest(graph, lengths))
-    zeros = graph.integers(graph.add("And", mask, graph.constant(False)))
-    places = graph.add("Transpose", graph.add("NonZero", mask))  # [N, 2], row by row
-    return NumberRows(graph.add("ScatterND", zeros, places, flat), lengths)
+    mask = mask_of(lengths, longest(lengths))
+    zeros = (mask & False).integers()
+    places = mask.NonZero().Transpose()  # [N, 2], row by row
+    return NumberRows(zeros.ScatterND(places, flat), lengths)
 
 
-def counted(graph: Graph, lengths: str) -> NumberRows:
+def counted(lengths: Proxy) -> NumberRows:
     """Returns 0, 1, 2 etc. for each row."""
-    width = longest(graph, lengths)
-    values = graph.add(
-        "Mul", _numbers(graph, width), graph.integers(mask_of(graph, lengths, width))
-    )
-    return NumberRows(values, lengths)
+    width = longest(lengths)
+    return NumberRows(arange(width) * mask_of(lengths, width).integers(), lengths)
 
 
-def with_end(graph: Graph, rows: NumberRows) -> NumberRows:
+def with_end(rows: NumberRows) -> NumberRows:
     """Returns rows with `EOS` appended to each."""
-    values = graph.add("Pad", rows.values, [0, 0, 0, 1], 0)
-    numbers = _numbers(graph, graph.add("Shape", values, start=1, end=2))
-    end = graph.add("Equal", numbers, upright(graph, rows.lengths))
-    values = graph.add("Where", end, EOS, values)
-    return NumberRows(values, graph.add("Add", rows.lengths, 1))
+    values = rows.values.Pad([0, 0, 0, 1], 0)
+    values = where(arange(values.size(1)) == upright(rows.lengths), EOS, values)
+    return NumberRows(values, rows.lengths + 1)
 
 
-def turned(graph: Graph, rows: NumberRows) -> NumberRows:
+def turned(rows: NumberRows) -> NumberRows:
     """Returns rows with each row reversed."""
-    values = graph.add("ReverseSequence", rows.values, rows.lengths, batch_axis=0, time_axis=1)
+    values = rows.values.ReverseSequence(rows.lengths, batch_axis=0, time_axis=1)
     return NumberRows(values, rows.lengths)
 
 
-def cut(graph: Graph, rows: NumberRows, lengths: str) -> NumberRows:
+def cut(rows: NumberRows, lengths: Proxy) -> NumberRows:
     """Returns truncated rows, as wide as the longest of them, at least 1.
 
     Args:
-      graph: graph to which operators are added.
       rows: rows to truncate.
       lengths: [B] int64, maximum length of each row.
     """
-    lengths = graph.add("Min", rows.lengths, lengths)
-    width = longest(graph, lengths)
-    mask = graph.integers(mask_of(graph, lengths, width))
-    values = first(graph, at_least_one(graph, rows.values, 0), width)
-    return NumberRows(graph.add("Mul", values, mask), lengths)
+    lengths = rows.lengths.Min(lengths)
+    width = longest(lengths)
+    mask = mask_of(lengths, width).integers()
+    return NumberRows(first(at_least_one(rows.values, 0), width) * mask, lengths)
 
 
-def longest(graph: Graph, lengths: str) -> str:
+def longest(lengths: Proxy) -> Proxy:
     """Returns the maximum of lengths, at least 1.  [1] int64."""
-    return graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), [1])
+    return lengths.ReduceMax(keepdims=0).Max([1])
 
 
-def _numbers(graph: Graph, width: str) -> str:
-    """Returns 0, 1, ..., width - 1.  [width] int64."""
-    end = graph.add("Squeeze", width)
-    return graph.add("Range", 0, end, 1)
-
-
-def mask_of(graph: Graph, lengths: str, width: str) -> str:
+def mask_of(lengths: Proxy, width: Proxy) -> Proxy:
     """Returns a mask of the positions in each row.  [B, width] bool."""
-    return graph.add("Less", _numbers(graph, width), upright(graph, lengths))
+    return arange(width) < upright(lengths)
 
 
-def upright(graph: Graph, lengths: str) -> str:
+def upright(lengths: Proxy) -> Proxy:
     """Returns numbers [B] as a column, [B, 1]."""
-    return graph.add("Unsqueeze", lengths, [1])
+    return lengths.Unsqueeze([1])
 
 
 SPACE, LINE_SPACE = r"\s", r"[ \t\r\n]"
@@ -327,8 +276,7 @@ _PARTS = re.compile(r"\\(?P<escape>.)|(?P<opens>\[\^?\]?)|(?P<closes>\])|[\^$]",
 @functools.cache
 def characters() -> tuple[str, ...]:
     """Returns all Unicode characters: every code point except surrogates."""
-    points = itertools.chain(range(0xD800), range(0xE000, sys.maxunicode + 1))
-    return tuple(map(chr, points))
+    return tuple(map(chr, itertools.chain(range(0xD800), range(0xE000, sys.maxunicode + 1))))
 
 
 def whitespace() -> list[str]:
@@ -402,16 +350,13 @@ _SIGMA, _SMALL, _FINAL = "Σ", "σ", "ς"
 _OTHER, _CASED, _IGNORED = 0, 1, 2
 
 
-def lower_words(graph: Graph, words: str) -> str:
+def lower_words(words: Proxy) -> Proxy:
     """Returns words in lower case: strings of any shape, without line ends.
 
     Equal to `str.lower` for every text.
     """
 
-    def change(some: str) -> str:
-        return changed_together(graph, some, lambda letters: lower(graph, letters))
-
-    return replaced(graph, words, f"[^{capitals()}]*", change)
+    return replaced(words, f"[^{capitals()}]*", lambda some: changed_together(some, lower))
 
 
 def capitals() -> str:
@@ -423,46 +368,32 @@ def _is_capital(character: str) -> bool:
     return character.lower() != character
 
 
-def lower(graph: Graph, letters: str) -> str:
+def lower(letters: Proxy) -> Proxy:
     """Returns the characters of texts in lower case; one may become several.
 
     Args:
-      graph: graph to which operators are added.
       letters: [B, L] string, the characters of each text, padded with "".
 
     Returns:
       [B, L] string.
     """
-    lowered = substitute(graph, letters, _small())
-    return graph.add("Where", _is_final(graph, letters), graph.constant(_FINAL), lowered)
+    return where(_is_final(letters), _FINAL, substitute(letters, _small()))
 
 
-def _is_final(graph: Graph, letters: str) -> str:
+def _is_final(letters: Proxy) -> Proxy:
     """Returns a mask of capital sigmas that end a word.  [B, L] bool.
 
     Such a sigma follows a cased character and is not followed by one, both ignoring case-ignorable
     characters.
     """
-    kinds = look_up(graph, letters, _kinds(), _OTHER)
     # Uncased characters before and after each text.
-    kinds = graph.add("Pad", kinds, [0, 1, 0, 1], _OTHER)
-    shape = graph.add("Shape", kinds)
-    flat = graph.add("Reshape", kinds, [-1])
-    counts = graph.add("Not", graph.add("Equal", flat, _IGNORED))
-    counted = graph.add("Compress", flat, counts, axis=0)  # [K], at most [B * (L + 2)]
-    counted = graph.add("Pad", counted, [0, 1], _OTHER)
-    place = graph.add("CumSum", graph.add("Cast", counts, to=7), 0)  # from 1
-    before = graph.add("Gather", counted, graph.add("Sub", place, 2))
-    after = graph.add("Gather", counted, place)
-    ends = graph.add(
-        "And",
-        graph.add("Equal", before, _CASED),
-        graph.add("Not", graph.add("Equal", after, _CASED)),
-    )
-    ends = graph.add("Reshape", ends, shape)
-    axis = graph.constant([1])
-    ends = graph.add("Slice", ends, [1], [-1], axis)
-    return graph.add("And", ends, graph.add("Equal", letters, graph.constant(_SIGMA)))
+    kinds = look_up(letters, _kinds(), _OTHER).Pad([0, 1, 0, 1], _OTHER)
+    shape, flat = kinds.Shape(), kinds.Reshape([-1])
+    counts = flat != _IGNORED
+    counted = flat.Compress(counts, axis=0).Pad([0, 1], _OTHER)  # [K], at most [B * (L + 2)]
+    place = counts.integers().CumSum(0)  # from 1
+    ends = ((counted[place - 2] == _CASED) & (counted[place] != _CASED)).Reshape(shape)
+    return ends.Slice([1], [-1], [1]) & (letters == _SIGMA)
 
 
 @functools.cache
@@ -504,92 +435,70 @@ _WRITTEN = np.array([*(bytes([i]) for i in range(256)), "\ufffd".encode(), b""],
 _END = 256  # end of a text in a sequence of bytes
 
 
-def utf8(graph: Graph, letters: str) -> str:
+def utf8(letters: Proxy) -> Proxy:
     """Returns the bytes of characters.
 
     Args:
-      graph: graph to which operators are added.
       letters: [N] string, one character each or empty.
 
     Returns:
       [N, 4] int64, padded with `NONE`.
     """
     plain = {"": NONE, **{chr(number): number for number in range(0x80)}}
-    packed = look_up(graph, letters, plain, _WORD)
-    others = graph.add("Equal", packed, _WORD)
-    places = graph.add("Transpose", graph.add("NonZero", others))
-    unhashed = _unhashed(graph, graph.add("Compress", letters, others, axis=0))
-    packed = graph.add("ScatterND", packed, places, unhashed)
-    packed = graph.add("Unsqueeze", packed, [1])
-    octets = graph.add("Div", packed, graph.constant([1 << 8 * i for i in range(_MOST)]))
-    octets = graph.add("BitwiseAnd", octets, 0xFF)
-    first = graph.add("BitwiseAnd", packed, 0xFF)
-    mask = graph.add("GreaterOrEqual", first, graph.constant(list(_LEAST)))
-    mask = graph.add("And", mask, graph.add("GreaterOrEqual", packed, 0))
-    return graph.add("Where", mask, octets, NONE)
+    packed = look_up(letters, plain, _WORD)
+    others = packed == _WORD
+    places = others.NonZero().Transpose()
+    packed = packed.ScatterND(places, _unhashed(letters.Compress(others, axis=0))).Unsqueeze([1])
+    octets = (packed / [1 << 8 * i for i in range(_MOST)]).BitwiseAnd(0xFF)
+    return where((packed.BitwiseAnd(0xFF) >= list(_LEAST)) & (packed >= 0), octets, NONE)
 
 
-def code_points(graph: Graph, letters: str) -> str:
+def code_points(letters: Proxy) -> Proxy:
     """Returns the code points of characters: [N] string, none empty, to [N] int64."""
-    octets = utf8(graph, letters)
-    count = graph.integers(graph.add("GreaterOrEqual", octets, 0))
-    count = graph.add("ReduceSum", count, [1], keepdims=0)
+    octets = utf8(letters)
+    count = (octets >= 0).integers().sum(1)
     # For each number of bytes: the weight of each byte, and the total of the marker bits.
     weights = np.zeros((_MOST + 1, _MOST), np.int64)
     marks = np.zeros(_MOST + 1, np.int64)
     for size in range(1, _MOST + 1):
         weights[size, :size] = _RADIX ** np.arange(size - 1, -1, -1)
         marks[size] = weights[size, 0] * _LEAST[size - 1] + weights[size, 1:].sum() * _CONTINUES[0]
-    weight = graph.add("Gather", graph.constant(weights), count)
-    number = graph.add("ReduceSum", graph.add("Mul", octets, weight), [1], keepdims=0)
-    return graph.add("Sub", number, graph.add("Gather", graph.constant(marks), count))
+    return (octets * take(weights, count)).sum(1) - take(marks, count)
 
 
-def characters_with(graph: Graph, points: str) -> str:
+def characters_with(points: Proxy) -> Proxy:
     """Returns the characters of code points: [N] int64, no surrogates, to [N] string."""
-    more = [graph.constant(limit) for limit in (0x80, 0x800, 0x10000)]
-    counts = [graph.integers(graph.add("GreaterOrEqual", points, limit)) for limit in more]
-    behind = graph.add("Add", graph.add("Add", counts[0], counts[1]), counts[2])
-    whole = ""
+    one, two, three = ((points >= limit).integers() for limit in (0x80, 0x800, 0x10000))
+    behind = one + two + three
+    parts = []
     for place in range(_MOST):
-        left = graph.add("Sub", behind, graph.constant(place))  # bytes after this one
-        scale = graph.constant([_RADIX**i for i in range(_MOST)])
-        scale = graph.add("Gather", scale, graph.add("Max", left, 0))
-        octet = graph.add("Div", points, scale)
+        left = behind - place  # bytes after this one
+        octet = points / take([_RADIX**i for i in range(_MOST)], left.Max(0))
         if place:
-            octet = graph.add("BitwiseAnd", octet, graph.constant(_RADIX - 1))
-            octet = graph.add("Add", octet, graph.constant(_CONTINUES[0]))
+            octet = octet.BitwiseAnd(_RADIX - 1) + _CONTINUES[0]
         else:
-            octet = graph.add(
-                "Add", octet, graph.add("Gather", graph.constant(list(_LEAST)), behind)
-            )
-        mask = graph.add("GreaterOrEqual", left, 0)
-        octet = graph.add("Where", mask, octet, _NOTHING)
-        part = graph.add("Gather", graph.constant(_WRITTEN), octet)
-        whole = graph.add("StringConcat", whole, part) if whole else part
-    return whole
+            octet = octet + take(list(_LEAST), behind)
+        parts.append(take(_WRITTEN, where(left >= 0, octet, _NOTHING)))
+    return concat_strings(parts)
 
 
-def texts_of(graph: Graph, octets: str) -> str:
+def texts_of(octets: Proxy) -> Proxy:
     """Returns the texts of rows of bytes: `bytes.decode(errors="replace")`.
 
     Args:
-      graph: graph to which operators are added.
       octets: [B, T] int64, 0 to 255, or `NONE` for no byte.
 
     Returns:
       [B] string.
     """
-    ended = graph.add("Pad", octets, [0, 0, 0, 1], _END)
-    places = graph.add("GreaterOrEqual", ended, 0)
-    flat = graph.add("Compress", ended, graph.add("Reshape", places, [-1]))
-    letters = graph.add("Gather", graph.constant(_WRITTEN), _sound(graph, flat))
-    blank = graph.add("Expand", graph.constant(""), graph.add("Shape", ended))
-    places = graph.add("Transpose", graph.add("NonZero", places))
-    return joined(graph, graph.add("ScatterND", blank, places, letters))
+    ended = octets.Pad([0, 0, 0, 1], _END)
+    places = ended >= 0
+    letters = take(_WRITTEN, _sound(ended.Compress(places.Reshape([-1]))))
+    blank = combine("Expand", "", ended.Shape())
+    return joined(blank.ScatterND(places.NonZero().Transpose(), letters))
 
 
-def _sound(graph: Graph, line: str) -> str:
+def _sound(line: Proxy) -> Proxy:
     """Returns bytes with invalid UTF-8 replaced, as indices of `_WRITTEN`.
 
     The first byte of a character determines the number of bytes and the range of the second;
@@ -597,32 +506,21 @@ def _sound(graph: Graph, line: str) -> str:
     unit.
 
     Args:
-      graph: graph to which operators are added.
       line: [N] int64, bytes of several texts, each followed by `_END`.
     """
-    size, lowest, highest = (graph.add("Gather", graph.constant(x), line) for x in _beginnings())
-    length, fits = graph.constant(1), ""
+    size, lowest, highest = (take(x, line) for x in _beginnings())
+    length, fits = size * 0 + 1, size > 0
     for place in range(1, _MOST):
-        octet = shifted(graph, line, place, _END)
-        goes_on = graph.add(
-            "And",
-            graph.add("GreaterOrEqual", octet, lowest),
-            graph.add("LessOrEqual", octet, highest),
-        )
-        goes_on = graph.add("And", goes_on, graph.add("Greater", size, graph.constant(place)))
-        fits = graph.add("And", fits, goes_on) if fits else goes_on
-        length = graph.add("Add", length, graph.integers(fits))
-        lowest, highest = (graph.constant(limit) for limit in _CONTINUES)
-    whole = graph.add("Equal", length, size)
-    sound = graph.add("Where", whole, line, _REPLACED)
+        octet = shifted(line, place, _END)
+        fits = fits & (octet >= lowest) & (octet <= highest) & (size > place)
+        length = fits.integers() + length
+        lowest, highest = (line.graph.constant(limit) for limit in _CONTINUES)
+    whole = length == size
+    sound = where(whole, line, _REPLACED)
     for back in range(1, _MOST):
-        over = graph.add("Greater", shifted(graph, length, -back, 0), graph.constant(back))
-        is_whole = shifted(graph, graph.integers(whole), -back, 0)
-        is_whole = graph.add("Equal", is_whole, 1)
-        inside = graph.add("Where", is_whole, line, _NOTHING)
-        sound = graph.add("Where", over, inside, sound)
-    ends = graph.add("Equal", line, _END)
-    return graph.add("Where", ends, _NOTHING, sound)
+        over = shifted(length, -back, 0) > back
+        sound = where(over, where(shifted(whole.integers(), -back, 0) == 1, line, _NOTHING), sound)
+    return where(line == _END, _NOTHING, sound)
 
 
 def _beginnings() -> np.ndarray:
@@ -638,160 +536,142 @@ def _beginnings() -> np.ndarray:
     return table
 
 
-def _unhashed(graph: Graph, letters: str) -> str:
+def _unhashed(letters: Proxy) -> Proxy:
     """Returns the bytes of characters with at least two bytes as one little-endian number.
 
     Args:
-      graph: graph to which operators are added.
       letters: [N] string.
 
     Returns:
       [N] int64.
     """
-    two = graph.add("RegexFullMatch", letters, pattern=r"[\x{80}-\x{7FF}]")
-    three = graph.add("RegexFullMatch", letters, pattern=r"[\x{800}-\x{FFFF}]")
-    size = graph.add("Where", three, 3, 4)
-    size = graph.add("Where", two, 2, size)
-    number = graph.add("MurmurHash3", letters, domain="com.microsoft", seed=0, positive=1)
-    number = _folded(graph, graph.integers(number), 16)
-    number = _times(graph, number, pow(_MIXED[1], -1, _WORD))
-    number = _folded(graph, _folded(graph, number, 13), 26)
-    number = _times(graph, number, pow(_MIXED[0], -1, _WORD))
-    number = graph.add("BitwiseXor", _folded(graph, number, 16), size)
-    four = graph.add("Sub", number, _ADDED)
-    four = _times(
-        graph, graph.add("BitwiseAnd", four, graph.constant(_WORD - 1)), pow(5, -1, _WORD)
-    )
-    is_four = graph.add("Equal", size, 4)
-    number = graph.add("Where", is_four, _turned(graph, four, 13), number)
-    number = _turned(graph, _times(graph, number, pow(_FACTORS[1], -1, _WORD)), 15)
-    return _times(graph, number, pow(_FACTORS[0], -1, _WORD))
+    two = letters.RegexFullMatch(pattern=r"[\x{80}-\x{7FF}]")
+    size = where(two, 2, where(letters.RegexFullMatch(pattern=r"[\x{800}-\x{FFFF}]"), 3, 4))
+    number = _folded(letters.MurmurHash3(domain="com.microsoft", seed=0, positive=1).integers(), 16)
+    number = _folded(_folded(_times(number, pow(_MIXED[1], -1, _WORD)), 13), 26)
+    number = _folded(_times(number, pow(_MIXED[0], -1, _WORD)), 16).BitwiseXor(size)
+    four = _times((number - _ADDED).BitwiseAnd(_WORD - 1), pow(5, -1, _WORD))
+    number = where(size == 4, _turned(four, 13), number)
+    number = _turned(_times(number, pow(_FACTORS[1], -1, _WORD)), 15)
+    return _times(number, pow(_FACTORS[0], -1, _WORD))
 
 
-def _times(graph: Graph, number: str, factor: int) -> str:
+def _times(number: Proxy, factor: int) -> Proxy:
     """Returns the lower 32 bits of the product of two 32-bit numbers."""
-    half = graph.constant(1 << 16)  # computed in halves to stay within 64 bits
-    low = graph.add("BitwiseAnd", number, graph.constant((1 << 16) - 1))
-    high = graph.add("Mul", graph.add("Div", number, half), graph.constant(factor))
-    high = graph.add("Mul", graph.add("BitwiseAnd", high, graph.constant((1 << 16) - 1)), half)
-    product = graph.add("Add", graph.add("Mul", low, graph.constant(factor)), high)
-    return graph.add("BitwiseAnd", product, graph.constant(_WORD - 1))
+    half = 1 << 16  # computed in halves to stay within 64 bits
+    low = number.BitwiseAnd((1 << 16) - 1)
+    product = low * factor + (number / half * factor).BitwiseAnd((1 << 16) - 1) * half
+    return product.BitwiseAnd(_WORD - 1)
 
 
-def _folded(graph: Graph, number: str, bits: int) -> str:
+def _folded(number: Proxy, bits: int) -> Proxy:
     """Returns the exclusive or of a number and the number shifted right by `bits`."""
-    return graph.add("BitwiseXor", number, graph.add("Div", number, graph.constant(1 << bits)))
+    return number.BitwiseXor(number / (1 << bits))
 
 
-def _turned(graph: Graph, number: str, bits: int) -> str:
+def _turned(number: Proxy, bits: int) -> Proxy:
     """Returns a 32-bit number rotated right by `bits`."""
-    over = graph.add("BitwiseAnd", number, graph.constant((1 << bits) - 1))
-    over = graph.add("Mul", over, graph.constant(1 << (32 - bits)))
-    return graph.add("Add", graph.add("Div", number, graph.constant(1 << bits)), over)
+    return number / (1 << bits) + number.BitwiseAnd((1 << bits) - 1) * (1 << (32 - bits))
 
 
 class FieldText:
     """The texts of a field.
 
     Args:
-      graph: graph to which operators are added.
       texts: [B] string; omitted if `words` are given.
       words: [B, W] string, without whitespace, padded with "".
     """
 
-    def __init__(self, graph: Graph, texts: str = "", words: str = "") -> None:
-        self._graph = graph
+    def __init__(self, texts: Proxy | None = None, words: Proxy | None = None) -> None:
         self._texts = texts
         self._words = words
 
     @functools.cached_property
-    def texts(self) -> str:
+    def texts(self) -> Proxy:
         """The texts: [B] string."""
-        return self._texts or joined(self._graph, spaced(self._graph, self._words))
+        if self._texts is not None:
+            return self._texts
+        assert self._words is not None  # as one of them is given
+        return joined(spaced(self._words))
 
     @functools.cached_property
-    def letters(self) -> str:
+    def letters(self) -> Proxy:
         """The characters of each text: [B, L] string, padded with ""; L > 0."""
-        return at_least_one(self._graph, characters_of(self._graph, self.texts), "")
+        return at_least_one(characters_of(self.texts), "")
 
     @functools.cached_property
-    def parts(self) -> str:
+    def parts(self) -> Proxy:
         """The tokens of `str.split` of each text: [B, W] string, padded with ""."""
-        return self._words or tokens(self._graph, self.texts, separators=[f"{re2(SPACE)}+"])
+        return self._split(re2(SPACE))
 
     @functools.cached_property
-    def words(self) -> str:
+    def words(self) -> Proxy:
         """The words of each text by `features.text.words_of`: [B, W] string, padded with ""."""
-        return self._words or tokens(self._graph, self.texts, separators=[f"{LINE_SPACE}+"])
+        return self._split(LINE_SPACE)
+
+    def _split(self, space: str) -> Proxy:
+        if self._words is not None:
+            return self._words
+        return tokens(self.texts, separators=[f"{space}+"])
 
     @functools.cached_property
-    def lower_parts(self) -> str:
+    def lower_parts(self) -> Proxy:
         """`parts` in lower case."""
-        return lower_words(self._graph, self.parts)
+        return lower_words(self.parts)
 
     @functools.cached_property
-    def lower_words(self) -> str:
+    def lower_words(self) -> Proxy:
         """`words` in lower case."""
-        return lower_words(self._graph, self.words)
+        return lower_words(self.words)
 
     @functools.cached_property
-    def word_counts(self) -> str:
+    def word_counts(self) -> Proxy:
         """The number of words of each text: [B] int64."""
-        return count_of(self._graph, self.words)
+        return count_of(self.words)
 
 
-def count_of(graph: Graph, strings: str) -> str:
+def count_of(strings: Proxy) -> Proxy:
     """Returns the number of nonempty strings of each row: [B, W] to [B] int64."""
-    is_nonempty = graph.add("Not", graph.add("Equal", strings, graph.constant("")))
-    return graph.add("ReduceSum", graph.integers(is_nonempty), [1], keepdims=0)
+    return (strings != "").integers().sum(1)
 
 
-def token_offsets(graph: Graph, texts: str, split: str, words_given: str) -> str:
+def before_end(ids: Proxy) -> Proxy:
+    """Returns a mask of the ids before the first `EOS`.  [B, T] bool."""
+    return (ids == EOS).integers().CumSum(1) == 0
+
+
+def token_offsets(texts: Proxy, split: Proxy, words_given: Proxy) -> Proxy:
     """Returns the start and the end of each word in its text, in characters.  [B, W, 2] int64.
 
     Args:
-      graph: graph to which operators are added.
       texts: [B] string.
       split: [B] string, the texts with exactly one space between words.
       words_given: [B] or [1] bool, true for texts whose words are separated by `LINE_SPACE` only.
     """
-    of_texts = [at_least_one(graph, characters_of(graph, one), "") for one in (texts, split)]
-    lines = [blank_mask(graph, letters, " \t\r\n") for letters in of_texts]
-    spaces = blank_mask(graph, of_texts[0], whitespace())
-    by_tokenizer = graph.add("Not", upright(graph, words_given))
-    spaces = graph.add("Or", lines[0], graph.add("And", spaces, by_tokenizer))
-    width = graph.add("Squeeze", graph.add("Shape", spaces, start=1, end=2))
-    places = graph.add("Range", 0, width, 1)
-    places = graph.add("Expand", places, graph.add("Shape", spaces))
-    places = _picked(graph, places, graph.add("Not", spaces))
-    letter = graph.add("Not", lines[1])
-    edges = beside(graph, graph.integers(lines[1]), 1)
-    starts = graph.integers(_and_space(graph, letter, edges[0]))
-    counts = graph.add("ReduceSum", starts, [1], keepdims=0)
+    of_texts = [at_least_one(characters_of(one), "") for one in (texts, split)]
+    lines = [blank_mask(letters, " \t\r\n") for letters in of_texts]
+    spaces = lines[0] | blank_mask(of_texts[0], whitespace()) & ~upright(words_given)
+    places = _picked(arange(spaces.size(1)).Expand(spaces.Shape()), ~spaces)
+    letter = ~lines[1]
+    edges = beside(lines[1].integers(), 1)
+    counts = (letter & (edges[0] == 1)).integers().sum(1)
     ends = []
     for edge in edges:
-        is_edge = _picked(graph, _and_space(graph, letter, edge), letter)
-        flat = graph.add("Compress", places, is_edge, axis=0)
-        ends.append(of_flat(graph, flat, counts).values)
+        is_edge = _picked(letter & (edge == 1), letter)
+        ends.append(of_flat(places.Compress(is_edge, axis=0), counts).values)
     # The end is exclusive; padding remains 0.
-    is_word = mask_of(graph, counts, longest(graph, counts))
-    ends[1] = graph.add("Add", ends[1], graph.integers(is_word))
-    return graph.add("Concat", *(graph.add("Unsqueeze", one, [2]) for one in ends), axis=2)
+    ends[1] = ends[1] + mask_of(counts, longest(counts)).integers()
+    return concat(*(one.Unsqueeze([2]) for one in ends), axis=2)
 
 
-def blank_mask(graph: Graph, letters: str, spaces: Iterable[str]) -> str:
+def blank_mask(letters: Proxy, spaces: Iterable[str]) -> Proxy:
     """Returns a mask of spaces and padding.  [B, L] bool."""
-    return graph.add("Equal", look_up(graph, letters, dict.fromkeys(["", *spaces], 1), 0), 1)
+    return look_up(letters, dict.fromkeys(["", *spaces], 1), 0) == 1
 
 
-def _and_space(graph: Graph, letter: str, beside_it: str) -> str:
-    return graph.add("And", letter, graph.add("Equal", beside_it, 1))
-
-
-def _picked(graph: Graph, values: str, mask: str) -> str:
+def _picked(values: Proxy, mask: Proxy) -> Proxy:
     """Returns the values [B, L] at which a mask is true, row by row, as a vector."""
-    flat, mask = (graph.add("Reshape", one, [-1]) for one in (values, mask))
-    return graph.add("Compress", flat, mask, axis=0)
+    return values.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
 
 
 class WordIds(NamedTuple):
@@ -814,8 +694,8 @@ class Spelling(NamedTuple):
       between: mask of ids outside words: spaces and padding, [B, L] bool.
     """
 
-    ids: str
-    between: str
+    ids: Proxy
+    between: Proxy
 
 
 class EncoderGraph(ABC):
@@ -823,7 +703,6 @@ class EncoderGraph(ABC):
 
     Args:
       encoder: the encoder.
-      graph: graph to which operators are added.
       name: name of the text, for errors.
 
     Attributes:

@@ -8,7 +8,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from t2t_torch.export.graph import Graph, any_true, before_each, following, latest, places, shifted
+from t2t_torch.export.graph import (
+    LINE,
+    Graph,
+    Proxy,
+    any_true,
+    before_each,
+    combine,
+    concat,
+    following,
+    latest,
+    loop,
+    places,
+    shifted,
+    take,
+    where,
+)
 from t2t_torch.export.strings import (
     EncoderGraph,
     FieldText,
@@ -38,8 +53,8 @@ class Cut(NamedTuple):
       ids: id of the longest piece that begins at each position, -1 for none, [N] int64.
     """
 
-    begins: str
-    ids: str
+    begins: Proxy
+    ids: Proxy
 
 
 class PieceTrie:
@@ -65,87 +80,66 @@ class PieceTrie:
             ids[node] = identity
         self._ids = np.array(ids)
 
-    def cut(self, graph: Graph, symbols: str, starts: str) -> Cut:
+    def cut(self, symbols: Proxy, starts: Proxy) -> Cut:
         """Returns the segmentation of tokens.
 
         Args:
-          graph: graph to which operators are added.
           symbols: symbols of the concatenated tokens, [N] int64; pieces have the last symbol of a
             token only at their end.
           starts: mask of the starts of tokens, [N] bool.
         """
-        ids, lengths = self._longest(graph, symbols)
-        return Cut(_reached(graph, starts, graph.add("Add", places(graph, symbols), lengths)), ids)
+        ids, lengths = self._longest(symbols)
+        return Cut(_reached(starts, places(symbols) + lengths), ids)
 
-    def _longest(self, graph: Graph, symbols: str) -> tuple[str, str]:
+    def _longest(self, symbols: Proxy) -> tuple[Proxy, Proxy]:
         """Returns the id and length of the longest piece at each position; length 0 for none.
 
         All positions descend the trie in parallel, one symbol per iteration, until all have ended.
         """
         # Appends a symbol that no piece has, which ends every match.
-        beyond = graph.constant(self._branches - 1)
-        longer = graph.add("Pad", symbols, [0, 1], beyond)
-        node_ids = graph.constant(self._ids)
-        zeros = graph.add("Mul", symbols, 0)
-        body = graph.body("down")
-        turn = body.input("turn", "int64", [])
-        body.input("more", "bool", [])
-        node = body.input("node", "int64", [None])
-        place = body.input("place", "int64", [None])
-        ids = body.input("ids", "int64", [None])
-        lengths = body.input("lengths", "int64", [None])
-        symbol = body.add("Gather", longer, body.add("Add", place, turn))
-        edge = body.add("Add", body.add("Mul", node, body.constant(self._branches)), symbol)
-        node = look_up(body, edge, self._edges, _NO)
-        goes_on = body.add("Greater", node, _ROOT)
-        node = body.add("Compress", node, goes_on, axis=0)
-        place = body.add("Compress", place, goes_on, axis=0)
-        piece_ids = body.add("Gather", node_ids, node)
-        is_piece = body.add("GreaterOrEqual", piece_ids, 0)
-        at = body.add("Compress", place, is_piece, axis=0)
-        piece_ids = body.add("Compress", piece_ids, is_piece, axis=0)
-        length = body.add("Expand", body.add("Add", turn, 1), body.add("Shape", at))
-        body.output("more", any_true(body, goes_on), "bool", [])
-        body.output("node", node, "int64", [None])
-        body.output("place", place, "int64", [None])
-        body.output("ids", body.add("ScatterElements", ids, at, piece_ids), "int64", [None])
-        body.output("lengths", body.add("ScatterElements", lengths, at, length), "int64", [None])
-        begin = (zeros, places(graph, symbols), graph.add("Sub", zeros, 1), zeros)
-        _, _, ids, lengths = graph.several(4, "Loop", "", graph.constant(True), *begin, body=body)
+        longer = symbols.Pad([0, 1], self._branches - 1)
+
+        def descend(
+            body: Graph, turn: Proxy, node: Proxy, place: Proxy, ids: Proxy, lengths: Proxy
+        ) -> tuple[Proxy, ...]:
+            node = look_up(node * self._branches + longer[place + turn], self._edges, _NO)
+            goes_on = node > _ROOT
+            node, place = (one.Compress(goes_on, axis=0) for one in (node, place))
+            piece_ids = take(self._ids, node)
+            is_piece = piece_ids >= 0
+            at, piece_ids = (one.Compress(is_piece, axis=0) for one in (place, piece_ids))
+            ids = ids.ScatterElements(at, piece_ids)
+            lengths = lengths.ScatterElements(at, (turn + 1).Expand(at.Shape()))
+            return any_true(goes_on), node, place, ids, lengths
+
+        zeros = symbols * 0
+        begin = (zeros, places(symbols), zeros - 1, zeros)
+        _, _, ids, lengths = loop(symbols.graph, descend, *begin, kinds=[LINE] * 4)
         return ids, lengths
 
 
-def _reached(graph: Graph, starts: str, following: str) -> str:
+def _reached(starts: Proxy, following: Proxy) -> Proxy:
     """Returns a mask of the positions reachable from any start.
 
     The step width doubles in each iteration, until an iteration reaches no new position.
 
     Args:
-      graph: graph to which operators are added.
       starts: [N] bool.
       following: next position of each, N for the end, [N] int64.
 
     Returns:
       [N] bool.
     """
-    beyond = graph.add("Shape", starts)
-    body = graph.body("wider")
-    body.input("turn", "int64", [])
-    body.input("more", "bool", [])
-    met = body.input("met", "int64", [None])
-    step = body.input("step", "int64", [None])
-    ahead = body.add("Compress", step, body.add("Equal", met, 1), axis=0)
-    ones = body.add("Expand", 1, body.add("Shape", ahead))
-    now = body.add("ScatterElements", met, ahead, ones)
-    more = body.add("Greater", now, met)
-    body.output("more", any_true(body, more), "bool", [])
-    body.output("met", now, "int64", [None])
-    body.output("step", body.add("Gather", step, step), "int64", [None])
-    met = graph.add("Pad", graph.integers(starts), [0, 1], 0)
-    step = graph.add("Concat", following, beyond, axis=0)
-    met, _ = graph.several(2, "Loop", "", graph.constant(True), met, step, body=body)
-    met = graph.add("Slice", met, [0], beyond)
-    return graph.add("Equal", met, 1)
+
+    def widen(body: Graph, turn: Proxy, met: Proxy, step: Proxy) -> tuple[Proxy, ...]:
+        ahead = step.Compress(met == 1, axis=0)
+        now = met.ScatterElements(ahead, combine("Expand", 1, ahead.Shape()))
+        return any_true(now > met), now, step[step]
+
+    met, beyond = starts.integers().Pad([0, 1], 0), starts.Shape()
+    step = following.Concat(beyond, axis=0)
+    met, _ = loop(starts.graph, widen, met, step, kinds=[LINE] * 2)
+    return met[:beyond] == 1
 
 
 _LINE_END = "\n"  # not in any alphabet
@@ -167,14 +161,14 @@ class _Characters(NamedTuple):
       lone: mask of single spaces between letters or numbers of one text, [N] bool.
     """
 
-    letters: str
-    kinds: str
-    row: str
-    counts: str
-    space: str
-    first: str
-    last: str
-    lone: str
+    letters: Proxy
+    kinds: Proxy
+    row: Proxy
+    counts: Proxy
+    space: Proxy
+    first: Proxy
+    last: Proxy
+    lone: Proxy
 
 
 class SubtokenGraph(EncoderGraph):
@@ -199,114 +193,82 @@ class SubtokenGraph(EncoderGraph):
 
     def of_words(self, field: FieldText) -> WordIds:
         """Returns the ids of each text's words; a kept space before a word belongs to it."""
-        graph = self.graph
-        line = self._line(FieldText(graph, words=field.words))
-        begins = graph.add("Or", line.first, line.space)
+        line = self._line(FieldText(words=field.words))
+        begins = line.first | line.space
         ids, before = self._cut(line, begins)
-        starts = graph.add("Compress", before, begins, axis=0)
-        return WordIds(ids, of_flat(graph, starts, field.word_counts))
+        return WordIds(ids, of_flat(before.Compress(begins, axis=0), field.word_counts))
 
     def _line(self, field: FieldText) -> _Characters:
-        graph, letters = self.graph, field.letters
-        mask = graph.add("Not", graph.add("Equal", letters, graph.constant("")))
-        row = graph.add("Gather", graph.add("NonZero", mask), 0)
-        mask = graph.add("Reshape", mask, [-1])
-        flat = graph.add("Reshape", letters, [-1])
-        flat = graph.add("Compress", flat, mask, axis=0)
-        kinds = graph.add("RegexFullMatch", flat, pattern=f"[{ranges(str.isalnum)}]")
-        kinds = graph.integers(kinds)
-        first = graph.add("Not", graph.add("Equal", row, shifted(graph, row, -1, _NONE)))
-        last = graph.add("Not", graph.add("Equal", row, shifted(graph, row, 1, _NONE)))
-        space = graph.add("Equal", flat, graph.constant(" "))
-        around = graph.add("Add", shifted(graph, kinds, -1, 0), shifted(graph, kinds, 1, 0))
-        lone = graph.add("And", space, graph.add("Equal", around, 2))
-        lone = graph.add("And", lone, graph.add("Not", graph.add("Or", first, last)))
-        return _Characters(flat, kinds, row, count_of(graph, letters), space, first, last, lone)
+        letters = field.letters
+        mask = letters != ""
+        row = mask.NonZero()[0]
+        flat = letters.Reshape([-1]).Compress(mask.Reshape([-1]), axis=0)
+        kinds = flat.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
+        first = row != shifted(row, -1, _NONE)
+        last = row != shifted(row, 1, _NONE)
+        space = flat == " "
+        lone = space & (shifted(kinds, -1, 0) + shifted(kinds, 1, 0) == 2) & ~(first | last)
+        return _Characters(flat, kinds, row, count_of(letters), space, first, last, lone)
 
-    def _cut(self, line: _Characters, begins: str) -> tuple[NumberRows, str]:
+    def _cut(self, line: _Characters, begins: Proxy) -> tuple[NumberRows, Proxy]:
         """Returns the ids of texts, and the number of ids of the text before each character.
 
         Args:
           line: characters of the texts.
           begins: mask of characters that always begin a token, [N] bool.
         """
-        graph = self.graph
         written = self._written(line, self._ends(line, begins))
-        is_symbol = graph.add("GreaterOrEqual", written, 0)
-        sizes = graph.add("ReduceSum", graph.integers(is_symbol), [1], keepdims=0)
-        flat = graph.add("Reshape", written, [-1])
-        is_symbol = graph.add("Reshape", is_symbol, [-1])
-        symbols = graph.add("Compress", flat, is_symbol, axis=0)
+        is_symbol = written >= 0
+        sizes = is_symbol.integers().sum(1)
+        symbols = written.Reshape([-1]).Compress(is_symbol.Reshape([-1]), axis=0)
         end = self._numbers[tensor2tensor_subword.END]
-        starts = graph.add("Equal", shifted(graph, symbols, -1, end), graph.constant(end))
-        cut = self._trie.cut(graph, symbols, starts)
-        ids = graph.add("Compress", cut.ids, cut.begins, axis=0)
-        some = graph.add("Concat", ids, [0], axis=0)
-        known = graph.add("ReduceMin", some, keepdims=0)
-        known = graph.add("GreaterOrEqual", known, 0)
-        ids = graph.require(known, f"{self._name}: the vocabulary has no entry for it", ids)
+        cut = self._trie.cut(symbols, shifted(symbols, -1, end) == end)
+        ids = cut.ids.Compress(cut.begins, axis=0)
+        known = ids.Concat([0], axis=0).ReduceMin(keepdims=0) >= 0
+        ids = self.graph.require(known, f"{self._name}: the vocabulary has no entry for it", ids)
         # Number of ids before each character, and before each text and after the last.
-        before = before_each(graph, graph.integers(cut.begins))
-        before = graph.add("Gather", before, before_each(graph, sizes))
-        of_rows = graph.add("Gather", before, before_each(graph, line.counts))
-        lengths = graph.add("Sub", shifted(graph, of_rows, 1, 0), of_rows)
-        lengths = graph.add("Slice", lengths, [0], [-1])
-        before = graph.add("Slice", before, [0], [-1])
-        before = graph.add("Sub", before, graph.add("Gather", of_rows, line.row))
-        return of_flat(graph, ids, lengths), before
+        before = before_each(cut.begins.integers())[before_each(sizes)]
+        of_rows = before[before_each(line.counts)]
+        lengths = (shifted(of_rows, 1, 0) - of_rows)[:-1]
+        return of_flat(ids, lengths), before[:-1] - of_rows[line.row]
 
-    def _ends(self, line: _Characters, begins: str) -> str:
+    def _ends(self, line: _Characters, begins: Proxy) -> Proxy:
         """Returns a mask of the characters that end a token.  [N] bool."""
-        graph = self.graph
-        other = graph.add("Equal", line.kinds, shifted(graph, line.kinds, 1, _NONE))
-        other = graph.add("Not", other)
-        cut = graph.add("Equal", shifted(graph, graph.integers(begins), 1, 1), 1)
-        return graph.add("Or", graph.add("Or", other, cut), line.last)
+        other = line.kinds != shifted(line.kinds, 1, _NONE)
+        return other | (shifted(begins.integers(), 1, 1) == 1) | line.last
 
-    def _written(self, line: _Characters, ends: str) -> str:
+    def _written(self, line: _Characters, ends: Proxy) -> Proxy:
         """Returns the symbols of each escaped character: `tokenizer.escape`.
 
         Returns:
           [N, 11] int64, padded with -1.
         """
-        graph = self.graph
-        numbers, none = self._numbers, graph.constant(_NONE)
+        numbers = self._numbers
         mark, low_line, end = numbers["\\"], numbers["_"], numbers[tensor2tensor_subword.END]
-        number = look_up(graph, line.letters, numbers, _NONE)
-        unknown = graph.add("Equal", number, none)
-        is_low_line = graph.add("Equal", number, graph.constant(low_line))
-        escaped = graph.add("Or", unknown, is_low_line)
-        first = graph.add("Where", escaped, graph.constant(mark), number)
-        is_mark = graph.add("Equal", number, graph.constant(mark))
-        second = graph.add("Where", is_mark, graph.constant(mark), none)
-        second = graph.add("Where", is_low_line, graph.constant(numbers["u"]), second)
-        semicolon = graph.add("Where", unknown, graph.constant(numbers[";"]), none)
-        ended = graph.add("Where", ends, graph.constant(end), none)
+        number = look_up(line.letters, numbers, _NONE)
+        unknown = number == _NONE
+        is_low_line = number == low_line
+        first = where(unknown | is_low_line, mark, number)
+        second = where(is_low_line, numbers["u"], where(number == mark, mark, _NONE))
+        semicolon = where(unknown, numbers[";"], _NONE)
+        ended = where(ends, end, _NONE)
         digits = self._digits(line.letters, unknown)
-        columns = [graph.add("Unsqueeze", one, [1]) for one in (first, second, semicolon, ended)]
-        written = graph.add("Concat", *columns[:2], digits, *columns[2:], axis=1)
-        lone = graph.add("Unsqueeze", line.lone, [1])
-        return graph.add("Where", lone, none, written)
+        columns = [one.Unsqueeze([1]) for one in (first, second, semicolon, ended)]
+        written = concat(*columns[:2], digits, *columns[2:], axis=1)
+        return where(line.lone.Unsqueeze([1]), _NONE, written)
 
-    def _digits(self, letters: str, unknown: str) -> str:
+    def _digits(self, letters: Proxy, unknown: Proxy) -> Proxy:
         """Returns the code point digits of characters that are not in the alphabet.
 
         Returns:
           Symbols of the digits, -1 for none, [N, 7] int64.
         """
-        graph = self.graph
-        points = code_points(graph, graph.add("Compress", letters, unknown, axis=0))
-        points = graph.add("Unsqueeze", points, [1])
-        digits = graph.add("Div", points, graph.constant(_POWERS))
-        least = graph.constant([*_POWERS[:-1], 0])
-        mask = graph.add("GreaterOrEqual", points, least)
-        symbols = graph.constant([self._numbers[digit] for digit in "0123456789"])
-        digits = graph.add("Gather", symbols, graph.add("Mod", digits, 10))
-        digits = graph.add("Where", mask, digits, _NONE)
-        shape = graph.add("Concat", graph.add("Shape", letters), [len(_POWERS)], axis=0)
-        blank = graph.add("Expand", _NONE, shape)
-        where = graph.add("Transpose", graph.add("NonZero", unknown))
-        return graph.add("ScatterND", blank, where, digits)
+        points = code_points(letters.Compress(unknown, axis=0)).Unsqueeze([1])
+        symbols = [self._numbers[digit] for digit in "0123456789"]
+        digits = take(symbols, points / _POWERS % 10)
+        digits = where(points >= [*_POWERS[:-1], 0], digits, _NONE)
+        blank = combine("Expand", _NONE, letters.Shape().Concat([len(_POWERS)], axis=0))
+        return blank.ScatterND(unknown.NonZero().Transpose(), digits)
 
 
 # Kinds of characters; the kind of a digit is its value.
@@ -320,131 +282,88 @@ _KINDS = {
 _MOST_DIGITS = 7  # a number with more digits, without leading zeros, is not a code point
 
 
-def unescaped_texts(graph: Graph, escaped: str) -> str:
+def unescaped_texts(escaped: Proxy) -> Proxy:
     """Returns the texts of joined subtokens, equal to `SubtokenEncoder.decode`.
 
     Args:
-      graph: graph to which operators are added.
       escaped: [B] string.
 
     Returns:
       [B] string.
     """
-    letters = characters_of(graph, escaped)
+    letters = characters_of(escaped)
     # An end after each text separates it from the next.
-    pair = graph.add("Concat", graph.add("Shape", letters, start=0, end=1), [1], axis=0)
-    letters = graph.add("Concat", letters, graph.add("Expand", graph.constant(""), pair), axis=1)
-    shape = graph.add("Shape", letters)
-    flat = graph.add("Reshape", letters, [-1])
-    kinds = look_up(graph, flat, _KINDS, _OTHER)
-    flat = _unescaped(graph, flat, kinds)
-    width = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
-    row = graph.add("Div", places(graph, kinds), width)
-    flat = _apart(graph, flat, kinds, row)
-    return joined(graph, graph.add("Reshape", flat, shape))
+    letters = letters.Concat(combine("Expand", "", letters.size(0).Concat([1], axis=0)), axis=1)
+    shape, flat = letters.Shape(), letters.Reshape([-1])
+    kinds = look_up(flat, _KINDS, _OTHER)
+    flat = _unescaped(flat, kinds)
+    return joined(_apart(flat, kinds, places(kinds) / letters.size(1).Squeeze()).Reshape(shape))
 
 
-def _unescaped(graph: Graph, letters: str, kinds: str) -> str:
+def _unescaped(letters: Proxy, kinds: Proxy) -> Proxy:
     """Returns characters without escapes: the escaped character at the position of the mark, and
     "" at the other positions of the escape.  [N] string.
     """
 
-    def is_kind(kind: int, by: int = 0) -> str:
-        line = shifted(graph, kinds, by, _END) if by else kinds
-        return graph.add("Equal", line, graph.constant(kind))
+    def is_kind(kind: int, by: int = 0) -> Proxy:
+        return (shifted(kinds, by, _END) if by else kinds) == kind
 
-    def both(*flags: str) -> str:
-        whole = flags[0]
-        for one in flags[1:]:
-            whole = graph.add("And", whole, one)
-        return whole
-
-    def back(flags: str) -> str:
-        one = shifted(graph, graph.integers(flags), -1, 0)
-        return graph.add("Equal", one, 1)
+    def back(flags: Proxy) -> Proxy:
+        return shifted(flags.integers(), -1, 0) == 1
 
     # In a sequence of marks every second one is escaped by the one before it.
     mark = is_kind(_MARK)
-    in_run = graph.add("Sub", places(graph, kinds), latest(graph, graph.add("Not", mark)))
-    odd = graph.add("Equal", graph.add("BitwiseAnd", in_run, 1), 1)
-    odd_mark = both(mark, odd)
-    escaped_mark = both(mark, graph.add("Not", odd))
-    low_line = both(odd_mark, is_kind(_LOW_LINE, 1))
+    odd = (places(kinds) - latest(~mark)).BitwiseAnd(1) == 1
+    odd_mark = mark & odd
+    low_line = odd_mark & is_kind(_LOW_LINE, 1)
 
-    digit = graph.add("Less", kinds, _DIGITS)
-    no_digit = graph.add("Not", digit)
-    stop = following(graph, no_digit)
-    longer = graph.add("Pad", kinds, [0, 1], _END)
-    stops_at = graph.add("Gather", longer, stop)
-    before_digit = graph.add("Less", shifted(graph, kinds, 1, _END), _DIGITS)
-    closed = graph.add("Equal", stops_at, _SEMICOLON)
-    number = both(odd_mark, before_digit, closed)
-    of_number = graph.add("Gather", number, latest(graph, no_digit))
+    digit = kinds < _DIGITS
+    stop = following(~digit)
+    stops_at = kinds.Pad([0, 1], _END)[stop]
+    number = odd_mark & (shifted(kinds, 1, _END) < _DIGITS) & (stops_at == _SEMICOLON)
+    of_number = digit & number[latest(~digit)]
 
-    points = _numbers(graph, kinds, digit, stop)
-    points = graph.add("Compress", points, number, axis=0)
-    removed = escaped_mark
-    for one in (
-        both(is_kind(_LOW_LINE), back(low_line)),
-        both(digit, of_number),
-        both(is_kind(_SEMICOLON), back(both(digit, of_number))),
-        is_kind(_END),
-    ):
-        removed = graph.add("Or", removed, one)
-    letters = graph.add("Where", removed, graph.constant(""), letters)
-    letters = graph.add("Where", low_line, graph.constant("_"), letters)
-    where = graph.add("Transpose", graph.add("NonZero", number))
-    return graph.add("ScatterND", letters, where, characters_with(graph, _known(graph, points)))
+    points = _numbers(kinds, digit, stop).Compress(number, axis=0)
+    removed = mark & ~odd | is_kind(_LOW_LINE) & back(low_line) | of_number | is_kind(_END)
+    removed = removed | is_kind(_SEMICOLON) & back(of_number)
+    letters = where(low_line, "_", where(removed, "", letters))
+    return letters.ScatterND(number.NonZero().Transpose(), characters_with(_known(points)))
 
 
-def _numbers(graph: Graph, kinds: str, digit: str, stop: str) -> str:
+def _numbers(kinds: Proxy, digit: Proxy, stop: Proxy) -> Proxy:
     """Returns the number formed by the digits after each position; numbers above all code points
     may be inexact, but stay above them.
 
     Args:
-      graph: graph to which operators are added.
       kinds: kinds of the characters, [N] int64.
       digit: mask of digits, [N] bool.
       stop: next position without a digit, [N] int64.
     """
-    powers = graph.constant([10**i for i in range(_MOST_DIGITS + 1)])
-    power = graph.add("Sub", graph.add("Sub", stop, places(graph, kinds)), 1)
-    power = graph.add("Min", power, _MOST_DIGITS)
-    value = graph.add("Mul", kinds, graph.add("Gather", powers, power))
-    value = graph.add("Where", digit, value, 0)
-    before = before_each(graph, value)
-    upto = graph.add("Slice", before, [0], [-1])
-    return graph.add("Sub", graph.add("Gather", before, stop), upto)
+    powers = [10**i for i in range(_MOST_DIGITS + 1)]
+    value = where(digit, kinds * take(powers, (stop - places(kinds) - 1).Min(_MOST_DIGITS)), 0)
+    before = before_each(value)
+    return before[stop] - before[:-1]
 
 
-def _known(graph: Graph, points: str) -> str:
+def _known(points: Proxy) -> Proxy:
     """Returns code points with invalid ones replaced by that of the replacement symbol."""
-    known = graph.add("LessOrEqual", points, graph.constant(sys.maxunicode))
-    below = graph.add("Less", points, 0xD800)
-    above = graph.add("Greater", points, 0xDFFF)
-    known = graph.add("And", known, graph.add("Or", below, above))
-    return graph.add("Where", known, points, graph.constant(ord(tensor2tensor_subword.UNKNOWN)))
+    known = (points <= sys.maxunicode) & ((points < 0xD800) | (points > 0xDFFF))
+    return where(known, points, ord(tensor2tensor_subword.UNKNOWN))
 
 
-def _apart(graph: Graph, letters: str, kinds: str, row: str) -> str:
+def _apart(letters: Proxy, kinds: Proxy, row: Proxy) -> Proxy:
     """Returns characters with a space before each token of letters or numbers that directly follows
     another one: `tokenizer.join`.
 
     Args:
-      graph: graph to which operators are added.
       letters: characters, [N] string.
       kinds: kinds of the escaped characters, [N] int64.
       row: index of the text of each character, [N] int64.
     """
-    begins = graph.add("Equal", shifted(graph, kinds, -1, _END), _END)
-    begins = graph.add("And", begins, graph.add("Less", kinds, _END))
-    heads = graph.add("Compress", letters, begins, axis=0)
-    of_letters = graph.add("RegexFullMatch", heads, pattern=f"[{ranges(str.isalnum)}]")
-    of_letters = graph.integers(of_letters)
-    row = graph.add("Compress", row, begins, axis=0)
-    beside = graph.add("Equal", row, shifted(graph, row, -1, -1))
-    both = graph.add("Add", of_letters, shifted(graph, of_letters, -1, 0))
-    apart = graph.add("And", beside, graph.add("Equal", both, 2))
-    space = graph.add("Where", apart, graph.constant(" "), graph.constant(""))
-    where = graph.add("Transpose", graph.add("NonZero", begins))
-    return graph.add("ScatterND", letters, where, graph.add("StringConcat", space, heads))
+    begins = (shifted(kinds, -1, _END) == _END) & (kinds < _END)
+    heads = letters.Compress(begins, axis=0)
+    of_letters = heads.RegexFullMatch(pattern=f"[{ranges(str.isalnum)}]").integers()
+    row = row.Compress(begins, axis=0)
+    apart = (row == shifted(row, -1, -1)) & (of_letters + shifted(of_letters, -1, 0) == 2)
+    space = where(apart, " ", "")
+    return letters.ScatterND(begins.NonZero().Transpose(), space.StringConcat(heads))

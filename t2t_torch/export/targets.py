@@ -23,7 +23,7 @@ from t2t_torch.errors import ExportError
 from t2t_torch.export.answers import add_answers, span_targets
 from t2t_torch.export.attention import add_attention
 from t2t_torch.export.encoders import check_decodable, decoded_hypotheses
-from t2t_torch.export.graph import Graph
+from t2t_torch.export.graph import Graph, Proxy
 from t2t_torch.export.network import export_network
 from t2t_torch.export.quantization import metrics_of, quantize
 from t2t_torch.export.search import (
@@ -266,11 +266,11 @@ class LabelExportTarget(ExportTarget):
 
 
 def _add_texts(
-    graph: Graph, name: str, encoder: TextEncoder, ids: str, scores: str, count: int
+    graph: Graph, name: str, encoder: TextEncoder, ids: Proxy, scores: Proxy, count: int
 ) -> None:
     """Adds the outputs of a target that is a text: `count` hypotheses with scores and ids."""
     axes: list[int | str | None] = ["batch", count]
-    graph.output(name, decoded_hypotheses(graph, encoder, ids), "string", axes)
+    graph.output(name, decoded_hypotheses(encoder, ids), "string", axes)
     graph.output(f"{name}_scores", scores, "float32", axes)
     graph.output(f"{name}_ids", ids, "int64", [*axes, None])
 
@@ -315,8 +315,8 @@ class CtcExportTarget(LabelExportTarget):
         """See `ExportTarget.graph`."""
         graph = Graph(self.predictor.problem.full_name)
         outputs = graph.inline(network, self._inputs(graph).encoded())
-        ids = graph.add("Unsqueeze", outputs[f"{self._target}.numbers"], [1])
-        scores = graph.add("Unsqueeze", outputs[f"{self._target}.scores"], [1])
+        ids = outputs[f"{self._target}.numbers"].Unsqueeze([1])
+        scores = outputs[f"{self._target}.scores"].Unsqueeze([1])
         _add_texts(graph, self._target, self._writes.encoder, ids, scores, 1)
         return graph
 
@@ -459,8 +459,8 @@ class TextExportTarget(ExportTarget):
         self,
         graph: Graph,
         network: AttentionNetwork,
-        initial: Mapping[str, str],
-        ids: tuple[str, str],
+        initial: Mapping[str, Proxy],
+        ids: tuple[Proxy, Proxy],
     ) -> None:
         """Adds the attention outputs, and the input that enables them."""
         read: Any = self._loaded.features.all[self._reads]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from t2t_torch.errors import ExportError
 from t2t_torch.export import encode_graph, encoder_graph, unsupported_input
 from t2t_torch.export.answers import BATCH, windows_of
 from t2t_torch.export.encoders import ByteGraph, IntegerTable, SubwordGraph, SymbolTable, TokenTable
-from t2t_torch.export.graph import Graph, Shape
+from t2t_torch.export.graph import Graph, Proxy, Shape, arange, combine, concat, where
 from t2t_torch.export.pieces import PieceGraph
 from t2t_torch.export.strings import (
     SPACE,
@@ -36,6 +37,7 @@ from t2t_torch.export.strings import (
     spaced,
     token_offsets,
     tokens,
+    upright,
     with_end,
 )
 from t2t_torch.export.subtokens import SubtokenGraph
@@ -72,11 +74,10 @@ from t2t_torch.text.tensor2tensor_subword import SubtokenEncoder
 _SMALL, _CAPITAL = 1, 2
 
 
-def cut_words(graph: Graph, texts: str, cutter: WordCutter) -> str:
+def cut_words(texts: Proxy, cutter: WordCutter) -> Proxy:
     """Returns the words of each text, split by a `WordCutter`.
 
     Args:
-      graph: graph to which operators are added.
       texts: [B] string.
       cutter: definition of words.
 
@@ -87,83 +88,60 @@ def cut_words(graph: Graph, texts: str, cutter: WordCutter) -> str:
       ExportError: an expression of the cutter is not supported in a graph.
     """
     if cutter.spaces:
-        parts = tokens(graph, texts, separators=[re2(cutter.spaces)])
-        texts = joined(graph, spaced(graph, parts))
+        texts = joined(spaced(tokens(texts, separators=[re2(cutter.spaces)])))
     looked_at = re.escape(cutter.before_words)
     looked_at += "A-Z" if cutter.splits_glued else ""
     looked_at += capitals() if cutter.lower_case else ""
     if looked_at:
-        parts = tokens(graph, texts, separators=[f"{re2(SPACE)}+"])
-        parts = replaced(
-            graph,
-            parts,
-            f"[^{looked_at}]*",
-            lambda some: changed_together(
-                graph, some, lambda letters: _letters(graph, letters, cutter)
-            ),
-        )
-        texts = joined(graph, spaced(graph, parts))
-    return tokens(graph, texts, tokenexp=re2(cutter.words))
+        change = functools.partial(_letters, cutter=cutter)
+        parts = tokens(texts, separators=[f"{re2(SPACE)}+"])
+        parts = replaced(parts, f"[^{looked_at}]*", lambda some: changed_together(some, change))
+        texts = joined(spaced(parts))
+    return tokens(texts, tokenexp=re2(cutter.words))
 
 
-def _letters(graph: Graph, letters: str, cutter: WordCutter) -> str:
+def _letters(letters: Proxy, cutter: WordCutter) -> Proxy:
     """Returns characters with the spaces and the case that a cutter uses.  [B, L] string."""
     if cutter.before_words:
-        _, after = beside(graph, letters, "")
-        sign = graph.add("Equal", letters, graph.constant(cutter.before_words))
-        after = graph.add("Where", sign, after, graph.constant(""))
-        is_space = graph.add("RegexFullMatch", after, pattern=re2(r"\w"))
-        letters = graph.add("Where", is_space, graph.constant(" "), letters)
-    glued = _glued(graph, letters) if cutter.splits_glued else ""
-    if cutter.lower_case:
-        letters = lower(graph, letters)
-    if glued:
-        space = graph.add("Where", glued, graph.constant(" "), graph.constant(""))
-        letters = graph.add("StringConcat", space, letters)
-    return letters
+        _, after = beside(letters, "")
+        after = where(letters == cutter.before_words, after, "")
+        letters = where(after.RegexFullMatch(pattern=re2(r"\w")), " ", letters)
+    changed = lower(letters) if cutter.lower_case else letters
+    if cutter.splits_glued:  # ASCII capitals between two lower-case letters
+        kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
+        kinds |= dict.fromkeys(string.ascii_uppercase, _CAPITAL)
+        case = look_up(letters, kinds, 0)
+        before, after = beside(case, 0)
+        glued = (case == _CAPITAL) & (before == _SMALL) & (after == _SMALL)
+        changed = where(glued, " ", "").StringConcat(changed)
+    return changed
 
 
-def _glued(graph: Graph, letters: str) -> str:
-    """Returns a mask of ASCII capitals between two lower-case letters.  [B, L] bool."""
-    kinds = dict.fromkeys(string.ascii_lowercase, _SMALL)
-    kinds.update(dict.fromkeys(string.ascii_uppercase, _CAPITAL))
-    case = look_up(graph, letters, kinds, 0)
-    small = graph.constant(_SMALL)
-    around = [graph.add("Equal", one, small) for one in beside(graph, case, 0)]
-    capital = graph.add("Equal", case, _CAPITAL)
-    return graph.add("And", capital, graph.add("And", *around))
-
-
-def cut_each(graph: Graph, values: str, lengths: str) -> str:
+def cut_each(values: Proxy, lengths: Proxy) -> Proxy:
     """Returns the entries of the first words of each text, padded with 0 to at least one word.
 
     Args:
-      graph: graph to which operators are added.
       values: [B, W', n] numbers.
       lengths: [B] int64, number of words to keep per text.
 
     Returns:
       [B, W, n].
     """
-    pads = graph.constant([0, 0, 0, 0, 1, 0])  # one more column: there may be none
-    values = graph.add("Pad", values, pads)
-    values = first(graph, values, longest(graph, lengths))
-    width = graph.add("Shape", values, start=1, end=2)
-    in_text = graph.add("Unsqueeze", mask_of(graph, lengths, width), [2])
-    nothing = graph.add("CastLike", 0.0, values)
-    return graph.add("Where", in_text, values, nothing)
+    # One more column: there may be none.
+    values = first(values.Pad([0, 0, 0, 0, 1, 0]), longest(lengths))
+    in_text = mask_of(lengths, values.size(1)).Unsqueeze([2])
+    return where(in_text, values, combine("CastLike", 0.0, values))
 
 
 def entries_of(
-    graph: Graph, labels: str, weights: str, field: str, known_labels: Sequence[str], width: int
-) -> tuple[str, str]:
+    labels: Proxy, weights: Proxy, field: str, known_labels: Sequence[str], width: int
+) -> tuple[Proxy, Proxy]:
     """Returns ids and weights of each word's entries, equal to `Gazetteer` and `GazetteerWeights`.
 
     Entries with the largest weights are kept, among equal weights those with the lowest ids;
     unknown labels are dropped.
 
     Args:
-      graph: graph to which operators are added.
       labels: [B, W, E] string, padded with "".
       weights: [B, W, E] float64.
       field: the field, for error messages.
@@ -184,22 +162,17 @@ def entries_of(
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(known_labels)}
     # There may be fewer than `width`, and no word: onnxruntime before 1.32 crashes in TopK of an
     # empty tensor.
-    more = graph.constant([0, 0, 0, 0, 1, width])
-    ids = graph.add("Pad", look_up(graph, labels, numbers, 0), more)
-    known = graph.add("Greater", ids, 0)
-    least = graph.constant(np.array(-np.inf))
-    weights = graph.add("Where", known, graph.add("Pad", weights, more), least)
+    more = [0, 0, 0, 0, 1, width]
+    ids = look_up(labels, numbers, 0).Pad(more)
+    least = np.array(-np.inf)
+    weights = where(ids > 0, weights.Pad(more), least)
     # ONNX's TopK is stable: sort by ids first, then by weights.
-    size = graph.add("Shape", ids, start=2, end=3)
-    ids, order = graph.several(2, "TopK", ids, size, axis=2, largest=0, sorted=1)
-    weights = graph.add("GatherElements", weights, order, axis=2)
-    size = graph.constant([width])
-    weights, order = graph.several(2, "TopK", weights, size, axis=2, largest=1, sorted=1)
-    is_entry = graph.add("Greater", weights, least)
-    ids = graph.add("GatherElements", ids, order, axis=2)
-    ids = graph.add("Where", is_entry, ids, 0)
-    weights = graph.add("Where", is_entry, weights, graph.constant(np.array(0.0)))
-    return ids, graph.add("Cast", weights, to=TensorProto.FLOAT)
+    ids, order = ids.graph.several(2, "TopK", ids, ids.size(2), axis=2, largest=0, sorted=1)
+    weights = weights.GatherElements(order, axis=2)
+    weights, order = ids.graph.several(2, "TopK", weights, [width], axis=2, largest=1, sorted=1)
+    is_entry = weights > least
+    ids = where(is_entry, ids.GatherElements(order, axis=2), 0)
+    return ids, where(is_entry, weights, np.array(0.0)).Cast(to=TensorProto.FLOAT)
 
 
 class InputGraph:
@@ -239,7 +212,7 @@ class InputGraph:
     ) -> None:
         self.graph = graph
         self.starts: dict[str, NumberRows] = {}
-        self.entries: dict[str, tuple[str, str]] = {}
+        self.entries: dict[str, tuple[Proxy, Proxy]] = {}
         self.windows = windows = windows_of(graph, problem)
         self._cutters = problem.cutters if cutters is None else cutters
         self._selected = features.given if selected is None else selected
@@ -248,7 +221,7 @@ class InputGraph:
         self._tagged = set(find_alignments(features.targets).values())
         self._fields: dict[str, FieldText] = {} if windows is None else {**windows.fields}
 
-    def encoded(self) -> dict[str, str]:
+    def encoded(self) -> dict[str, Proxy]:
         """Returns the tensors of all features by name, as in an evaluation batch.
 
         Raises:
@@ -263,7 +236,7 @@ class InputGraph:
         """Returns the field of a feature."""
         return self._selected[name].source or name
 
-    def input(self, name: str, dtype: str, shape: Shape) -> str:
+    def input(self, name: str, dtype: str, shape: Shape) -> Proxy:
         """Returns the field of a feature as an input; with windows its value for each window.
 
         Args:
@@ -282,27 +255,25 @@ class InputGraph:
             tokenizer = self._selected[name].input_spec(name, self._features).tokenizer
             if tokenizer:
                 texts = self._tokenized(field, texts, tokenizer)
-            text = FieldText(self.graph, texts)
+            text = FieldText(texts)
             if field in self._cutters:
-                words = cut_words(self.graph, texts, self._cutters[field])
-                text = FieldText(self.graph, words=words)
+                text = FieldText(words=cut_words(texts, self._cutters[field]))
             self._fields[field] = text
         return self._fields[field]
 
-    def _tokenized(self, field: str, texts: str, tokenizer: str) -> str:
+    def _tokenized(self, field: str, texts: Proxy, tokenizer: str) -> Proxy:
         """Returns texts with a space between their words, and makes the offsets an output.  [B].
 
         Texts for which the optional input `words_given_name` is true are unchanged.
         """
         graph = self.graph
         given = graph.optional(words_given_name(field), [False], [f"{field}.texts"])
-        words = tokens(graph, texts, tokenexp=re2(tokenizer))
-        split = graph.add("Where", given, texts, joined(graph, spaced(graph, words)))
-        offsets = token_offsets(graph, texts, split, given)
+        split = where(given, texts, joined(spaced(tokens(texts, tokenexp=re2(tokenizer)))))
+        offsets = token_offsets(texts, split, given)
         graph.output(offsets_name(field), offsets, "int64", [BATCH, f"{field}.tokens", 2])
         return split
 
-    def truncated(self, name: str, ids: NumberRows, *, add_eos: bool) -> str:
+    def truncated(self, name: str, ids: NumberRows, *, add_eos: bool) -> Proxy:
         """Returns the ids of a text, truncated.  [B, S] int64.
 
         Args:
@@ -310,19 +281,17 @@ class InputGraph:
           ids: its ids.
           add_eos: if True, appends `EOS`.
         """
-        ids = with_end(self.graph, ids) if add_eos else ids
+        ids = with_end(ids) if add_eos else ids
         limit = self.limits.get(name)
         if limit is None:
-            return cut(self.graph, ids, ids.lengths).values
+            return cut(ids, ids.lengths).values
         if name in self._tagged:
-            fits = longest(self.graph, ids.lengths)
-            fits = self.graph.add("LessOrEqual", fits, [limit])
-            fits = self.graph.add("Squeeze", fits)
+            fits = (longest(ids.lengths) <= limit).Squeeze()
             values = self.graph.require(fits, f"{name}: more than {limit} ids", ids.values)
             ids = NumberRows(values, ids.lengths)
-        return cut(self.graph, ids, self.graph.constant([limit])).values
+        return cut(ids, self.graph.constant([limit])).values
 
-    def word_counts(self, name: str, of: str, *, is_given: bool = False) -> str:
+    def word_counts(self, name: str, of: str, *, is_given: bool = False) -> Proxy:
         """Returns the number of kept words of each text: those that begin before its end.  [B].
 
         Args:
@@ -339,20 +308,16 @@ class InputGraph:
         if is_given and self.windows is not None:
             what = f"{kind}, given of words that are found in a whole text"
             raise unsupported_input(name, what)
-        graph, counts = self.graph, self.field(of).word_counts
+        counts = self.field(of).word_counts
         if of not in self.limits:
             return counts
-        limit = graph.constant(self.limits[of])
+        limit = self.limits[of]
         if self._features.word_starts.get(of) not in self._selected:
-            return graph.add("Min", counts, limit)
-        places = self.starts[of]
-        width = graph.add("Squeeze", graph.add("Shape", places.values, start=1, end=2))
-        numbers = graph.add("Range", 0, width, 1)
-        word = graph.add("Less", numbers, graph.add("Unsqueeze", counts, 1))
-        left = graph.add("And", word, graph.add("Less", places.values, limit))
-        return graph.add("ReduceSum", graph.integers(left), [1], keepdims=0)
+            return counts.Min(limit)
+        starts = self.starts[of].values
+        return (mask_of(counts, starts.size(1)) & (starts < limit)).integers().sum(1)
 
-    def checked(self, name: str, of: str, some: str, values: str) -> str:
+    def checked(self, name: str, of: str, some: Proxy, values: Proxy) -> Proxy:
         """Returns the values of words; the graph fails unless there is one entry per word.
 
         Args:
@@ -361,18 +326,11 @@ class InputGraph:
           some: [B, W', n], mask of entries.
           values: [B, W', n].
         """
-        graph = self.graph
-        entries = graph.add("ReduceSum", graph.integers(some), [2], keepdims=0)
-        mask = graph.add("Greater", entries, 0)  # [B, W']
+        mask = some.integers().sum(2) > 0  # [B, W']
         counts = self.field(of).word_counts
-        width = graph.add("Shape", mask, start=1, end=2)
-        room = graph.add("GreaterOrEqual", width, graph.add("ReduceMax", counts, keepdims=0))
-        in_text = mask_of(graph, counts, graph.add("Shape", mask, start=1, end=2))
-        behind = graph.add("And", mask, graph.add("Not", in_text))
-        none = graph.add("ReduceSum", graph.integers(behind), keepdims=0)
-        none = graph.add("Equal", none, 0)
-        fits = graph.add("And", none, graph.add("Squeeze", room))
-        return graph.require(fits, self.unequal(name, of), values)
+        room = mask.size(1) >= counts.ReduceMax(keepdims=0)
+        none = (mask & ~mask_of(counts, mask.size(1))).integers().sum() == 0
+        return self.graph.require(none & room.Squeeze(), self.unequal(name, of), values)
 
     def unequal(self, name: str, of: str) -> str:
         """Returns the name of the operator that fails unless there is one entry per word."""
@@ -389,14 +347,14 @@ encoder_graph.register(TokenEncoder, TokenTable)
 
 
 @encode_graph.register(Text)
-def encode_text(feature: Text, name: str, inputs: InputGraph) -> str:
+def encode_text(feature: Text, name: str, inputs: InputGraph) -> Proxy:
     """Returns the ids of a text.  [B, S] int64."""
     ids = encoder_graph(feature.encoder, inputs.graph, name).of_texts(inputs.field(name))
     return inputs.truncated(name, ids, add_eos=feature.add_eos)
 
 
 @encode_graph.register(Words)
-def encode_words(feature: Words, name: str, inputs: InputGraph) -> str:
+def encode_words(feature: Words, name: str, inputs: InputGraph) -> Proxy:
     """Returns the ids of words.  [B, S] int64."""
     encoder = encoder_graph(feature.encoder, inputs.graph, name)
     ids, inputs.starts[name] = encoder.of_words(inputs.field(name))
@@ -408,46 +366,40 @@ encode_graph.register(TreeFeature, encode_graph.dispatch(object))
 
 
 @encode_graph.register(Image)
-def encode_image(feature: Image, name: str, inputs: InputGraph) -> str:
+def encode_image(feature: Image, name: str, inputs: InputGraph) -> Proxy:
     """Returns the bytes unchanged.  [B, height, width, channels] uint8."""
     return inputs.input(name, "uint8", feature.shape)
 
 
 @encode_graph.register(Real)
-def encode_real(feature: Real, name: str, inputs: InputGraph) -> str:
+def encode_real(feature: Real, name: str, inputs: InputGraph) -> Proxy:
     """Returns the standardized numbers.  [B, size] float32."""
-    numbers, graph = inputs.input(name, "float32", [feature.size]), inputs.graph
+    numbers = inputs.input(name, "float32", [feature.size])
     if not feature.mean:
         return numbers
     mean, std = (np.asarray(x, np.float64) for x in (feature.mean, feature.std))
-    numbers = graph.add("Cast", numbers, to=TensorProto.DOUBLE)
-    numbers = graph.add("Sub", numbers, graph.constant(mean))
-    numbers = graph.add("Div", numbers, graph.constant(std))
-    return graph.add("Cast", numbers, to=TensorProto.FLOAT)
+    return ((numbers.Cast(to=TensorProto.DOUBLE) - mean) / std).Cast(to=TensorProto.FLOAT)
 
 
 @encode_graph.register(Audio)
-def encode_audio(feature: Audio, name: str, inputs: InputGraph) -> str:
+def encode_audio(feature: Audio, name: str, inputs: InputGraph) -> Proxy:
     """Returns samples as whole frames.  [B, samples] int16 -> [B, frames, samples] int16."""
     graph, field, size = inputs.graph, inputs.source(name), feature.samples_per_frame
     samples = graph.input(field, "int16", [BATCH, f"{field}.samples"])
-    width = graph.add("Shape", samples, start=1, end=2)
-    frames = graph.add("Div", graph.add("Add", width, [size - 1]), [size])
-    missing = graph.add("Sub", graph.add("Mul", frames, [size]), width)
-    pads = graph.add("Concat", [0, 0, 0], missing, axis=0)
-    samples = graph.add("Cast", samples, to=TensorProto.INT32)  # Pad takes no int16
-    samples = graph.add("Pad", samples, pads, graph.constant(NO_SAMPLE, "int32"))
-    samples = graph.add("Reshape", samples, [0, -1, size])
+    width = samples.size(1)
+    pads = concat([0, 0, 0], (width + (size - 1)) / size * size - width, axis=0)
+    samples = samples.Cast(to=TensorProto.INT32)  # Pad takes no int16
+    samples = samples.Pad(pads, graph.constant(NO_SAMPLE, "int32")).Reshape([0, -1, size])
     if name in inputs.limits:
-        samples = first(graph, samples, graph.constant([inputs.limits[name]]))
-    return graph.add("Cast", samples, to=TensorProto.INT16)
+        samples = first(samples, graph.constant([inputs.limits[name]]))
+    return samples.Cast(to=TensorProto.INT16)
 
 
 @encode_graph.register(WordStarts)
-def encode_word_starts(feature: WordStarts, name: str, inputs: InputGraph) -> str:
+def encode_word_starts(feature: WordStarts, name: str, inputs: InputGraph) -> Proxy:
     """Returns the position of each word's first id in its text.  [B, W] int64."""
     lengths = inputs.word_counts(name, feature.of)
-    return cut(inputs.graph, inputs.starts[feature.of], lengths).values
+    return cut(inputs.starts[feature.of], lengths).values
 
 
 _ANYTHING = r"[\x{0}-\x{10FFFF}]*"
@@ -458,7 +410,7 @@ def _is_titled(character: str) -> bool:
 
 
 @encode_graph.register(WordShape)
-def encode_word_shapes(feature: WordShape, name: str, inputs: InputGraph) -> str:
+def encode_word_shapes(feature: WordShape, name: str, inputs: InputGraph) -> Proxy:
     """Returns the `Shape` of each word.  [B, W] int64."""
     graph, field = inputs.graph, inputs.field(feature.of)
     lengths = inputs.word_counts(name, feature.of)
@@ -479,81 +431,62 @@ def encode_word_shapes(feature: WordShape, name: str, inputs: InputGraph) -> str
     ]
     shapes = graph.constant(int(WordForm.OTHER))
     for expression, shape in reversed(expressions):
-        fits = graph.add("RegexFullMatch", field.words, pattern=expression)
-        shapes = graph.add("Where", fits, graph.constant(int(shape)), shapes)
-    return cut(graph, NumberRows(shapes, field.word_counts), lengths).values
+        shapes = where(field.words.RegexFullMatch(pattern=expression), int(shape), shapes)
+    return cut(NumberRows(shapes, field.word_counts), lengths).values
 
 
 @encode_graph.register(WordCharacters)
-def encode_word_characters(feature: WordCharacters, name: str, inputs: InputGraph) -> str:
+def encode_word_characters(feature: WordCharacters, name: str, inputs: InputGraph) -> Proxy:
     """Returns the ids of the first characters of each word.  [B, W, width] int64."""
-    graph, lengths = inputs.graph, inputs.word_counts(name, feature.of)
-    encoder = encoder_graph(feature.encoder, graph, name)
+    lengths = inputs.word_counts(name, feature.of)
+    encoder = encoder_graph(feature.encoder, inputs.graph, name)
     spelling = encoder.spelled(inputs.field(feature.of))
     if spelling is None:
         what = f"{type(feature).__name__} of a {type(feature.encoder).__name__}"
         raise unsupported_input(name, what)
-    zero, one = graph.constant(0), graph.constant(1)
-    letters, between = spelling.ids, graph.integers(spelling.between)  # [B, L]
-    before, _ = beside(graph, between, 1)
-    in_word = graph.add("Not", spelling.between)
-    begins = graph.add("And", in_word, graph.add("Equal", before, one))
-    number = graph.integers(begins)
-    word = graph.add("Sub", graph.add("CumSum", number, one), one)  # index in its text, from 0
+    letters, in_word = spelling.ids, ~spelling.between  # [B, L]
+    before, _ = beside(spelling.between.integers(), 1)
+    begins = in_word & (before == 1)
+    number = begins.integers()
+    word = number.CumSum(1) - 1  # index in its text, from 0
     # Start of each character's word; for that, words are numbered across all texts.
-    flat = graph.add("Reshape", number, [-1])
-    through = graph.add("Sub", graph.add("CumSum", flat, zero), one)
-    starts = graph.add("Gather", graph.add("NonZero", begins), one)
-    starts = graph.add("Concat", starts, [0], axis=0)  # before the first word
-    start = graph.add("Reshape", graph.add("Gather", starts, through), graph.add("Shape", letters))
-    end = graph.add("Squeeze", graph.add("Shape", letters, start=1, end=2))
-    place = graph.add("Sub", graph.add("Range", zero, end, one), start)
-    mask = graph.add("And", in_word, graph.add("Less", place, graph.constant(feature.width)))
-    limit = graph.add("Unsqueeze", lengths, one)
-    mask = graph.add("And", mask, graph.add("Less", word, limit))
+    through = number.Reshape([-1]).CumSum(0) - 1
+    starts = begins.NonZero()[1].Concat([0], axis=0)  # before the first word
+    place = arange(letters.size(1)) - starts[through].Reshape(letters.Shape())
+    mask = in_word & (place < feature.width) & (word < upright(lengths))
     # One row [row, word, position] per kept character.
-    where = graph.add("NonZero", mask)  # [2, N]: row and position in the text
-    line = graph.add("Transpose", where)
-    indices = graph.add(
-        "Concat",
-        graph.add("Unsqueeze", graph.add("Gather", where, zero), one),
-        graph.add("Unsqueeze", graph.add("GatherND", word, line), one),
-        graph.add("Unsqueeze", graph.add("GatherND", place, line), one),
-        axis=1,
-    )
-    rows = graph.add("Shape", lengths)
-    shape = graph.add("Concat", rows, longest(graph, lengths), [feature.width], axis=0)
-    ids = graph.add("GatherND", letters, line)
-    return graph.add("ScatterND", graph.add("Expand", zero, shape), indices, ids)
+    at = mask.NonZero()  # [2, N]: row and position in the text
+    line = at.Transpose()
+    columns = (one.Unsqueeze([1]) for one in (at[0], word.GatherND(line), place.GatherND(line)))
+    indices = concat(*columns, axis=1)
+    shape = lengths.Shape().Concat(longest(lengths), [feature.width], axis=0)
+    return combine("Expand", 0, shape).ScatterND(indices, letters.GatherND(line))
 
 
 @encode_graph.register(WordLabel)
-def encode_word_labels(feature: WordLabel, name: str, inputs: InputGraph) -> str:
+def encode_word_labels(feature: WordLabel, name: str, inputs: InputGraph) -> Proxy:
     """Returns the ids of labels, one per word.  [B, W] int64."""
-    of, graph = feature.of, inputs.graph
+    of = feature.of
     lengths = inputs.word_counts(name, of, is_given=True)
-    labels = tokens(graph, inputs.field(name).texts, separators=[f"{re2(SPACE)}+"])
+    labels = tokens(inputs.field(name).texts, separators=[f"{re2(SPACE)}+"])
     numbers = {label: NUM_RESERVED + i for i, label in enumerate(feature.encoder.labels)}
-    rows = NumberRows(look_up(graph, labels, numbers, 0), count_of(graph, labels))
-    same = graph.add("Equal", rows.lengths, inputs.field(of).word_counts)
-    same = graph.add("ReduceMin", graph.integers(same), keepdims=0)
-    fits = graph.add("Equal", same, 1)
-    values = graph.require(fits, inputs.unequal(name, of), rows.values)
-    return cut(graph, NumberRows(values, rows.lengths), lengths).values
+    rows = NumberRows(look_up(labels, numbers, 0), count_of(labels))
+    fits = (rows.lengths == inputs.field(of).word_counts).all()
+    values = inputs.graph.require(fits, inputs.unequal(name, of), rows.values)
+    return cut(NumberRows(values, rows.lengths), lengths).values
 
 
 @encode_graph.register(WordReal)
-def encode_word_numbers(feature: WordReal, name: str, inputs: InputGraph) -> str:
+def encode_word_numbers(feature: WordReal, name: str, inputs: InputGraph) -> Proxy:
     """Returns the numbers of each word.  [B, W, size] float32."""
     of, graph = feature.of, inputs.graph
     lengths, field = inputs.word_counts(name, of, is_given=True), inputs.source(name)
     numbers = graph.input(field, "float32", [BATCH, f"{field}.words", feature.size])
-    some = graph.add("Not", graph.add("Equal", numbers, 0.0))
-    return cut_each(graph, inputs.checked(name, of, some, numbers), lengths)
+    return cut_each(inputs.checked(name, of, numbers != 0.0, numbers), lengths)
 
 
 @encode_graph.register(Gazetteer)
-def encode_gazetteer(feature: Gazetteer, name: str, inputs: InputGraph) -> str:
+def encode_gazetteer(feature: Gazetteer, name: str, inputs: InputGraph) -> Proxy:
     """Returns ids or weights of the entries of each word.  [B, W, width] int64 or float32."""
     lengths = inputs.word_counts(name, feature.of, is_given=True)
     graph, field, labels = inputs.graph, inputs.source(name), feature.encoder.labels
@@ -561,8 +494,7 @@ def encode_gazetteer(feature: Gazetteer, name: str, inputs: InputGraph) -> str:
         shape = [BATCH, f"{field}.words", f"{field}.entries"]
         entries = graph.input(field, "string", shape)
         numbers = graph.input(f"{field}{WEIGHTS}", "float64", shape)
-        some = graph.add("Not", graph.add("Equal", entries, graph.constant("")))
-        entries = inputs.checked(name, feature.of, some, entries)
-        inputs.entries[field] = entries_of(graph, entries, numbers, field, labels, feature.width)
+        entries = inputs.checked(name, feature.of, entries != "", entries)
+        inputs.entries[field] = entries_of(entries, numbers, field, labels, feature.width)
     ids, weights = inputs.entries[field]
-    return cut_each(graph, ids if feature.vocab_size else weights, lengths)
+    return cut_each(ids if feature.vocab_size else weights, lengths)

@@ -15,6 +15,7 @@ from t2t_torch.export.verification import (
     Gap,
     VerificationRow,
     Verified,
+    difference,
     prediction_of,
     verify_rows,
 )
@@ -68,8 +69,8 @@ class AttentionVerification:
           expected: prediction of the model with attention.
           actual: prediction of the artifact with the same texts.
         """
-        assert expected.attention is not None
-        gap, ties = _gap(expected.attention, actual.attention), 0
+        pair = (expected.attention, actual.attention)
+        gap, ties = difference(*(one and dataclasses.astuple(one) for one in pair)), 0
         for one, other in zip(expected.hypotheses, actual.hypotheses, strict=True):
             if one.alignment == other.alignment:
                 continue
@@ -80,18 +81,6 @@ class AttentionVerification:
                 return AttentionGap(math.inf, ties)
             ties += sum(a != b for a, b in zip(one.alignment, other.alignment, strict=True))
         return AttentionGap(gap, ties)
-
-
-def _gap(expected: Attention, actual: Attention | None) -> float:
-    """Returns the maximum difference of a weight; infinity if the words differ."""
-    if actual is None or (expected.read, expected.written) != (actual.read, actual.written):
-        return math.inf
-    gaps = [
-        abs(a - b)
-        for one, other in zip(expected.weights, actual.weights, strict=True)
-        for a, b in zip(one, other, strict=True)
-    ]
-    return math.inf if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
 
 
 def _are_equal(

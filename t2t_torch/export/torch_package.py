@@ -104,18 +104,15 @@ class _OfBatch(nn.Module):
 
     Args:
       network: network called with the values of the features.
-      names: names of the features, in this order.
     """
 
-    def __init__(self, network: Network, names: list[str]) -> None:
+    def __init__(self, network: Network) -> None:
         super().__init__()
         self.network = network
-        self._names = names
 
     def forward(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs of the network."""
-        outputs: dict[str, Tensor] = self.network(*(batch[name] for name in self._names))
-        return outputs
+        return self.network.compute(batch)
 
 
 def program_of(
@@ -136,7 +133,7 @@ def program_of(
     """
     still = frozen(model)
     replace_lstms(still, nn.LSTM, _AnyLength)
-    network = _OfBatch(Network(still, list(example)), list(example)).eval()
+    network = _OfBatch(Network(still, list(example))).eval()
     varying = {
         name: dict.fromkeys(axes, torch.export.Dim.AUTO)
         for name, axes in axes_of(model.features, example).items()

@@ -131,14 +131,10 @@ def _chance(text: str, context: str, parts: Sequence[tuple[_Window, Sequence[Tok
         window.scores[first][last]
         for window, tokens in parts
         for first, last in _places(text, context, tokens)
-        if last < len(window.scores) and _may_be_found(window, first, last)
+        if last < len(window.scores)
+        and window.scores[first][last] >= max(window.best, window.none) - TIE
     ]
     return max(chances, default=-math.inf)
-
-
-def _may_be_found(window: _Window, first: int, last: int) -> bool:
-    score = window.scores[first][last]
-    return score >= max(window.best, window.none) - TIE
 
 
 def _places(text: str, context: str, tokens: Sequence[Token]) -> list[tuple[int, int]]:
@@ -704,11 +700,8 @@ def _gap(expected: Prediction, actual: Prediction, stds: Mapping[str, float]) ->
         else _value_gap(value, actual.values[name], stds.get(name, 0.0))
         for name, value in expected.values.items()
     ]
-    gaps.append(_numbers_gap(expected.probabilities, actual.probabilities))
-    if expected.scores.keys() != actual.scores.keys():
-        return math.inf
-    gaps += [_numbers_gap(expected.scores[name], actual.scores[name]) for name in expected.scores]
-    return max(math.inf if math.isnan(gap) else gap for gap in gaps)
+    gaps.append(difference(expected.probabilities, actual.probabilities))
+    return max(*gaps, difference(expected.scores, actual.scores))
 
 
 def _is_a_tie(name: str, expected: Prediction, actual: Prediction) -> bool:
@@ -732,21 +725,26 @@ def _value_gap(expected: Any, actual: Any, std: float) -> float:
 
     The rounding error of standardized numbers scales with their standard deviation, also near 0.
     """
-    if isinstance(expected, Mapping):
-        return _numbers_gap(expected, actual)
-    if isinstance(expected, list) and expected and isinstance(expected[0], float):
-        scale = max(1.0, std, *map(abs, expected))
-        return float(_numbers_gap(expected, actual) / scale)
-    return 0.0 if expected == actual else math.inf
+    is_numbers = isinstance(expected, list) and expected and isinstance(expected[0], float)
+    scale = max(1.0, std, *map(abs, expected)) if is_numbers else 1.0
+    return difference(expected, actual) / scale
 
 
-def _numbers_gap(expected: Any, actual: Any) -> float:
-    """Returns the maximum difference of numbers in a list or by name."""
+def difference(expected: Any, actual: Any) -> float:
+    """Returns the maximum difference of the floats in lists and mappings.
+
+    It is infinity if anything else differs, or if a difference is not a number.
+    """
     if isinstance(expected, Mapping):
         if not isinstance(actual, Mapping) or expected.keys() != actual.keys():
             return math.inf
         expected, actual = list(expected.values()), [actual[name] for name in expected]
-    if len(expected) != len(actual):
-        return math.inf
-    gaps: list[float] = [abs(e - f) for e, f in zip(expected, actual, strict=True)]
-    return math.nan if any(map(math.isnan, gaps)) else max(gaps, default=0.0)
+    if isinstance(expected, list | tuple):
+        if not isinstance(actual, list | tuple) or len(expected) != len(actual):
+            return math.inf
+        return max(map(difference, expected, actual), default=0.0)
+    both = isinstance(expected, float | int) and isinstance(actual, float | int)
+    if both and float in (type(expected), type(actual)):
+        gap = abs(expected - actual)
+        return math.inf if math.isnan(gap) else gap
+    return 0.0 if expected == actual else math.inf

@@ -184,8 +184,7 @@ def _affine(picture: Picture, matrix: tuple[float, ...]) -> Picture:
 
     height, width, _ = picture.shape
     return _by_pillow(
-        picture,
-        lambda one: one.transform((width, height), Image.Transform.AFFINE, matrix),
+        picture, lambda one: one.transform((width, height), Image.Transform.AFFINE, matrix)
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import math
@@ -91,6 +92,7 @@ class AttentionMaps(Hook):
                     one.task.batches.to_device(
                         self._sentences[one.name, split], estimator.world.device
                     ),
+                    one.network,
                 )
                 for one in drawn
             ]
@@ -101,12 +103,16 @@ class AttentionMaps(Hook):
 
 
 class _Drawn(NamedTuple):
-    """A problem whose model is drawn; the name is empty if there is only one."""
+    """A problem whose model is drawn; the name is empty if there is only one.
+
+    `network` computes the pass: of sharded weights it is more than the model.
+    """
 
     name: str
     task: Task
     features: Features
     model: nn.Module
+    network: nn.Module
 
 
 def _drawn(estimator: Estimator) -> list[_Drawn]:
@@ -114,15 +120,18 @@ def _drawn(estimator: Estimator) -> list[_Drawn]:
     task = estimator.task
     tasks: Mapping[str, Any] = getattr(task, "tasks", {})
     if len(tasks) > 1:
-        parts = tasks.items()
-        return [_Drawn(name, one, one.features, whole.problems[name]) for name, one in parts]
+        models = whole.problems
+        return [
+            _Drawn(name, one, one.features, models[name], models[name])
+            for name, one in tasks.items()
+        ]
     features = getattr(task, "features", None)
     if not isinstance(features, Features):
         raise UsageError(
             f"--hooks=attention_maps: {type(task).__name__} has no features that say what its "
             "tokens are. Leave the hook out."
         )
-    return [_Drawn("", task, features, whole)]
+    return [_Drawn("", task, features, whole, estimator.evaluated)]
 
 
 def _draw(
@@ -213,18 +222,17 @@ def _text(feature: Any, identity: int) -> str:
     return text if text.strip() else f"{identity}" if not text else "␣"
 
 
-def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+def _weights(model: nn.Module, batch: Batch, network: nn.Module | None = None) -> dict[str, Tensor]:
     """Returns the attention weights of each layer, [N, T, S], for a batch of one example.
 
     The hops of attention pooling are the rows of one map.
     """
     attention: dict[str, Tensor] = {}
 
-    def whole(_: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """Replaces local masks, whose blocks are computed apart, by those of all positions."""
-        masks = {key: one.mask for key, one in kwargs.items() if isinstance(one, LocalMask)}
-        found = tuple(one.mask if isinstance(one, LocalMask) else one for one in args)
-        return found, {**kwargs, **masks}
+    def whole(attention: SelfAttention, x: Tensor, mask: Any = None, **given: Any) -> Any:
+        """Reads with the mask of all positions instead of one whose blocks are computed apart."""
+        mask = mask.mask if isinstance(mask, LocalMask) else mask
+        return SelfAttention.read(attention, x, mask, **given)
 
     def note(name: str, module: nn.Module, args: Any, kwargs: Any) -> None:
         given = inspect.signature(module.forward).bind(*args, **kwargs).arguments
@@ -243,13 +251,12 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
     with contextlib.ExitStack() as handles:
         for name, module in model.named_modules():
             if isinstance(module, SelfAttention):
-                handle = module.register_forward_pre_hook(whole, with_kwargs=True)
-                handles.callback(handle.remove)
+                vars(module)["read"] = functools.partial(whole, module)
+                handles.callback(vars(module).pop, "read")
             if isinstance(module, AttentionWeights):
                 short = name.removesuffix(".weights")
                 handle = module.register_forward_pre_hook(
-                    lambda *given, short=short: note(short, *given),
-                    with_kwargs=True,
+                    lambda *given, short=short: note(short, *given), with_kwargs=True
                 )
                 handles.callback(handle.remove)
             if isinstance(module, MaskedSoftmax):
@@ -260,5 +267,5 @@ def _weights(model: nn.Module, batch: Batch) -> dict[str, Tensor]:
                     )
                 )
                 handles.callback(handle.remove)
-        model(batch)
+        (network or model)(batch)
     return attention

@@ -96,7 +96,4 @@ def bilstm_attention_classifier_ag_news() -> BilstmAttentionClassifierHParams:
 @register_hparams
 def bilstm_attention_classifier_imdb() -> BilstmAttentionClassifierHParams:
     """For sentiment_imdb_words: LSTMs of 64 over the first 256 words, in batches of 32 reviews."""
-    return bilstm_attention_classifier_ag_news().replace(
-        batch_size=8192,
-        max_input_seq_length=256,
-    )
+    return bilstm_attention_classifier_ag_news().replace(batch_size=8192, max_input_seq_length=256)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.hparam import hp
 from t2t_torch.hparam_groups import TokenHParams
+from t2t_torch.params import probability
 from t2t_torch.registry import register_hparams
 
 
@@ -14,11 +15,8 @@ class FasttextHParams(TokenHParams):
     ngram_buckets: int = hp(
         2**20, "Rows of the table that n-grams share: each has the row that its hash says.", low=1
     )
-    bag_dropout: float = hp(
-        0.0,
-        "Probability of leaving a word or an n-gram out of the mean; training only.",
-        low=0,
-        below=1,
+    bag_dropout: float = probability(
+        0.0, "Probability of leaving a word or an n-gram out of the mean; training only."
     )
     count_once: bool = hp(
         False, "A word or n-gram that a text has several times is in the mean once.", computes=True
@@ -85,9 +83,5 @@ def fasttext_long() -> FasttextHParams:
     Binary presence of words works well for sentiment: Wang and Manning 2012, ACL.
     """
     return fasttext_ag_news().replace(
-        embedding_size=4,
-        batch_size=16384,
-        ngram_order=3,
-        ngram_buckets=1_000_000,
-        count_once=True,
+        embedding_size=4, batch_size=16384, ngram_order=3, ngram_buckets=1_000_000, count_once=True
     )

@@ -60,10 +60,7 @@ def joint_bilstm_small() -> JointBilstmHParams:
     One word vector in twenty is dropped, which makes the model rely on characters and context.
     """
     return joint_bilstm_base().replace(
-        hidden_size=128,
-        embedding_size=128,
-        symbol_dropout=0.05,
-        learning_rate_constant=0.003,
+        hidden_size=128, embedding_size=128, symbol_dropout=0.05, learning_rate_constant=0.003
     )
 
 

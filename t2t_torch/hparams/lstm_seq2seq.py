@@ -7,6 +7,7 @@ from typing import TypeVar
 from t2t_torch.features import Feature
 from t2t_torch.hparam import hp
 from t2t_torch.hparam_groups import TokenHParams
+from t2t_torch.params import probability
 from t2t_torch.registry import register_hparams
 
 _P = TypeVar("_P", bound="LSTMSeq2seqHParams")
@@ -21,9 +22,7 @@ class LSTMSeq2seqHParams(TokenHParams):
     embedding_size: int = hp(
         0, "Width of a token's own vector, read or written.  0: hidden_size.", low=0
     )
-    dropout: float = hp(
-        0.2, "Probability of zeroing a unit that an LSTM layer reads.", low=0, below=1
-    )
+    dropout: float = probability(0.2, "Probability of zeroing a unit that an LSTM layer reads.")
 
     def input_width(self, feature: Feature) -> int:
         """Returns the width of a feature's vectors."""

@@ -99,10 +99,7 @@ def lstm_seq2seq_attention_luong() -> LSTMSeq2seqAttentionHParams:
     ninth epoch on.
     """
     return LSTMSeq2seqAttentionHParams.starting_from(lstm_seq2seq_sutskever()).replace(
-        attention_mechanism="luong",
-        dropout=0.2,
-        initializer_gain=1.0,
-        learning_rate_constant=1.0,
+        attention_mechanism="luong", dropout=0.2, initializer_gain=1.0, learning_rate_constant=1.0
     )
 
 

@@ -12,11 +12,7 @@ from t2t_torch.registry import register_hparams
 class PairClassifierHParams(SentenceHParams):
     """Pair classifier: comparison of two texts."""
 
-    tied_encoders: bool = hp(
-        True,
-        "Both texts go through one encoder.",
-        computes=True,
-    )
+    tied_encoders: bool = hp(True, "Both texts go through one encoder.", computes=True)
     alignment: Literal["none", "inputs", "contexts", "esim"] = hp(
         "none",
         "Each token looks at the other text.  inputs, contexts: by what the tokens are, or are "

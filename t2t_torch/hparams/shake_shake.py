@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from t2t_torch.hparam import hp
 from t2t_torch.hparam_groups import ImageHParams
+from t2t_torch.params import share
 from t2t_torch.registry import register_hparams
 
 
@@ -18,12 +19,10 @@ class ShakeShakeHParams(ImageHParams):
     shake_shake_concat: bool = hp(
         False, "Branches are joined by a convolution of 1 x 1 instead of added."
     )
-    shake_drop_prob: float = hp(
+    shake_drop_prob: float = share(
         1.0,
         "ShakeDrop: probability that the last block keeps its branches in training, 1 for the "
         "first; a dropped one is scaled by -1 ... 1, its gradient by 0 ... 1.  1: all are kept.",
-        low=0,
-        high=1,
         computes=True,
     )
 
@@ -55,10 +54,7 @@ def shakeshake_small() -> ShakeShakeHParams:
 def shake_shake_quick() -> ShakeShakeHParams:
     """tensor2tensor's set for a quick trial: Adam, one cosine of 1,000 steps."""
     return shakeshake_small().replace(
-        optimizer="adam",
-        learning_rate_cosine_cycle_steps=1000,
-        learning_rate=0.5,
-        batch_size=100,
+        optimizer="adam", learning_rate_cosine_cycle_steps=1000, learning_rate=0.5, batch_size=100
     )
 
 

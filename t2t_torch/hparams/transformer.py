@@ -269,8 +269,7 @@ def transformer_base_single_gpu() -> TransformerHParams:
 def transformer_big_single_gpu() -> TransformerHParams:
     """The big model on one GPU."""
     return transformer_big().replace(
-        layer_prepostprocess_dropout=0.1,
-        learning_rate_warmup_steps=16000,
+        layer_prepostprocess_dropout=0.1, learning_rate_warmup_steps=16000
     )
 
 

@@ -214,19 +214,12 @@ def _hparams(config: Mapping[str, Any], kind: str, ours: TransformerWeights) -> 
         "transformer_encoder",
         ours.weights,
         {"encoder": side},
-        multiply_embedding_mode="none",
         summary="first",
         summary_activation="tanh" if kind == "bert" else "relu",
         layer_prepostprocess_dropout=0.1 if setting["dropout"] is None else setting["dropout"],
         attention_dropout=float(setting["attention_dropout"] or 0.0),
-        relu_dropout=0.0,
-        label_smoothing=0.0,
-        optimizer="adam_w",
-        optimizer_adam_beta2=0.999,
-        optimizer_adam_epsilon=1e-8,
-        weight_decay=0.01,
         learning_rate_constant=2e-5,
-        clip_grad_norm=1.0,
+        **huggingface.FINE_TUNING,
     )
 
 

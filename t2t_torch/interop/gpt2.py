@@ -19,9 +19,7 @@ from t2t_torch.interop.importer import ImportedRun
 from t2t_torch.interop.settings import ImportSettings
 from t2t_torch.interop.translation import Linear, Side, TransformerWeights, Weights
 
-_MUST_BE: dict[str, tuple[Any, ...]] = {
-    "add_cross_attention": (False,),
-}
+_MUST_BE: dict[str, tuple[Any, ...]] = {"add_cross_attention": (False,)}
 _OTHER_HEADS = ("score.", "classifier.", "multiple_choice_head.", "qa_outputs.")
 _NEVER = -1e9  # logit of padding, which the vocabulary of GPT-2 lacks
 
@@ -154,21 +152,14 @@ def _converted(
         "transformer_lm",
         ours.weights,
         {"decoder": side},
-        multiply_embedding_mode="none",
         shared_embedding_and_softmax_weights=shared,
         output_bias=True,
         predict_first=False,
         layer_prepostprocess_dropout=float(config.get("resid_pdrop", 0.1)),
         attention_dropout=float(config.get("attn_pdrop", 0.1)),
-        relu_dropout=0.0,
-        label_smoothing=0.0,
         max_length=len(positions),
-        optimizer="adam_w",
-        optimizer_adam_beta2=0.999,
-        optimizer_adam_epsilon=1e-8,
-        weight_decay=0.01,
         learning_rate_constant=5e-5,
-        clip_grad_norm=1.0,
+        **huggingface.FINE_TUNING,
     )
     return ours.weights, hparams
 

@@ -20,6 +20,18 @@ OTHERS = ("bert", "distilbert", "gpt2")
 
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 
+FINE_TUNING: Mapping[str, Any] = {
+    "multiply_embedding_mode": "none",
+    "relu_dropout": 0.0,
+    "label_smoothing": 0.0,
+    "optimizer": "adam_w",
+    "optimizer_adam_beta2": 0.999,
+    "optimizer_adam_epsilon": 1e-8,
+    "weight_decay": 0.01,
+    "clip_grad_norm": 1.0,
+}
+"""Hyperparameters of BERT and GPT-2, and of their fine-tuning."""
+
 
 def model_type(source: Path) -> str | None:
     """Returns the `model_type` of a folder, "" if it names none; None if it is no such folder."""

@@ -51,10 +51,7 @@ _TAGS = _Task(
     "text2tags",
     "label slots text",
     {"inputs": "words", "targets": "tags"},
-    {
-        "BiLSTMSlotAttention": "bilstm_tagger",
-        "BSeqCNNRepresentation": "bsequential_cnn_tagger",
-    },
+    {"BiLSTMSlotAttention": "bilstm_tagger", "BSeqCNNRepresentation": "bsequential_cnn_tagger"},
 )
 _JOINT = _Task(
     "intentslot",
@@ -95,10 +92,7 @@ TASKS: Mapping[str, _Task] = {
         ("IntentSlotTask JointTextTask", _JOINT),
         ("SeqNNTask", _TURNS),
         ("PairwiseClassificationTask PairClassificationTask", _PAIRS),
-        (
-            "QueryDocumentPairwiseRankingTask QueryDocumentPairwiseRankingTask_Deprecated",
-            _RANKING,
-        ),
+        ("QueryDocumentPairwiseRankingTask QueryDocumentPairwiseRankingTask_Deprecated", _RANKING),
         ("SemanticParsingTask SemanticParsingTask_Deprecated", _TREES),
         ("LMTask", _LANGUAGE),
     )

@@ -226,10 +226,7 @@ class _Declared(NamedTuple):
 
 
 def _declared(
-    source: Path,
-    flags: Mapping[str, str],
-    settings: ImportSettings,
-    variables: Mapping[str, Array],
+    source: Path, flags: Mapping[str, str], settings: ImportSettings, variables: Mapping[str, Array]
 ) -> _Declared:
     full = settings.problem or flags.get("problem", "")
     if not full:

@@ -237,11 +237,7 @@ _TYPES = ("int32", "int64", "float32", "float64", "string", "bool", "uint8")
 _FEATURES = {  # what example_reading_spec returns; names alone count
     name: lambda *args, **kwargs: (args, kwargs) for name in ("VarLenFeature", "FixedLenFeature")
 }
-_TENSORFLOW = {
-    **_FEATURES,
-    **{name: name for name in _TYPES},
-    "__version__": "1.15.0",
-}
+_TENSORFLOW = {**_FEATURES, **{name: name for name in _TYPES}, "__version__": "1.15.0"}
 
 _SIX = {
     "PY2": False,
@@ -325,7 +321,7 @@ _MODULES: dict[str, Mapping[str, Any]] = {
     "tensor2tensor.utils": {},
     "tensor2tensor.utils.hparam": {"HParams": hparams.T2THParams},
     "tensor2tensor.utils.hparams_lib": {
-        "create_hparams": lambda name, text="", **_: hparams.hparams(name).parse(text or ""),
+        "create_hparams": lambda name, text="", **_: hparams.hparams(name).parse(text or "")
     },
     "tensor2tensor.utils.metrics": {"Metrics": _Names()},
     "tensor2tensor.utils.registry": {

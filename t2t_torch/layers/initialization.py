@@ -64,23 +64,11 @@ def _normal_unit_scaling(weight: Tensor, gain: float) -> None:
     nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)
 
 
-def _uniform(weight: Tensor, gain: float) -> None:
-    weight.uniform_(-0.1 * gain, 0.1 * gain)
-
-
-def _orthogonal(weight: Tensor, gain: float) -> None:
-    nn.init.orthogonal_(weight, gain)
-
-
-def _xavier(weight: Tensor, gain: float) -> None:
-    del gain  # TensorFlow's `xavier_initializer` has none
-    nn.init.xavier_uniform_(weight)
-
-
-_FILLS: dict[str, Callable[[Tensor, float], None]] = {
-    "orthogonal": _orthogonal,
-    "uniform": _uniform,
+_FILLS: dict[str, Callable[[Tensor, float], object]] = {
+    "orthogonal": lambda weight, gain: nn.init.orthogonal_(weight, gain),
+    "uniform": lambda weight, gain: weight.uniform_(-0.1 * gain, 0.1 * gain),
     "normal_unit_scaling": _normal_unit_scaling,
     "uniform_unit_scaling": _uniform_unit_scaling,
-    "xavier": _xavier,
+    # TensorFlow's `xavier_initializer` has no gain.
+    "xavier": lambda weight, gain: nn.init.xavier_uniform_(weight),
 }

@@ -72,10 +72,7 @@ class Skip(nn.Module):
         """[B, inputs, height, width] -> [B, filters, height / stride, width / stride]."""
         shifted = F.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:]
         step = self.stride
-        paths = [
-            self.path1(x[:, :, ::step, ::step]),
-            self.path2(shifted[:, :, ::step, ::step]),
-        ]
+        paths = [self.path1(x[:, :, ::step, ::step]), self.path2(shifted[:, :, ::step, ::step])]
         out: Tensor = self.norm(torch.cat(paths, 1))
         return out
 

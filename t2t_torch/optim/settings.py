@@ -227,10 +227,11 @@ def check_settings(hparams: HParams, before: HParams | None = None) -> None:
       HParamsError: settings are not read; the message names their readers.
     """
     default_sources = {"default", "code", "hparams.json", FITTED, *registry.list_names("hparams")}
+    sources = hparams.provenance
     faults = [
         _fault(hparams, name)
         for name in {**OptimizationHParams.model_fields, **_NEEDS}
-        if hparams.provenance[name] not in default_sources
+        if sources[name] not in default_sources
         and (before is None or getattr(before, name) != getattr(hparams, name))
         and not is_read(hparams, name)
     ]

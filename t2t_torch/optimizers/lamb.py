@@ -47,7 +47,8 @@ class Lamb(torch.optim.Optimizer):
                 update = self._adam(parameter, parameter.grad)
                 if parameter.ndim > 1:
                     update.add_(parameter, alpha=group["weight_decay"])
-                    update.mul_(_trust(parameter, update))
+                    weight, moved = parameter.norm(), update.norm()
+                    update.mul_(torch.where((weight > 0) & (moved > 0), weight / moved, 1.0))
                 parameter.add_(update, alpha=-group["lr"])
 
     def _adam(self, parameter: Tensor, gradient: Tensor) -> Tensor:
@@ -65,9 +66,3 @@ class Lamb(torch.optim.Optimizer):
         root = (slots["exp_avg_sq"] / (1.0 - beta2**steps)).sqrt_().add_(self._epsilon)
         moved: Tensor = (slots["exp_avg"] / (1.0 - beta1**steps)).div_(root)
         return moved
-
-
-def _trust(parameter: Tensor, update: Tensor) -> Tensor:
-    """Returns the norm of a matrix divided by that of its update, 1 where either is zero; []."""
-    weight, moved = parameter.norm(), update.norm()
-    return torch.where((weight > 0) & (moved > 0), weight / moved, 1.0)

@@ -266,11 +266,7 @@ class ChainedBatches:
 
 
 def read_ahead(
-    work: Iterator[T],
-    make: Callable[[T], Batch],
-    workers: int = 1,
-    *,
-    pin_memory: bool = False,
+    work: Iterator[T], make: Callable[[T], Batch], workers: int = 1, *, pin_memory: bool = False
 ) -> Iterator[Batch]:
     """Yields the result of `make` for each item of `work`, in order, with prefetching.
 

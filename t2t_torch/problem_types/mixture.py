@@ -160,7 +160,12 @@ class MixingSchedule:
             if word.startswith("@"):
                 if shares:
                     _check_shares(text, place - 1, shares[-1], problems)
-                steps.append(_step(text, place, word, steps))
+                if not (word.isascii() and word[1:].isdecimal()):
+                    raise _fault(text, place, f"{word!r} is no step")
+                step = int(word[1:])
+                if steps and step <= steps[-1]:
+                    raise _fault(text, place, f"step {step} does not come after step {steps[-1]}")
+                steps.append(step)
                 shares.append([])
             elif not steps:
                 raise _fault(text, place, f"{word!r} comes before any @STEP")
@@ -247,15 +252,6 @@ def _kind(text: str, word: str) -> Kind:
 
 def _fault(text: str, place: int, what: str) -> DataError:
     return DataError(f"mixing_schedule {text!r}, word {place}: {what}. {_FORM}")
-
-
-def _step(text: str, place: int, word: str, before: list[int]) -> int:
-    if not (word.isascii() and word[1:].isdecimal()):
-        raise _fault(text, place, f"{word!r} is no step")
-    step = int(word[1:])
-    if before and step <= before[-1]:
-        raise _fault(text, place, f"step {step} does not come after step {before[-1]}")
-    return step
 
 
 def _share(text: str, place: int, word: str) -> float:

@@ -213,11 +213,7 @@ class MsrParaphraseCorpus(_GluePairProblem):
     """
 
     shards: ClassVar[Mapping[Split, int]] = {Split.TRAIN: 10, Split.EVAL: 1, Split.TEST: 1}
-    files: ClassVar = {
-        Split.TRAIN: _MRPC_TRAIN,
-        Split.EVAL: _MRPC_TRAIN,
-        Split.TEST: _MRPC_TEST,
-    }
+    files: ClassVar = {Split.TRAIN: _MRPC_TRAIN, Split.EVAL: _MRPC_TRAIN, Split.TEST: _MRPC_TEST}
     sources = (_MRPC_TRAIN, _MRPC_TEST, _MRPC_DEV_IDS)
     columns = ("#1 String", "#2 String", "Quality")
     approx_vocab_size = 2**13

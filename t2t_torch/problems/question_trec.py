@@ -16,10 +16,7 @@ from t2t_torch.problem_types.classification import Text2ClassProblem
 from t2t_torch.readers.text_file import Place
 from t2t_torch.registry import register_problem
 
-_MIRRORS = (
-    "https://cogcomp.seas.upenn.edu/Data/QA/QC/",
-    "http://cogcomp.org/Data/QA/QC/",
-)
+_MIRRORS = ("https://cogcomp.seas.upenn.edu/Data/QA/QC/", "http://cogcomp.org/Data/QA/QC/")
 # From TensorFlow Datasets, text/trec/checksums.tsv.
 _FILES = {
     split: RawFile(name, ("trec", ""), [mirror + name for mirror in _MIRRORS], sha256)

@@ -27,8 +27,7 @@ def _files(name: str, sha256: str | None) -> dict[Split, RawFile]:
 
 # From TensorFlow Datasets, url_checksums/yelp_polarity_reviews.txt; none is known of the other.
 _POLARITY = _files(
-    "yelp_review_polarity_csv",
-    "528f22e286cad085948acbc3bea7e58188416546b0e364d0ae4ca0ce666abe35",
+    "yelp_review_polarity_csv", "528f22e286cad085948acbc3bea7e58188416546b0e364d0ae4ca0ce666abe35"
 )
 _FULL = _files("yelp_review_full_csv", None)
 

@@ -81,9 +81,7 @@ class TranslateEnzhWmt8k(TranslateProblem):
     corpora: ClassVar = {
         Split.TRAIN: (
             _corpus(
-                NEWS_COMMENTARY,
-                "training-parallel-nc-v13/news-commentary-v13.zh-en",
-                ("en", "zh"),
+                NEWS_COMMENTARY, "training-parallel-nc-v13/news-commentary-v13.zh-en", ("en", "zh")
             ),
         ),
         Split.EVAL: (
@@ -152,9 +150,7 @@ class TranslateEncsWmt32k(TranslateProblem):
         Split.TRAIN: (
             ParallelCorpus(_CZENG, columns=(3, 2), pattern="*train.gz"),
             _corpus(
-                NEWS_COMMENTARY,
-                "training-parallel-nc-v13/news-commentary-v13.cs-en",
-                ("en", "cs"),
+                NEWS_COMMENTARY, "training-parallel-nc-v13/news-commentary-v13.cs-en", ("en", "cs")
             ),
             _corpus(COMMON_CRAWL, "commoncrawl.cs-en", ("en", "cs")),
             _corpus(EUROPARL, "training/europarl-v7.cs-en", ("en", "cs")),

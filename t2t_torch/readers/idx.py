@@ -211,11 +211,7 @@ def _picture_files(by_class: dict[str, list[Path]], bad: BadRecords) -> Iterator
 
 
 def _class_records(
-    path: Path,
-    by_class: dict[str, list[Path]],
-    size: Any,
-    bad: BadRecords,
-    encoding: str,
+    path: Path, by_class: dict[str, list[Path]], size: Any, bad: BadRecords, encoding: str
 ) -> Iterator[Record]:
     shape = None
     for label, file in _in_turn(by_class):

@@ -21,6 +21,7 @@ from t2t_torch.reports.section import (
     Plot,
     Section,
     Table,
+    aligned,
     counted,
     cut,
     label_text,
@@ -545,13 +546,9 @@ def _table(table: Table) -> Iterator[str]:
         others = zip(*(row[:-1] for row in rows), strict=True)
         left = _COLUMNS - sum(max(map(width, column)) + 2 for column in others)
         rows = [[*row[:-1], cut(row[-1], max(left, _LEAST_TEXT))] for row in rows]
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
     if table.title:
         yield f"{visible(table.title)}:"
-    for row in rows:
-        cells = enumerate(zip(row, widths, strict=True))
-        line = (pad(cell, wide, right=place not in table.words) for place, (cell, wide) in cells)
-        yield "  ".join(line).rstrip()
+    yield from aligned(rows, table.words)
 
 
 def _sample(sample: SampleRow) -> Iterator[str]:

@@ -7,7 +7,7 @@ import itertools
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -179,9 +179,7 @@ def label_table(statistics: Sequence[tuple[str, int, int, int]], total: int) -> 
 
 
 def _matrix(
-    labels: Sequence[str],
-    counts: Mapping[tuple[int, int], int],
-    shown: Sequence[int],
+    labels: Sequence[str], counts: Mapping[tuple[int, int], int], shown: Sequence[int]
 ) -> Table:
     """Returns the confusion matrix of some labels, with the sum of all others if there are any."""
     ordered = sorted(shown)
@@ -271,6 +269,20 @@ def command_line(command: str, label: str = "") -> Markup:
 def escaped(text: str) -> str:
     """Returns a text as HTML, for an element or a quoted attribute; see `visible`."""
     return html.escape(visible(text))
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
+    """Yields the lines of a table, whose columns are as wide as their longest cell.
+
+    Args:
+      rows: cells of each row, the header first.
+      left: columns that are aligned on their left, as words are.
+    """
+    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        padded = (pad(cell, w, right=n not in left) for n, (cell, w) in enumerate(cells))
+        yield "  ".join(padded).rstrip()
 
 
 def cut(text: str, columns: int) -> str:

@@ -435,8 +435,7 @@ class Reader:
         for other, feature in self.features.all.items():
             if isinstance(feature, WordCharacters) and feature.of == name:
                 same = np.array_equal(
-                    self._lengths[split][other],
-                    self._lengths[split][name] - empty_length(words),
+                    self._lengths[split][other], self._lengths[split][name] - empty_length(words)
                 )
                 if same:
                     return feature, self._columns[split][other]

@@ -15,33 +15,20 @@ if TYPE_CHECKING:
 
 
 _FIXED = frozenset(
-    {
-        "freeze",
-        "optimizer",
-        "optimizer_adafactor_beta1",
-        "optimizer_adafactor_factored",
-        "optimizer_muon_excludes",
-        "scheduled_sampling_method",
-        "swa_every",
-        "swa_patience",
-        "swa_start_step",
-    }
+    (
+        "freeze optimizer optimizer_adafactor_beta1 optimizer_adafactor_factored "
+        "optimizer_muon_excludes scheduled_sampling_method swa_every swa_patience "
+        "swa_start_step"
+    ).split()
 )
 """Fields of losses, regularization, optimization and precision that a resumed run must not change:
 they determine what the optimizer or the average of the weights stores."""
 
 _CHANGEABLE = frozenset(
-    {
-        "attention_dropout",
-        "eval_drop_long_sequences",
-        "eval_stream_rows",
-        "multiproblem_weights",
-        "pad_batch",
-        "pretrained_embeddings",
-        "relu_dropout",
-        "singleton_dropout",
-        "word_dropout",
-    }
+    (
+        "attention_dropout eval_drop_long_sequences eval_stream_rows multiproblem_weights "
+        "pad_batch pretrained_embeddings relu_dropout singleton_dropout word_dropout"
+    ).split()
 )
 """Fields of data and models that a resumed run may change: neither the shapes of the weights nor
 the order of the data depend on them.  (`batches_per_step` is checked separately.)"""

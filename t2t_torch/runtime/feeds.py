@@ -11,10 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import InputSpec, OutputSpec
-from t2t_torch.features.audio import NO_SAMPLE, Audio
-from t2t_torch.features.image import pixels_of
-from t2t_torch.features.real import numbers_of
+from t2t_torch.features import InputSpec, OutputSpec, audio, image, real
 from t2t_torch.features.text import check_whole, words_of
 from t2t_torch.features.word import entries_of_words, labels_of, numbers_of_words
 from t2t_torch.runtime.prediction import Attention, Hypothesis, InputError, Prediction, ranked
@@ -167,7 +164,7 @@ class Feeds:
 
 def pad_samples(rows: Sequence[npt.NDArray[np.int16]]) -> npt.NDArray[np.int16]:
     """Returns waveforms of different lengths, `NO_SAMPLE` after the end.  [B, samples] int16."""
-    array = np.full((len(rows), max(map(len, rows))), NO_SAMPLE, np.int16)
+    array = np.full((len(rows), max(map(len, rows))), audio.NO_SAMPLE, np.int16)
     for number, row in enumerate(rows):
         array[number, : len(row)] = row
     return array
@@ -216,7 +213,7 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
       DataError: the value is not of the field's kind.
     """
     if field.kind == "numbers":
-        numbers = numbers_of(value)
+        numbers = real.numbers_of(value)
         if len(numbers) != field.size:
             raise DataError(f"{value!r}: {len(numbers)} numbers; {field.size} were expected.")
         return numbers, 1
@@ -244,10 +241,10 @@ def _value(field: InputSpec, value: Any) -> tuple[Any, int]:
             )
         return entries, len(entries)
     if field.kind == "audio":
-        samples = Audio(field.size, resample=True).samples_of(value)
+        samples = audio.Audio(field.size, resample=True).samples_of(value)
         return samples, words_of_array(samples)
     if field.kind == "image":
-        pixels = pixels_of(value, field.shape)
+        pixels = image.pixels_of(value, field.shape)
         return pixels, words_of_array(pixels)
     labels = [label if label.split() == [label] else _NO_LABEL for label in labels_of(value)]
     return " ".join(labels), len(labels)

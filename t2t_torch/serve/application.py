@@ -28,6 +28,7 @@ from t2t_torch.errors import T2TError
 from t2t_torch.reports.style import STYLE
 from t2t_torch.runtime.prediction import InputError, Prediction
 from t2t_torch.runtime.session import CancellationToken, Stopped
+from t2t_torch.serve import protocol, server, tensors
 from t2t_torch.serve.limits import (
     MAX_ATTENTION_WEIGHTS,
     MAX_FILE_BYTES,
@@ -39,34 +40,8 @@ from t2t_torch.serve.limits import (
 )
 from t2t_torch.serve.middleware import CONTENT_TYPE, ServerMetrics
 from t2t_torch.serve.model import Extent, Sample, ServedModel, has_files, open_files, texts_of
-from t2t_torch.serve.protocol import (
-    HEADER,
-    Bodies,
-    ErrorResponse,
-    InferenceRequest,
-    InferenceResponse,
-    ModelMetadata,
-    PredictRequest,
-    PredictResponse,
-    ServerMetadata,
-    parsed,
-    to_json,
-)
 from t2t_torch.serve.repository import Repository, Retired, Served
-from t2t_torch.serve.server import GracefulShutdown
 from t2t_torch.serve.tensors import NAME as BINARY
-from t2t_torch.serve.tensors import (
-    check_size,
-    check_wanted,
-    check_written,
-    extents_of,
-    input_metadata,
-    output_metadata,
-    packed,
-    read_tensors,
-    samples_of,
-    tensors_of,
-)
 
 _T = TypeVar("_T")
 _DECODERS = 2  # threads: a picture of 24 megapixels takes 0.2 GB
@@ -194,7 +169,10 @@ async def _is_gone(request: Request) -> None:
 
 
 _PLACE = "#/components/schemas/"
-_BODIES: dict[str, type[BaseModel]] = {"infer": InferenceRequest, "predict": PredictRequest}
+_BODIES: dict[str, type[BaseModel]] = {
+    "infer": protocol.InferenceRequest,
+    "predict": protocol.PredictRequest,
+}
 
 
 class Endpoint(NamedTuple):
@@ -224,7 +202,7 @@ def describe(title: str, version: str, endpoints: Sequence[Endpoint]) -> dict[st
       endpoints: all routes.
     """
     responses = [one.response for one in endpoints if one.response is not None]
-    answers: list[type[BaseModel]] = [*dict.fromkeys(responses), ErrorResponse]
+    answers: list[type[BaseModel]] = [*dict.fromkeys(responses), protocol.ErrorResponse]
     _, definitions = models_json_schema(
         [(kind, "serialization") for kind in answers]
         + [(kind, "validation") for kind in _BODIES.values()],
@@ -254,7 +232,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         ],
         "responses": {
             "200": {"description": "Successful Response", **answered},
-            "4XX": {"description": "Refused", **_content(ErrorResponse)},
+            "4XX": {"description": "Refused", **_content(protocol.ErrorResponse)},
         },
     }
     body = _BODIES.get(endpoint.path.rpartition("/")[2])
@@ -320,13 +298,13 @@ class Application:
         repository: Repository,
         limits: ServerLimits,
         metrics: ServerMetrics,
-        shutdown: GracefulShutdown,
+        shutdown: server.GracefulShutdown,
         *,
         log_texts: bool = False,
     ) -> None:
         self._repository = repository
         self._limits = limits
-        self._bodies = Bodies(limits)
+        self._bodies = protocol.Bodies(limits)
         self._files = FilePool(limits)
         self._metrics = metrics
         self._shutdown = shutdown
@@ -344,17 +322,22 @@ class Application:
 
     def _make_endpoints(self) -> list[Endpoint]:
         """Returns the routes in the order of matching, the most frequent ones first."""
-        endpoints = [Endpoint("POST", "/predict", self.predict, PredictResponse)]
+        endpoints = [Endpoint("POST", "/predict", self.predict, protocol.PredictResponse)]
         for version in ("", _VERSION):
             predict, infer = f"/models/{{model}}{version}/predict", f"{_MODEL}{version}/infer"
-            endpoints.append(Endpoint("POST", predict, self.predict, PredictResponse))
-            endpoints.append(Endpoint("POST", infer, self.infer, InferenceResponse))
+            endpoints.append(Endpoint("POST", predict, self.predict, protocol.PredictResponse))
+            endpoints.append(Endpoint("POST", infer, self.infer, protocol.InferenceResponse))
         for version in ("", _VERSION):
-            endpoints.append(Endpoint("GET", _MODEL + version, self.about_model, ModelMetadata))
+            endpoints.append(
+                Endpoint("GET", _MODEL + version, self.about_model, protocol.ModelMetadata)
+            )
             endpoints.append(Endpoint("GET", f"{_MODEL}{version}/ready", self.model_ready))
         return [
             *endpoints,
-            *(Endpoint("GET", path, self.about, ServerMetadata) for path in ("/v2", "/v2/")),
+            *(
+                Endpoint("GET", path, self.about, protocol.ServerMetadata)
+                for path in ("/v2", "/v2/")
+            ),
             Endpoint("GET", "/v2/health/live", self.live),
             Endpoint("GET", "/v2/health/ready", self.ready),
             Endpoint("GET", "/models", self.models),
@@ -383,8 +366,8 @@ class Application:
             "name": model.name,
             "versions": list(self._repository.versions(model.name)),
             "platform": model.platform,
-            "inputs": [one for field in model.fields for one in input_metadata(field)],
-            "outputs": output_metadata(model),
+            "inputs": [one for field in model.fields for one in tensors.input_metadata(field)],
+            "outputs": tensors.output_metadata(model),
         }
         return _json(metadata)
 
@@ -397,17 +380,19 @@ class Application:
     async def infer(self, request: Request) -> Response:
         """Inference with tensors as inputs and outputs."""
         self._start_request(request)
-        body = await read_tensors(self._bodies, request, self._limits)
+        body = await tensors.read_tensors(self._bodies, request, self._limits)
         wanted = None if body.outputs is None else [output.name for output in body.outputs]
 
         def read(model: ServedModel) -> Sequence[Sample]:
-            check_wanted(model, wanted or ())
-            return samples_of(model, body.inputs, self._limits)
+            tensors.check_wanted(model, wanted or ())
+            return tensors.samples_of(model, body.inputs, self._limits)
 
         model, samples, predictions = await self._predict(request, read)
         if not predictions:
             raise HTTPError(400, "the inputs have no elements: their first dimension is 0.")
-        outputs, binary = packed(body, tensors_of(model, samples, predictions, wanted))
+        outputs, binary = tensors.packed(
+            body, tensors.tensors_of(model, samples, predictions, wanted)
+        )
         response: dict[str, Any] = {
             "model_name": model.name,
             "model_version": model.version,
@@ -419,20 +404,20 @@ class Application:
             response["parameters"] = body.parameters
         if not binary:
             return _json(response)
-        text = to_json(response)
-        headers = {HEADER: str(len(text))}
+        text = protocol.to_json(response)
+        headers = {protocol.HEADER: str(len(text))}
         return Response(text + binary, headers=headers, media_type="application/octet-stream")
 
     async def predict(self, request: Request) -> Response:
         """Predictions as JSON records by target."""
         self._start_request(request)
-        body = parsed(PredictRequest, await self._bodies.read(request))
-        check_size(len(body.inputs), self._limits)
+        body = protocol.parsed(protocol.PredictRequest, await self._bodies.read(request))
+        tensors.check_size(len(body.inputs), self._limits)
 
         def read(model: ServedModel) -> Sequence[Sample]:
             if body.attention:
                 model.check_attends()
-            check_written(model, body.inputs)
+            tensors.check_written(model, body.inputs)
             return [model.sample(number, value) for number, value in enumerate(body.inputs)]
 
         model, samples, predictions = await self._predict(request, read, attention=body.attention)
@@ -507,8 +492,8 @@ class Application:
             served = self._served(request)
             model = served.model
             samples = read(model)
-            check_size(len(samples), self._limits)
-            extents = extents_of(model, samples, self._limits)
+            tensors.check_size(len(samples), self._limits)
+            extents = tensors.extents_of(model, samples, self._limits)
             self._log_inputs(request, model, extents)
             if self._log_texts:
                 request.scope["log_fields"]["texts"] = [extent.texts for extent in extents]
@@ -566,7 +551,7 @@ def _shown(examples: Sequence[Sample]) -> list[Sample]:
 
 
 def _json(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(to_json(value), status, headers, "application/json")
+    return Response(protocol.to_json(value), status, headers, "application/json")
 
 
 def _error_response(message: str, status: int, headers: Mapping[str, str] | None) -> Response:

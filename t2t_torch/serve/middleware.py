@@ -271,8 +271,7 @@ class RequestMiddleware:
             headers.get("authorization"), headers.get("x-api-key")
         ):
             return HTTPError(
-                UNAUTHORIZED,
-                "expected an API key. Send the header  Authorization: Bearer KEY",
+                UNAUTHORIZED, "expected an API key. Send the header  Authorization: Bearer KEY"
             )
         if self._shutdown.refuses and scope["method"] == "POST":
             return unavailable("the server ends. Ask another one.")

@@ -13,10 +13,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import numpy as np
 
 from t2t_torch.errors import DataError, DecodeError
-from t2t_torch.features import Audio, InputSpec, OutputSpec
-from t2t_torch.features.audio import SoundLimits
-from t2t_torch.features.image import pixels_of
-from t2t_torch.features.picture import PictureLimits
+from t2t_torch.features import Audio, InputSpec, OutputSpec, audio, image, picture
 from t2t_torch.runtime.feeds import words_of_array
 from t2t_torch.runtime.prediction import (
     BEST,
@@ -111,7 +108,7 @@ class ServedModel(ABC):
         """Raises HTTPError if the model has no attention."""
         if not self.attends:
             raise BadRequest(
-                f"attention: {self.name!r} has none: {self.why_no_attention}. Leave it out.",
+                f"attention: {self.name!r} has none: {self.why_no_attention}. Leave it out."
             )
 
     def sample(self, number: int, value: Any) -> Sample:
@@ -130,7 +127,7 @@ class ServedModel(ABC):
             if len(names) == 1:
                 return {names[0]: value}
             raise BadRequest(
-                f"input {number} should be an object with the fields {', '.join(names)}.",
+                f"input {number} should be an object with the fields {', '.join(names)}."
             )
         kinds = {field.name: field.kind for field in self.fields}
         columns = InputColumns(self.problem, kinds, self.column_names, self.column_forms)
@@ -142,7 +139,7 @@ class ServedModel(ABC):
         if missing:
             raise BadRequest(
                 f"input {number} has no {', '.join(missing)}; this model takes the fields "
-                f"{columns}.",
+                f"{columns}."
             )
         return {name: value[name] for name in names}
 
@@ -155,7 +152,11 @@ class ServedModel(ABC):
           best: number of labels of a class to list.
         """
         if prediction.hypotheses:
-            return {self.targets[0].name: _text_record(prediction)}
+            record = prediction_record(prediction)
+            if prediction.attention is not None:
+                record["alignment"] = [list(pair) for pair in prediction.hypotheses[0].alignment]
+                record["attention"] = attention_record(prediction.attention)
+            return {self.targets[0].name: record}
         tokenizers = {field.name: field.tokenizer for field in self.fields}
         return {
             target.name: _record(target, sample, prediction, best, tokenizers.get(target.of, ""))
@@ -172,14 +173,6 @@ def _record(
     return record
 
 
-def _text_record(prediction: Prediction) -> dict[str, Any]:
-    record = prediction_record(prediction)
-    if prediction.attention is not None:
-        record["alignment"] = [list(pair) for pair in prediction.hypotheses[0].alignment]
-        record["attention"] = attention_record(prediction.attention)
-    return record
-
-
 FILES = {"image": "picture", "audio": "sound"}
 """Kinds of fields whose values may be files in base64, and what those are."""
 
@@ -191,10 +184,7 @@ def has_files(model: ServedModel, samples: Sequence[Sample]) -> bool:
 
 
 def open_files(
-    model: ServedModel,
-    samples: Sequence[Sample],
-    limits: ServerLimits,
-    token: CancellationToken,
+    model: ServedModel, samples: Sequence[Sample], limits: ServerLimits, token: CancellationToken
 ) -> list[Sample]:
     """Returns the inputs of a request with pictures and waveforms in place of files in base64.
 
@@ -220,8 +210,8 @@ def open_files(
                 "together. Put them into several requests."
             )
 
-    pictures = PictureLimits(MAX_PIXELS, spend=functools.partial(spend, "image"))
-    sounds = SoundLimits(MAX_FRAMES, spend=functools.partial(spend, "audio"))
+    pictures = picture.PictureLimits(MAX_PIXELS, spend=functools.partial(spend, "image"))
+    sounds = audio.SoundLimits(MAX_FRAMES, spend=functools.partial(spend, "audio"))
     opened: list[Mapping[str, Any]] = []
     for number, sample in enumerate(samples):
         values = dict(sample)
@@ -232,7 +222,7 @@ def open_files(
             token.check()
             try:
                 if spec.kind == "image":
-                    values[spec.name] = pixels_of(value, spec.shape, pictures)
+                    values[spec.name] = image.pixels_of(value, spec.shape, pictures)
                 else:
                     seconds = limits.sound_seconds(spec.size)
                     values[spec.name] = Audio(spec.size, resample=True).samples_of(

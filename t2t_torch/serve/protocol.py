@@ -116,7 +116,7 @@ class InferenceRequest(BaseModel, title="inference_request"):
             if name in _UNSUPPORTED or name.startswith(_RESERVED):
                 raise BadRequest(
                     f"the parameter {name!r} requests an extension that this server does not have. "
-                    "Leave it out.",
+                    "Leave it out."
                 )
 
 
@@ -251,7 +251,7 @@ def _check_type(tensor: InputTensor, allowed: Sequence[str], what: str) -> None:
     if tensor.datatype not in allowed:
         raise BadRequest(
             f"{tensor.name!r} has the datatype {tensor.datatype!r}; expected {what}: "
-            f"{', '.join(allowed)}.",
+            f"{', '.join(allowed)}."
         )
 
 
@@ -259,7 +259,7 @@ def _all(tensor: InputTensor, data: list[Any], kind: Any, what: str) -> list[Any
     for number, one in enumerate(data):
         if not isinstance(one, kind):
             raise BadRequest(
-                f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants.",
+                f"element {number} of {tensor.name!r} is not {what}, as {tensor.datatype} wants."
             )
     return data
 
@@ -319,10 +319,7 @@ async def _read(request: Request, limits: ServerLimits) -> bytes:
 def _check_headers(request: Request, limits: ServerLimits, kinds: Sequence[str]) -> None:
     kind = request.headers.get("content-type", kinds[0]).partition(";")[0].strip()
     if kind.lower() not in kinds:
-        raise HTTPError(
-            NOT_JSON,
-            "expected JSON. Send the header  Content-Type: application/json",
-        )
+        raise HTTPError(NOT_JSON, "expected JSON. Send the header  Content-Type: application/json")
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise HTTPError(NOT_JSON, "expected a body as it is, without Content-Encoding.")
     length = request.headers.get("content-length", "")
@@ -350,7 +347,7 @@ def parse_json(body: bytes) -> Any:
         raise BadRequest(f"the body is no UTF-8, at byte {error.start + 1:,}.") from None
     except json.JSONDecodeError as error:
         raise BadRequest(
-            f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}.",
+            f"the body is no JSON, at line {error.lineno}, column {error.colno}: {error.msg}."
         ) from None
     except (ValueError, RecursionError):  # a number with too many digits, or too deep nesting
         raise BadRequest("the body is no JSON that can be read.") from None
@@ -360,7 +357,7 @@ def parse_json(body: bytes) -> Any:
         except UnicodeEncodeError:
             raise BadRequest(
                 "the body has half a character: an escape from \\ud800 to \\udfff without its "
-                "other half.",
+                "other half."
             ) from None
     return value
 

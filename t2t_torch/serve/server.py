@@ -25,17 +25,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.flow_control import FlowControl
 
 from t2t_torch.errors import UsageError
-from t2t_torch.serve.limits import (
-    BAD_REQUEST,
-    HEAD_TOO_LARGE,
-    KEEP_ALIVE_SECONDS,
-    MAX_HEAD_BYTES,
-    MAX_HEADER_BYTES,
-    MAX_HEADERS,
-    TIMED_OUT,
-    BadRequest,
-    HTTPError,
-)
+from t2t_torch.serve import limits
 from t2t_torch.serve.protocol import to_json
 
 LOG = logging.getLogger("t2t_torch.serve")
@@ -111,7 +101,7 @@ def _log_lines(source: int) -> None:
 _LONGEST_LINE = 1000
 
 
-_TOO_LARGE = f"the request's line and headers have more than {MAX_HEAD_BYTES:,} bytes."
+_TOO_LARGE = f"the request's line and headers have more than {limits.MAX_HEAD_BYTES:,} bytes."
 _LINGER = 2.0  # seconds for a client to read an error and to stop sending
 _PIECE = 1 << 12  # bytes parsed at once: h11 needs 5 ms for 4 KB of one-byte chunks
 
@@ -119,24 +109,26 @@ _Stage: TypeAlias = Literal["idle", "head", "body"]
 _Base: Any = asyncio.Protocol  # mixed into uvicorn's protocols, which are untyped
 
 
-def check_headers(headers: Headers) -> HTTPError | None:
+def check_headers(headers: Headers) -> limits.HTTPError | None:
     """Returns the error for headers over the limits; None if they are within."""
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers.raw}:
-        return BadRequest(
+        return limits.BadRequest(
             "the request has both Content-Length and Transfer-Encoding: expected one."
         )
-    if len(headers.raw) > MAX_HEADERS:
-        return HTTPError(HEAD_TOO_LARGE, f"the request has more than {MAX_HEADERS} headers.")
+    if len(headers.raw) > limits.MAX_HEADERS:
+        return limits.HTTPError(
+            limits.HEAD_TOO_LARGE, f"the request has more than {limits.MAX_HEADERS} headers."
+        )
     total = 0
     for name, value in headers.raw:
         total += len(name) + len(value) + 4  # a colon, a space and CRLF
-        if total > MAX_HEAD_BYTES:
-            return HTTPError(HEAD_TOO_LARGE, _TOO_LARGE)
-        if len(name) + len(value) > MAX_HEADER_BYTES:
-            return HTTPError(
-                HEAD_TOO_LARGE,
+        if total > limits.MAX_HEAD_BYTES:
+            return limits.HTTPError(limits.HEAD_TOO_LARGE, _TOO_LARGE)
+        if len(name) + len(value) > limits.MAX_HEADER_BYTES:
+            return limits.HTTPError(
+                limits.HEAD_TOO_LARGE,
                 f"the header {name[:40].decode('latin-1')!r} has more than "
-                f"{MAX_HEADER_BYTES:,} bytes.",
+                f"{limits.MAX_HEADER_BYTES:,} bytes.",
             )
     return None
 
@@ -223,8 +215,8 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._unparsed += len(self._piece)
             self._began_in_body = self.stage() == "body"
             super().data_received(self._piece)
-            if self._unparsed > MAX_HEAD_BYTES and not self._is_refused:
-                self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
+            if self._unparsed > limits.MAX_HEAD_BYTES and not self._is_refused:
+                self._refuse(limits.HEAD_TOO_LARGE, _TOO_LARGE)
             if not self._is_refused:
                 self._set_timer()
             self.schedule_parsing()
@@ -243,14 +235,14 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._set_timer()
             self.schedule_parsing()
         elif self._timer is None:  # unread data is dropped in the end
-            self._timer = self.loop.call_later(KEEP_ALIVE_SECONDS, self.transport.abort)
+            self._timer = self.loop.call_later(limits.KEEP_ALIVE_SECONDS, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
         """Sends status 400 for data that is not HTTP."""
-        if self._unparsed > MAX_HEAD_BYTES:
-            self._refuse(HEAD_TOO_LARGE, _TOO_LARGE)
+        if self._unparsed > limits.MAX_HEAD_BYTES:
+            self._refuse(limits.HEAD_TOO_LARGE, _TOO_LARGE)
         else:
-            self._refuse(BAD_REQUEST, "this is not HTTP/1.1.")
+            self._refuse(limits.BAD_REQUEST, "this is not HTTP/1.1.")
 
     def _set_timer(self) -> None:
         """Starts the timer of a new stage."""
@@ -261,7 +253,7 @@ class _Bounded(_Base):  # type: ignore[misc]
         self._clear_timer()
         self._timed = timed
         if stage == "head" or not self.is_pending:
-            seconds = KEEP_ALIVE_SECONDS if stage == "idle" else self.head_seconds
+            seconds = limits.KEEP_ALIVE_SECONDS if stage == "idle" else self.head_seconds
             self._timer = self.loop.call_later(seconds, self._end_late, stage)
 
     def _clear_timer(self) -> None:
@@ -275,7 +267,7 @@ class _Bounded(_Base):  # type: ignore[misc]
             self._timer = self.loop.call_later(self.head_seconds, self._end_late, stage)
         elif stage == "head":
             why = f"the headers were not complete after {self.head_seconds:g} seconds."
-            self._refuse(TIMED_OUT, why)
+            self._refuse(limits.TIMED_OUT, why)
         else:
             self._close(b"")
 
@@ -614,14 +606,14 @@ def serve(
     config = uvicorn.Config(
         app,
         http=connection_class(header_seconds, parser),
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        h11_max_incomplete_event_size=limits.MAX_HEAD_BYTES,
         log_config=None,
         access_log=False,
         lifespan="off",
         ws="none",
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_keep_alive=limits.KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_CLOSING,
     )
     sys.setswitchinterval(_SWITCH)

@@ -91,9 +91,7 @@ def word_column_of(
         raise misshapen(first, f"[N, {inner}]")
     for other in others:
         if other.shape != first.shape:
-            raise BadRequest(
-                f"{first.name!r} and {other.name!r} have different shapes: {shapes}.",
-            )
+            raise BadRequest(f"{first.name!r} and {other.name!r} have different shapes: {shapes}.")
     _, words, size = first.shape
     rows: list[Any]
     if field.kind == "gazetteer":
@@ -164,7 +162,7 @@ def array_column_of(field: InputSpec, tensor: InputTensor, data: Sequence[Any]) 
     datatype, shape = described_array(field)
     if tensor.datatype not in DATATYPES.values():
         raise BadRequest(
-            f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}.",
+            f"{field.name!r} has the datatype {tensor.datatype!r}; expected {datatype}."
         )
     if not data and math.prod(size or 1 for size in tensor.shape) > _MAX_EMPTY:
         raise misshapen(tensor, f"{shape}, and smaller axes where there are no elements")
@@ -191,7 +189,7 @@ def tensor_of(target: OutputSpec, predictions: Sequence[Prediction]) -> dict[str
     if len({row.shape for row in rows}) > 1:
         raise BadRequest(
             f"the answers in {target.name!r} have different shapes, and a tensor has one: ask with "
-            "inputs of one size, or at predict.",
+            "inputs of one size, or at predict."
         )
     array = np.stack(rows)
     return {
@@ -369,7 +367,7 @@ def samples_of(
     if sorted(one.name for one in tensors) != sorted(names):
         raise BadRequest(
             f"the inputs are {', '.join(one.name for one in tensors) or 'none'}; this model "
-            f"takes {', '.join(names)}, each once.",
+            f"takes {', '.join(names)}, each once."
         )
     of_words = [field for field in model.fields if described_words(field)]
     columns = {
@@ -627,14 +625,14 @@ def filled(body: Any, blob: bytes, limits: ServerLimits) -> InferenceRequest:
         if size > len(blob) - at:
             raise BadRequest(
                 f"{tensor.name!r} has {size:,} bytes by its {SIZE}, and {len(blob) - at:,} are "
-                "left behind the JSON.",
+                "left behind the JSON."
             )
         tensor.data = _elements(tensor, blob[at : at + size])
         at += size
     if at < len(blob):
         raise BadRequest(
             f"behind the JSON there are {len(blob) - at:,} bytes that are of no tensor; each says "
-            f"in its parameter {SIZE} how many are its own.",
+            f"in its parameter {SIZE} how many are its own."
         )
     return request
 
@@ -692,7 +690,7 @@ def _elements(tensor: InputTensor, blob: bytes) -> list[Any]:
     dtype = _DTYPES.get(tensor.datatype)
     if dtype is None or len(blob) % dtype.itemsize:
         raise BadRequest(
-            f"{tensor.name!r}: {len(blob):,} bytes are no elements of {tensor.datatype}.",
+            f"{tensor.name!r}: {len(blob):,} bytes are no elements of {tensor.datatype}."
         )
     if len(blob) != tensor.count * dtype.itemsize:
         raise miscounted(tensor, f"{len(blob) // dtype.itemsize}")
@@ -711,7 +709,7 @@ def _texts(tensor: InputTensor, blob: bytes) -> list[str]:
         if end > len(blob):
             raise BadRequest(
                 f"{tensor.name!r}: element {len(texts)} goes beyond the tensor's {len(blob):,} "
-                "bytes. Each has its length before it, four bytes, the lowest first.",
+                "bytes. Each has its length before it, four bytes, the lowest first."
             )
         texts.append(_text(tensor.name, len(texts), blob[at + _LENGTH.size : end]))
         at = end

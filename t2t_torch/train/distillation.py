@@ -7,12 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from t2t_torch import registry
+from t2t_torch import ensemble, errors, files, registry
 from t2t_torch.data.vocabulary_builder import vocab_files_in
-from t2t_torch.ensemble import Ensemble
-from t2t_torch.errors import CheckpointError, HParamsError
 from t2t_torch.features.text import meanings, scale_of
-from t2t_torch.files import read_bytes
 from t2t_torch.modalities.text import padded_size
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.code import open_code
@@ -30,11 +27,8 @@ if TYPE_CHECKING:
 
 
 def load_teachers(
-    path: str,
-    problems: Mapping[str, tuple[Problem, Features]],
-    vocab_dir: Path,
-    hparams: HParams,
-) -> dict[str, T2TModel | Ensemble]:
+    path: str, problems: Mapping[str, tuple[Problem, Features]], vocab_dir: Path, hparams: HParams
+) -> dict[str, T2TModel | ensemble.Ensemble]:
     """Loads the teachers of `distill_from`: each run teaches its problem; a run of several problems
     teaches each of them.
 
@@ -63,7 +57,7 @@ def load_teachers(
         if len(problems) == len(run.problems) == 1:
             taught = dict(zip(problems, run.problems, strict=True))
         if not taught:
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"distill_from={run.path} is a run of {', '.join(run.problems)} and cannot teach "
                 f"{' or '.join(problems)}. Name a run of what is to be learnt."
             )
@@ -73,7 +67,7 @@ def load_teachers(
         for name, source in taught.items():
             teachers_of.setdefault(name, []).append(models[source])
     return {
-        name: teachers[0] if len(teachers) == 1 else Ensemble(teachers)
+        name: teachers[0] if len(teachers) == 1 else ensemble.Ensemble(teachers)
         for name, teachers in teachers_of.items()
     }
 
@@ -117,7 +111,7 @@ class _TeacherRun(NamedTuple):
             *_other_vocabularies(problem, vocab_dir, own, folder),
         ]
         if faults:
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"distill_from={self.path} cannot teach {problem.full_name}: {'; '.join(faults)}. "
                 "A teacher is of the same inputs, targets and vocabularies: train one on this "
                 "problem's data."
@@ -144,7 +138,7 @@ def _load(teacher: nn.Module, run: Path, step: int | None) -> None:
         read(directory.at(step))
         return
     if directory.read_best(read) is None:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"distill_from={run}: the teacher has no checkpoint yet. Train it first."
         )
 
@@ -186,9 +180,9 @@ def _other_vocabularies(
     problem: Problem, vocab_dir: Path, its_problem: Problem, its_dir: Path
 ) -> list[str]:
     """Returns the vocabularies that differ from the teacher's, whatever their file names."""
-    theirs = {read_bytes(its_dir / file) for file in vocab_files_in(its_problem, its_dir)}
+    theirs = {files.read_bytes(its_dir / file) for file in vocab_files_in(its_problem, its_dir)}
     return [
         f"it was not trained with the vocabulary {file}"
         for file in vocab_files_in(problem, vocab_dir)
-        if read_bytes(vocab_dir / file) not in theirs
+        if files.read_bytes(vocab_dir / file) not in theirs
     ]

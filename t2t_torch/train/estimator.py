@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import t2t_torch
-from t2t_torch import reporter
+from t2t_torch import errors, mode, reporter, signals
 from t2t_torch.distributed.network import (
     accumulating,
     average_gradients,
@@ -29,22 +29,15 @@ from t2t_torch.distributed.network import (
 )
 from t2t_torch.distributed.precision import Precision, check_trainable
 from t2t_torch.distributed.process_group import ONE_PROCESS, Agreement, World
-from t2t_torch.errors import T2TError
 from t2t_torch.loss import total_loss
-from t2t_torch.mode import Split
 from t2t_torch.optim.gradient import GradientFinisher, WeightAverage, WeightNoise
 from t2t_torch.run.checkpoint import Checkpoint, Snapshot, TrainerState
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory
 from t2t_torch.run.resuming import check_seed
 from t2t_torch.run.tensors import optimizer_tensors
 from t2t_torch.run.warm_start import WarmStartReport, warm_start
-from t2t_torch.signals import StopRequest
-from t2t_torch.train.crash import dump
-from t2t_torch.train.memory import is_out_of_memory, new_model, peak_memory
+from t2t_torch.train import crash, memory, run_config, saving, stopping
 from t2t_torch.train.random_state import INITIALIZATION, restored_generators, seeded
-from t2t_torch.train.run_config import DEFAULT_SEED, RunConfig, open_data, steps_of_run
-from t2t_torch.train.saving import Saving
-from t2t_torch.train.stopping import Watched, after_evaluation, short_names, stop_reason, with_mean
 from t2t_torch.train.summary import Summary, TrainProgress, banner, warm_start_lines
 from t2t_torch.train.task import TrainMeter, in_step
 
@@ -327,7 +320,7 @@ def _gradients(run: TrainState, batches: NumberedBatches, seed: int) -> Tensor:
         try:
             return _passes(run, batches, seed, pieces)
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             if run.processes > 1 and run.is_exchanging:
                 raise _others_wait(error) from error
@@ -381,7 +374,7 @@ def _no_gradients(run: TrainState, batches: NumberedBatches) -> Tensor:
                 loss = total_loss(run.network(smallest))
             (loss.sum * 0.0).backward()  # type: ignore[no-untyped-call]
         except (torch.OutOfMemoryError, RuntimeError) as error:
-            if not is_out_of_memory(error):
+            if not memory.is_out_of_memory(error):
                 raise
             raise _others_wait(error) from error
     return torch.full([4], torch.nan, dtype=torch.float64, device=run.device)
@@ -396,9 +389,9 @@ def _warn(run: TrainState, batches: NumberedBatches, message: str) -> None:
     reporter.message(f"warning: {message} ({shapes})")
 
 
-def _others_wait(error: BaseException) -> T2TError:
+def _others_wait(error: BaseException) -> errors.T2TError:
     """Returns the error for a pass that cannot be repeated: some gradients are already sent."""
-    return T2TError(
+    return errors.T2TError(
         f"memory ran out while other processes wait for this one's gradients: {error}. The "
         "earlier checkpoints are intact. Resume with a smaller --hparams=batch_size and a larger "
         "optimizer_multistep_accumulate_steps, in another --output_dir with "
@@ -472,10 +465,10 @@ class Estimator:
         self,
         task: Task,
         directory: RunDirectory,
-        config: RunConfig,
+        config: run_config.RunConfig,
         *,
         world: World = ONE_PROCESS,
-        stop: StopRequest | None = None,
+        stop: signals.StopRequest | None = None,
         hooks: Sequence[Hook] = (),
         reports: bool = True,
     ) -> None:
@@ -492,13 +485,13 @@ class Estimator:
             keep_every_n_hours=config.keep_checkpoint_every_n_hours,
             is_hurried=lambda: bool(self._stop.signal),
         )
-        self.saving = Saving(self.checkpoints, config, world)
+        self.saving = saving.Saving(self.checkpoints, config, world)
         self.state = TrainerState(version=t2t_torch.__version__)
         self.signal = 0
         self.run: TrainState | None = None
         self.train_steps = config.train_steps
         self.summary = Summary(directory.path, leads=world.leads and reports)
-        self._stop = StopRequest() if stop is None else stop  # false until a signal arrives
+        self._stop = signals.StopRequest() if stop is None else stop  # false until a signal arrives
         self._agree = Agreement(world, 4)
         self._model: nn.Module | None = None
         self._precision: Precision | None = None
@@ -540,8 +533,14 @@ class Estimator:
         if run.meter.steps and self.is_done:
             self._report(run)  # the last steps, fewer than log_step_count_steps
 
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model in evaluation; of sharded weights the whole network, which gathers them."""
+        run = self.run
+        return (run.network if run is not None and run.is_sharded else self.model).eval()
+
     @torch.no_grad()
-    def evaluate(self, split: Split | None = None) -> dict[str, float]:
+    def evaluate(self, split: mode.Split | None = None) -> dict[str, float]:
         """Returns the metrics of the current weights, and writes them to the summaries.
 
         Uses the averaged weights if the run keeps an average.  Nothing is returned or written if a
@@ -551,11 +550,7 @@ class Estimator:
           split: split to evaluate; `config.eval_split` by default.
         """
         split = split or self.config.eval_split
-        # Sharded weights are gathered by the pass of the whole network.
-        is_sharded = self.run is not None and self.run.is_sharded
-        model = (
-            self.run.network.eval() if self.run is not None and is_sharded else self.model.eval()
-        )
+        model = self.evaluated
         share_buffers(self.model, self.world.size)
         evaluator = self.task.evaluator()
         rank, size = self.world.rank, self.world.size
@@ -578,7 +573,7 @@ class Estimator:
             return {}
         results, arrays = evaluator.result(), evaluator.arrays()
         self.summary.write(_reported(split), self.state.step, results, arrays)
-        names = short_names([name for name in results if "_per_label/" not in name])
+        names = stopping.short_names([name for name in results if "_per_label/" not in name])
         metrics = "  ".join(f"{short} {results[name]:.4f}" for name, short in names.items())
         part = f"  ({limit} batches)" if share is not None and share < len(batches) else ""
         self.say(f"step {self.state.step}  {_reported(split)}:  {metrics}{part}")
@@ -599,7 +594,7 @@ class Estimator:
             return self.run
         newest = self.newest_checkpoint(repair=True)
         self._take_state(newest)
-        source = open_data(self.task, self.config, self.world, self.state, newest)
+        source = run_config.open_data(self.task, self.config, self.world, self.state, newest)
         lines: list[str] = []
         warm: WarmStartReport | None = None
         if newest is not None:
@@ -609,7 +604,7 @@ class Estimator:
             if self.config.warm_start_from:
                 patterns = self.config.warm_start_patterns
                 warm = warm_start(self.model, self.config.warm_start_from, patterns=patterns)
-        self.train_steps = steps_of_run(self.config, self.state)
+        self.train_steps = run_config.steps_of_run(self.config, self.state)
         run = TrainState.create(
             self.task, self.model, source, self.state, self.world, train_steps=self.train_steps
         )
@@ -641,7 +636,7 @@ class Estimator:
     def _take_state(self, newest: Checkpoint | None) -> None:
         if newest is None:
             given = self.config.random_seed
-            self.state.seed = DEFAULT_SEED if given is None else given
+            self.state.seed = run_config.DEFAULT_SEED if given is None else given
             return
         self.state = newest.trainer_state()
         self.state.version = t2t_torch.__version__
@@ -721,7 +716,7 @@ class Estimator:
         (self.state,) = read
         return True
 
-    def judge(self, watched: Watched, value: float, loss: float = math.nan) -> None:
+    def judge(self, watched: stopping.Watched, value: float, loss: float = math.nan) -> None:
         """Applies the rules for a monitored metric: early stopping, plateaus, averaging of weights.
 
         Args:
@@ -730,8 +725,8 @@ class Estimator:
           loss: the loss at this step, which decides between equal values; NaN: unknown.
         """
         before = self.state
-        state = after_evaluation(before, watched, value, self.config, loss)
-        state = with_mean(state, watched, value, self.task.hparams.swa_patience)
+        state = stopping.after_evaluation(before, watched, value, self.config, loss)
+        state = stopping.with_mean(state, watched, value, self.task.hparams.swa_patience)
         self.state = state
         if before.mean_begun < 0 <= state.mean_begun:
             self.say(f"step {state.step}: the mean of the weights begins")
@@ -767,7 +762,7 @@ class Estimator:
     @property
     def has_ended(self) -> bool:
         """True if the run is complete, or was stopped early by a rule."""
-        return self.is_done or bool(stop_reason(self.state, self.config))
+        return self.is_done or bool(stopping.stop_reason(self.state, self.config))
 
     def _due(self, frequency: int) -> bool:
         return frequency > 0 and self.state.step % frequency == 0
@@ -799,7 +794,7 @@ class Estimator:
         if skipped:
             self.say(f"step {step + 1}: the loss or its gradient is not finite; skipped")
         if skipped and skipped >= self.config.max_consecutive_nonfinite:
-            raise dump(
+            raise crash.dump(
                 self.directory.path, run, self.state.seed, step, batches, self.world.rank, skipped
             )
 
@@ -808,7 +803,7 @@ class Estimator:
         report["learning_rate"] = max(group["lr"] for group in run.optimizer.param_groups)
         report["checkpoint_failures"] = float(self.saving.failures)
         report["seconds"] = self.state.seconds
-        report["memory_mib"] = peak_memory(self.world.device)
+        report["memory_mib"] = memory.peak_memory(self.world.device)
         numbers, arrays = self.task.state.report(self.world)
         report.update(numbers)
         self.summary.write("train", self.state.step, report, arrays)
@@ -836,7 +831,7 @@ class Estimator:
         """The model on its device; created on first access."""
         if self._model is None:
             with seeded(self.state.seed, INITIALIZATION, self.world.device):
-                self._model = new_model(self.task, self.world.device)
+                self._model = memory.new_model(self.task, self.world.device)
         return self._model
 
     @property
@@ -860,6 +855,6 @@ class Estimator:
             self._generators.__exit__(None, None, None)
 
 
-def _reported(split: Split) -> str:
+def _reported(split: mode.Split) -> str:
     """Returns the name in reports; "train" is reserved for the statistics of training steps."""
-    return "train_data" if split is Split.TRAIN else split.value
+    return "train_data" if split is mode.Split.TRAIN else split.value

@@ -101,20 +101,16 @@ class Experiment:
         if plan.repeats:
             self._train_in_turns(self._decode_this_step if plan.decodes else dict)
         elif plan.evaluates:
-            self._smoke_check()
+            if not self._is_done():
+                self.estimator.train(self.estimator.state.step + 1)
+            if not self.estimator.signal:
+                self.estimator.evaluate()
             return
         elif not self._is_done():
             estimator.train(self._until(estimator.train_steps))
         ended = not self._is_beyond() and (estimator.is_done or not self._is_paused)
         if not estimator.signal and ended:
             self._note_end()
-
-    def _smoke_check(self) -> None:
-        """Trains one step, unless the run is complete, and evaluates."""
-        if not self._is_done():
-            self.estimator.train(self.estimator.state.step + 1)
-        if not self.estimator.signal:
-            self.estimator.evaluate()
 
     def _read_checkpoints(self, plan: RunSchedule) -> None:
         """Evaluates or decodes the newest checkpoint, or each new one.
@@ -424,9 +420,7 @@ class BaselineCheck(Hook):
 
 
 def add_metrics(
-    task: LearningTask,
-    names: Iterable[str],
-    also: Callable[[Feature], Iterable[str]] | None = None,
+    task: LearningTask, names: Iterable[str], also: Callable[[Feature], Iterable[str]] | None = None
 ) -> None:
     """Adds metrics to a task's evaluations, each for the targets that it fits.
 

@@ -8,7 +8,7 @@ import dataclasses
 import re
 import resource
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from t2t_torch.distributed.precision import Precision
 from t2t_torch.errors import DataError, HParamsError
 from t2t_torch.loss import total_loss
+from t2t_torch.reports.section import aligned
 from t2t_torch.run.checkpoint import TrainerState
 from t2t_torch.train.random_state import INITIALIZATION, seeded
 from t2t_torch.train.run_config import DEFAULT_SEED, steps_of_run
@@ -322,7 +323,7 @@ def _data(name: str, component: TrainingSplit) -> Iterator[str]:
     ]  # fmt: skip
     total = sum(bucket.rows for bucket in component.plan.buckets)
     rows.append(["all", "", f"{total:,}", f"{report.batches:,}", f"{report.padding_fraction:.1%}"])
-    yield from _table(["length", "batch size", "rows", "batches", "padding"], rows)
+    yield from aligned([["length", "batch size", "rows", "batches", "padding"], *rows])
 
 
 def _step(report: PlanReport, accumulate: int, processes: int, unit: str) -> Iterator[str]:
@@ -350,7 +351,7 @@ def _parameters(model: nn.Module) -> Iterator[str]:
     if rest:
         rows.append(["(its own)", f"{sum(rest.values()):,}"])
     rows.append(["all", f"{sum(p.numel() for p in model.parameters()):,}"])
-    yield from _table(["module", "parameters"], rows)
+    yield from aligned([["module", "parameters"], *rows])
 
 
 def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[str]:
@@ -364,25 +365,13 @@ def _memory(memory: Footprint, largest: Batch, task: LearningTask) -> Iterator[s
         ["activations", f"{memory.activations / _MEBIBYTE:,.1f}", how],
         ["all", f"{memory.total / _MEBIBYTE:,.1f}", ""],
     ]
-    yield from _table(["memory of a process", "MiB", "how it was found"], rows)
+    yield from aligned([["memory of a process", "MiB", "how it was found"], *rows], (0, 2))
     shapes = ", ".join(f"{name} {list(largest[name].shape)}" for name in _there(task, largest))
     yield (
         f"Activations are what the largest batch ({shapes}) keeps for the backward pass, on a CPU. "
         "Torch itself, work space and what the allocator holds come on top; a GPU's attention "
         "keeps less."
     )
-
-
-def _table(head: list[str], rows: Iterable[list[str]]) -> Iterator[str]:
-    """Yields aligned lines, numbers right-aligned."""
-    table = [head, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        cells = [
-            cell.ljust(width) if column in (0, 2) and not cell[:1].isdigit() else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        yield "  ".join(cells).rstrip()
 
 
 # glibc, <malloc.h>

@@ -22,6 +22,7 @@ from t2t_torch.hparam import (
 )
 from t2t_torch.model import Output
 from t2t_torch.problem_types.multi import MultiProblem, member, split_member
+from t2t_torch.reports.section import aligned
 
 if TYPE_CHECKING:
     from t2t_torch.features import Features
@@ -224,9 +225,7 @@ def table(parts: Sequence[Part]) -> Iterator[str]:
         )
         for part in parts
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(2)]
-    for name, numbers, who in rows:
-        yield f"  {name:<{widths[0]}}  {numbers:>{widths[1]}}  {who}"
+    yield from (f"  {line}" for line in aligned(rows, (0, 2)))
 
 
 def _shared_names(

@@ -155,10 +155,7 @@ class MultiTask(LearningTask):
 
 @functools.singledispatch
 def task_of(
-    problem: Problem,
-    model: type[T2TModel],
-    hparams: HParams,
-    **data: Unpack[DataArguments],
+    problem: Problem, model: type[T2TModel], hparams: HParams, **data: Unpack[DataArguments]
 ) -> LearningTask:
     """Returns the task of one or several problems, with the arguments of `ProblemTask`.
 

@@ -16,18 +16,14 @@ import torch
 from torch import nn
 
 import t2t_torch
-from t2t_torch import registry
+from t2t_torch import errors, files, hparam, mode, registry, text_problem
 from t2t_torch.data.vocabulary_builder import vocab_files_in
-from t2t_torch.errors import CheckpointError, DataError, HParamsError
 from t2t_torch.features import ClassLabel, Feature, MultiLabel, SoftLabel, Tags, Text
-from t2t_torch.files import read_bytes
-from t2t_torch.hparam import ScheduledSamplingHParams, TagHParams, values_by_target
 from t2t_torch.metrics.evaluation import Evaluation
 from t2t_torch.modalities.build import target_losses
 from t2t_torch.modalities.text import Embedding, TextModality
 from t2t_torch.modalities.words import FrozenLanguageModel
 from t2t_torch.modality import modality_of
-from t2t_torch.mode import Split
 from t2t_torch.model import check_features
 from t2t_torch.objectives.objective import Objective, check_objective
 from t2t_torch.optim.parameter_groups import freeze, parameter_groups
@@ -41,7 +37,6 @@ from t2t_torch.run.code import keep_code, open_code
 from t2t_torch.run.directory import RunDirectory, TaskRecord
 from t2t_torch.text.encoder import NUM_RESERVED, TokenEncoder
 from t2t_torch.text.vectors import WordVectors, read_vectors, width_of_vectors
-from t2t_torch.text_problem import TextProblem
 from t2t_torch.train.distillation import load_teachers
 from t2t_torch.train.problem_data import ProblemData
 from t2t_torch.train.task import BatchAdapter, Evaluator, Task
@@ -60,13 +55,7 @@ if TYPE_CHECKING:
 
 
 _OFF = {"label_smoothing": 0.0}  # disabled, for settings whose default is another value
-_OF_A_LOSS = (
-    "label_smoothing",
-    "focal_gamma",
-    "focal_alpha",
-    "loss_margin",
-    "multiproblem_label_weight",
-)
+_OF_A_LOSS = "label_smoothing focal_gamma focal_alpha loss_margin multiproblem_label_weight".split()
 
 
 def check_loss_settings(hparams: HParams, features: Features) -> None:
@@ -93,11 +82,11 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
         name: f"a loss that reads it; {_losses(hparams)}" for name in read if not any(read[name])
     }
     if not any(its.labels and its.refers_to for its in features.targets.values()):
-        unread |= dict.fromkeys(TagHParams.model_fields, "a target of tags")
+        unread |= dict.fromkeys(hparam.TagHParams.model_fields, "a target of tags")
     if not hparams.distill_from:
         unread |= dict.fromkeys(("distill_weight", "distill_temperature"), "distill_from")
     if not hparams.scheduled_sampling_prob:
-        others = set(ScheduledSamplingHParams.model_fields) - {"scheduled_sampling_prob"}
+        others = set(hparam.ScheduledSamplingHParams.model_fields) - {"scheduled_sampling_prob"}
         unread |= dict.fromkeys(sorted(others), "scheduled_sampling_prob")
     default_sources = {"default", "code", "hparams.json", *registry.list_names("hparams")}
     faults = [
@@ -107,7 +96,7 @@ def check_loss_settings(hparams: HParams, features: Features) -> None:
         and getattr(hparams, name) not in (type(hparams).model_fields[name].default, _OFF.get(name))
     ]
     if faults:
-        raise HParamsError("\n".join(faults))
+        raise errors.HParamsError("\n".join(faults))
 
 
 def _losses(hparams: HParams) -> str:
@@ -133,7 +122,7 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
     text, features = hparams.class_weights, model.features
     if not text:
         return
-    requested = values_by_target("class_weights", text, features.targets)
+    requested = hparam.values_by_target("class_weights", text, features.targets)
     everywhere = requested.get("", [])
     chosen = {
         target: requested.get(target, everywhere)
@@ -141,12 +130,12 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
         if target in requested or (everywhere and isinstance(feature, _WITH_CLASSES))
     }
     if not chosen:
-        raise HParamsError(f"class_weights={text}: no target has classes. Leave it out.")
+        raise errors.HParamsError(f"class_weights={text}: no target has classes. Leave it out.")
     for target, words in chosen.items():
         feature = features.targets[target]
         labels = feature.labels
         if not labels or not isinstance(feature, _WITH_CLASSES):
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"class_weights={text}: target {target!r} is a {type(feature).__name__}; weights "
                 f"are of {', '.join(kind.__name__ for kind in _WITH_CLASSES)}."
             )
@@ -158,7 +147,7 @@ def set_class_weights(model: T2TModel, data: ProblemData) -> None:
             weights = _given(text, target, words, labels)
         loss = model.modality(target).target_loss
         if loss is None or not loss.takes_class_weights:
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"class_weights={text}: the loss of target {target!r} takes no weights of classes. "
                 "Name another loss, or the other targets alone: class_weights=[target:...]."
             )
@@ -197,7 +186,7 @@ def _given(text: str, target: str, words: Sequence[str], labels: tuple[str, ...]
         weights = []
     good = all(weight >= 0 and math.isfinite(weight) for weight in weights) and any(weights)
     if len(weights) != len(labels) or not good:
-        raise HParamsError(
+        raise errors.HParamsError(
             f"class_weights={text}: target {target!r} has {len(labels)} classes "
             f"({', '.join(labels[:10])}{' ...' if len(labels) > 10 else ''}). Expected as many "
             f"numbers from 0 on, not all 0, or one of {', '.join(_RULES)}."
@@ -301,7 +290,7 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
     }
     words = {name: _words(name, role[name]) for name in tables}
     if not words:
-        raise HParamsError("pretrained_embeddings: this problem has no texts. Leave it out.")
+        raise errors.HParamsError("pretrained_embeddings: this problem has no texts. Leave it out.")
     width = width_of_vectors(path)
     for name, (table, _) in tables.items():
         _check_width(hparams, name, table, path, width)
@@ -314,7 +303,7 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
     for name, (table, names) in tables.items():
         rows, lowered = _rows(words[name], vectors)
         if not (rows >= 0).any():
-            raise DataError(
+            raise errors.DataError(
                 f"{path} has a vector of none of the {len(rows):,} words of {name!r}. Is it of "
                 "this language?"
             )
@@ -327,7 +316,7 @@ def load_pretrained(model: nn.Module, data: ProblemData) -> list[str]:
 def _words(name: str, feature: Text) -> tuple[str, ...]:
     """Returns the words of a vocabulary, without reserved ids."""
     if not isinstance(feature.encoder, TokenEncoder):
-        raise HParamsError(
+        raise errors.HParamsError(
             f"pretrained_embeddings gives words their vectors, and the vocabulary of {name!r} is "
             f"of pieces of words or of characters ({type(feature.encoder).__name__}). Take a "
             "problem with a vocabulary of words (vocab_type word), or leave it out."
@@ -341,7 +330,7 @@ def _check_width(hparams: Any, name: str, table: Embedding, path: Path, width: i
         return
     setting = "embedding_size" if getattr(hparams, "embedding_size", 0) else "hidden_size"
     value = getattr(hparams, setting) + width - own
-    raise HParamsError(
+    raise errors.HParamsError(
         f"the vectors of {path} have {width} numbers, and those that the model reads for {name!r} "
         f"have {own}. Set --hparams={setting}={value}, or take a file of vectors of {own}."
     )
@@ -406,7 +395,7 @@ def with_architecture(hparams: HParamsT, before: HParams | None = None) -> HPara
         task, problem = _opened(run)
         features = problem.features(run.path)
         if features.inputs or [type(text) for text in features.targets.values()] != [Text]:
-            raise HParamsError(
+            raise errors.HParamsError(
                 f"contextual_embeddings={path} is a run of {task.problem}, which is no language "
                 "model: it has inputs, or learns no text. Give the run of one."
             )
@@ -438,7 +427,7 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
     run = RunDirectory(path)
     task, other = _opened(run)
     if _vocabulary(problem, vocab_dir) != _vocabulary(other, run.path):
-        raise HParamsError(
+        raise errors.HParamsError(
             f"contextual_embeddings={path}: {task.problem} has another vocabulary than "
             f"{problem.full_name}, so its ids mean other words. Let one use the other's: its class "
             "attribute use_vocab_from_other_problem (in a declaration: the key of that name), then "
@@ -448,7 +437,7 @@ def load_contextual(model: nn.Module, problem: Problem, vocab_dir: Path) -> list
         lambda checkpoint: checkpoint.load_model(context.model, averaged=True)
     )
     if chosen is None:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"contextual_embeddings={run.path}: the run has no checkpoint yet. Train it first."
         )
     return [f"contextual vectors: {task.model} of {path}, step {chosen.step}, {context.size} wide"]
@@ -462,12 +451,12 @@ def _opened(run: RunDirectory) -> tuple[TaskRecord, Problem]:
 
 def _vocabulary(problem: Problem, directory: Path) -> bytes | None:
     """Returns the vocabulary file of a problem; None for bytes, which have none."""
-    if not isinstance(problem, TextProblem):
-        raise HParamsError(
+    if not isinstance(problem, text_problem.TextProblem):
+        raise errors.HParamsError(
             f"contextual_embeddings: {problem.full_name} is no problem of texts with a vocabulary."
         )
     name = problem.vocab_filename
-    return None if name is None else read_bytes(directory / name)
+    return None if name is None else files.read_bytes(directory / name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -648,7 +637,7 @@ class ProblemTask(LearningTask):
         """Returns batches of the training split; for a mixture, of all its training splits."""
         return self._data.train(seed=seed, start=start, rank=rank, world_size=world_size)
 
-    def eval_batches(self, split: Split, *, rank: int, world_size: int) -> ChainedBatches:
+    def eval_batches(self, split: mode.Split, *, rank: int, world_size: int) -> ChainedBatches:
         """Returns batches of a split, each example once; reports once if some are truncated."""
         return self._data.evaluate(split, rank=rank, world_size=world_size)
 
@@ -669,17 +658,17 @@ def check_pairing(model: type[T2TModel], hparams: HParams) -> None:
       HParamsError: they are of another class, or pack examples that the model would mix.
     """
     if not isinstance(hparams, model.HParams):
-        raise HParamsError(
+        raise errors.HParamsError(
             f"model '{model.name}' needs {model.HParams.__name__}, not {type(hparams).__name__}. "
             f"Make them of a set:  registry.hparams(NAME, '{model.name}')"
         )
     if hparams.pack_dataset and not model.reads_packed:
-        raise HParamsError(
+        raise errors.HParamsError(
             f"model '{model.name}' does not keep packed examples apart. "
             "Set --hparams=pack_dataset=False."
         )
     if hparams.stream_length and not model.reads_streams:
-        raise HParamsError(
+        raise errors.HParamsError(
             f"model '{model.name}' reads each example by itself, not a text in streams. "
             "Set --hparams=stream_length=0."
         )

@@ -267,15 +267,10 @@ def _has_unequal_classes(problem: Problem, data_dir: Path) -> bool:
     )
 
 
-def _parts(problem: Problem) -> Sequence[Problem]:
-    """Returns the problems of a mixture, or the problem itself."""
-    return problem.components if problem.mixing_schedule is not None else [problem]
-
-
 def _manifests(problem: Problem, data_dir: Path) -> list[Manifest]:
     from t2t_torch.data.manifest import Manifest
 
-    return [Manifest.load(data_dir, part.dataset_name) for part in _parts(problem)]
+    return [Manifest.load(data_dir, part.dataset_name) for part in problem.components]
 
 
 def _positions(problem: Problem, data_dir: Path) -> int:
@@ -286,7 +281,7 @@ def _positions(problem: Problem, data_dir: Path) -> int:
     from t2t_torch.features.word import WordCharacters
 
     positions = 0
-    for part, manifest in zip(_parts(problem), _manifests(problem, data_dir), strict=True):
+    for part, manifest in zip(problem.components, _manifests(problem, data_dir), strict=True):
         characters = {
             name
             for name, one in part.features(data_dir).inputs.items()
@@ -305,7 +300,7 @@ def _positions(problem: Problem, data_dir: Path) -> int:
 def _writes_texts(problem: Problem, data_dir: Path) -> bool:
     from t2t_torch.features.feature import select_generated
 
-    return any(select_generated(part.features(data_dir).targets) for part in _parts(problem))
+    return any(select_generated(part.features(data_dir).targets) for part in problem.components)
 
 
 def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
@@ -313,7 +308,7 @@ def _tag_faults(problem: Problem, data_dir: Path) -> Iterator[TagFaults]:
     from t2t_torch.reports.column_statistics import tag_faults
     from t2t_torch.reports.data_report import labels_in_training
 
-    for part in _parts(problem):
+    for part in problem.components:
         for _, feature, column in labels_in_training(part, data_dir):
             if feature.refers_to is not None:
                 yield tag_faults(feature.labels, column)

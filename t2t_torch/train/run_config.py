@@ -8,7 +8,7 @@ from t2t_torch import reporter
 from t2t_torch.errors import HParamsError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.run.resuming import new_position, same_position
-from t2t_torch.settings import Settings, hp
+from t2t_torch.settings import Settings, hp, hp_path
 
 if TYPE_CHECKING:
     from t2t_torch.distributed.process_group import World
@@ -47,6 +47,12 @@ _IN_TURNS = RunSchedule(
     evaluates=True,
     repeats=True,
 )
+_EVALUATE_EACH = RunSchedule(
+    "Evaluate each new checkpoint, up to the run's last.", evaluates=True, repeats=True
+)
+_DECODE_EACH = RunSchedule(
+    "Decode with each new checkpoint, up to the run's last.", decodes=True, repeats=True
+)
 SCHEDULES: dict[str, RunSchedule] = {
     "continuous_train_and_eval": _IN_TURNS,
     "train_and_evaluate": _IN_TURNS._replace(meaning="The same, by another name."),
@@ -55,40 +61,25 @@ SCHEDULES: dict[str, RunSchedule] = {
     "evaluate_on_train_data": RunSchedule(
         "Evaluate the newest checkpoint once, on the training split.", evaluates=True, data="train"
     ),
-    "train_eval_and_decode": RunSchedule(
-        "Train; evaluate and decode every local_eval_frequency steps, and at the end.",
-        trains=True,
-        evaluates=True,
+    "train_eval_and_decode": _IN_TURNS._replace(
+        meaning="Train; evaluate and decode every local_eval_frequency steps, and at the end.",
         decodes=True,
-        repeats=True,
     ),
-    "continuous_eval": RunSchedule(
-        "Evaluate each new checkpoint, up to the run's last.", evaluates=True, repeats=True
-    ),
-    "continuous_eval_on_train_data": RunSchedule(
-        "Evaluate each new checkpoint on the training split, up to the run's last.",
-        evaluates=True,
-        repeats=True,
+    "continuous_eval": _EVALUATE_EACH,
+    "continuous_eval_on_train_data": _EVALUATE_EACH._replace(
+        meaning="Evaluate each new checkpoint on the training split, up to the run's last.",
         data="train",
     ),
     "decode": RunSchedule("Decode with the newest checkpoint once.", decodes=True),
-    "continuous_decode": RunSchedule(
-        "Decode with each new checkpoint, up to the run's last.", decodes=True, repeats=True
+    "continuous_decode": _DECODE_EACH,
+    "continuous_decode_on_train_data": _DECODE_EACH._replace(
+        meaning="Decode the training split with each new checkpoint.", data="train"
     ),
-    "continuous_decode_on_train_data": RunSchedule(
-        "Decode the training split with each new checkpoint.",
-        decodes=True,
-        repeats=True,
-        data="train",
+    "continuous_decode_on_eval_data": _DECODE_EACH._replace(
+        meaning="Decode the evaluated split with each new checkpoint.", data="eval"
     ),
-    "continuous_decode_on_eval_data": RunSchedule(
-        "Decode the evaluated split with each new checkpoint.",
-        decodes=True,
-        repeats=True,
-        data="eval",
-    ),
-    "continuous_decode_from_file": RunSchedule(
-        "Decode a file with each new checkpoint.", decodes=True, repeats=True
+    "continuous_decode_from_file": _DECODE_EACH._replace(
+        meaning="Decode a file with each new checkpoint."
     ),
     "test": RunSchedule(
         "Train one step, if the run is not done, and evaluate.", trains=True, evaluates=True
@@ -182,8 +173,7 @@ class RunConfig(Settings):
     )
     async_save: bool = hp(True, "Writes checkpoints in a thread while training continues.")
     on_save_error: Literal["continue", "fail"] = hp(
-        "continue",
-        "Policy if a checkpoint cannot be written: continue with a warning, or fail.",
+        "continue", "Policy if a checkpoint cannot be written: continue with a warning, or fail."
     )
     log_step_count_steps: int = hp(100, "Steps between progress lines.", low=1)
     random_seed: int | None = hp(
@@ -226,9 +216,7 @@ class RunConfig(Settings):
         high=1.0,
     )
     reduce_lr_on_plateau_patience: int = hp(
-        5,
-        "Consecutive evaluations without improvement that make a plateau.",
-        low=1,
+        5, "Consecutive evaluations without improvement that make a plateau.", low=1
     )
     reduce_lr_on_plateau_threshold: float = hp(
         0.0001, "Least improvement of the watched metric that counts, for plateaus.", low=0.0
@@ -244,10 +232,8 @@ class RunConfig(Settings):
         "Policy for changed data on resuming; exact: an error; restart: from the start of an "
         "epoch; approx: from the same fraction of the epoch.",
     )
-    warm_start_from: str = hp(
-        "",
-        "Run, checkpoint or safetensors file of the initial weights of a new run.",
-        path=True,
+    warm_start_from: str = hp_path(
+        "Run, checkpoint or safetensors file of the initial weights of a new run.", ""
     )
     warm_start_patterns: tuple[str, ...] = hp(
         (),

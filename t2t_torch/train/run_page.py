@@ -38,6 +38,7 @@ from t2t_torch.reports.section import (
 from t2t_torch.run.checkpoint_directory import CheckpointDirectory, Ratings
 from t2t_torch.run.checksums import settings_files
 from t2t_torch.run.metrics_file import MetricsFile, report_of
+from t2t_torch.search_space import Space
 from t2t_torch.train.stopping import short_names
 from t2t_torch.train.summary import FIGURE_FOLDER, Summary
 from t2t_torch.train.task import Hook, reported_hparams
@@ -424,7 +425,9 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     if not (directory / "hparams.json").exists():
         files = [read_json(directory / name) for name in settings_files(directory)]
         known = [file.get("hparams", {}) for file in files]
-        rows = [[name, json.dumps(value)] for one in known for name, value in _dotted(one)]
+        rows = [
+            [name, json.dumps(value)] for one in known for name, value in Space.flat(one).items()
+        ]
         table = [Table(("name", "value"), rows, frozenset({0, 1}))] if rows else [Note("None.")]
         return Section("hparams", "Hyperparameters", "As they were chosen.", table)
     values = read_json(directory / "hparams.json")
@@ -447,15 +450,6 @@ def _hparams(directory: Path, task: Mapping[str, Any]) -> Section:
     return Section(
         "hparams", "Hyperparameters", meaning, blocks if rows else [Note(f"All are as in {name}.")]
     )
-
-
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields nested values by their dotted names."""
-    for name, value in values.items():
-        if isinstance(value, dict) and value:
-            yield from _dotted(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _starts(starts: Sequence[Mapping[str, Any]]) -> Section:

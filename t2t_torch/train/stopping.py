@@ -90,11 +90,7 @@ _LOWER = 0.9  # of losses at equal values of the metric; a smaller step would tr
 
 
 def after_evaluation(
-    state: TrainerState,
-    watched: Watched,
-    value: float,
-    config: RunConfig,
-    loss: float = math.nan,
+    state: TrainerState, watched: Watched, value: float, config: RunConfig, loss: float = math.nan
 ) -> TrainerState:
     """Returns the state after an evaluation of the monitored metric.
 

@@ -242,11 +242,7 @@ WARM_START_FILE = "warm_start.txt"
 
 
 def banner(
-    run: TrainState,
-    state: TrainerState,
-    config: RunConfig,
-    hooks: Sequence[Hook],
-    train_steps: int,
+    run: TrainState, state: TrainerState, config: RunConfig, hooks: Sequence[Hook], train_steps: int
 ) -> Iterator[str]:
     """Yields the lines of the run banner: important facts about a run of many hours.
 

@@ -87,14 +87,11 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
       purpose: see `Fetcher`.
     """
     workers = getattr(loader, "num_workers", 0)
-    of_workers: dict[str, Any] = {}
+    own = ("multiprocessing_context", "prefetch_factor", "timeout", "worker_init_fn")
+    options = {name: getattr(loader, name) for name in own if workers and hasattr(loader, name)}
     if workers:
-        of_workers = {
-            "multiprocessing_context": getattr(loader, "multiprocessing_context", None),
-            "prefetch_factor": getattr(loader, "prefetch_factor", None),
-            "worker_init_fn": _WorkerInit(getattr(loader, "worker_init_fn", None)),
-            "timeout": getattr(loader, "timeout", 0),
-        }
+        init = functools.partial(_start_worker, options.get("worker_init_fn"))
+        options["worker_init_fn"] = init
     reader: data.DataLoader[Any] = data.DataLoader(
         Fetcher(loader, seed, purpose),
         batch_size=None,
@@ -104,7 +101,7 @@ def fetched(loader: Loader, places: Iterable[Place], seed: int, purpose: str) ->
         pin_memory=getattr(loader, "pin_memory", False),
         # Keeps the base seed of the workers from being drawn from the model's generator.
         generator=torch.Generator().manual_seed(mix(seed, "workers")),
-        **of_workers,
+        **options,
     )
     return _read(reader)
 
@@ -126,27 +123,23 @@ def _read(reader: data.DataLoader[Any]) -> Iterator[Any]:
         end()
 
 
-class _WorkerInit:
-    """Initialization of a worker process.
+def _start_worker(init: Callable[[int], None] | None, worker: int) -> None:
+    """Initializes a worker process.
 
     A stop signal often reaches all processes of a group.  The trainer then saves and shuts its
     workers down; it needs them to finish the current step.
 
     Args:
-      worker_init_fn: the user's `worker_init_fn`.
+      init: the user's `worker_init_fn`.
+      worker: number of the worker.
     """
-
-    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
-        self._init = worker_init_fn
-
-    def __call__(self, worker: int) -> None:
-        info: Any = data.get_worker_info()
-        # User code that calls `get_worker_info` gets the user's data set, not the wrapper.
-        object.__setattr__(info, "dataset", info.dataset.dataset)  # the class is frozen
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
-            signal.signal(number, _ignore_once)
-        if self._init is not None:
-            self._init(worker)
+    info: Any = data.get_worker_info()
+    # User code that calls `get_worker_info` gets the user's data set, not the wrapper.
+    object.__setattr__(info, "dataset", info.dataset.dataset)  # the class is frozen
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, _ignore_once)
+    if init is not None:
+        init(worker)
 
 
 def _ignore_once(number: int, frame: FrameType | None) -> None:
@@ -166,7 +159,6 @@ class ListedLoader:
       records_per_batch: the loader's `batch_size`, or the mean over the first epoch.
       place: function from a global batch number to its epoch and index in the epoch, from 0.
       fingerprint: hash of the order of the whole first epoch.
-      resume_guarantee: guarantee for a resumed run, as a sentence for the log.
 
     Args:
       loader: user's loader.
@@ -194,21 +186,12 @@ class ListedLoader:
         self.batches_per_epoch = len(self._first)
         self.records = self._first.records
         self.records_per_batch = _batch_size(loader) or self.records / len(self._first)
-        self.fingerprint = "unrepeatable"
-        self.resume_guarantee = (
-            "not exact: the sampler has another order each time it is iterated. Let it draw from "
-            "the global random, numpy or torch generator, or from one with a fixed seed"
-        )
-        if self._orders.repeatable:
-            self.fingerprint = self._first.digest
-            self.resume_guarantee = (
-                "exact, with any number of loader workers; with any number of processes, too, if a "
-                "step keeps its number of batches"
-            )
-        elif world_size > 1:
+        self.fingerprint = self._first.digest if self._orders.repeatable else "unrepeatable"
+        if world_size > 1 and not self._orders.repeatable:
             raise TrialError(
                 "several processes cannot share the loader, batches would be lost or doubled: it "
-                f"is {self.resume_guarantee}."
+                "is not exact: the sampler has another order each time it is iterated. Let it draw "
+                "from the global random, numpy or torch generator, or from one with a fixed seed."
             )
 
     def one_of_each_shape(self) -> Iterator[Any]:
@@ -256,11 +239,6 @@ class ReplayedLoader:
         workers = getattr(loader, "num_workers", 0)
         known = [seed, *names, workers, self.batches_per_epoch, self.records_per_batch]
         self.fingerprint = hashlib.sha256(repr(known).encode()).hexdigest()
-        self.resume_guarantee = (
-            "the loader's order cannot be listed, so all that was consumed is read again and "
-            "thrown away; the same batches follow if the loader draws from the global random, "
-            f"numpy and torch generators alone and num_workers stays {workers}"
-        )
 
     def place(self, number: int) -> tuple[int, int]:
         """Returns the epoch of a global batch and its index in the epoch, both from 0."""
@@ -373,7 +351,6 @@ class TrialTrainBatches:
         sampler does.  None if unknown before the epoch has been read.
       records_per_batch: the loader's `batch_size`, or the mean over the first epoch; 1 if neither
         is known.
-      resume_guarantee: guarantee for a resumed run, as a sentence for the log.
       place: function from a global batch to its epoch and its index in the epoch, all counted from
         0; for a loader without indices: only for yielded batches and the next one of this process.
       plan_fingerprint: version and hash of everything that determines the order, also of the whole
@@ -394,7 +371,6 @@ class TrialTrainBatches:
         self._order = _opened(loader, seed, "training", world_size)
         self.batches_per_epoch = self._order.batches_per_epoch
         self.records_per_batch = self._order.records_per_batch
-        self.resume_guarantee = self._order.resume_guarantee
         self.place = self._order.place
         name = type(_data_set(loader)).__qualname__
         known = json.dumps([seed, name, self._order.fingerprint])

@@ -26,10 +26,7 @@ import pydantic
 from t2t_torch.errors import ConfigError, did_you_mean
 from t2t_torch.yaml_file import read_mapping
 
-_YAML_NAMES = {
-    "tuple_type": "should be a list.",
-    "dict_type": "should be a mapping of keys.",
-}
+_YAML_NAMES = {"tuple_type": "should be a list.", "dict_type": "should be a mapping of keys."}
 
 
 class ConfigSection(pydantic.BaseModel):
@@ -509,30 +506,20 @@ class ExperimentConfig(ConfigSection):
         """The dotted names of the given keys that only apply to a cluster."""
         return tuple(_ignored_keys(type(self), self._written))
 
-    def scale(
-        self,
-        *,
-        world_size: int,
-        records_per_batch: float,
-        batches_per_epoch: int | None,
-    ) -> LengthScale:
+    def scale(self, source: Any = None, *, world_size: int = 1) -> LengthScale:
         """Returns the conversion from lengths of this configuration to optimizer steps.
 
         Args:
+          source: batches of the training loader; their epoch's length is overridden by
+            `records_per_epoch`.  None: unknown.
           world_size: number of processes.
-          records_per_batch: records per batch of the training loader.
-          batches_per_epoch: length of the training loader; None if unknown.  `records_per_epoch`
-            takes precedence.
         """
+        records = 1.0 if source is None else source.records_per_batch
+        batches = None if source is None else source.batches_per_epoch
         if self.records_per_epoch is not None:
-            batches_per_epoch = max(1, round(self.records_per_epoch / records_per_batch))
-        return LengthScale(
-            batches_per_step=self.batches_per_step,
-            aggregation_frequency=self.optimizations.aggregation_frequency,
-            world_size=world_size,
-            records_per_batch=records_per_batch,
-            batches_per_epoch=batches_per_epoch,
-        )
+            batches = max(1, round(self.records_per_epoch / records))
+        frequency = self.optimizations.aggregation_frequency
+        return LengthScale(self.batches_per_step, frequency, world_size, records, batches)
 
     def resolved(self, hparams: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the complete configuration for user code: written values and defaults.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -41,9 +42,6 @@ class Definition:
       trial_class: subclass of `PyTorchTrial`.
       download_data: module-level function; None if missing.
       make_data_loaders: module-level function; None if the class has it as a method.
-      generation: "documented": `losses` and `validation_metrics`; "train_batch": a single method
-        per step; "context": a single method that also updates the weights.
-      takes_context: whether the class is created with Determined's context.
     """
 
     spec: str
@@ -51,8 +49,36 @@ class Definition:
     trial_class: type[Any]
     download_data: Callable[..., Any] | None
     make_data_loaders: Callable[..., Any] | None
-    generation: str
-    takes_context: bool
+
+    @functools.cached_property
+    def takes_context(self) -> bool:
+        """True if the class is created with Determined's context."""
+        parameters = list(inspect.signature(self.trial_class.__init__).parameters)[1:]
+        named = any(name in _CONTEXT_NAMES for name in parameters)
+        return named or any(_method(self.trial_class, name) is not None for name in LOADERS)
+
+    @functools.cached_property
+    def generation(self) -> str:
+        """The interface of the trial.
+
+        "documented": `losses` and `validation_metrics`; "train_batch": a single method per step;
+        "context": a single method that also updates the weights.
+
+        Raises:
+          TrialError: it mixes two interfaces.
+        """
+        names = ("losses", "train_batch", *_EVALUATIONS)
+        has = {name for name in names if _method(self.trial_class, name) is not None}
+        for pair in (("losses", "train_batch"), _EVALUATIONS):
+            if has.issuperset(pair):
+                raise TrialError(
+                    f"{self.trial_class.__name__} has both {' and '.join(pair)}: keep one, with "
+                    "the methods of its interface (docs/how_to/trials.md), or rename it."
+                )
+        if "losses" in has or not has:
+            return DOCUMENTED
+        older = any(_method(self.trial_class, name) for name in ("build_model", "optimizer"))
+        return CONTEXT if self.takes_context and not older else TRAIN_BATCH
 
     def has(self, method: str) -> bool:
         """Returns True if the class has a method."""
@@ -69,6 +95,28 @@ class Definition:
         else:
             optional.append("training_metrics")
         return (*_NEEDED[self.generation], *filter(self.has, optional))
+
+    def check(self) -> None:
+        """Checks that the trial has all methods of its interface.
+
+        Raises:
+          TrialError: methods are missing; names all of them.
+        """
+        missing = [name for name in _NEEDED[self.generation] if not self.has(name)]
+        if self.generation != DOCUMENTED and not any(map(self.has, _EVALUATIONS)):
+            missing.append("evaluate_batch or evaluate_full_dataset")
+        loaders = [name for name in LOADERS if not self.has(name)]
+        if self.generation == CONTEXT or len(loaders) == 1:
+            missing += loaders
+        elif self.make_data_loaders is None and loaders and not self.has(_MAKE):
+            missing.append(
+                f"{_MAKE}, a function beside the class or in a file of --trial=DIRECTORY"
+            )
+        if missing:
+            raise TrialError(
+                f"{self.trial_class.__name__} is missing: {', '.join(missing)} (as of "
+                f"{self.generation} trials). --trial={self.spec}"
+            )
 
 
 def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> Definition:
@@ -95,16 +143,9 @@ def load_definition(spec: str, functions: Mapping[str, str] | None = None) -> De
     own = any(callable(_method(trial_class, name)) for name in (_MAKE, *LOADERS))
     if _MAKE in places or not own:
         make_data_loaders = _function(source, modules, _MAKE, places)
-    definition = Definition(
-        spec=spec,
-        path=path,
-        trial_class=trial_class,
-        download_data=_function(source, modules, "download_data", places),
-        make_data_loaders=make_data_loaders,
-        generation=_generation(trial_class),
-        takes_context=_takes_context(trial_class),
-    )
-    _check(definition)
+    download_data = _function(source, modules, "download_data", places)
+    definition = Definition(spec, path, trial_class, download_data, make_data_loaders)
+    definition.check()
     return definition
 
 
@@ -178,55 +219,6 @@ def _method(trial_class: type[Any], name: str) -> Any:
     return None if owner is None or _is_installed(owner) else getattr(trial_class, name)
 
 
-def _takes_context(trial_class: type[Any]) -> bool:
-    """Returns True if a trial is created with a context."""
-    parameters = list(inspect.signature(trial_class.__init__).parameters)[1:]
-    named = any(name in _CONTEXT_NAMES for name in parameters)
-    return named or any(_method(trial_class, name) is not None for name in LOADERS)
-
-
-def _generation(trial_class: type[Any]) -> str:
-    """Returns the interface of a trial.
-
-    Raises:
-      TrialError: it mixes two interfaces.
-    """
-    names = ("losses", "train_batch", *_EVALUATIONS)
-    has = {name for name in names if _method(trial_class, name) is not None}
-    for pair in (("losses", "train_batch"), _EVALUATIONS):
-        if has.issuperset(pair):
-            raise TrialError(
-                f"{trial_class.__name__} has both {' and '.join(pair)}: keep one, with the methods "
-                "of its interface (docs/how_to/trials.md), or rename it."
-            )
-    if "losses" in has or not has:
-        return DOCUMENTED
-    older = any(_method(trial_class, name) for name in ("build_model", "optimizer"))
-    return CONTEXT if _takes_context(trial_class) and not older else TRAIN_BATCH
-
-
-def _check(definition: Definition) -> None:
-    """Checks that a trial has all methods of its interface.
-
-    Raises:
-      TrialError: methods are missing; names all of them.
-    """
-    missing = [name for name in _NEEDED[definition.generation] if not definition.has(name)]
-    evaluates = any(map(definition.has, _EVALUATIONS))
-    if definition.generation != DOCUMENTED and not evaluates:
-        missing.append("evaluate_batch or evaluate_full_dataset")
-    loaders = [name for name in LOADERS if not definition.has(name)]
-    if definition.generation == CONTEXT or len(loaders) == 1:
-        missing += loaders
-    elif definition.make_data_loaders is None and loaders and not definition.has(_MAKE):
-        missing.append(f"{_MAKE}, a function beside the class or in a file of --trial=DIRECTORY")
-    if missing:
-        raise TrialError(
-            f"{definition.trial_class.__name__} is missing: {', '.join(missing)} (as of "
-            f"{definition.generation} trials). --trial={definition.spec}"
-        )
-
-
 def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any) -> Any:
     """Returns an instance of the trial class.
 
@@ -250,12 +242,10 @@ def instance_of(definition: Definition, chosen: Mapping[str, Any], context: Any)
     elif required(parameters) == parameters[:1] or parameters[0].kind is _ANY:
         first = [hparams]
     known = {**dict.fromkeys(_HPARAMS_NAMES, hparams), **values}
-    if parameters and parameters[0].name not in known:
-        parameters = parameters[len(first) :]
-    else:
+    if not parameters or parameters[0].name in known:
         first = []
     arguments: dict[str, Any] = {}
-    for parameter in parameters:
+    for parameter in parameters[len(first) :]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         value = values.get(parameter.name, parameter.default)

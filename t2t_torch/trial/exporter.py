@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,7 @@ from t2t_torch.distributed.process_group import World
 from t2t_torch.errors import DataError, ExportError
 from t2t_torch.export.exporter import Exporter, ModelOrigin, WeightsReport, check_same, check_size
 from t2t_torch.export.graph import OPSETS
-from t2t_torch.export.network import exported
+from t2t_torch.export.network import NamedNetwork, exported
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.export.verification import TOLERANCE
 from t2t_torch.features import InputSpec, OutputSpec
@@ -39,13 +40,7 @@ from t2t_torch.runtime.session import TensorArtifact
 from t2t_torch.runtime.signature import MODEL, SAFETENSORS, Signature
 from t2t_torch.trial.definition import Definition
 from t2t_torch.trial.nested import as_arrays, copied, described, fill, mapped, rows_of, sliced
-from t2t_torch.trial.predictor import (
-    OpenedRun,
-    arguments_of,
-    forward,
-    load_trial,
-    validation_inputs,
-)
+from t2t_torch.trial.predictor import OpenedRun, forward, load_trial, validation_inputs
 from t2t_torch.trial.run_record import NAME
 from t2t_torch.trial.user_code import is_of_user
 
@@ -67,7 +62,6 @@ class CallingConvention(NamedTuple):
       fields: inputs of the graph.
       targets: outputs of the graph.
       varying: dynamic axes of each input.
-      arguments: number of required arguments of `forward`.
     """
 
     inputs: Nesting
@@ -76,10 +70,9 @@ class CallingConvention(NamedTuple):
     fields: tuple[InputSpec, ...]
     targets: tuple[OutputSpec, ...]
     varying: Mapping[str, Sequence[int]]
-    arguments: int
 
 
-class Flat(nn.Module):
+class Flat(NamedNetwork):
     """Wrapper of a model with positional tensor inputs and named outputs.
 
     Args:
@@ -88,22 +81,18 @@ class Flat(nn.Module):
     """
 
     def __init__(self, model: nn.Module, convention: CallingConvention) -> None:
-        super().__init__()
+        super().__init__([field.name for field in convention.fields])
         self.model = model
         self._convention = convention
 
-    def forward(self, *values: Tensor) -> dict[str, Tensor]:
+    def compute(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Returns the outputs by name."""
-        convention = self._convention
-        given = dict(zip((field.name for field in convention.fields), values, strict=True))
-        inputs = fill(convention.like, given, ALONE_IN)
-        return dict(
-            taken_apart(convention.outputs, forward(self.model, inputs, convention.arguments))
-        )
+        given = fill(self._convention.like, inputs, ALONE_IN)
+        return dict(taken_apart(self._convention.outputs, forward(self.model, given)))
 
 
 def infer_convention(
-    model: nn.Module, batches: Sequence[Any], outputs: Sequence[Any], arguments: int
+    model: nn.Module, batches: Sequence[Any], outputs: Sequence[Any]
 ) -> CallingConvention:
     """Returns the calling convention of a model.
 
@@ -111,7 +100,6 @@ def infer_convention(
       model: model of the trial.
       batches: nested inputs, one per batch of the validation loader.
       outputs: outputs of the model for each batch.
-      arguments: number of required arguments of `forward`.
 
     Raises:
       ExportError: an input or output is no tensor, has no row per record, or differs between
@@ -134,7 +122,7 @@ def infer_convention(
         for field in fields
     }
     like = mapped(batches[0], lambda *_: None)
-    return CallingConvention(into, out, like, fields, targets, varying, arguments)
+    return CallingConvention(into, out, like, fields, targets, varying)
 
 
 def graph_of(
@@ -159,10 +147,9 @@ def graph_of(
             flat = Flat(still, convention)
             with _symbolic_len(still):
                 graph = exported(name, flat, example, convention.varying, otherwise=_ELSEWHERE)
-    except ExportError as error:
-        raise ExportError(_graph_error(name, error.__cause__ or error, str(error), code)) from error
-    except Exception as error:  # error in the trial's code, which is traced with symbolic values
-        raise ExportError(_graph_error(name, error, "", code)) from error
+    except Exception as error:  # also of the trial's code, which is traced with symbolic values
+        message = str(error) if isinstance(error, ExportError) else ""
+        raise ExportError(_graph_error(name, error, message, code)) from error
     actual = sorted(output.name for output in graph.graph.output)
     if actual != sorted(target.name for target in convention.targets):
         raise ExportError(f"the graph has other outputs than {name}: {actual}. {_ELSEWHERE}")
@@ -178,14 +165,11 @@ def _symbolic_len(model: nn.Module) -> Iterator[None]:
 
     kinds = {kind for module in model.modules() for kind in type(module).__mro__}
     files = {kind.__module__ for kind in kinds if is_of_user(kind)}
-    changed = [vars(sys.modules[file]) for file in files if "len" not in vars(sys.modules[file])]
-    for names in changed:
-        names["len"] = own_len
-    try:
+    with contextlib.ExitStack() as stack:
+        for module in (sys.modules[file] for file in files):
+            if "len" not in vars(module):
+                stack.enter_context(mock.patch.object(module, "len", own_len, create=True))
         yield
-    finally:
-        for names in changed:
-            del names["len"]
 
 
 def _nesting(value: Any, alone: str, what: str, within: str) -> Nesting:
@@ -260,6 +244,8 @@ def _example(convention: CallingConvention, batches: Sequence[Any]) -> dict[str,
 
 def _graph_error(name: str, error: BaseException, message: str, code: Definition) -> str:
     """Returns the error message: the reason, and the line of the trial's code."""
+    if message:
+        error = error.__cause__ or error
     root = code.path if code.path.is_dir() else code.path.parent
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).is_relative_to(root)]
@@ -365,7 +351,7 @@ def verify(
 
     def of_model(inputs: Any) -> _Arrays:
         with torch.no_grad():
-            outputs = forward(model, copied(inputs), convention.arguments)
+            outputs = forward(model, copied(inputs))
         return dict(taken_apart(convention.outputs, as_arrays(outputs)))
 
     for inputs in batches:
@@ -464,10 +450,9 @@ class TrialExporter(Exporter):
     def write(self, folder: Path) -> Signature:
         """See `Exporter.write`."""
         model, batches = self._model, self._batches
-        arguments = arguments_of(model)
         with torch.no_grad():
-            outputs = [forward(model, inputs, arguments) for inputs in batches]
-        self._convention = convention = infer_convention(model, batches, outputs, arguments)
+            outputs = [forward(model, inputs) for inputs in batches]
+        self._convention = convention = infer_convention(model, batches, outputs)
         onnx.save(graph_of(model, convention, batches, self._code), folder / MODEL)
         copy_regular(self.settings.run_dir / NAME, folder / NAME)
         return self.signature(

@@ -316,6 +316,9 @@ class MetricAverages:
     Args:
       what: name of the method that returns the metrics, for messages.
       reducers: reduction over batches, for all metrics or by name; the default is the mean.
+
+    Attributes:
+      reduced: more metrics, which need no reduction.
     """
 
     def __init__(
@@ -325,6 +328,7 @@ class MetricAverages:
     ) -> None:
         self._what = what
         self._reducers = reducers
+        self.reduced: Mapping[str, Any] = {}
         self._batches = 0
         self._values: dict[str, NDArray[np.float64]] = {}  # reduced, but for the division of means
 
@@ -386,13 +390,14 @@ class MetricAverages:
         return {name: value for name, value in self._reduced().items() if value.size != 1}
 
     def _reduced(self) -> dict[str, NDArray[np.float64]]:
-        if not self._batches:
+        if not self._batches and not self.reduced:
             raise TrialError(
                 "The validation loader gave no batch, so there is nothing to average. "
                 "make_data_loaders returns (train, valid): look at the second."
             )
         is_mean = {name: self._reducer(name) is Reducer.AVG for name in self._values}
-        return {n: v / (self._batches if is_mean[n] else 1) for n, v in self._values.items()}
+        values = {n: v / (self._batches if is_mean[n] else 1) for n, v in self._values.items()}
+        return values | {name: as_array(value) for name, value in self.reduced.items()}
 
 
 def _shapes(values: Mapping[str, NDArray[np.float64]]) -> str:

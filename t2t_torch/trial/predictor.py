@@ -58,16 +58,6 @@ from t2t_torch.trial.definition import (
     required,
 )
 from t2t_torch.trial.metrics import check_batch_pair, check_model
-from t2t_torch.trial.nested import (
-    as_arrays,
-    described,
-    fill,
-    groups,
-    leaves,
-    rows_of,
-    stacked,
-    unstacked,
-)
 from t2t_torch.trial.preparation import prepare
 from t2t_torch.trial.run_record import NAME, RunRecord, changed_code, check_functions, place_of_code
 from t2t_torch.trial.task import TrialTask, model_of
@@ -112,7 +102,6 @@ class TrialPredictor:
         self.model = model.eval()
         self.name = name
         self.chosen = chosen
-        self._arguments = arguments_of(model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the run, whose code builds the model again, and the weights."""
@@ -151,9 +140,9 @@ class TrialPredictor:
                 "predictor([record]). A whole batch takes predictor.batch(inputs)."
             )
         results: dict[int, Any] = {}
-        for numbers in groups(inputs, _MOST_RECORDS):
-            outputs = self.batch(stacked([inputs[number] for number in numbers]))
-            results |= zip(numbers, unstacked(outputs, len(numbers)), strict=True)
+        for numbers in nested.groups(inputs, _MOST_RECORDS):
+            outputs = self.batch(nested.stacked([inputs[number] for number in numbers]))
+            results |= zip(numbers, nested.unstacked(outputs, len(numbers)), strict=True)
         return [results[number] for number in range(len(inputs))]
 
     def predict(self, inputs: Sequence[Any]) -> list[Prediction]:
@@ -176,7 +165,7 @@ class TrialPredictor:
         given = nested.to_device(inputs, self.device)
         try:
             with torch.no_grad():
-                outputs = forward(self.model, given, self._arguments)
+                outputs = forward(self.model, given)
         except T2TError:
             raise
         except Exception as error:
@@ -186,7 +175,7 @@ class TrialPredictor:
                 f"{type(error).__name__}: {error}\n  {shapes}\nExpected what its forward was given "
                 "in training, nested alike."
             ) from error
-        return as_arrays(outputs)
+        return nested.as_arrays(outputs)
 
 
 def arguments_of(model: nn.Module) -> int:
@@ -229,17 +218,16 @@ def bound_arguments(model: nn.Module, given: tuple[Any, ...], named: Mapping[str
     return arguments(*(bound.arguments[name] for name in names))
 
 
-def forward(model: nn.Module, inputs: Any, arguments: int) -> Any:
+def forward(model: nn.Module, inputs: Any) -> Any:
     """Returns the model's output.
 
     Args:
       model: any module.
       inputs: the only argument, or a tuple or list of several.
-      arguments: number of required arguments.
     """
     if isinstance(inputs, _Arguments) and isinstance(inputs, tuple):
         return model(*inputs)
-    return model(inputs) if arguments == 1 else model(*inputs)
+    return model(inputs) if arguments_of(model) == 1 else model(*inputs)
 
 
 def load_trial(
@@ -430,7 +418,7 @@ def validation_inputs(
     seen = 0
     for inputs in _inputs(task, model, device, rows):
         yield inputs
-        seen += rows_of(inputs)
+        seen += nested.rows_of(inputs)
         if rows and seen >= rows:
             return
     if not seen:
@@ -476,7 +464,7 @@ def _calls(task: TrialTask, model: nn.Module, batch: Any, rows: int) -> list[Any
         elif len(given) == 1:
             inputs = given[0]
         calls.append(nested.copied(inputs))
-        if rows and sum(map(rows_of, calls)) >= rows:
+        if rows and sum(map(nested.rows_of, calls)) >= rows:
             raise _Enough
 
     hook = model.register_forward_pre_hook(note, with_kwargs=True)
@@ -510,7 +498,7 @@ def _outputs(
     """
     if source is None:
         for inputs in validation_inputs(run.task, run.model, run.device):
-            yield rows_of(inputs), predictor.batch(inputs)
+            yield nested.rows_of(inputs), predictor.batch(inputs)
         return
     like = next(validation_inputs(run.task, run.model, run.device, rows=1))
     try:
@@ -532,7 +520,7 @@ def _outputs(
 
 def _batches_of(source: Path, arrays: Mapping[str, Any], like: Any) -> Iterator[tuple[int, Any]]:
     """Yields the arrays of an npz file in batches, nested as one of the loader, with their rows."""
-    names = [name or "input" for name, leaf in leaves(like).items() if leaf is not None]
+    names = [name or "input" for name, leaf in nested.leaves(like).items() if leaf is not None]
     if sorted(arrays) != sorted(names):
         raise DataError(
             f"{source} has the arrays {', '.join(arrays) or 'none'}; expected what the loader "
@@ -541,10 +529,10 @@ def _batches_of(source: Path, arrays: Mapping[str, Any], like: Any) -> Iterator[
     counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
     if len(set(counts.values())) != 1:
         raise DataError(f"{source}: its arrays have different numbers of rows: {counts}.")
-    total, size = next(iter(counts.values())), max(1, rows_of(like))
+    total, size = next(iter(counts.values())), max(1, nested.rows_of(like))
     for first in range(0, total, size):
         part = {name: array[first : first + size] for name, array in arrays.items()}
-        yield min(size, total - first), fill(like, part, "input")
+        yield min(size, total - first), nested.fill(like, part, "input")
 
 
 def _records(source: Path, lines: Sequence[str], first: int, like: Any) -> Iterator[Any]:
@@ -558,8 +546,8 @@ def _records(source: Path, lines: Sequence[str], first: int, like: Any) -> Itera
     for name, leaf in taken_apart(nesting, like):
         if not isinstance(leaf, Tensor) or not leaf.dim():
             raise DataError(
-                f"the model takes {name!r}, {described(leaf)}, which a line of JSON has not: give "
-                "the validation loader the records, and leave --decode_from_file out."
+                f"the model takes {name!r}, {nested.described(leaf)}, which a line of JSON has "
+                "not: give the validation loader the records, and leave --decode_from_file out."
             )
         dtype = str(leaf.dtype).removeprefix("torch.")
         fields[name] = InputSpec(name, "tensor", dtype, shape=(-1,) * (leaf.dim() - 1))
@@ -569,22 +557,22 @@ def _records(source: Path, lines: Sequence[str], first: int, like: Any) -> Itera
             arrays = {name: array_of(fields[name], leaf) for name, leaf in given.items()}
         except (DataError, ValueError) as error:
             raise DataError(f"{source}, line {number}: {error}") from None
-        yield fill(like, arrays, "input")
+        yield nested.fill(like, arrays, "input")
 
 
 def _write_npz(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
     columns: dict[str, list[Any]] = {}
     total = 0
     for count, outputs in batches:
-        arrays = {name or "output": leaf for name, leaf in leaves(outputs).items()}
+        arrays = {name or "output": leaf for name, leaf in nested.leaves(outputs).items()}
         for name, leaf in arrays.items():
             if leaf is None:
                 continue
             array = np.asarray(leaf) if count else np.asarray(leaf)[None]
             if array.shape[:1] != (count or 1,) or array.dtype.kind == "O":
                 raise TrialError(
-                    f"the output {name!r}, {described(leaf)}, has no row of numbers for each of "
-                    f"{count or 1} records, so it cannot be written."
+                    f"the output {name!r}, {nested.described(leaf)}, has no row of numbers for "
+                    f"each of {count or 1} records, so it cannot be written."
                 )
             columns.setdefault(name, []).append(array)
         total += count or 1
@@ -606,11 +594,12 @@ def _write_jsonl(target: Path, batches: Iterator[tuple[int, Any]]) -> int:
     total = 0
     with staged(target) as path, path.open("w", encoding="utf-8") as file:
         for count, outputs in batches:
-            for one in unstacked(outputs, count) if count else [outputs]:
+            for one in nested.unstacked(outputs, count) if count else [outputs]:
                 nesting = nesting_of(one, "output")
+                leaves = taken_apart(nesting, one)
                 arrays = {
                     name: leaf.tolist() if isinstance(leaf, np.ndarray | np.generic) else leaf
-                    for name, leaf in taken_apart(nesting, one)
+                    for name, leaf in leaves
                 }
                 plain = put_together(nesting, arrays.__getitem__, plain=True)
                 file.write(json.dumps(plain, ensure_ascii=False) + "\n")

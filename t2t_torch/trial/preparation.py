@@ -196,27 +196,23 @@ def prepare(
         averages=options.average_aggregated_gradients,
         clip_grad_norm=options.clip_grad_norm,
     )
-    make, given = definition.make_data_loaders, (entered.experiment_config, chosen)
+    make, sections = definition.make_data_loaders, (entered.experiment_config, chosen)
     if make is not None:
-        loaders = _call_loaders(make, given, path)
+        loaders = _call_loaders(make, sections, path)
         trial = instance_of(definition, chosen, context)
     else:
         trial = instance_of(definition, chosen, context)
         method = getattr(trial, "make_data_loaders", None)
         if method is not None:
-            loaders = _call_loaders(method, given, path)
+            loaders = _call_loaders(method, sections, path)
         else:
             loaders = check_loaders([getattr(trial, name)() for name in LOADERS])
     _check_methods(trial, definition, loaders[0], chosen)
-    settings: Any = {
-        "chosen": chosen,
-        "settings": settings_of(config),
-        "averages": options.average_aggregated_gradients,
-        "metric": config.searcher.metric,
-    }
-    if definition.generation == CONTEXT:
-        return ContextTask(definition, trial, loaders, context=context, **settings)
-    return TrialTask(definition, trial, loaders, **settings)
+    kind = ContextTask if definition.generation == CONTEXT else TrialTask
+    if kind is TrialTask:  # what the trial wraps itself is its own: attributes like others
+        context = PyTorchTrialContext(world)
+    given = definition, trial, loaders, context, chosen, settings_of(config)
+    return kind(*given, options.average_aggregated_gradients, config.searcher.metric)
 
 
 def _check_methods(trial: Any, definition: Definition, loader: Any, chosen: dict[str, Any]) -> None:
@@ -273,16 +269,17 @@ def smoke_check(estimator: Estimator) -> None:
     """
     estimator.begin()
     task, world = estimator.task, estimator.world
-    assert isinstance(task, TrialTask)
+    assert isinstance(task, TrialTask) and task.state.attributes is not None
     model = estimator.model.eval()
     before = task.state.save(world)
     with (
-        _preserved(model),
-        task.state.attributes_preserved(),
+        contextlib.ExitStack() as undone,
         isolated_generators(),
         isolated(0),
         warnings.catch_warnings(),
     ):
+        undone.callback(_remembered(model))
+        undone.callback(task.state.attributes.remember())
         evaluator = task.evaluator()
         warnings.filterwarnings("ignore", r"Detected call of `lr_scheduler\.step")  # is reverted
         batches = task.eval_batches(
@@ -300,19 +297,18 @@ def smoke_check(estimator: Estimator) -> None:
     estimator.say("validation was tried with one batch before training, as it comes at the end")
 
 
-@contextlib.contextmanager
-def _preserved(model: nn.Module) -> Iterator[None]:
-    """Restores parameters and buffers on exit; the copies are kept in CPU memory."""
+def _remembered(model: nn.Module) -> Callable[[], None]:
+    """Returns a function that restores parameters and buffers; the copies are in CPU memory."""
 
     def tensors() -> list[Tensor]:
         return [*model.parameters(), *model.buffers()]
 
+    def restore() -> None:
+        for tensor, before in zip(tensors(), copies, strict=True):
+            tensor.detach().copy_(before)
+
     copies = [tensor.detach().to("cpu", copy=True) for tensor in tensors()]
-    try:
-        yield
-    finally:
-        for tensor, copy in zip(tensors(), copies, strict=True):
-            tensor.detach().copy_(copy)
+    return restore
 
 
 def tested(task: TrialTask, *, seed: int, device: torch.device) -> Iterator[str]:
@@ -394,12 +390,7 @@ def _answer(question: Mapping[str, Any]) -> int:
         seed = config.reproducibility.experiment_seed
         task = prepare(spec, config, question["hparams"], world, seed=seed, timeout_s=7200)
         source = task.train_batches(seed=seed, start=0, rank=0, world_size=1)
-        scale = config.scale(
-            world_size=1,
-            records_per_batch=source.records_per_batch,
-            batches_per_epoch=source.batches_per_epoch,
-        )
-        return scale.steps(length)
+        return config.scale(source).steps(length)
 
 
 def main() -> int:

@@ -9,6 +9,7 @@ by its own `load_state_dict`.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 import json
 from collections.abc import Iterator, Mapping
@@ -42,10 +43,7 @@ class LRScheduler:
     """
 
     def __init__(
-        self,
-        scheduler: Any,
-        step_every_batch: bool = False,
-        step_every_epoch: bool = False,
+        self, scheduler: Any, step_every_batch: bool = False, step_every_epoch: bool = False
     ) -> None:
         if step_every_batch and step_every_epoch:
             raise TrialError(
@@ -210,35 +208,29 @@ def from_plain(made: Any, plain: Any) -> Any:
     return result
 
 
+@dataclasses.dataclass(frozen=True)
 class Schedule:
     """Steps a trial's scheduler and stores its state and the optimizer's settings.
 
     Schedulers stepped by the trial's own code are included if they are attributes of the trial, or
     items of a list, tuple or dict attribute.  `attribute_state.py` stores the trial's other state.
 
-    Args:
+    Attributes:
       optimizer: optimizer of the trial.
       scheduler: scheduler of the optimizer; None if there is none.
       trial: instance of the trial class.
       what: name of the trial, for error messages.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Optimizer,
-        scheduler: LRScheduler | None,
-        trial: Any,
-        what: str,
-    ) -> None:
-        self._optimizer = optimizer
-        self._scheduler = scheduler
-        self._trial = trial
-        self._what = what
+    optimizer: torch.optim.Optimizer
+    scheduler: LRScheduler | None
+    trial: Any
+    what: str
 
     @property
     def steps_itself(self) -> bool:
         """True if there is a scheduler with a stepping interval."""
-        own = self._scheduler
+        own = self.scheduler
         return own is not None and (own.step_every_batch or own.step_every_epoch)
 
     def step(self, *, batches: int, epochs: int) -> None:
@@ -248,18 +240,18 @@ class Schedule:
           batches: batches of this process since the last optimizer step.
           epochs: epochs that ended since then.
         """
-        if self._scheduler is None:
+        if self.scheduler is None:
             return
-        count = batches if self._scheduler.step_every_batch else 0
-        count += epochs if self._scheduler.step_every_epoch else 0
+        count = batches if self.scheduler.step_every_batch else 0
+        count += epochs if self.scheduler.step_every_epoch else 0
         for _ in range(count):
-            self._scheduler.scheduler.step()
+            self.scheduler.scheduler.step()
 
     def state(self) -> dict[str, Any]:
         """Returns the optimizer's settings and the schedulers' states in JSON form."""
-        state: dict[str, Any] = {"settings": settings_of(self._optimizer)}
-        if self._scheduler is not None:
-            state["scheduler"] = state_of(self._scheduler.scheduler)
+        state: dict[str, Any] = {"settings": settings_of(self.optimizer)}
+        if self.scheduler is not None:
+            state["scheduler"] = state_of(self.scheduler.scheduler)
         attributes = {name: state_of(one) for name, one in self._attributes().items()}
         return {**state, "attributes": attributes} if attributes else state
 
@@ -269,28 +261,28 @@ class Schedule:
         Raises:
           TrialError: the parameter groups of the optimizer differ.
         """
-        restore_settings(self._optimizer, state["settings"], self._what)
-        if self._scheduler is not None and "scheduler" in state:
-            restore_state(self._scheduler.scheduler, state["scheduler"])
+        restore_settings(self.optimizer, state["settings"], self.what)
+        if self.scheduler is not None and "scheduler" in state:
+            restore_state(self.scheduler.scheduler, state["scheduler"])
         attributes = self._attributes()
         for name, stored in state.get("attributes", {}).items():
             if name in attributes:
                 restore_state(attributes[name], stored)
             else:
-                logging.warning("%s: there is no scheduler self.%s any more.", self._what, name)
+                logging.warning("%s: there is no scheduler self.%s any more.", self.what, name)
 
     def schedulers(self) -> list[Any]:
         """Returns the schedulers covered by `state`."""
-        own = [self._scheduler.scheduler] if self._scheduler is not None else []
+        own = [self.scheduler.scheduler] if self.scheduler is not None else []
         return [*own, *self._attributes().values()]
 
     def _attributes(self) -> dict[str, TorchScheduler]:
         """Returns the optimizer's schedulers among the trial's attributes, each once."""
-        seen = {id(self._scheduler.scheduler)} if self._scheduler is not None else set()
+        seen = {id(self.scheduler.scheduler)} if self.scheduler is not None else set()
         schedulers = {}
-        for name, value in _values(self._trial):
+        for name, value in _values(self.trial):
             scheduler = value.scheduler if isinstance(value, LRScheduler) else value
-            own = isinstance(scheduler, TorchScheduler) and scheduler.optimizer is self._optimizer
+            own = isinstance(scheduler, TorchScheduler) and scheduler.optimizer is self.optimizer
             if own and id(scheduler) not in seen:
                 seen.add(id(scheduler))
                 schedulers[name] = scheduler
@@ -313,7 +305,7 @@ class Schedule:
         texts = world.gather(json.dumps(state, sort_keys=True))
         if any(other != texts[0] for other in texts):
             raise TrialError(
-                f"{self._what}: the learning rate, another setting of the optimizer or a scheduler "
+                f"{self.what}: the learning rate, another setting of the optimizer or a scheduler "
                 "has become another one in other processes, so that their weights part. Step a "
                 "scheduler in training by what all of them have alike, such as the number of the "
                 "batch; each process has batches of its own, and so losses of its own."

@@ -89,24 +89,21 @@ def requested_search(settings: SearchSettings, known_steps: Mapping[str, int]) -
                 "1000}}, or give --train_steps."
             )
         if length.unit not in ("records", "epochs"):
-            scale = config.scale(world_size=1, records_per_batch=1.0, batches_per_epoch=None)
-            steps = scale.steps(length)
+            steps = config.scale().steps(length)
         elif (written := str(length)) in known_steps:
             steps, steps_of = known_steps[written], dict(known_steps)
         else:
             message(f"computing the number of steps in {written} from the loaders")
             steps = whole_length(trial, path, space, registry.usr_dirs())
             steps_of = {written: steps}
+    same = ("divisor", "max_rungs", "mode", "bracket_rungs")
     known = {
+        **{name: getattr(searcher, name) for name in same},
         "metric": metric,
         "lower_is_better": searcher.smaller_is_better if less is None else less,
         "length": steps,
         "searcher": searcher.name,
         "max_trials": searcher.trials,
-        "divisor": searcher.divisor,
-        "max_rungs": searcher.max_rungs,
-        "mode": searcher.mode,
-        "bracket_rungs": searcher.bracket_rungs,
         "max_concurrent": searcher.max_concurrent_trials,
         "seed": config.reproducibility.experiment_seed,
     }

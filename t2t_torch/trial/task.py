@@ -9,9 +9,10 @@ A trial with Determined's context computes gradients and updates itself: `Contex
 
 from __future__ import annotations
 
-import contextlib
 import copy
+import dataclasses
 import inspect
+import itertools
 import random
 import types
 from collections.abc import Callable, Mapping
@@ -81,17 +82,14 @@ class TrialBatches(BatchAdapter):
 
     def to_device(self, batch: TrialBatch, device: torch.device) -> TrialBatch:
         """Returns the batch on the model's device; a loader is not moved."""
-        if batch.content is self._task.loaders[1] or not self._task.moves_batches:
+        moves = self._task.context.experimental.moves_batches
+        if batch.content is self._task.loaders[1] or not moves:
             return batch
         return batch._replace(content=nested.to_device(batch.content, device))
 
     def rows_of(self, batch: TrialBatch) -> int:
         """Returns 1: a batch cannot be split."""
         return 1
-
-    def split(self, batch: TrialBatch, pieces: int) -> list[TrialBatch]:
-        """Returns the batch unsplit."""
-        return [batch]
 
     def tensors(self, batch: TrialBatch) -> dict[str, Tensor]:
         """Returns the tensors of a batch by dotted name."""
@@ -129,41 +127,17 @@ class TrialObjective(nn.Module):
         # it.
         random.seed(torch.initial_seed())
         np.random.seed(torch.initial_seed() % 2**32)
-        method = "losses" if task.definition.generation == DOCUMENTED else "train_batch"
-        losses, metrics = self._step(batch)
-        total = self._total(losses, method).reshape(())
-        task.state.add(join_metrics(losses, metrics, method))
+        total, metrics = task.step(self.model, batch)
+        task.state.add(metrics)
+        total = total.reshape(())
         if task.averages:
             total = total / task.batches_of_a_step
         weight = torch.tensor(float(max(task.rows_of(batch.content), 1)), device=total.device)
         return Output({}, {"loss": Loss(total, weight)})
 
-    def _total(self, losses: Any, method: str) -> Tensor:
-        return total_of(losses, method)
-
-    def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
-        """Returns the trial's losses and metrics for a training batch."""
-        task, trial, model = self._task, self._task.trial, self.model
-        number, content = batch
-        if task.definition.generation == TRAIN_BATCH:
-            assert task.source is not None
-            epoch, _ = task.source.place(number)
-            index = number // task.processes
-            what = "train_batch"
-            return call(trial.train_batch, content, model, epoch, index, what=what), {}
-        inputs, labels = check_batch_pair(content)
-        predictions = model(inputs)
-        losses = trial.losses(predictions, labels)
-        metrics = {}
-        if task.definition.has("training_metrics"):
-            with torch.no_grad():
-                method = trial.training_metrics
-                metrics = call(method, predictions, labels, losses, what="training_metrics")
-        return losses, metrics
-
 
 class TrialEvaluator(Evaluator):
-    """Means of a trial's metrics over the validation batches.
+    """Means of a trial's metrics over the validation batches, and the metrics of its reducers.
 
     Args:
       task: task of the trial.
@@ -172,6 +146,12 @@ class TrialEvaluator(Evaluator):
     def __init__(self, task: TrialTask) -> None:
         super().__init__(MetricAverages(task.evaluation_method, reducers_of(task.trial)))
         self._task = task
+        self._outputs: list[Any] = []  # for callbacks
+        self._of_training = task.context.reducers.states()
+        for reducer, _ in task.context.reducers.of_validation:
+            reducer.reset()
+        task.context.notify("on_validation_start")
+        task.context.notify("on_validation_epoch_start")
 
     def names(self) -> None:
         """Returns None: the names are unknown before the first evaluation."""
@@ -179,29 +159,34 @@ class TrialEvaluator(Evaluator):
     def output(self, model: nn.Module, batch: TrialBatch) -> Any:
         """Returns the metrics of a batch; random numbers depend only on the batch's number."""
         with isolated(mix(0, "validation", batch.number)):
-            return self._output(model, *batch)
+            return self._task.evaluate(model, *batch)
 
-    def _output(self, model: nn.Module, number: int, content: Any) -> Any:
-        trial, evaluation_method = self._task.trial, self._task.evaluation_method
-        if evaluation_method == "evaluate_full_dataset":
-            return trial.evaluate_full_dataset(content, model)
-        if evaluation_method == "evaluate_batch":
-            return call(trial.evaluate_batch, content, model, number, what=evaluation_method)
-        inputs, labels = check_batch_pair(content)
-        predictions = model(inputs)
-        losses = trial.losses(predictions, labels)
-        total_of(losses)
-        return call(trial.validation_metrics, predictions, labels, losses, what=evaluation_method)
+    def update(self, output: Any, batch: TrialBatch) -> None:
+        """Adds a batch's metrics, which may be empty if there are reducers."""
+        if not self._task.context.reducers.of_validation or output:
+            super().update(output, batch)
+        if self._task.context.callbacks:
+            self._outputs.append(output)
 
     def synchronize(self, world: World) -> None:
-        """Sums over all processes, which may have different metrics so far.
+        """Sums over all processes, which may have different metrics so far; notifies callbacks.
 
         State changed by the evaluation, such as a scheduler that the trial steps by a metric, is
         copied from the leader, because processes evaluate different batches.
         """
+        context, schedule = self._task.context, self._task.state.schedule
+        self.metrics.reduced = reduce_metrics(context.reducers.of_validation, world)
+        context.reducers.restore(self._of_training)
+        if self.metrics.reduced:
+            check_metrics(self.metrics.reduced, "wrap_reducer")
         self.metrics.agree(world)
-        if self._task.state.schedule is not None:
-            self._task.state.schedule.follow_leader(world)
+        if schedule is not None:
+            schedule.follow_leader(world)
+        if context.callbacks:
+            context.notify("on_validation_epoch_end", self._outputs)
+            context.notify("on_validation_end", {**self.metrics.result(), **self.metrics.arrays()})
+            if schedule is not None:  # callbacks may step a scheduler
+                schedule.follow_leader(world)
 
     def result(self) -> dict[str, float]:
         """Returns the scalar metrics.
@@ -228,7 +213,7 @@ class TrialEvaluator(Evaluator):
 
 
 class TrialTaskState(TaskState):
-    """Schedulers, attributes and training metrics of a trial.
+    """Schedulers, scalers, callbacks, attributes and training metrics of a trial.
 
     Attributes:
       schedule: stepping of the trial's schedulers; None before the optimizer is created.
@@ -247,10 +232,17 @@ class TrialTaskState(TaskState):
         self._undo: Callable[[], None] = lambda: None  # reverts an evaluation's restore
         self._tensors: dict[str, Tensor] = {}  # tensors of the attributes, read by `save`
         self._is_checked = False
+        self._batch_metrics: list[dict[str, Any]] = []  # for callbacks
 
     def add(self, metrics: dict[str, Any]) -> None:
         """Adds the losses and metrics of a training batch."""
         self.training.add(metrics)
+        if self._task.context.callbacks:
+            self._batch_metrics.append(metrics)
+
+    def gradient_norm(self) -> Tensor:
+        """Returns the gradient norm of the updates in the last step, []."""
+        return self._task.context.norm
 
     def before_update(self, model: nn.Module) -> None:
         """Clips gradients by the hyperparameters, with torch's functions, as in PEDL."""
@@ -282,21 +274,51 @@ class TrialTaskState(TaskState):
         self.schedule.step(batches=batches, epochs=after - before)
 
     def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns the means of the losses and the training metrics."""
-        return self.training.read(world)
+        """Returns the means of the losses and metrics, and the metrics of the trial's reducers."""
+        numbers, arrays = self.training.read(world)
+        reducers = self._task.context.reducers.of_training
+        for name, value in reduce_metrics(reducers, world).items():
+            array = as_array(value)
+            if array.size == 1:
+                numbers[name] = array.item()
+            else:
+                arrays[name] = torch.from_numpy(array)
+        for reducer, _ in reducers:
+            reducer.reset()
+        self._task.context.notify("on_training_workload_end", dict(numbers), self._batch_metrics)
+        self._batch_metrics = []
+        return numbers, arrays
 
     def save(self, world: World) -> dict[str, Any]:
         """Returns the state of optimizer settings, schedulers and unreported training metrics.
 
-        Includes the trial's attributes, except tensors: see `tensors`.
+        Includes the trial's attributes, except tensors (see `tensors`), and the entries of
+        `on_checkpoint_save_start`.
+
+        Raises:
+          TrialError: an entry has no JSON form.
         """
         assert self.schedule is not None and self.attributes is not None
         state = {**self.schedule.agreed_state(world), "report": self.training.state(world)}
         attributes, self._tensors = self.attributes.state(world)
-        return {**state, _ATTRIBUTES: attributes} if attributes else state
+        state |= {_ATTRIBUTES: attributes} if attributes else {}
+        entries: dict[str, Any] = {}
+        self._task.context.notify("on_checkpoint_save_start", entries)
+        plain = to_plain(entries)
+        if plain is NOT_PLAIN:
+            raise TrialError(
+                "on_checkpoint_save_start added an entry that a checkpoint cannot hold: "
+                f"{', '.join(entries)}. Numbers, texts, tensors, lists and dicts were expected."
+            )
+        if not self._task.automatic_optimization:  # the trial may keep gradients
+            for name, parameter in self.attributes.model.named_parameters():
+                if parameter.grad is not None:
+                    gradient = parameter.grad.detach().clone()
+                    self._tensors[f"{_GRADIENT}{name}"] = gradient
+        return {**state, "entries": plain} if entries else state
 
     def tensors(self) -> dict[str, Tensor]:
-        """Returns the tensors of the trial's attributes as of the last `save`."""
+        """Returns the tensors of the attributes, and gradients that the trial has not cleared."""
         return self._tensors
 
     def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
@@ -304,8 +326,14 @@ class TrialTaskState(TaskState):
         if not state:
             return
         assert self.schedule is not None and self.attributes is not None
+        if "entries" in state:
+            entries = from_plain({}, state["entries"])
+            self._task.context.notify("on_checkpoint_load_start", entries)
         self.schedule.restore(state)
         self.attributes.restore(_attributes_of(state), tensors, world.rank)
+        for name, parameter in self.attributes.model.named_parameters():
+            if f"{_GRADIENT}{name}" in tensors:
+                parameter.grad = tensors[f"{_GRADIENT}{name}"].to(parameter, copy=True)
         if world.leads:
             self.training.restore(state["report"])
 
@@ -323,64 +351,45 @@ class TrialTaskState(TaskState):
             self._undo = self.attributes.remember()
             self.attributes.restore(stored, tensors, 0)
 
-    def attributes_preserved(self) -> contextlib.ExitStack:
-        """Returns a context manager that restores the trial's attributes on exit."""
-        assert self.attributes is not None
-        stack = contextlib.ExitStack()
-        stack.callback(self.attributes.remember())
-        return stack
 
-
+@dataclasses.dataclass(eq=False, repr=False)
 class TrialTask(Task):
     """Training and evaluation of a trial.
 
     Attributes:
       definition: imported definition of the trial.
       trial: instance of the trial class.
+      loaders: training and validation loaders.
+      context: wrapped objects, reducers and callbacks; of trials without a context none.
       hyperparameters: chosen hyperparameters.
-      loaders: training and validation loaders.
-      source: training batches, once they are opened.
-      processes: number of processes that train together.
-      averages: whether the gradients of a step's batches are averaged instead of summed.
-      watched: required evaluation metrics -> the setting that names each.
-
-    Args:
-      definition: imported definition of the trial.
-      trial: instance of the trial class.
-      loaders: training and validation loaders.
-      chosen: chosen hyperparameters.
-      settings: settings of the loop: batches per step, precision, clipping, averaging of weights.
+      hparams: settings of the loop: batches per step, precision, clipping, averaging of weights.
       averages: whether the gradients of a step's batches are averaged instead of summed.
       metric: evaluation metric that selects the best checkpoint; None: no selection.
+      source: training batches, once they are opened.
+      processes: number of processes that train together.
+      watched: required evaluation metrics -> the setting that names each.
     """
 
     counted = "examples"
     accumulate_flag = "--global_batch_size for {} batches of each process in a step"
     overlaps_gradients = False  # a DDP wrapper would hide attributes that the trial reads
-    state: TrialTaskState
 
-    def __init__(
-        self,
-        definition: Definition,
-        trial: Any,
-        loaders: tuple[Any, Any],
-        *,
-        chosen: Mapping[str, Any],
-        settings: HParams,
-        averages: bool = True,
-        metric: str | None = None,
-    ) -> None:
-        self.name = definition.trial_class.__name__
-        self.definition = definition
-        self.trial = trial
-        self.hyperparameters = chosen
-        self.chosen = nested.leaves(dict(chosen))
-        self.hparams = settings
-        self.loaders = loaders
-        self.source: TrialTrainBatches | None = None
-        self.processes = 1
-        self.averages = averages
-        self.watched = {metric: "searcher.metric"} if metric else {}
+    definition: Definition
+    trial: Any
+    loaders: tuple[Any, Any]
+    context: PyTorchTrialContext
+    hyperparameters: Mapping[str, Any]
+    hparams: HParams
+    averages: bool = True
+    metric: str | None = None
+    source: TrialTrainBatches | None = dataclasses.field(default=None, init=False)
+    processes: int = dataclasses.field(default=1, init=False)
+    state: TrialTaskState = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.name = self.definition.trial_class.__name__
+        self.chosen = nested.leaves(dict(self.hyperparameters))
+        self.watched = {self.metric: "searcher.metric"} if self.metric else {}
         self.batches = TrialBatches(self)
         self.state = TrialTaskState(self)
         self._validation: dict[tuple[int, int], TrialEvalBatches] = {}  # by rank and world size
@@ -390,14 +399,40 @@ class TrialTask(Task):
         chosen = copy.deepcopy(dict(self.hyperparameters))
         return check_model(call(self.trial.build_model, chosen, what="build_model"))
 
-    @property
-    def moves_batches(self) -> bool:
-        """True if batches are moved to the model's device."""
-        return True
-
     def rows_of(self, content: Any) -> int:
         """Returns the number of records in a batch."""
         return nested.rows_of(content)
+
+    def step(self, model: nn.Module, batch: TrialBatch) -> tuple[Tensor, dict[str, Any]]:
+        """Returns the loss of a training batch, of one element, and its losses and metrics."""
+        trial, (number, content), metrics = self.trial, batch, dict[str, Any]()
+        if self.definition.generation == TRAIN_BATCH:
+            assert self.source is not None
+            what, (epoch, _) = "train_batch", self.source.place(number)
+            index = number // self.processes
+            losses = call(trial.train_batch, content, model, epoch, index, what=what)
+            return total_of(losses, what), join_metrics(losses, metrics, what)
+        inputs, labels = check_batch_pair(content)
+        predictions = model(inputs)
+        losses = trial.losses(predictions, labels)
+        if self.definition.has("training_metrics"):
+            with torch.no_grad():
+                method = trial.training_metrics
+                metrics = call(method, predictions, labels, losses, what="training_metrics")
+        return total_of(losses), join_metrics(losses, metrics)
+
+    def evaluate(self, model: nn.Module, number: int, content: Any) -> Any:
+        """Returns the metrics of a validation batch, or of the whole loader."""
+        trial, method = self.trial, self.evaluation_method
+        if method == "evaluate_full_dataset":
+            return trial.evaluate_full_dataset(content, model)
+        if method == "evaluate_batch":
+            return call(trial.evaluate_batch, content, model, number, what=method)
+        inputs, labels = check_batch_pair(content)
+        predictions = model(inputs)
+        losses = trial.losses(predictions, labels)
+        total_of(losses)
+        return call(trial.validation_metrics, predictions, labels, losses, what=method)
 
     def objective(self, model: nn.Module) -> TrialObjective:
         """Returns the training objective of the model."""
@@ -419,12 +454,22 @@ class TrialTask(Task):
                     f"create_lr_scheduler returned {type(scheduler).__name__}; an LRScheduler("
                     "scheduler, step_every_batch=... or step_every_epoch=...) was expected."
                 )
-        spec = self.definition.spec
-        schedule = self.state.schedule = Schedule(optimizer, scheduler, self.trial, spec)
-        self.state.attributes = AttributeState(
-            self.trial, model, optimizer, schedule.schedulers(), spec
-        )
+        self._keep(model, optimizer, scheduler)
         return optimizer
+
+    def _keep(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, scheduler: LRScheduler | None
+    ) -> None:
+        """Creates the state that checkpoints store."""
+        spec, context = self.definition.spec, self.context
+        schedule = self.state.schedule = Schedule(optimizer, scheduler, self.trial, spec)
+        wrapped = (context.lr_schedulers, context.optimizers, context.scalers)
+        known = [
+            *(schedule.schedulers() if self.automatic_optimization else ()),
+            *(one.scheduler for one in context.lr_schedulers),
+            *itertools.chain(*wrapped, context.callbacks.values(), context.reducers.all),
+        ]
+        self.state.attributes = AttributeState(self.trial, model, optimizer, known, spec)
 
     def schedule(self, train_steps: int) -> None:
         """Returns None: the trial controls the learning rate."""
@@ -470,114 +515,6 @@ class TrialTask(Task):
         return self.hparams.optimizer_multistep_accumulate_steps or 1
 
 
-class ContextObjective(TrialObjective):
-    """Calls `train_batch`, which also updates the weights."""
-
-    _task: ContextTask
-
-    def _step(self, batch: TrialBatch) -> tuple[Any, dict[str, Any]]:
-        """Returns the metrics of a batch, after its update.
-
-        Raises:
-          TrialError: no optimizer was stepped.
-        """
-        task, context = self._task, self._task.context
-        assert task.source is not None
-        number, content = batch
-        epoch, place = task.source.place(number)
-        index, frequency = number // task.processes, context.aggregation_frequency
-        is_last = (index + 1) % frequency == 0
-        position = {
-            "starts": place < task.processes,
-            "ends": task.source.place(number + task.processes)[0] > epoch,
-            "is_last": is_last,
-        }
-        with context.batch(index, epoch, **position):
-            result = task.trial.train_batch(batch=content, epoch_idx=epoch, batch_idx=index)
-        if is_last and not context.updates:
-            raise TrialError(
-                "train_batch did not call context.step_optimizer, so nothing was trained. Call "
-                "context.backward(loss) and context.step_optimizer(optimizer)."
-            )
-        return result, {}
-
-    @torch.no_grad()
-    def _total(self, losses: Any, method: str) -> Tensor:
-        """Returns the loss of a batch, []: the metric "loss", or the first number.
-
-        Raises:
-          TrialError: `train_batch` returned no metrics.
-        """
-        if not isinstance(losses, Tensor):
-            check_metrics(losses, method, reserved=OF_THE_LOOP)
-            losses = losses["loss"] if "loss" in losses else next(iter(losses.values()))
-        if not isinstance(losses, Tensor):
-            losses = torch.from_numpy(as_array(losses)).to(self._task.context.device)
-        return total_of(losses.detach().float(), method)
-
-
-class ContextMetrics(MetricAverages):
-    """Means over batches, and the metrics of the trial's reducers.
-
-    Attributes:
-      reduced: metrics of the reducers, known after the last batch.
-      outputs: metrics of each batch, for `on_validation_epoch_end`.
-    """
-
-    def __init__(self, what: str, context: PyTorchTrialContext, reducers: Any) -> None:
-        super().__init__(what, reducers)
-        self._context = context
-        self.reduced: dict[str, Any] = {}
-        self.outputs: list[Any] = []
-
-    def update(self, metrics: Any, batch: object = None) -> None:
-        """Adds a batch's metrics, which may be empty if there are reducers."""
-        if metrics or not self._context.reducers.of_validation:
-            super().update(metrics, batch)
-        self.outputs.append(metrics)
-
-    def _reduced(self) -> dict[str, Any]:
-        values = {} if self.reduced and not self._batches else super()._reduced()
-        return values | {name: as_array(value) for name, value in self.reduced.items()}
-
-
-class ContextEvaluator(TrialEvaluator):
-    """Calls `evaluate_batch` or `evaluate_full_dataset` by their arguments' names."""
-
-    _task: ContextTask
-
-    def __init__(self, task: ContextTask) -> None:
-        super().__init__(task)
-        self.metrics = ContextMetrics(task.evaluation_method, task.context, reducers_of(task.trial))
-        self._of_training = task.context.reducers.states()
-        for reducer, _ in task.context.reducers.of_validation:
-            reducer.reset()
-        task.context.notify("on_validation_start")
-        task.context.notify("on_validation_epoch_start")
-
-    def _output(self, model: nn.Module, number: int, content: Any) -> Any:
-        trial = self._task.trial
-        with self._task.context.autocast():
-            if self._task.evaluation_method == "evaluate_full_dataset":
-                return trial.evaluate_full_dataset(data_loader=content)
-            if "batch_idx" in inspect.signature(trial.evaluate_batch).parameters:
-                return trial.evaluate_batch(batch=content, batch_idx=number)
-            return trial.evaluate_batch(batch=content)
-
-    def synchronize(self, world: World) -> None:
-        """Sums over all processes, reduces the trial's own metrics and calls its callbacks."""
-        context = self._task.context
-        self.metrics.reduced = reduce_metrics(context.reducers.of_validation, world)
-        context.reducers.restore(self._of_training)
-        if self.metrics.reduced:
-            check_metrics(self.metrics.reduced, "wrap_reducer")
-        super().synchronize(world)
-        context.notify("on_validation_epoch_end", self.metrics.outputs)
-        context.notify("on_validation_end", {**self.metrics.result(), **self.metrics.arrays()})
-        if self._task.state.schedule is not None:  # callbacks may step a scheduler
-            self._task.state.schedule.follow_leader(world)
-
-
 class _Stateful:
     """Schedulers, scalers and callbacks of a trial as one scheduler."""
 
@@ -598,90 +535,8 @@ class _Stateful:
         """Does nothing: the objects have their states already."""
 
 
-class ContextState(TrialTaskState):
-    """Schedulers, scalers, callbacks, attributes and metrics of a trial."""
-
-    _task: ContextTask
-
-    def __init__(self, task: ContextTask) -> None:
-        super().__init__(task)
-        self._batch_metrics: list[dict[str, Any]] = []
-        self._gradients: dict[str, Tensor] = {}
-
-    def add(self, metrics: dict[str, Any]) -> None:
-        """Also keeps a batch's metrics for callbacks that take them."""
-        super().add(metrics)
-        if self._task.context.callbacks:
-            self._batch_metrics.append(metrics)
-
-    def gradient_norm(self) -> Tensor:
-        """Returns the gradient norm of the updates in the last step, []."""
-        return self._task.context.norm
-
-    def report(self, world: World) -> tuple[dict[str, float], dict[str, Tensor]]:
-        """Returns the means of the metrics, and the metrics of the trial's reducers."""
-        numbers, arrays = super().report(world)
-        reducers = self._task.context.reducers.of_training
-        for name, value in reduce_metrics(reducers, world).items():
-            array = as_array(value)
-            if array.size == 1:
-                numbers[name] = array.item()
-            else:
-                arrays[name] = torch.from_numpy(array)
-        for reducer, _ in reducers:
-            reducer.reset()
-        self._task.context.notify("on_training_workload_end", dict(numbers), self._batch_metrics)
-        self._batch_metrics = []
-        return numbers, arrays
-
-    def save(self, world: World) -> dict[str, Any]:
-        """Returns the state of `TrialTaskState`, and the entries of `on_checkpoint_save_start`.
-
-        Raises:
-          TrialError: an entry has no JSON form.
-        """
-        state = super().save(world)
-        entries: dict[str, Any] = {}
-        self._task.context.notify("on_checkpoint_save_start", entries)
-        plain = to_plain(entries)
-        if plain is NOT_PLAIN:
-            raise TrialError(
-                "on_checkpoint_save_start added an entry that a checkpoint cannot hold: "
-                f"{', '.join(entries)}. Numbers, texts, tensors, lists and dicts were expected."
-            )
-        named = self._task.model().named_parameters()
-        kept = {n: p.grad.detach().clone() for n, p in named if p.grad is not None}
-        self._gradients = {f"{_GRADIENT}{name}": gradient for name, gradient in kept.items()}
-        return {**state, "entries": plain} if entries else state
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Returns the tensors of the attributes, and gradients that the trial has not cleared."""
-        return {**super().tensors(), **self._gradients}
-
-    def restore(self, state: dict[str, Any], tensors: Mapping[str, Tensor], world: World) -> None:
-        """Restores the result of `save`."""
-        if "entries" in state:
-            entries = from_plain({}, state["entries"])
-            self._task.context.notify("on_checkpoint_load_start", entries)
-        super().restore(state, tensors, world)
-        for name, parameter in self._task.model().named_parameters():
-            if f"{_GRADIENT}{name}" in tensors:
-                parameter.grad = tensors[f"{_GRADIENT}{name}"].to(parameter, copy=True)
-
-
 class ContextTask(TrialTask):
     """Training and evaluation of a trial with Determined's context.
-
-    Attributes:
-      context: context of the trial.
-
-    Args:
-      definition: imported definition of the trial.
-      trial: instance of the trial class.
-      loaders: training and validation loaders.
-      context: context that the trial was created with.
-      settings: settings of the loop.
-      more: other arguments of `TrialTask`.
 
     Raises:
       TrialError: the trial's methods, or the precision, are not supported.
@@ -689,28 +544,17 @@ class ContextTask(TrialTask):
 
     automatic_optimization = False
 
-    def __init__(
-        self,
-        definition: Definition,
-        trial: Any,
-        loaders: tuple[Any, Any],
-        *,
-        context: PyTorchTrialContext,
-        settings: HParams,
-        **more: Any,
-    ) -> None:
-        if settings.activation_dtype == "float16":
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.hparams.activation_dtype == "float16":
             raise TrialError(
                 "optimizations.mixed_precision (O1, O2, O3) or precision: float16 cannot be "
                 "combined with context.step_optimizer. Call context.experimental.use_amp(), or set "
                 "precision: bfloat16."
             )
-        super().__init__(definition, trial, loaders, settings=settings, **more)
-        self.context = context
-        self.state: ContextState = ContextState(self)
         self._model: nn.Module | None = None
-        if definition.has("build_callbacks"):
-            context.set_callbacks(trial.build_callbacks())
+        if self.definition.has("build_callbacks"):
+            self.context.set_callbacks(self.trial.build_callbacks())
 
     def model(self) -> nn.Module:
         """Returns the wrapped model, or all of them as one module."""
@@ -718,20 +562,56 @@ class ContextTask(TrialTask):
             self._model = model_of(self.trial, self.context)
         return self._model
 
-    @property
-    def moves_batches(self) -> bool:
-        """False if the trial moves its batches itself."""
-        return self.context.experimental.moves_batches
-
     def rows_of(self, content: Any) -> int:
         """Returns the number of records in a batch, by `get_batch_length` if the trial has it."""
         if self.definition.has("get_batch_length"):
             return int(self.trial.get_batch_length(content))
         return nested.rows_of(content)
 
-    def objective(self, model: nn.Module) -> ContextObjective:
-        """Returns the module that calls `train_batch`."""
-        return ContextObjective(self, model)
+    def step(self, model: nn.Module, batch: TrialBatch) -> tuple[Tensor, dict[str, Any]]:
+        """Returns the loss of a batch and its metrics, after its update.
+
+        The loss is the metric "loss", or the first one.
+
+        Raises:
+          TrialError: no optimizer was stepped, or `train_batch` returned no metrics.
+        """
+        context, (number, content) = self.context, batch
+        assert self.source is not None
+        epoch, place = self.source.place(number)
+        index, frequency = number // self.processes, context.aggregation_frequency
+        is_last = (index + 1) % frequency == 0
+        position = {
+            "starts": place < self.processes,
+            "ends": self.source.place(number + self.processes)[0] > epoch,
+            "is_last": is_last,
+        }
+        with context.batch(index, epoch, **position):
+            losses = self.trial.train_batch(batch=content, epoch_idx=epoch, batch_idx=index)
+        if is_last and not context.updates:
+            raise TrialError(
+                "train_batch did not call context.step_optimizer, so nothing was trained. Call "
+                "context.backward(loss) and context.step_optimizer(optimizer)."
+            )
+        total, what = losses, "train_batch"
+        if not isinstance(losses, Tensor):
+            check_metrics(losses, what, reserved=OF_THE_LOOP)
+            total = losses["loss"] if "loss" in losses else next(iter(losses.values()))
+        if not isinstance(total, Tensor):
+            total = torch.from_numpy(as_array(total)).to(context.device)
+        with torch.no_grad():
+            total = total_of(total.detach().float(), what)
+        return total, join_metrics(losses, {}, what)
+
+    def evaluate(self, model: nn.Module, number: int, content: Any) -> Any:
+        """Calls `evaluate_batch` or `evaluate_full_dataset` by their arguments' names."""
+        method = getattr(self.trial, self.evaluation_method)
+        is_full = self.evaluation_method == "evaluate_full_dataset"
+        given = {"data_loader" if is_full else "batch": content}
+        if not is_full and "batch_idx" in inspect.signature(method).parameters:
+            given["batch_idx"] = number
+        with self.context.autocast():
+            return method(**given)
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """Returns the wrapped optimizer, or all of them as one.
@@ -739,7 +619,7 @@ class ContextTask(TrialTask):
         Raises:
           TrialError: there is none, or it trains parameters of other models.
         """
-        context, spec = self.context, self.definition.spec
+        context = self.context
         if not context.optimizers:
             raise TrialError(
                 f"{self.name} wraps no optimizer: call context.wrap_optimizer in __init__."
@@ -750,23 +630,9 @@ class ContextTask(TrialTask):
         self.trained_with = [type(one).__name__ for one in context.optimizers]
         optimizer = JointOptimizer(context.optimizers) if more else first
         check_optimizer(optimizer, model)
-        schedule = Schedule(optimizer, LRScheduler(_Stateful(context)), self.trial, spec)
-        known = [
-            *(one.scheduler for one in context.lr_schedulers),
-            *context.lr_schedulers,
-            *context.optimizers,
-            *context.scalers,
-            *context.callbacks.values(),
-            *context.reducers.all,
-        ]
-        self.state.schedule = schedule
-        self.state.attributes = AttributeState(self.trial, model, optimizer, known, spec)
+        self._keep(model, optimizer, LRScheduler(_Stateful(context)))
         context.notify("on_training_start")
         return optimizer
-
-    def evaluator(self) -> ContextEvaluator:
-        """Returns a new evaluator."""
-        return ContextEvaluator(self)
 
 
 def model_of(trial: Any, context: PyTorchTrialContext) -> nn.Module:

@@ -90,107 +90,6 @@ def messages_of(settings: TrainSettings, config: ExperimentConfig) -> list[str]:
     return [line for applies, line in lines if applies]
 
 
-def run_config_of(
-    settings: TrainSettings,
-    task: TrialTask,
-    config: ExperimentConfig,
-    directory: RunDirectory,
-    world: World,
-) -> tuple[TrainSettings, RunConfig]:
-    """Returns the settings of the run, from settings and the experiment; settings win.
-
-    Args:
-      settings: the settings.
-      task: task of the trial; `--global_batch_size` changes its batches per step.
-      config: the experiment.
-      directory: the run directory; a run resumed without a configuration keeps its settings.
-      world: the processes.
-
-    Raises:
-      ConfigError: the length of training is unknown.
-      UsageError: no whole number of batches makes `--global_batch_size`.
-    """
-    source = task.train_batches(seed=0, start=0, rank=world.rank, world_size=world.size)
-    if wanted := settings.global_batch_size:
-        each = source.records_per_batch * world.size
-        count = round(wanted / each)
-        if count < 1 or abs(count * each - wanted) > 1e-6:
-            raise UsageError(
-                f"--global_batch_size={wanted}: {world.size} process(es) make {each:g} in a step, "
-                f"with batches of {source.records_per_batch:g}, or a multiple. Give one of these."
-            )
-        task.hparams = task.hparams.replace(optimizer_multistep_accumulate_steps=count)
-    scale = dataclasses.replace(
-        config.scale(
-            world_size=world.size,
-            records_per_batch=source.records_per_batch,
-            batches_per_epoch=source.batches_per_epoch,
-        ),
-        aggregation_frequency=task.hparams.optimizer_multistep_accumulate_steps or 1,
-    )
-    goes_on = (directory.path / config_file.NAME).exists() and not settings.config
-    values = {} if goes_on else _from_config(config, scale)
-    if config.searcher.source_checkpoint:
-        values["warm_start_from"] = config.searcher.source_checkpoint
-    steps = _steps(settings, config, scale, directory, goes_on=goes_on)
-    settings = settings.with_defaults(**values)
-    # Evaluations fail without the monitored metric if something depends on it; the default of the
-    # flag is not a metric of most trials.
-    name, metric = "eval_early_stopping_metric", settings.eval_early_stopping_metric
-    waits = settings.eval_early_stopping_steps or settings.keep_checkpoint_best
-    if name in settings.given or metric != settings.declared()[name].default or waits:
-        task.watched.setdefault(metric, f"--{name}")
-    return settings, settings.run_config(steps)
-
-
-def _steps(
-    settings: TrainSettings,
-    config: ExperimentConfig,
-    scale: LengthScale,
-    directory: RunDirectory,
-    *,
-    goes_on: bool,
-) -> int:
-    """Returns the steps at which the run ends: from the flag, the run or the experiment.
-
-    Raises:
-      ConfigError: none of them sets it.
-    """
-    steps = settings.train_steps if "train_steps" in settings.given else 0
-    if not steps and goes_on:
-        steps = directory.task().train_steps
-    if not steps and config.searcher.length:
-        steps = scale.steps(config.searcher.length)
-    if not steps and directory.exists:
-        steps = directory.task().train_steps
-    if not steps and settings.trains:
-        raise ConfigError(
-            "nothing says how long to train: give --train_steps, or searcher.max_length in the "
-            "configuration, such as max_length: {epochs: 10}."
-        )
-    return steps or 1
-
-
-def _from_config(config: ExperimentConfig, scale: LengthScale) -> dict[str, Any]:
-    """Returns the values of the settings in `FROM_CONFIG` that an experiment sets."""
-    periods = {
-        "local_eval_frequency": ("min_validation_period", config.min_validation_period),
-        "save_checkpoints_steps": ("min_checkpoint_period", config.min_checkpoint_period),
-    }
-    values: dict[str, Any] = {
-        name: scale.period(period, key) if period else 0 for name, (key, period) in periods.items()
-    }
-    newest = max(config.save_trial_latest, 1)
-    values["keep_checkpoint_max"] = 0 if config.checkpoint_policy == "all" else newest
-    rated = bool(config.searcher.metric) and config.checkpoint_policy != "none"
-    values["keep_checkpoint_best"] = config.save_trial_best if rated else 0
-    values["eval_steps"] = 0
-    if config.searcher.metric:
-        values["eval_early_stopping_metric"] = config.searcher.metric
-        values["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
-    return values
-
-
 _IN_TURNS = ("continuous_train_and_eval", "train_and_evaluate")
 SCHEDULES = (*_IN_TURNS, "train", "evaluate", "continuous_eval", "test")
 """What `--schedule` may be for a trial."""
@@ -226,7 +125,8 @@ def train(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest)
             message(line)
     pytorch_trial.name_run(Path(settings.output_dir) if settings.output_dir else None)
     if settings.test_mode:
-        return _test(settings, record, config)
+        return _Training(settings, RunDirectory(_NOWHERE), record, config).test()
+    training = _Training(settings, directory, record, config)
     most = config.max_restarts if settings.max_restarts is None else settings.max_restarts
     if train_record.processes() > 1 or not settings.trains:  # torchrun restarts all processes
         most = 0
@@ -234,7 +134,7 @@ def train(settings: TrainSettings, callbacks: Sequence[Hook], stop: StopRequest)
     while True:
         estimators: list[Estimator] = []
         try:
-            return _train(settings, directory, record, config, callbacks, stop, estimators)
+            return training.run(callbacks, stop, estimators)
         except T2TError:
             raise
         except Exception as error:
@@ -339,97 +239,185 @@ def _class_of(entrypoint: str, place: Path) -> str:
     return name
 
 
-def _train(
-    settings: TrainSettings,
-    directory: RunDirectory,
-    record: RunRecord,
-    config: ExperimentConfig,
-    callbacks: Sequence[Hook],
-    stop: StopRequest,
-    made: list[Estimator],
-) -> int:
-    # torch takes seconds to import: everything before is answered without it.
-    from t2t_torch.distributed.precision import warn_if_slow
-    from t2t_torch.train.estimator import Estimator
-    from t2t_torch.train.experiment import Experiment, chosen_hooks
-    from t2t_torch.trial.preparation import prepare, smoke_check
+@dataclasses.dataclass(frozen=True)
+class _Training:
+    """A training of a trial.
 
-    with train_record.training(settings, directory, stop) as world:
-        seed = _seed(settings, directory, config)
-        given: Any = {"seed": seed, "timeout_s": settings.download_timeout}
-        task = prepare(record.trial, config, record.hparams, world, **given)
-        settings, run_config = run_config_of(settings, task, config, directory, world)
-        if "warm_start_from" in settings.given:
-            train_record.check_warm_start(settings, directory)
-        if not directory.has_checkpoints:  # checkpoints contain the seed
-            run_config = run_config.replace(random_seed=seed)
-        with world.leader_first() as leads:
-            if leads and settings.trains:
-                _claim(settings, directory, record, task, run_config, seed)
-        if world.leads:  # sizes of a layer, as those of the trial's own network are unknown
-            warn_if_slow(task.hparams.replace(batch_size=1024, hidden_size=256), world.device)
-        hooks = [*callbacks, *chosen_hooks(run_config, task.hparams)]
-        with Estimator(
-            task, directory, run_config, world=world, stop=stop, hooks=hooks
-        ) as estimator:
-            made.append(estimator)
-            if settings.schedule in _IN_TURNS:
-                estimator.begin()
-                period = estimator.config.local_eval_frequency
-                if not estimator.state.step and config.perform_initial_validation:
-                    estimator.evaluate()
-                elif not estimator.state.step and not 0 < period < estimator.train_steps:
-                    smoke_check(estimator)  # validation would first run at the end
-            Experiment(estimator).run(settings.schedule)
-        return train_record.report_stop(settings, estimator)
+    Attributes:
+      settings: the settings.
+      directory: the run directory.
+      record: record of the run.
+      config: the experiment.
+    """
+
+    settings: TrainSettings
+    directory: RunDirectory
+    record: RunRecord
+    config: ExperimentConfig
+
+    @property
+    def seed(self) -> int:
+        """The seed of the settings, the run, or the experiment, in this order."""
+        if self.settings.random_seed is not None:
+            return int(self.settings.random_seed)
+        recorded = config_file.remembered(self.directory.path, ["random_seed"], TrainSettings)
+        return int(recorded.get("random_seed", self.config.reproducibility.experiment_seed))
+
+    @property
+    def goes_on(self) -> bool:
+        """True if a run is resumed without a configuration: it keeps its settings."""
+        return (self.directory.path / config_file.NAME).exists() and not self.settings.config
+
+    def task(self, world: World) -> TrialTask:
+        """Returns the task of the trial."""
+        from t2t_torch.trial.preparation import prepare
+
+        given: Any = {"seed": self.seed, "timeout_s": self.settings.download_timeout}
+        return prepare(self.record.trial, self.config, self.record.hparams, world, **given)
+
+    def run(self, callbacks: Sequence[Hook], stop: StopRequest, made: list[Estimator]) -> int:
+        """Trains; adds the estimator to `made`; see `train`."""
+        # torch takes seconds to import: everything before is answered without it.
+        from t2t_torch.distributed.precision import warn_if_slow
+        from t2t_torch.train.estimator import Estimator
+        from t2t_torch.train.experiment import Experiment, chosen_hooks
+        from t2t_torch.trial.preparation import smoke_check
+
+        directory, config = self.directory, self.config
+        with train_record.training(self.settings, directory, stop) as world:
+            task = self.task(world)
+            settings, run_config = self.run_config(task, world)
+            if "warm_start_from" in settings.given:
+                train_record.check_warm_start(settings, directory)
+            if not directory.has_checkpoints:  # checkpoints contain the seed
+                run_config = run_config.replace(random_seed=self.seed)
+            with world.leader_first() as leads:
+                if leads and settings.trains:
+                    self.claim(settings, task, run_config)
+            if world.leads:  # sizes of a layer, as those of the trial's own network are unknown
+                warn_if_slow(task.hparams.replace(batch_size=1024, hidden_size=256), world.device)
+            hooks = [*callbacks, *chosen_hooks(run_config, task.hparams)]
+            with Estimator(
+                task, directory, run_config, world=world, stop=stop, hooks=hooks
+            ) as estimator:
+                made.append(estimator)
+                if settings.schedule in _IN_TURNS:
+                    estimator.begin()
+                    period = estimator.config.local_eval_frequency
+                    if not estimator.state.step and config.perform_initial_validation:
+                        estimator.evaluate()
+                    elif not estimator.state.step and not 0 < period < estimator.train_steps:
+                        smoke_check(estimator)  # validation would first run at the end
+                Experiment(estimator).run(settings.schedule)
+            return train_record.report_stop(settings, estimator)
+
+    def run_config(self, task: TrialTask, world: World) -> tuple[TrainSettings, RunConfig]:
+        """Returns the settings of the run, from settings and the experiment; settings win.
+
+        Args:
+          task: task of the trial; `--global_batch_size` changes its batches per step.
+          world: the processes.
+
+        Raises:
+          ConfigError: the length of training is unknown.
+          UsageError: no whole number of batches makes `--global_batch_size`.
+        """
+        settings, config = self.settings, self.config
+        source = task.train_batches(seed=0, start=0, rank=world.rank, world_size=world.size)
+        if wanted := settings.global_batch_size:
+            each = source.records_per_batch * world.size
+            count = round(wanted / each)
+            if count < 1 or abs(count * each - wanted) > 1e-6:
+                raise UsageError(
+                    f"--global_batch_size={wanted}: {world.size} process(es) make {each:g} in a "
+                    f"step, with batches of {source.records_per_batch:g}, or a multiple. Give one "
+                    "of these."
+                )
+            task.hparams = task.hparams.replace(optimizer_multistep_accumulate_steps=count)
+        scale = dataclasses.replace(
+            config.scale(source, world_size=world.size),
+            aggregation_frequency=task.hparams.optimizer_multistep_accumulate_steps or 1,
+        )
+        values = {} if self.goes_on else _from_config(config, scale)
+        if config.searcher.source_checkpoint:
+            values["warm_start_from"] = config.searcher.source_checkpoint
+        steps = self._steps(scale)
+        settings = settings.with_defaults(**values)
+        # Evaluations fail without the monitored metric if something depends on it; the default of
+        # the flag is not a metric of most trials.
+        name, metric = "eval_early_stopping_metric", settings.eval_early_stopping_metric
+        waits = settings.eval_early_stopping_steps or settings.keep_checkpoint_best
+        if name in settings.given or metric != settings.declared()[name].default or waits:
+            task.watched.setdefault(metric, f"--{name}")
+        return settings, settings.run_config(steps)
+
+    def _steps(self, scale: LengthScale) -> int:
+        """Returns the steps at which the run ends: from the flag, the run or the experiment.
+
+        Raises:
+          ConfigError: none of them sets it.
+        """
+        settings, directory, length = self.settings, self.directory, self.config.searcher.length
+        steps = settings.train_steps if "train_steps" in settings.given else 0
+        if not steps and self.goes_on:
+            steps = directory.task().train_steps
+        if not steps and length:
+            steps = scale.steps(length)
+        if not steps and directory.exists:
+            steps = directory.task().train_steps
+        if not steps and settings.trains:
+            raise ConfigError(
+                "nothing says how long to train: give --train_steps, or searcher.max_length in the "
+                "configuration, such as max_length: {epochs: 10}."
+            )
+        return steps or 1
+
+    def claim(self, settings: TrainSettings, task: TrialTask, config: RunConfig) -> None:
+        """Claims the run directory for the trial; its files are written when training starts."""
+        directory, steps = self.directory, config.train_steps
+        recorded = directory.task().usr_dirs if directory.exists else ()
+        known = TaskRecord(
+            trial=task.definition.trial_class.__name__,
+            usr_dirs=recorded_usr_dirs(directory.path, recorded),
+            train_steps=steps,
+            version=t2t_torch.__version__,
+        )
+        values = {"train_steps": steps, "random_seed": self.seed, "trial": self.record.trial}
+        processes = train_record.processes()
+        content = config_file.content_of(settings, task.hparams, values, processes=processes)
+        del content["hparams"]
+        files = {NAME: self.record.text, config_file.NAME: config_file.written(content)}
+        directory.claim_files(known, files)
+        for change in keep_code(directory, known, copies_of(task.definition, directory.path)):
+            message(f"changed since the checkpoint:  {change}")
+
+    def test(self) -> int:
+        """Runs one batch through training and validation, and prints its shapes."""
+        from t2t_torch.distributed.process_group import join_world
+        from t2t_torch.train.random_state import restored_generators
+        from t2t_torch.trial.preparation import tested
+
+        with join_world(use_gpu=self.settings.worker_gpu > 0) as world, restored_generators():
+            for line in tested(self.task(world), seed=self.seed, device=world.device):
+                output(line)
+        return 0
 
 
-def _seed(settings: TrainSettings, directory: RunDirectory, config: ExperimentConfig) -> int:
-    """Returns the seed: of the settings, the run, or the experiment, in this order."""
-    if settings.random_seed is not None:
-        return settings.random_seed
-    recorded = config_file.remembered(directory.path, ["random_seed"], TrainSettings)
-    return int(recorded.get("random_seed", config.reproducibility.experiment_seed))
-
-
-def _claim(
-    settings: TrainSettings,
-    directory: RunDirectory,
-    record: RunRecord,
-    task: TrialTask,
-    config: RunConfig,
-    seed: int,
-) -> None:
-    """Claims the run directory for the trial; its files are written when training starts."""
-    recorded = directory.task().usr_dirs if directory.exists else ()
-    known = TaskRecord(
-        trial=task.definition.trial_class.__name__,
-        usr_dirs=recorded_usr_dirs(directory.path, recorded),
-        train_steps=config.train_steps,
-        version=t2t_torch.__version__,
-    )
-    known_values = {"train_steps": config.train_steps, "random_seed": seed, "trial": record.trial}
-    content = config_file.content_of(
-        settings, task.hparams, known_values, processes=train_record.processes()
-    )
-    del content["hparams"]
-    files = {NAME: record.text, config_file.NAME: config_file.written(content)}
-    directory.claim_files(known, files)
-    for change in keep_code(directory, known, copies_of(task.definition, directory.path)):
-        message(f"changed since the checkpoint:  {change}")
-
-
-def _test(settings: TrainSettings, record: RunRecord, config: ExperimentConfig) -> int:
-    """Runs one batch through training and validation, and prints its shapes."""
-    from t2t_torch.distributed.process_group import join_world
-    from t2t_torch.train.random_state import restored_generators
-    from t2t_torch.trial.preparation import prepare, tested
-
-    with join_world(use_gpu=settings.worker_gpu > 0) as world, restored_generators():
-        requested = settings.random_seed
-        seed = config.reproducibility.experiment_seed if requested is None else int(requested)
-        given: Any = {"seed": seed, "timeout_s": settings.download_timeout}
-        task = prepare(record.trial, config, record.hparams, world, **given)
-        for line in tested(task, seed=seed, device=world.device):
-            output(line)
-    return 0
+def _from_config(config: ExperimentConfig, scale: LengthScale) -> dict[str, Any]:
+    """Returns the values of the settings in `FROM_CONFIG` that an experiment sets."""
+    periods = {
+        "local_eval_frequency": ("min_validation_period", config.min_validation_period),
+        "save_checkpoints_steps": ("min_checkpoint_period", config.min_checkpoint_period),
+    }
+    values: dict[str, Any] = {
+        name: scale.period(period, key) if period else 0 for name, (key, period) in periods.items()
+    }
+    newest = max(config.save_trial_latest, 1)
+    values["keep_checkpoint_max"] = 0 if config.checkpoint_policy == "all" else newest
+    rated = bool(config.searcher.metric) and config.checkpoint_policy != "none"
+    values["keep_checkpoint_best"] = config.save_trial_best if rated else 0
+    values["eval_steps"] = 0
+    if config.searcher.metric:
+        values["eval_early_stopping_metric"] = config.searcher.metric
+        values["eval_early_stopping_metric_minimize"] = config.searcher.smaller_is_better
+    return values

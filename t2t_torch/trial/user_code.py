@@ -17,14 +17,14 @@ import re
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
 from t2t_torch.errors import T2TError, TrialError
 from t2t_torch.files import read_bytes
 from t2t_torch.registry import PACKAGE
-from t2t_torch.registry_folder import UNPARSABLE
+from t2t_torch.registry_folder import UNPARSABLE, top_level
 from t2t_torch.trust import file_of
 
 BASE = "PyTorchTrial"
@@ -37,7 +37,7 @@ def trials_in(folder: Path) -> dict[str, Path]:
     """
     classes: dict[str, tuple[Path, set[str]]] = {}
     for path in sorted(folder.glob("*.py")):
-        for node in _top_level(tree_of(path).body):
+        for node in top_level(tree_of(path).body):
             if isinstance(node, ast.ClassDef):
                 bases = {ast.unparse(base).split(".")[-1] for base in node.bases}
                 classes[node.name] = path, bases
@@ -60,16 +60,8 @@ def imports(path: Path, package: str) -> bool:
 
 def functions_in(path: Path) -> set[str]:
     """Returns the names of the functions defined in a file."""
-    nodes = _top_level(tree_of(path).body)
+    nodes = top_level(tree_of(path).body)
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-
-
-def _top_level(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields the statements executed on import, including those within `if` and `try`."""
-    for node in body:
-        yield node
-        if isinstance(node, ast.If | ast.Try):
-            yield from _top_level([*node.body, *node.orelse])
 
 
 def tree_of(path: Path) -> ast.Module:
@@ -387,9 +379,6 @@ def _load_package(folder: Path) -> ModuleType:
 
 def _execute(name: str, path: Path, within: list[str] | None = None) -> ModuleType:
     """Imports a file under a name, regardless of other modules of that name."""
-    loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) == str(path):
-        return loaded
     spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=within)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported as {name}")

@@ -19,12 +19,13 @@ from typing import Any
 
 from t2t_torch import registry
 from t2t_torch.files import write_text
-from t2t_torch.reports.plots import written as label
+from t2t_torch.params import assignments, value_text
+from t2t_torch.reports.plots import written
 from t2t_torch.reports.section import counted, number, percent
 from t2t_torch.search_space import AnyValue, Space
 from t2t_torch.tune.plots import scale_of
 from t2t_torch.tune.search_record import STATES, SearchRecord, SpaceAxis, TrialRecord
-from t2t_torch.tune.search_target import read_ones, written
+from t2t_torch.tune.search_target import read_ones
 from t2t_torch.tune.study import optuna_module
 
 _MOST = 0.75  # share of the trials that must have reached the step of comparison
@@ -249,14 +250,13 @@ def hparams_flag(record: SearchRecord, evidence: Evidence) -> str:
         base = base.parse(record.hparams_changes)
         values = read_ones(base, values)
     items = _unchanged_items(record, values)
-    items += [f"{name}={written(value)}" for name, value in values.items()]
+    items += [f"{name}={value_text(value)}" for name, value in values.items()]
     return f"--hparams={shlex.quote(','.join(items))}"
 
 
 def _unchanged_items(record: SearchRecord, values: Mapping[str, AnyValue]) -> list[str]:
     """Returns the changes of all trials that the best trial's values do not override."""
-    items = re.findall(r"(?:[^,\[]|\[[^\]]*\])+", record.hparams_changes)  # no commas in brackets
-    stripped = [item.strip() for item in items if item.strip()]
+    stripped = [item.strip() for item in assignments(record.hparams_changes) if item.strip()]
     return [item for item in stripped if item.partition("=")[0].strip() not in values]
 
 
@@ -468,7 +468,7 @@ def _divergences(
     study = optuna.create_study()
     for trial, rank in zip(trials, ranks, strict=True):
         places = {
-            name: label(trial.hparams[name]) if scale.names else scale.place(trial.hparams[name])
+            name: written(trial.hparams[name]) if scale.names else scale.place(trial.hparams[name])
             for name, scale in scales.items()
         }
         study.add_trial(

@@ -62,13 +62,9 @@ def drawn(record: SearchRecord) -> Iterator[tuple[TrialRecord, str]]:
 
 def classes(record: SearchRecord, trial: TrialRecord) -> str:
     """Returns the CSS classes of a trial's shapes."""
-    best, default = record.best, record.default
-    names = ["trial", trial.state]
-    if best is not None and best.number == trial.number:
-        names.append("best")
-    if default is not None and default.number == trial.number:
-        names.append("default")
-    return " ".join(names)
+    known = {"best": record.best, "default": record.default}
+    own = [name for name, one in known.items() if one is not None and one.number == trial.number]
+    return " ".join(["trial", trial.state, *own])
 
 
 def mark(state: State, x: float, y: float) -> str:

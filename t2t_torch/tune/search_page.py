@@ -250,15 +250,20 @@ def _parallel(record: SearchRecord, order: Sequence[str], *, ranked: bool) -> Se
         return Section("parallel", "All trials at a glance", meaning, [Note("No value yet.")])
     default = '<span><i class="dashed"></i>unchanged set</span>' if record.default else ""
     key = (
-        '<div class="key"><span>worse <i class="ramp"></i> better</span>'
+        '<span>worse <i class="ramp"></i> better</span>'
         f"<span><i></i>best</span>{default}"
         f'<span id="chosen" role="status" data-hint="{_DRAG}">{_DRAG}</span>'
-        '<button type="button" id="clear" hidden>Show all</button></div>'
+        '<button type="button" id="clear" hidden>Show all</button>'
     )
-    label = escaped(f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}")
-    plot = parallel_coordinates(record, order)
-    block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')
+    label = f"{len(record.trials)} trials over {', '.join(order)} and {record.metric}"
+    block = _plot(key, label, parallel_coordinates(record, order))
     return Section("parallel", "All trials at a glance", meaning, [block])
+
+
+def _plot(key: str, label: str, svg: str) -> Markup:
+    """Returns a plot, which may be wider than the page, under its key."""
+    wide = f'<div class="wide" role="img" aria-label="{escaped(label)}">{svg}</div>'
+    return Markup(f'<div class="key">{key}</div>{wide}')
 
 
 def _importance(importance: Importance) -> Section:
@@ -293,10 +298,8 @@ def _curves(record: SearchRecord) -> Section:
     meaning = f"{record.metric} of every evaluation by optimizer steps; the mark is the state."
     if not any(finite(value) for one in record.trials for _, value in one.curve):
         return Section("curves", "Learning curves", meaning, [Note("No evaluation yet.")])
-    label = escaped(f"{record.metric} by steps of {counted(len(record.trials), 'trial')}")
-    plot = trial_curves(record)
-    key = f'<div class="key">{key_of_states(record.counts)}</div>'
-    block = Markup(f'{key}<div class="wide" role="img" aria-label="{label}">{plot}</div>')
+    label = f"{record.metric} by steps of {counted(len(record.trials), 'trial')}"
+    block = _plot(key_of_states(record.counts), label, trial_curves(record))
     return Section("curves", "Learning curves", meaning, [block])
 
 

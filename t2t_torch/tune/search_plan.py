@@ -104,13 +104,7 @@ def most_rungs(max_rungs: int, length: int, max_trials: int, divisor: float) -> 
 
 
 def bracket_rungs(mode: str, rungs: int) -> list[int]:
-    """Returns the number of rungs of each bracket of a mode, in descending order.
-
-    Raises:
-      UsageError: the mode is unknown.
-    """
-    if mode not in MODES:
-        raise UsageError(f"mode {mode!r}: one of {', '.join(MODES)} was expected.")
+    """Returns the number of rungs of each bracket of a mode, in descending order."""
     least = {"aggressive": rungs, "standard": (rungs - 1) // 2 + 1, "conservative": 1}[mode]
     return list(range(rungs, least - 1, -1))
 
@@ -204,22 +198,18 @@ class SearchPlan:
     default: Mapping[str, AnyValue] | None = None
 
     def __post_init__(self) -> None:
+        bounds = {"length": 1, "max_trials": 1, "max_rungs": 1, "max_concurrent": 0}
+        values = {name: getattr(self, name) for name in (*bounds, "searcher", "mode")}
         faults = [
-            f"{name} is {getattr(self, name)}; at least {least} was expected."
-            for name, least in {
-                "length": 1,
-                "max_trials": 1,
-                "max_rungs": 1,
-                "max_concurrent": 0,
-            }.items()
-            if getattr(self, name) < least
+            f"{name} is {values[name]}; at least {least} was expected."
+            for name, least in bounds.items()
+            if values[name] < least
         ]
-        if self.searcher not in SEARCHERS:
-            faults.append(f"searcher is {self.searcher!r}; one of {', '.join(SEARCHERS)} is known.")
+        for name, known in {"searcher": SEARCHERS, "mode": MODES}.items():
+            if values[name] not in known:
+                faults.append(f"{name} is {values[name]!r}; one of {', '.join(known)} is known.")
         if not self.divisor > 1:
             faults.append(f"divisor is {self.divisor:g}; more than 1 was expected: 4 is usual.")
-        if self.mode not in MODES:
-            faults.append(f"mode is {self.mode!r}; one of {', '.join(MODES)} was expected.")
         if any(count < 1 for count in self.bracket_rungs):
             faults.append(f"bracket_rungs is {list(self.bracket_rungs)}; each is at least 1.")
         if faults:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from t2t_torch.data.manifest import Manifest
 from t2t_torch.errors import HParamsError
 from t2t_torch.mode import Split
 from t2t_torch.optim.settings import check_settings
+from t2t_torch.params import value_text
 from t2t_torch.search_space import AnyValue, Categorical, Space
 
 if TYPE_CHECKING:
@@ -143,7 +143,10 @@ class ProblemSearchTarget:
             f"--model={self.model}",
             f"--hparams_set={self.hparams_set}",
             *([f"--hparams={self.hparams}"] if self.hparams else []),
-            *(f"--hp={name}={written(value)}" for name, value in read_ones(own, hparams).items()),
+            *(
+                f"--hp={name}={value_text(value)}"
+                for name, value in read_ones(own, hparams).items()
+            ),
             f"--data_dir={self.data_dir}",
             *(f"--t2t_usr_dir={folder}" for folder in self.usr_dirs),
             *_KEPT,
@@ -152,20 +155,5 @@ class ProblemSearchTarget:
 
     def identity(self) -> dict[str, Any]:
         """Returns all values except locations."""
-        return {
-            "name": self.name,
-            "problem": self.problem,
-            "model": self.model,
-            "hparams_set": self.hparams_set,
-            "hparams": self.hparams,
-            "trainer": list(self.more),
-        }
-
-
-def written(value: AnyValue) -> str:
-    """Formats a value for `--hparams`."""
-    if isinstance(value, bool) or value is None:
-        return "none" if value is None else str(value).lower()
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(written, value))}]"
-    return value if isinstance(value, str) else json.dumps(value)
+        names = ("name", "problem", "model", "hparams_set", "hparams")
+        return {**{name: getattr(self, name) for name in names}, "trainer": list(self.more)}

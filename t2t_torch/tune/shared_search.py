@@ -10,7 +10,7 @@ import math
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from t2t_torch.errors import CheckpointError, DataError, UsageError
 from t2t_torch.files import file_lock, read_text, write_text
@@ -36,7 +36,6 @@ class SharedSearch:
 
     Attributes:
       began: time of the first entry in seconds since 1970; 0 before it.
-      last: time of the latest entry.
       id: id of this start of the search, the same for all tuners; empty for searches older than
         ids.
       target: target of the search in JSON form, from its first entry.
@@ -45,7 +44,6 @@ class SharedSearch:
     def __init__(self, history: TrialHistory) -> None:
         self.history = history
         self.began = 0.0
-        self.last = 0.0
         self.id = ""
         self.target: dict[str, Any] = {}
         self._searcher: SearchState | None = None
@@ -102,11 +100,10 @@ class SharedSearch:
         """Applies new entries of the history; returns them with their validity."""
         taken: list[tuple[Mapping[str, Any], bool]] = []
         for entry in self.history.new_entries():
-            self.last = float(entry.get("time", self.last))
             if self._searcher is None and entry.get("do") != "begin":
                 raise DataError("the trial history does not start with the start of the search.")
             if self._searcher is None or self._restarts(entry):
-                self.began, self.target = self.last, dict(entry["subject"])
+                self.began, self.target = float(entry.get("time", 0.0)), dict(entry["subject"])
                 self.id = str(entry.get("id", ""))
                 plan, space = SearchPlan.from_dict(entry["plan"]), Space.from_list(entry["space"])
                 self._searcher = SearchState(plan, space)
@@ -204,9 +201,7 @@ def publish(history: TrialHistory, searcher: SearchState) -> None:
             if trial.number in known or not trial.is_over:
                 continue
             curve = {step: value for step, value in trial.curve if value is not None}
-            status = states.get(trial.status, state.FAIL)
-            if trial.value is None:
-                status = state.FAIL
+            status = state.FAIL if trial.value is None else states.get(trial.status, state.FAIL)
             made = optuna.trial.create_trial(
                 state=status,
                 value=trial.value if status == state.COMPLETE else None,
@@ -260,7 +255,6 @@ def _is_of_another(runs: Path, search: str) -> bool:
 
 
 _METADATA = ("step", "split", "time")
-_Version: TypeAlias = tuple[int, int, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -281,10 +275,6 @@ class Evaluations:
         return self.curve[-1] if self.curve else None
 
 
-_KNOWN: dict[tuple[Path, str], tuple[_Version, Evaluations]] = {}
-"""Parsed content of each file: a table redrawn every second shows many finished runs."""
-
-
 def read_evaluations(directory: Path, metric: str) -> Evaluations:
     """Reads the reports of a run; an unchanged file is not read again.
 
@@ -296,23 +286,19 @@ def read_evaluations(directory: Path, metric: str) -> Evaluations:
       UsageError: the evaluations have no such metric.
     """
     file = MetricsFile(directory)
-    version = _version(file.path)
-    known = _KNOWN.get((file.path, metric))
-    if known is not None and known[0] == version:
-        return known[1]
-    evaluations = _of_reports(file.read(), metric)
-    if version is not None:
-        _KNOWN[file.path, metric] = version, evaluations
-    return evaluations
-
-
-def _version(path: Path) -> _Version | None:
-    """Returns a version that changes with the file; None if the file is missing."""
     try:
-        now = path.stat()
+        now = file.path.stat()
     except FileNotFoundError:
-        return None
-    return now.st_ino, now.st_size, now.st_mtime_ns
+        return Evaluations(0, ())
+    version = now.st_ino, now.st_size, now.st_mtime_ns
+    known = _KNOWN.get((file.path, metric))
+    if known is None or known[0] != version:
+        known = _KNOWN[file.path, metric] = version, _of_reports(file.read(), metric)
+    return known[1]
+
+
+_KNOWN: dict[tuple[Path, str], tuple[tuple[int, ...], Evaluations]] = {}
+"""Content of the newest version of each file: a table redrawn every second shows many runs."""
 
 
 def _of_reports(reports: Iterable[Mapping[str, Any]], metric: str) -> Evaluations:
@@ -372,12 +358,11 @@ def record_of(
         for trial in searcher.trials
     )
     default = next((trials[one.number] for one in searcher.trials if one.is_default), None)
+    of_plan = ("searcher", "metric", "lower_is_better", "seed")
+    fields = {name: getattr(plan, name) for name in of_plan}
+    fields |= {name: target.get(name, "") for name in ("name", "model", "hparams_set", "problem")}
     return SearchRecord(
-        name=str(target.get("name", "")),
-        searcher=plan.searcher,
-        metric=plan.metric,
-        lower_is_better=plan.lower_is_better,
-        seed=plan.seed,
+        **fields,
         space=tuple(axis_of(name, kind) for name, kind in searcher.space.kinds.items()),
         trials=trials,
         default=default,
@@ -386,10 +371,7 @@ def record_of(
         over=searcher.is_over,
         output_dir=output_dir,
         command=command,
-        model=target.get("model", ""),
-        hparams_set=target.get("hparams_set", ""),
         hparams_changes=target.get("hparams", ""),
-        problem=target.get("problem", ""),
         trial=trial,
     )
 

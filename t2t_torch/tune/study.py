@@ -17,7 +17,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from t2t_torch.errors import DataError, UsageError, require
@@ -57,14 +56,12 @@ class JournalLock:
 
     def __init__(self, journal: Path) -> None:
         self._journal = journal
-        self._descriptor = -1
+        self._held = contextlib.ExitStack()
 
     def acquire(self) -> bool:
         """Waits for the lock, and truncates an entry that a killed process left incomplete."""
-        file = self._journal.with_name(f"{self._journal.name}.lock")
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        self._descriptor = descriptor
+        lock = file_lock(self._journal.with_name(f"{self._journal.name}.lock"))
+        self._held.enter_context(lock)
         with self._journal.open("rb+") as journal:
             size = journal.seek(0, os.SEEK_END)
             journal.seek(max(size - 1, 0))
@@ -75,8 +72,7 @@ class JournalLock:
 
     def release(self) -> None:
         """Releases the lock."""
-        descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
+        self._held.pop_all().close()  # without the lock of a thread that waited for this one
 
 
 def open_storage(output_dir: Path, url: str) -> BaseStorage:
@@ -109,10 +105,13 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
             f"--storage={shown} is no URL of a database. Expected sqlite:///search.db or "
             "postgresql://user@host/name; without --storage the search is kept in --output_dir."
         )
+    busy = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
+    options = {"connect_args": busy}
     with _alone(url):
         for pause in (*_PAUSES, None):
             try:
-                return _database(url)
+                database = optuna.storages.RDBStorage(url, engine_kwargs=options)
+                return optuna.storages.get_storage(database)  # type: ignore[no-any-return]
             except Exception as error:  # SQLAlchemy is imported by optuna only
                 of_database = type(error).__module__.startswith(("sqlalchemy", "alembic", "optuna"))
                 if not isinstance(error, ImportError) and not of_database:
@@ -126,14 +125,6 @@ def open_storage(output_dir: Path, url: str) -> BaseStorage:
     raise UsageError(
         f"--storage={shown} cannot be opened: {first}. Expected the URL of a database that is "
         "there: sqlite:///search.db, or postgresql://user@host/name and its driver."
-    )
-
-
-def _database(url: str) -> BaseStorage:
-    optuna = optuna_module()
-    arguments = {"timeout": _BUSY_SECONDS} if url.startswith("sqlite") else {}
-    return optuna.storages.get_storage(  # type: ignore[no-any-return]
-        optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": arguments})
     )
 
 
@@ -304,12 +295,7 @@ class Heartbeat:
         self.beat()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.unlink(missing_ok=True)
         os.close(self._descriptor)
 

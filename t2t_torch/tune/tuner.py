@@ -12,8 +12,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from t2t_torch.data.encoding import available_cpus
 from t2t_torch.errors import EXIT_CODE, NOT_FINITE_CODE, T2TError, UsageError
 from t2t_torch.files import is_locked, open_regular, write_text
 from t2t_torch.signals import StopRequest
@@ -69,27 +70,22 @@ class TrainingOutcome:
     why: str
 
 
+@dataclasses.dataclass
 class Training:
     """A training process of a search, which pauses at a rung.
 
-    Args:
-      trial: number of the trial.
+    Attributes:
       command: complete command line.
       directory: run directory.
       environment: additional environment variables.
     """
 
-    def __init__(
-        self, trial: int, command: Sequence[str], directory: Path, environment: Mapping[str, str]
-    ) -> None:
-        self.trial = trial
-        self.directory = directory
-        self._command = list(command)
-        self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._created = time.monotonic()
-        self._began = 0.0
-        self._stop_requested = 0.0
+    command: Sequence[str]
+    directory: Path
+    environment: Mapping[str, str]
+    _process: subprocess.Popen[bytes] | None = None
+    _began: float = 0.0
+    _is_stopping: bool = False
 
     @property
     def seconds(self) -> float:
@@ -115,15 +111,15 @@ class Training:
         if is_locked(self.directory / "train.lock"):
             return False
         with (self.directory / LOG).open("ab") as log:
-            log.write(f"$ {' '.join(self._command)}\n".encode())
+            log.write(f"$ {' '.join(self.command)}\n".encode())
             log.flush()
             # New session: Ctrl-C only reaches the tuner, which then requests one graceful stop.
             self._process = subprocess.Popen(
-                self._command,
+                self.command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
                 start_new_session=True,
                 preexec_fn=_follow_parent if _PRCTL is not None else None,
             )
@@ -139,8 +135,8 @@ class Training:
 
     def request_stop(self) -> None:
         """Requests a save and exit; repeated calls have no effect."""
-        if self._process is not None and not self._stop_requested:
-            self._stop_requested = time.monotonic()
+        if self._process is not None and not self._is_stopping:
+            self._is_stopping = True
             self._process.terminate()
 
     def kill(self) -> None:
@@ -150,24 +146,13 @@ class Training:
             self._process.wait()
 
 
-def _load_prctl() -> ctypes.CDLL | None:
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        library = ctypes.CDLL(None, use_errno=True)
-        return library if hasattr(library, "prctl") else None
-    except OSError:
-        return None
-
-
-_PRCTL = _load_prctl()
+_PRCTL: Any = ctypes.CDLL(None).prctl if sys.platform.startswith("linux") else None
 _PR_SET_PDEATHSIG = 1
 
 
 def _follow_parent() -> None:
     """Makes the new process receive SIGTERM when the tuner is killed."""
-    assert _PRCTL is not None
-    _PRCTL.prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    _PRCTL(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
 
 
 def _why(directory: Path, code: int) -> str:
@@ -196,18 +181,12 @@ def environment(slot: int, parallel: int) -> dict[str, str]:
       slot: index of the slot, from 0.
       parallel: number of slots.
     """
-    threads = str(max(_cores() // parallel, 1))
+    threads = str(max(available_cpus() // parallel, 1))
     added = {name: threads for name in _THREADS if name not in os.environ}
     devices = _devices()
     if devices:
         added["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
     return added
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _devices() -> list[str]:
@@ -224,23 +203,6 @@ _STOP_SECONDS = 120.0  # timeout for trainings to save
 _REFUSED_IN_A_ROW = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class TunerConfig:
-    """Settings of one tuner; tuners of the same search may differ.
-
-    Attributes:
-      output_dir: directory of the search.
-      parallel: number of concurrent trainings.
-      max_restarts: maximum number of restarts of a failed training from its checkpoint.
-      command: command of the trainer.
-    """
-
-    output_dir: Path
-    parallel: int = 1
-    max_restarts: int = 5
-    command: tuple[str, ...] = dataclasses.field(default_factory=lambda: TRAINER)
-
-
 @dataclasses.dataclass
 class _Slot:
     """A running training and its state."""
@@ -253,40 +215,37 @@ class _Slot:
     """Last waiting message shown to the user."""
 
 
+@dataclasses.dataclass
 class Tuner:
-    """Runs a search, or a part of it.
+    """Runs a search, or a part of it; tuners of the same search may have other settings.
 
-    Args:
+    Attributes:
       search: search that has been started.
       target: target of the search.
       heartbeat: heartbeat of this tuner, already entered.
-      config: settings of the tuner.
+      output_dir: directory of the search.
+      parallel: number of concurrent trainings.
+      max_restarts: maximum number of restarts of a failed training from its checkpoint.
+      command: command of the trainer.
       stop: stop request set by a signal.
       print_line: callback that prints a line.
       show: callback that updates the progress display; its argument is True if a trial has started
         or ended.
     """
 
-    def __init__(
-        self,
-        search: SharedSearch,
-        target: SearchTarget,
-        heartbeat: Heartbeat,
-        config: TunerConfig,
-        *,
-        stop: StopRequest,
-        print_line: Callable[[str], None],
-        show: Callable[[bool], None],
-    ) -> None:
-        self.search = search
-        self._target = target
-        self._heartbeat = heartbeat
-        self._config = config
-        self._stop = stop
-        self._print_line = print_line
-        self._show = show
-        self._slots: dict[int, _Slot] = {}
-        self._last_sync = 0.0
+    search: SharedSearch
+    target: SearchTarget
+    heartbeat: Heartbeat
+    output_dir: Path
+    _: dataclasses.KW_ONLY
+    parallel: int = 1
+    max_restarts: int = 5
+    command: Sequence[str] = TRAINER
+    stop: StopRequest
+    print_line: Callable[[str], None]
+    show: Callable[[bool], None]
+    _slots: dict[int, _Slot] = dataclasses.field(default_factory=dict)
+    _last_sync: float = 0.0
 
     @property
     def _metric(self) -> str:
@@ -299,15 +258,15 @@ class Tuner:
           UsageError: no training can succeed: the metric is unknown, or all trainings are refused.
         """
         try:
-            while not self._stop:
+            while not self.stop:
                 changed = self._finish()
                 changed = self._fill() or changed
                 if not self._slots and self.search.searcher.is_over:
                     return
                 for slot in self._slots.values():
                     self._start(slot)
-                self._heartbeat.beat()
-                self._show(changed)
+                self.heartbeat.beat()
+                self.show(changed)
                 time.sleep(_POLL_SECONDS)
         finally:
             self._leave()
@@ -318,10 +277,10 @@ class Tuner:
         if time.monotonic() - self._last_sync < _SYNC_SECONDS:
             return False
         self._sync()
-        while len(self._slots) < self._config.parallel:
+        while len(self._slots) < self.parallel:
             if taken:
                 self._sync()
-            task = self.search.take(self._heartbeat)
+            task = self.search.take(self.heartbeat)
             if task is None:
                 break
             self._begin(task)
@@ -332,38 +291,38 @@ class Tuner:
         """Applies new entries of the search, and frees the trials of dead tuners."""
         self._last_sync = time.monotonic()
         self.search.sync()
-        for lost in self.search.free_lost(self._heartbeat):
-            self._print_line(f"trial {lost.number} has lost its tuner")
+        for lost in self.search.free_lost(self.heartbeat):
+            self.print_line(f"trial {lost.number} has lost its tuner")
 
     def _begin(self, task: SearchTask) -> None:
-        number = next(n for n in range(self._config.parallel) if n not in self._slots)
+        number = next(n for n in range(self.parallel) if n not in self._slots)
         self._slots[number] = _Slot(task, self._training(task, number))
         begins = "starts" if task.is_new else "resumes"
         unchanged = ", the unchanged set" if task.is_default and task.is_new else ""
-        self._print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
+        self.print_line(f"trial {task.trial}{unchanged} {begins}: to step {task.to:,}")
 
     def _start(self, slot: _Slot) -> None:
         """Starts a training, or reports once why it has to wait."""
         if not slot.training.start() and slot.waiting_message != slot.training.waits:
             slot.waiting_message = slot.training.waits
-            self._print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
+            self.print_line(f"trial {slot.task.trial} waits {slot.waiting_message}")
 
     def directory(self, trial: int) -> Path:
         """Returns the run directory of a trial."""
-        return trial_directory(self._config.output_dir, trial)
+        return trial_directory(self.output_dir, trial)
 
     def _training(self, task: SearchTask, slot: int) -> Training:
         plan = self.search.searcher.plan
         directory = self.directory(task.trial)
         command = [
-            *self._config.command,
-            *self._target.arguments({} if task.is_default else task.hparams),
+            *self.command,
+            *self.target.arguments({} if task.is_default else task.hparams),
             f"--output_dir={directory}",
             f"--train_steps={plan.length}",
             f"--pause_at_step={task.to}",
             f"--random_seed={plan.seed}",
         ]
-        return Training(task.trial, command, directory, environment(slot, self._config.parallel))
+        return Training(command, directory, environment(slot, self.parallel))
 
     def _finish(self) -> bool:
         """Reports the trainings that have ended; returns True if there were any."""
@@ -391,7 +350,7 @@ class Tuner:
         if outcome.ending == "done":
             self._report(slot, seen)
         elif outcome.ending == "invalid":
-            self._print_line(f"trial {trial}: invalid hyperparameters, another takes its place")
+            self.print_line(f"trial {trial}: invalid hyperparameters, another takes its place")
             self._add(slot, "invalid", seen, why=outcome.why)
         elif outcome.ending == "refused" and slot.task.is_default and not self._any_value():
             # Not specific to this trial: every training would fail.
@@ -401,7 +360,7 @@ class Tuner:
                 f"All that it has said: {self.directory(trial)}/tuner.log"
             )
         else:
-            self._print_line(f"trial {trial} failed: {outcome.why}")
+            self.print_line(f"trial {trial} failed: {outcome.why}")
             self._add(slot, "fail", seen, why=outcome.why)
             self._check_that_any_trains(outcome)
 
@@ -412,7 +371,7 @@ class Tuner:
         trial = self.search.searcher.trials[slot.task.trial]
         then = {"free": "is promoted", "completed": "is complete"}.get(trial.status, trial.status)
         value_text = "not finite" if value is None else f"{value:.5g}"
-        self._print_line(
+        self.print_line(
             f"trial {trial.number} {then}: {self._metric} {value_text} at step {step:,}"
         )
 
@@ -423,10 +382,10 @@ class Tuner:
         trial = self.search.searcher.trials[slot.task.trial]
         seen = _seen(self.directory(trial.number), self._metric)
         same = outcome.code > 0 and slot.broke_at == (seen.step, outcome.code)
-        if same or trial.restarts >= self._config.max_restarts:
+        if same or trial.restarts >= self.max_restarts:
             return False
         self._add(slot, "restart", seen, why=outcome.why, restart=trial.restarts + 1)
-        self._print_line(
+        self.print_line(
             f"trial {trial.number} failed and resumes from its checkpoint: {outcome.why}"
         )
         slot.broke_at = seen.step, outcome.code
@@ -453,15 +412,15 @@ class Tuner:
         curve = [[step, value] for step, value in seen.curve if (step not in known)]
         step, seconds = seen.step, round(slot.training.seconds, 2)
         entry = {"step": step, "curve": curve, "seconds": seconds, **more}
-        if not self.search.report(self._heartbeat, do, trial.number, **entry):
-            self._print_line(f"trial {trial.number} was taken over by another tuner")
+        if not self.search.report(self.heartbeat, do, trial.number, **entry):
+            self.print_line(f"trial {trial.number} was taken over by another tuner")
 
     def _leave(self) -> None:
         """Stops the trainings and returns their trials to the search."""
         for slot in self._slots.values():
             slot.training.request_stop()
         if any(not slot.training.waits for slot in self._slots.values()):
-            self._print_line("the trainings save and end; the same command resumes them")
+            self.print_line("the trainings save and end; the same command resumes them")
         until = time.monotonic() + _STOP_SECONDS
         for number, slot in list(self._slots.items()):
             while not slot.training.waits and slot.training.outcome() is None:
@@ -473,7 +432,7 @@ class Tuner:
             try:
                 self._add(slot, "leave", _seen(directory, self._metric))
             except T2TError as error:  # other tuners will notice that this one has ended
-                self._print_line(f"trial {slot.task.trial} was not handed back: {error}")
+                self.print_line(f"trial {slot.task.trial} was not handed back: {error}")
 
 
 def _seen(directory: Path, metric: str) -> Evaluations:

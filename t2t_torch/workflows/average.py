@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t2t_torch.errors import CheckpointError, UsageError
-from t2t_torch.reporter import message, output
-from t2t_torch.settings import Settings, hp, require
-from t2t_torch.trust import workflow
+from t2t_torch import errors, reporter, trust
+from t2t_torch.settings import Settings, hp, hp_path, require
 
 if TYPE_CHECKING:
     from t2t_torch.run.checkpoint import Checkpoint
@@ -29,9 +27,9 @@ class AveragingSettings(Settings):
     continue training from an average, start a new run with --warm_start_from.
     """
 
-    model_dir: str | None = hp(None, "Run directory of t2t-trainer.", path=True)
-    output_dir: str | None = hp(
-        None, "Directory of the averaged checkpoints; must differ from the run's.", path=True
+    model_dir: str | None = hp_path("Run directory of t2t-trainer.")
+    output_dir: str | None = hp_path(
+        "Directory of the averaged checkpoints; must differ from the run's."
     )
     n: int = hp(8, "Number of checkpoints per average: each one and its predecessors.", low=1)
     best: int = hp(
@@ -45,14 +43,14 @@ class AveragingSettings(Settings):
     wait_minutes: int = hp(0, "Minutes to wait for another checkpoint; 0: no wait.", low=0)
 
 
-@workflow
+@trust.workflow
 def average_all(settings: AveragingSettings) -> None:
     """Averages the checkpoints of a run, and writes them to the output directory."""
     require(settings, "model_dir", "output_dir")
     if settings.best and settings.steps:
-        raise UsageError("--best and --steps: give one of them.")
+        raise errors.UsageError("--best and --steps: give one of them.")
     if any(not step.isdecimal() for step in settings.steps):
-        raise UsageError(f"--steps={','.join(settings.steps)}: expected numbers of steps.")
+        raise errors.UsageError(f"--steps={','.join(settings.steps)}: expected numbers of steps.")
 
     from safetensors import SafetensorError
 
@@ -61,7 +59,7 @@ def average_all(settings: AveragingSettings) -> None:
 
     run, target = RunDirectory(str(settings.model_dir)), RunDirectory(str(settings.output_dir))
     if run.path.resolve() == target.path.resolve():
-        raise UsageError("--output_dir: expected another directory than --model_dir.")
+        raise errors.UsageError("--output_dir: expected another directory than --model_dir.")
     task, source = run.task(), CheckpointDirectory(run.path)
     if target.exists:
         target.check_is_of(task)
@@ -71,19 +69,19 @@ def average_all(settings: AveragingSettings) -> None:
         for group in _groups(settings, source):
             try:
                 _average(group, run.path, target.path, is_first=not written)
-            except (CheckpointError, OSError, SafetensorError):
+            except (errors.CheckpointError, OSError, SafetensorError):
                 deleted = [one for one in group if not one.path.is_dir()]
                 if not deleted or settings.steps or settings.best:
                     raise
                 paths = ", ".join(str(one.path) for one in deleted)
-                message(f"warning: {paths} was deleted before it was averaged")
+                reporter.message(f"warning: {paths} was deleted before it was averaged")
                 continue
             written += 1
     finally:
         target.unlock()
     if not written:
         there = [checkpoint.step for checkpoint in source.list()]
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"'{run.path}' has too few whole checkpoints for an average of {settings.n}: {there}. "
             "Give a smaller --n; t2t-trainer --keep_checkpoint_max says how many are kept."
         )
@@ -111,7 +109,7 @@ def _average(group: Sequence[Checkpoint], run: Path, target: Path, *, is_first: 
         raise
     set_time(averaged.path / MANIFEST, time)
     steps = ", ".join(f"{checkpoint.step:,}" for checkpoint in sorted(group))
-    output(f"{averaged.path}: the mean of steps {steps}")
+    reporter.output(f"{averaged.path}: the mean of steps {steps}")
 
 
 def _groups(
@@ -129,7 +127,7 @@ def _groups(
     elif settings.best:
         best = source.best_ones(settings.best)
         if len(best) < settings.best:
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f"'{source.path}' has {len(best)} checkpoints that were evaluated; "
                 f"--best={settings.best}. t2t-trainer --keep_checkpoint_best says how many "
                 "of the best are kept."

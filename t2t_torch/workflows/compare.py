@@ -8,11 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import T2TError, UsageError
-from t2t_torch.files import read_json
-from t2t_torch.reporter import output
-from t2t_torch.settings import Settings, hp
-from t2t_torch.trust import workflow
+from t2t_torch import errors, files, reporter, trust
+from t2t_torch.settings import Settings, hp, hp_path
 from t2t_torch.workflows.context import file_to_write
 
 if TYPE_CHECKING:
@@ -31,33 +28,33 @@ class CompareSettings(Settings):
     runs: tuple[str, ...] = hp(
         (), "Run directories of t2t-trainer, two to five; also without --runs=.", repeated=True
     )
-    report: str | None = hp(None, "HTML page with the tables and the curves.", path=True)
+    report: str | None = hp_path("HTML page with the tables and the curves.")
 
 
 _MOST = 5
 _MOST_CHARTS = 40
 
 
-@workflow
+@trust.workflow
 def compare(settings: CompareSettings) -> None:
     """Compares runs; writes the requested page."""
     paths = [Path(run).expanduser() for run in settings.runs]
     if not 2 <= len(paths) <= _MOST:
-        raise UsageError(f"{len(paths)} runs: give 2 to {_MOST}:  t2t-compare run1 run2")
+        raise errors.UsageError(f"{len(paths)} runs: give 2 to {_MOST}:  t2t-compare run1 run2")
     if len({path.resolve() for path in paths}) < len(paths):
-        raise UsageError("a run is given twice.")
+        raise errors.UsageError("a run is given twice.")
     target = file_to_write(settings, "report")
     from t2t_torch.reports.data_report import plain_text
 
     names = _names(paths)
     runs = [_RunRecords.read(path) for path in paths]
     sections = [_settings(names, runs), _metrics(names, runs)]
-    output(plain_text(" and ".join(names), sections, None))
+    reporter.output(plain_text(" and ".join(names), sections, None))
     if target is not None:
         from t2t_torch.files import write_text
 
         write_text(target, _page(names, paths, runs, sections))
-        output(f"\nWritten: {target}")
+        reporter.output(f"\nWritten: {target}")
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
@@ -100,7 +97,7 @@ class _RunRecords:
             if name in ("problem", "model", "hparams_set", "trial", "train_steps") and value
         }
         file = path / "hparams.json"
-        hparams = read_json(file) if file.exists() else {}
+        hparams = files.read_json(file) if file.exists() else {}
         hparams.pop("provenance", None)
         settings |= {f"hparams.{name}": value for name, value in hparams.items()}
         series: dict[str, dict[int, float]] = {}
@@ -136,7 +133,7 @@ def _metrics(names: Sequence[str], runs: Sequence[_RunRecords]) -> Section:
             continue
         try:
             best = min if lower_is_better(key.partition(" ")[2]) else max
-        except T2TError:
+        except errors.T2TError:
             continue
         cells = [f"{key}, best"]
         for run in runs:

@@ -25,9 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import t2t_torch
-from t2t_torch.errors import CheckpointError, HParamsError, UsageError, did_you_mean
-from t2t_torch.files import RepeatedKeyError, read_json, unique_keys
-from t2t_torch.reporter import message
+from t2t_torch import errors, files, reporter
 from t2t_torch.settings import Setting, Settings
 
 if TYPE_CHECKING:
@@ -115,7 +113,7 @@ class ConfigFile:
                 elif plain is not None:
                     self.values[own] = plain
         if faults:
-            raise UsageError("\n".join(f"{path}: {fault}" for fault in faults))
+            raise errors.UsageError("\n".join(f"{path}: {fault}" for fault in faults))
         self._about = {name: content[name] for name in _MADE_WITH if name in content}
 
     @classmethod
@@ -149,15 +147,15 @@ class ConfigFile:
         changes = {name: value for name, value in changes.items() if name not in unread}
         try:
             return hparams.replace(**changes).signed(self.path.name) if changes else hparams
-        except HParamsError as error:
-            raise UsageError(f"{self.path}: hparams: {error}") from None
+        except errors.HParamsError as error:
+            raise errors.UsageError(f"{self.path}: hparams: {error}") from None
 
     def warn(self, processes: int) -> None:
         """Warns if the file is of another version or number of processes."""
         here = {"version": t2t_torch.__version__, "processes": processes}
         for name, value in self._about.items():
             if value != here[name]:
-                message(
+                reporter.message(
                     f"warning: {self.path} is of {name} {value}, here it is {here[name]}: the "
                     "result may be another one"
                 )
@@ -265,7 +263,7 @@ def remembered(directory: Path, names: Iterable[str], kind: type[Settings]) -> d
     try:
         some = {name: recorded[name] for name in names if name in recorded}
         return ConfigFile(directory / NAME, some, kind).values
-    except UsageError as error:
+    except errors.UsageError as error:
         raise _damaged(directory, error) from error
 
 
@@ -279,7 +277,7 @@ def recorded_data_dir(directory: Path) -> str | None:
     known, seen = recorded.get("data_dir"), recorded.get(_DATA_FROM_RUN)
     for name, value in (("data_dir", known), (_DATA_FROM_RUN, seen)):
         if not isinstance(value, str | None):
-            fault = UsageError(f"{directory / NAME}: {name}: {value!r} should be a string.")
+            fault = errors.UsageError(f"{directory / NAME}: {name}: {value!r} should be a string.")
             raise _damaged(directory, fault)
     if known and seen and not Path(known).is_dir() and (directory / seen).is_dir():
         return str((directory / seen).resolve())
@@ -296,14 +294,14 @@ def _recorded(directory: Path) -> dict[str, Any]:
         read_checked(directory, NAME)
     try:
         return _content(path)
-    except UsageError as error:
+    except errors.UsageError as error:
         raise _damaged(directory, error) from error
 
 
-def _damaged(directory: Path, error: UsageError) -> CheckpointError:
+def _damaged(directory: Path, error: errors.UsageError) -> errors.CheckpointError:
     from t2t_torch.run.checksums import how_to_restore
 
-    return CheckpointError(
+    return errors.CheckpointError(
         f"{error}\n{how_to_restore(directory, NAME)}\nOr delete it and give the "
         "flags again that are not the defaults: it remembers how the run is evaluated and "
         "saved."
@@ -312,20 +310,20 @@ def _damaged(directory: Path, error: UsageError) -> CheckpointError:
 
 def _content(path: Path) -> dict[str, Any]:
     try:
-        content = read_json(path, object_pairs_hook=unique_keys)
-    except RepeatedKeyError as error:
-        raise UsageError(f"{path} says {error.args[0]} twice.") from None
+        content = files.read_json(path, object_pairs_hook=files.unique_keys)
+    except files.RepeatedKeyError as error:
+        raise errors.UsageError(f"{path} says {error.args[0]} twice.") from None
     except FileNotFoundError:
-        raise UsageError(f"--config={path}: there is no such file.") from None
+        raise errors.UsageError(f"--config={path}: there is no such file.") from None
     except OSError as error:
-        raise UsageError(
+        raise errors.UsageError(
             f"{path} cannot be read: {error.strerror}. A JSON file was expected, such as the "
             f"{NAME} of a run."
         ) from None
     except ValueError as error:
-        raise UsageError(f"{path} is not valid JSON: {error}") from error
+        raise errors.UsageError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
-        raise UsageError(
+        raise errors.UsageError(
             f'{path} should be a JSON object of flags, like {{"problem": "...", "hparams": '
             f'{{"batch_size": 1024}}}}, not {type(content).__name__}.'
         )
@@ -337,7 +335,7 @@ def _unknown(name: str, known: Iterable[str]) -> str:
 
     if "hparams" in known and name in HParams.model_fields:
         return f'{name!r} is a hyperparameter: write it as "hparams": {{"{name}": ...}}.'
-    return f"unknown flag {name!r}.{did_you_mean(name, known)} All flags: --help"
+    return f"unknown flag {name!r}.{errors.did_you_mean(name, known)} All flags: --help"
 
 
 def plain_value(name: str, field: Setting, value: Any) -> Any:

@@ -8,11 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from t2t_torch import registry
-from t2t_torch.errors import T2TError, UsageError, did_you_mean, in_python
-from t2t_torch.files import check_target
+from t2t_torch import errors, files, registry
 from t2t_torch.reporter import SILENT, current, reporting
-from t2t_torch.settings import MissingSettingsError, Settings, hp, require
+from t2t_torch.settings import MissingSettingsError, Settings, hp, hp_path
 from t2t_torch.workflows import config_file
 
 if TYPE_CHECKING:
@@ -29,16 +27,14 @@ HPARAMS_SET = hp(
     None, "Named set of hyperparameters; auto: the recommended one.  Names: --registry_help."
 )
 HPARAMS = hp("", 'Changes to the set: "hidden_size=512,label_smoothing=0".')
-DATA_DIR = hp(None, "Directory of the generated data.", path=True)
-TMP_DIR = hp(None, "Directory of raw files; missing files are downloaded.", path=True)
-CONFIG = hp(None, "JSON file of flags; flags given on the command line win.", path=True)
+DATA_DIR = hp_path("Directory of the generated data.")
+TMP_DIR = hp_path("Directory of raw files; missing files are downloaded.")
+CONFIG = hp_path("JSON file of flags; flags given on the command line win.")
 EVAL_METRICS = hp((), "Metrics besides the problem's, each for the targets it fits: a,b,c.")
 CHECKED = hp(None, "Checked against the run if given; not needed.")
-CHECKPOINT_PATH = hp(
-    None,
+CHECKPOINT_PATH = hp_path(
     "Checkpoint: a ckpt-<step> folder, a step, 'best' or 'latest'; default: the best "
-    "evaluated one, or the latest if none was evaluated.",
-    path=True,
+    "evaluated one, or the latest if none was evaluated."
 )
 VERIFY_DATA = hp(
     "changed",
@@ -77,7 +73,7 @@ def settings_of(kind: type[_S], command: str, values: Mapping[str, Any]) -> _S:
                 faults.append(f"{name}={plain!r}: {fault}. ({name}: {field.meaning})")
             given[own] = plain
     if faults:
-        raise UsageError(f"{command}: " + "\n".join(faults))
+        raise errors.UsageError(f"{command}: " + "\n".join(faults))
     return kind(**given)
 
 
@@ -96,9 +92,11 @@ def called(kind: type[_S], command: str, values: Mapping[str, Any]) -> Iterator[
     given = {name: value for name, value in values.items() if value is not None}
     verbosity = given.pop("verbosity", 0)
     if not isinstance(verbosity, int):
-        raise UsageError(f"verbosity={verbosity!r}: expected an integer; -1 reports nothing.")
+        raise errors.UsageError(
+            f"verbosity={verbosity!r}: expected an integer; -1 reports nothing."
+        )
     booleans = [name for name, field in kind.declared().items() if field.kind is bool]
-    with in_python(booleans), reporting(SILENT if verbosity < 0 else current()):
+    with errors.in_python(booleans), reporting(SILENT if verbosity < 0 else current()):
         given, declaration = config_file.with_file(given, kind, command)
         if "config" not in kind.declared():
             given.pop("config", None)
@@ -109,12 +107,16 @@ def called(kind: type[_S], command: str, values: Mapping[str, Any]) -> Iterator[
 
 def write_declaration(declaration: Mapping[str, Any] | None, settings: Any) -> None:
     """Writes the declaration of a `config` file into the data directory, if both are there."""
+    if not declaration or "data_dir" not in settings.declared():
+        return
     from t2t_torch.declaration import problem
 
-    if declaration and "data_dir" in settings.declared():
-        require(settings, "data_dir")
-        overwrite = getattr(settings, "overwrite", False)
-        problem.write_declaration(declaration, Path(settings.data_dir), overwrite=overwrite)
+    if not settings.data_dir:
+        raise errors.UsageError(
+            "the declaration in --config is written into --data_dir: give both."
+        )
+    overwrite = getattr(settings, "overwrite", False)
+    problem.write_declaration(declaration, Path(settings.data_dir), overwrite=overwrite)
 
 
 def unknown_hint(name: str, known: Iterable[str], given: Mapping[str, Any]) -> str:
@@ -134,7 +136,7 @@ def unknown_hint(name: str, known: Iterable[str], given: Mapping[str, Any]) -> s
         if field:
             meant = f"{name!r} is" if field == name else f"Did you mean {field!r}? It is"
             return f" {meant} a {kind}: --{flag}={field}={given.get(name) or 'VALUE'}"
-    return did_you_mean(name, known, cutoff=0.7, form="--{}")
+    return errors.did_you_mean(name, known, cutoff=0.7, form="--{}")
 
 
 def _field_of(flag: str, name: str, hparams_set: Any) -> str:
@@ -144,7 +146,7 @@ def _field_of(flag: str, name: str, hparams_set: Any) -> str:
 
     kind: type[Params] = DecodeHParams if flag == "decode_hparams" else HParams
     if flag == "hparams" and hparams_set:
-        with contextlib.suppress(T2TError):
+        with contextlib.suppress(errors.T2TError):
             kind = type(registry.hparams(hparams_set))
     meant = name if name in kind.model_fields else kind.aliases.get(name, "")
     return meant if meant in kind.model_fields or meant.startswith("--") else ""
@@ -168,13 +170,13 @@ def file_to_write(settings: Settings, name: str, *, stdout: bool = False) -> Pat
     if stdout and value == "-":
         return file
     if file.is_dir():
-        raise UsageError(f"--{name}={file} is a folder; name a file.")
+        raise errors.UsageError(f"--{name}={file} is a folder; name a file.")
     if not file.resolve().parent.is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"--{name}={file}: there is no folder {file.parent}. Make it:  "
             f"mkdir -p {shlex.quote(str(file.parent))}"
         )
-    check_target(file, flag=f"--{name}")
+    files.check_target(file, flag=f"--{name}")
     return file
 
 
@@ -197,7 +199,7 @@ def data_dir_of_run(output_dir: str, data_dir: str | None) -> str:
     directory.task()  # reports a missing run
     known = config_file.recorded_data_dir(directory.path)
     if known and not Path(known).is_dir():
-        raise UsageError(
+        raise errors.UsageError(
             f"--data_dir is needed: '{directory.path}' was trained on {known}, which no longer "
             "exists. Give its present location, or generate it again with t2t-datagen."
         )
@@ -228,10 +230,7 @@ def verify_data(verify: VerifyData, data_dir: Path, problem: Problem, *splits: S
 
 
 def check_is_of_run(
-    settings: Settings,
-    task: TaskRecord,
-    run: str | Path,
-    names: Sequence[str] = RUN_FLAGS,
+    settings: Settings, task: TaskRecord, run: str | Path, names: Sequence[str] = RUN_FLAGS
 ) -> None:
     """Checks `problem`, `model` and `hparams_set` against a run.
 
@@ -248,7 +247,7 @@ def check_is_of_run(
         requested, here = getattr(settings, name), getattr(task, name)
         if requested in (None, "", here):
             continue
-        raise UsageError(
+        raise errors.UsageError(
             f"--{name}={requested}, but '{run}' is a run of {name} {here!r}. Leave "
             f"--{name} out, or give the --output_dir of another run."
         )

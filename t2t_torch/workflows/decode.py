@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
 from t2t_torch.reporter import Reporter, output
-from t2t_torch.settings import hp, require
+from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.trust import CodeSettings, running
 from t2t_torch.workflows.context import (
     CHECKED,
@@ -51,35 +51,27 @@ class DecodeSettings(CodeSettings):
     problem: str | None = DECODED_PROBLEM
     model: str | None = CHECKED
     hparams_set: str | None = CHECKED
-    data_dir: str | None = hp(
-        None, "Directory of the generated data; only needed to decode a data set.", path=True
+    data_dir: str | None = hp_path(
+        "Directory of the generated data; only needed to decode a data set."
     )
-    output_dir: str | None = hp(
-        None,
+    output_dir: str | None = hp_path(
         "Run directory of t2t-trainer; several, separated by commas, form an ensemble that "
-        "averages probabilities, or log-probabilities for texts.",
-        path=True,
+        "averages probabilities, or log-probabilities for texts."
     )
     verify_data: VerifyData = VERIFY_DATA
     checkpoint_path: str | None = CHECKPOINT_PATH
-    decode_from_file: str | None = hp(
-        None, "File of inputs, one per line; or a table, .csv, .tsv, .xlsx, .parquet.", path=True
+    decode_from_file: str | None = hp_path(
+        "File of inputs, one per line; or a table, .csv, .tsv, .xlsx, .parquet."
     )
-    decode_to_file: str | None = hp(
-        None,
-        "File of outputs, one per input, in the same order; default: next to the inputs.",
-        path=True,
+    decode_to_file: str | None = hp_path(
+        "File of outputs, one per input, in the same order; default: next to the inputs."
     )
-    decode_reference: str | None = hp(
-        None,
-        "File of reference outputs, for BLEU and chrF with the signatures of sacreBLEU.",
-        path=True,
+    decode_reference: str | None = hp_path(
+        "File of reference outputs, for BLEU and chrF with the signatures of sacreBLEU."
     )
-    score_file: str | None = hp(
-        None,
+    score_file: str | None = hp_path(
         "File of texts, or of inputs and outputs with a tab between: writes the log-probability "
-        "(nats) of each line, to --decode_to_file or beside it.",
-        path=True,
+        "(nats) of each line, to --decode_to_file or beside it."
     )
     decode_hparams: str = hp("", 'Decoding settings: "beam_size=4,alpha=0.6".')
     decode_shards: int = hp(

@@ -12,7 +12,7 @@ import t2t_torch
 from t2t_torch.errors import CheckpointError, UsageError
 from t2t_torch.mode import Split
 from t2t_torch.reporter import Reporter, output, phase
-from t2t_torch.settings import hp, require
+from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.signals import SignalStop, StopRequest, raise_if_stopped
 from t2t_torch.train.run_config import RunConfig
 from t2t_torch.train.stopping import short_names
@@ -57,8 +57,7 @@ class EvaluateSettings(CodeSettings):
     """
 
     problem: str | None = hp(
-        None,
-        "Problem to evaluate, of runs of several problems; otherwise checked against the run.",
+        None, "Problem to evaluate, of runs of several problems; otherwise checked against the run."
     )
     model: str | None = CHECKED
     hparams_set: str | None = CHECKED
@@ -66,11 +65,9 @@ class EvaluateSettings(CodeSettings):
         "", "Changes to hyperparameters that may differ from training; batch_size may not."
     )
     data_dir: str | None = DATA_DIR
-    output_dir: str | None = hp(
-        None,
+    output_dir: str | None = hp_path(
         "Run directory of t2t-trainer; several, separated by commas, are evaluated as an "
-        "ensemble that averages probabilities.",
-        path=True,
+        "ensemble that averages probabilities."
     )
     eval_metrics: tuple[str, ...] = EVAL_METRICS
     verify_data: VerifyData = VERIFY_DATA
@@ -78,12 +75,10 @@ class EvaluateSettings(CodeSettings):
     eval_use_test_set: bool = hp(False, "Evaluates the test split instead of the dev split.")
     eval_steps: int = hp(0, "Number of batches; 0: the whole split.", low=0)
     worker_gpu: int = hp(1, "Device: 1: a GPU if available; 0: the CPU.", low=0, high=1)
-    output_json: str | None = hp(None, "JSON file of the results; -: standard output.", path=True)
-    output: str | None = hp(
-        None,
+    output_json: str | None = hp_path("JSON file of the results; -: standard output.")
+    output: str | None = hp_path(
         "Folder, or file ending in .tsv or .json, of the results and of each row with target,"
-        " prediction and probabilities.",
-        path=True,
+        " prediction and probabilities."
     )
     decode_hparams: str = hp("", "Decoding settings for --output, as in t2t-decoder.")
 

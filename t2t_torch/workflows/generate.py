@@ -22,7 +22,7 @@ from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
 from t2t_torch.registry import parse_problem_name
 from t2t_torch.reporter import Reporter, message, output, phase
-from t2t_torch.settings import Settings, hp, require
+from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.trust import UsrDirSettings, running, workflow
 from t2t_torch.workflows.context import CONFIG, DATA_DIR, PROBLEM, TMP_DIR
 
@@ -73,14 +73,11 @@ class GenerateSettings(UsrDirSettings):
         low=0,
     )
     runner: Literal["local", "ray"] = hp(
-        "local",
-        "Executor: local processes, or the Ray cluster at RAY_ADDRESS.",
+        "local", "Executor: local processes, or the Ray cluster at RAY_ADDRESS."
     )
-    import_tfrecords: str | None = hp(
-        None,
+    import_tfrecords: str | None = hp_path(
         "Directory of tensor2tensor whose data of --problem is imported, with the same ids "
-        "and vocabulary.",
-        path=True,
+        "and vocabulary."
     )
     only_list: bool = hp(False, "Lists the selected problems and exits.")
 
@@ -88,15 +85,11 @@ class GenerateSettings(UsrDirSettings):
 class DeclareSettings(Settings):
     """Settings of a draft of a declaration."""
 
-    declare: str | None = hp(
-        None,
-        "File or folder of your own data to inspect; prints a declaration in JSON and exits.",
-        path=True,
+    declare: str | None = hp_path(
+        "File or folder of your own data to inspect; prints a declaration in JSON and exits."
     )
-    declare_to: str | None = hp(
-        None,
-        "With --declare: file of the declaration; must not exist. Default: standard output.",
-        path=True,
+    declare_to: str | None = hp_path(
+        "With --declare: file of the declaration; must not exist. Default: standard output."
     )
 
 
@@ -332,6 +325,8 @@ def _warn_of_scales(name: str, data_dir: Path) -> None:
 
 def _summary(manifest: Manifest) -> str:
     """Returns a table with a row for each feature of each split."""
+    from t2t_torch.reports.section import aligned
+
     head = ("split", "shards", "rows", "feature", "tokens", "mean", "max", "vocabulary")
     lines = [head]
     for split, entry in manifest.splits.items():
@@ -351,15 +346,7 @@ def _summary(manifest: Manifest) -> str:
                 )
             )
             first = ("", "", "")
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    names = (0, 3)  # columns of words, aligned on their left
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column in names else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(aligned(lines, (0, 3)))
 
 
 def _chosen(settings: GenerateSettings) -> list[str]:
@@ -458,15 +445,11 @@ def _check_absent(target: Path) -> None:
             f"{target / 'mine.json' if target.is_dir() else target.with_suffix('.json')}."
         )
     if os.path.lexists(target):
+        names = (target.with_name(f"{target.stem}_{number}.json") for number in itertools.count(2))
         raise UsageError(
             f"--declare_to={target} exists, and is not overwritten. Give another name, such as "
-            f"--declare_to={_free(target)}, or move it."
+            f"--declare_to={next(path for path in names if not os.path.lexists(path))}, or move it."
         )
-
-
-def _free(target: Path) -> Path:
-    names = (target.with_name(f"{target.stem}_{number}.json") for number in itertools.count(2))
-    return next(path for path in names if not os.path.lexists(path))
 
 
 def _write_new(target: Path, text: str) -> None:

@@ -7,12 +7,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t2t_torch import registry
-from t2t_torch.errors import DataError, UsageError
-from t2t_torch.mode import Split
-from t2t_torch.reporter import message, output
-from t2t_torch.settings import hp, require
-from t2t_torch.trust import UsrDirSettings, workflow
+from t2t_torch import errors, mode, registry, reporter, trust
+from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.workflows.context import DATA_DIR, HPARAMS, PROBLEM, file_to_write
 
 if TYPE_CHECKING:
@@ -20,7 +16,7 @@ if TYPE_CHECKING:
     from t2t_torch.reports.column_statistics import BucketTable
 
 
-class DataSettings(UsrDirSettings):
+class DataSettings(trust.UsrDirSettings):
     """Inspects generated data: counts, samples, labels, unknown tokens, duplicates, batches.
 
         t2t-data --problem=translate_multi30k_ende --data_dir=data --report=report.html
@@ -33,16 +29,16 @@ class DataSettings(UsrDirSettings):
     hparams: str = HPARAMS
     data_dir: str | None = DATA_DIR
     num_samples: int = hp(3, "Number of rows shown per split.", low=0)
-    report: str | None = hp(None, "HTML file of the report, with plots.", path=True)
-    json_: str | None = hp(None, "JSON file of the statistics.", path=True)
+    report: str | None = hp_path("HTML file of the report, with plots.")
+    json_: str | None = hp_path("JSON file of the statistics.")
 
 
-@workflow
+@trust.workflow
 def inspect_data(settings: DataSettings) -> None:
     """Reports statistics of a problem's data; writes the requested files."""
     require(settings, "problem", "data_dir")
     if "hparams" in settings.given and not settings.hparams_set:
-        raise UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
+        raise errors.UsageError("--hparams changes a set: name it with --hparams_set=NAME.")
     from t2t_torch.reports.data_report import findings, plain_text, sections_of
     from t2t_torch.reports.page import page
     from t2t_torch.reports.plots import INSTALL, can_draw, draw
@@ -55,7 +51,7 @@ def inspect_data(settings: DataSettings) -> None:
     if settings.hparams_set:
         statistics = dataclasses.replace(statistics, buckets=_buckets(settings, problem, data_dir))
     sections, remarks = sections_of(statistics), findings(statistics)
-    output(plain_text(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
+    reporter.output(plain_text(f"{statistics.problem} in {statistics.data_dir}", sections, remarks))
     if json_file is not None:
         text = json.dumps({**statistics.plain(), "findings": remarks}, ensure_ascii=False)
         _write(json_file, text + "\n")
@@ -63,7 +59,7 @@ def inspect_data(settings: DataSettings) -> None:
         plots = draw(statistics) if can_draw() else None
         _write(report, page(statistics, sections, remarks, plots))
         if plots is None:
-            message(INSTALL)
+            reporter.message(INSTALL)
 
 
 def _write(file: Path, text: str) -> None:
@@ -73,8 +69,8 @@ def _write(file: Path, text: str) -> None:
         with open_target(file) as stream:
             stream.write(text.encode("utf-8", "backslashreplace").decode())
     except OSError as error:
-        raise UsageError(f"cannot write {file}: {error.strerror or error}.") from None
-    output(f"\nWritten: {file}")
+        raise errors.UsageError(f"cannot write {file}: {error.strerror or error}.") from None
+    reporter.output(f"\nWritten: {file}")
 
 
 def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> BucketTable:
@@ -88,14 +84,14 @@ def _buckets(settings: DataSettings, problem: Problem, data_dir: Path) -> Bucket
     hparams = registry.hparams(name).parse(changes)
     split_length = hparams.split_to_length or problem.chop_length
     if hparams.pack_dataset or hparams.pad_batch or split_length:
-        raise UsageError(
+        raise errors.UsageError(
             "the table of batches is of whole rows, padded to the longest; what pack_dataset, "
             "pad_batch and split_to_length make of them is shown by  t2t-trainer --dry_run"
         )
     features = problem.features(data_dir)
-    train = shards_of(problem, data_dir).get(Split.TRAIN.value)
+    train = shards_of(problem, data_dir).get(mode.Split.TRAIN.value)
     if not train:
-        raise DataError("There is no training split, so there are no batches to show.")
+        raise errors.DataError("There is no training split, so there are no batches to show.")
     scheme = Batching.of(problem, hparams).training
     limits = LengthLimits.of(features, hparams)
     lengths = limits.lengths(train, features.all, features.columns)

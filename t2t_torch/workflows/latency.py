@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from t2t_torch.errors import DataError, DecodeError, UsageError
 from t2t_torch.files import read_lines
 from t2t_torch.reporter import output, phase
-from t2t_torch.settings import hp, require
+from t2t_torch.settings import hp, hp_path, require
 from t2t_torch.trust import CodeSettings, workflow
 from t2t_torch.workflows.context import data_dir_of_run, file_to_write
 
@@ -39,32 +39,26 @@ class LatencySettings(CodeSettings):
     artifact.
     """
 
-    artifact: str | None = hp(None, "Artifact of t2t-exporter.", path=True)
-    other_artifact: str | None = hp(
-        None, "One more, such as the quantized one, to be compared.", path=True
+    artifact: str | None = hp_path("Artifact of t2t-exporter.")
+    other_artifact: str | None = hp_path("One more, such as the quantized one, to be compared.")
+    output_dir: str | None = hp_path(
+        "Run directory to compare, executed by PyTorch in float32; default: none."
     )
-    output_dir: str | None = hp(
-        None, "Run directory to compare, executed by PyTorch in float32; default: none.", path=True
-    )
-    data_dir: str | None = hp(
-        None,
+    data_dir: str | None = hp_path(
         "Directory of the generated data; its test split, or dev split, is the input. "
-        "Default: that of --output_dir.",
-        path=True,
+        "Default: that of --output_dir."
     )
     problem: str | None = hp(None, "Problem to measure, of a run of several problems.")
-    inputs: str | None = hp(
-        None,
+    inputs: str | None = hp_path(
         "File of inputs that replaces the data: one text per line, or one JSON value per line"
-        " (.jsonl). Without data and file: the examples of the artifact.",
-        path=True,
+        " (.jsonl). Without data and file: the examples of the artifact."
     )
     rows: int = hp(1000, "Maximum number of inputs.", low=1)
     threads: int = hp(1, "Number of threads per computation.", low=1, high=1024)
     batch_size: int = hp(1, "Number of inputs per request.", low=1)
     warm_up: int = hp(200, "Number of unmeasured requests at the start.", low=0)
     passes: int = hp(3, "Number of passes over the inputs.", low=1)
-    json_: str | None = hp(None, "JSON file of the measurements.", path=True)
+    json_: str | None = hp_path("JSON file of the measurements.")
 
 
 @workflow

@@ -17,7 +17,7 @@ from t2t_torch.errors import T2TError, UsageError
 from t2t_torch.export.settings import ExportSettings
 from t2t_torch.files import read_json, read_lines, read_text
 from t2t_torch.reporter import SILENT, Reporter, message, output, phase
-from t2t_torch.settings import Settings, hp, require
+from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
 from t2t_torch.workflows.evaluate import EvaluateSettings, evaluate
@@ -46,14 +46,12 @@ class QuickSettings(Settings):
     can edit, data, run, evaluation, artifact and report.html.  Run it again to resume.
     """
 
-    output_dir: str | None = hp(
-        None, "Directory of everything that is written; default: the file's name.", path=True
+    output_dir: str | None = hp_path(
+        "Directory of everything that is written; default: the file's name."
     )
     random_seed: int | None = hp(None, "Random seed of the training.")
-    file: str | None = hp(
-        None,
-        "File or folder of data, or a declaration (.json); also without --file=.",
-        path=True,
+    file: str | None = hp_path(
+        "File or folder of data, or a declaration (.json); also without --file=."
     )
     minutes: float = hp(10.0, "Minutes of training at most, evaluations not counted.", low=0.01)
 

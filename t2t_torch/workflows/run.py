@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from t2t_torch.errors import UsageError, in_python
-from t2t_torch.files import read_json
-from t2t_torch.trust import trusting
+from t2t_torch import errors, files, trust
 from t2t_torch.workflows.context import called
 from t2t_torch.workflows.run_kind import RunKind, TrainedModel, kind_of
 
@@ -75,19 +73,19 @@ class Run:
     def kind(self) -> RunKind:
         """The kind of the run; see `run_kinds/`."""
         self.record  # noqa: B018  reports damage
-        with trusting(self._trust_code):
+        with trust.trusting(self._trust_code):
             return kind_of(self.path)
 
     @property
     def hparams(self) -> Any:
         """The `HParams` of the run; of a trial, its hyperparameters by name."""
-        with trusting(self._trust_code):
+        with trust.trusting(self._trust_code):
             return self.kind.hparams(self.directory)
 
     @property
     def problem(self) -> Problem | None:
         """The problem, also from the run's copy of its code; None for a trial."""
-        with trusting(self._trust_code):
+        with trust.trusting(self._trust_code):
             return self.kind.problem(self.directory)
 
     @property
@@ -169,7 +167,7 @@ class Run:
         return {"output_dir": self.path, "trust_code": self._trust_code or None}
 
 
-@in_python(["trust_code"])
+@errors.in_python(["trust_code"])
 def load(
     path: str | Path | Sequence[str | Path],
     checkpoint: int | str | Path | None = None,
@@ -209,7 +207,7 @@ def load(
         given = {"checkpoint": checkpoint, "problem": problem, "hparams": hparams}
         _check_none_is_given(path, {**given, "device": None if str(device) == "cpu" else device})
     if form not in (None, ONNX, TORCH, SAFETENSORS):
-        raise UsageError(
+        raise errors.UsageError(
             f"'{path}' was exported with --format={form}, for another program, as its README.md "
             "says. Give the run, or export it with --format=onnx."
         )
@@ -218,13 +216,13 @@ def load(
 
         return open_artifact(path, threads=threads)  # type: ignore[arg-type]
     if isinstance(path, str | Path) and not Path(path).exists():
-        raise UsageError(f"'{path}' is not there: expected an artifact or a run directory.")
+        raise errors.UsageError(f"'{path}' is not there: expected an artifact or a run directory.")
     if threads:
-        raise UsageError(
+        raise errors.UsageError(
             f"threads={threads} is for an artifact, and {str(path)!r} is none with a graph: its "
             "model takes the threads that torch.set_num_threads says."
         )
-    with trusting(trust_code):
+    with trust.trusting(trust_code):
         if form == TORCH:
             from t2t_torch.export.torch_package import load_package
 
@@ -246,7 +244,7 @@ def _load_of_run(
     except ImportError as error:
         from t2t_torch.runtime.signature import FILE
 
-        raise UsageError(
+        raise errors.UsageError(
             f"{str(path)!r} is no artifact: it has no {FILE}. And what a run directory needs is "
             f"not installed: {error}. Give an artifact, or, in the folder of t2t_torch's source, "
             "pip install ."
@@ -259,7 +257,7 @@ def _check_none_is_given(path: object, given: dict[str, Any]) -> None:
     """Raises UsageError if an argument that applies only to run directories is given."""
     named = [f"{name}={value!r}" for name, value in given.items() if value is not None]
     if named:
-        raise UsageError(
+        raise errors.UsageError(
             f"'{path}' is an artifact: one model, which answers on the CPU. "
             f"{', '.join(named)} is for a run directory. Leave it out."
         )
@@ -286,6 +284,6 @@ def form_of(path: str | Path) -> str | None:
     if not file.exists():
         return ONNX if (Path(path) / MODEL).exists() else None
     try:
-        return str(read_json(file).get("form", ONNX))
+        return str(files.read_json(file).get("form", ONNX))
     except (OSError, ValueError, AttributeError):
         return ONNX  # its reader reports the error

@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from t2t_torch.errors import DataError, UsageError
 from t2t_torch.files import write_text
 from t2t_torch.reporter import CONSOLE, Reporter, current, message, output
-from t2t_torch.reports.section import cut, pad, width
+from t2t_torch.reports.section import aligned, cut
 from t2t_torch.settings import require
 from t2t_torch.signals import StopRequest
 from t2t_torch.trust import running
@@ -111,7 +111,7 @@ def _run(
     from t2t_torch.tune.search_page import search_page
     from t2t_torch.tune.shared_search import claim_runs, publish
     from t2t_torch.tune.study import Heartbeat
-    from t2t_torch.tune.tuner import PAGE, TRAINER, Tuner, TunerConfig, check_any_value
+    from t2t_torch.tune.tuner import PAGE, TRAINER, Tuner, check_any_value
 
     if (old := claim_runs(output_dir, shared.id)) is not None:
         message(f"runs of another search are now in {old}")
@@ -127,10 +127,10 @@ def _run(
             write_text(output_dir / PAGE, search_page(record()))
 
     trainer = (*TRAINER, "--trust_code") if settings.trust_code else TRAINER
-    config = TunerConfig(output_dir, settings.parallel, request.max_restarts, command=trainer)
-    beats, tell = bool(settings.storage), progress.print_line
-    with stop, Heartbeat(output_dir, shared.history, beats=beats) as alive:
-        tuner = Tuner(shared, request.subject, alive, config, stop=stop, print_line=tell, show=show)
+    given: Any = {"parallel": settings.parallel, "max_restarts": request.max_restarts}
+    given |= {"command": trainer, "stop": stop, "print_line": progress.print_line, "show": show}
+    with stop, Heartbeat(output_dir, shared.history, beats=bool(settings.storage)) as alive:
+        tuner = Tuner(shared, request.subject, alive, output_dir, **given)
         try:
             tuner.run()
         finally:
@@ -279,19 +279,10 @@ def rows(record: SearchRecord, columns: int) -> list[str]:
                 f"{trial.step:,}/{trial.length:,}",
                 "" if trial.value is None else f"{trial.value:.5g}",
                 duration(trial.seconds) if trial.seconds else "",
-                values,
+                values.replace("\n", " "),
             ]
         )
-    widths = [max(width(row[place]) for row in cells) for place in range(len(head) - 1)]
-    made = []
-    for row in cells:
-        fixed = [
-            pad(cell, wide, right=place != 1)
-            for place, (cell, wide) in enumerate(zip(row[:-1], widths, strict=True))
-        ]
-        line = "  ".join([*fixed, row[-1].replace("\n", " ")]).rstrip()
-        made.append(cut(line, columns) if columns else line)
-    return made
+    return [cut(line, columns) if columns else line for line in aligned(cells, (1, 5))]
 
 
 def _order(record: SearchRecord, trial: TrialRecord) -> tuple[int, int, float, int]:

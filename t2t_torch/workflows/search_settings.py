@@ -9,12 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from t2t_torch import registry
-from t2t_torch.errors import CheckpointError, HParamsError, UsageError
+from t2t_torch import errors, registry, search_space, trust
 from t2t_torch.files import read_json, write_text
-from t2t_torch.search_space import Space
-from t2t_torch.settings import Settings, hp, require
-from t2t_torch.trust import CodeSettings, check_code
+from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.tune.search_plan import MODES, SEARCHERS, WITH_RUNGS, SearchPlan
 from t2t_torch.tune.study import without_password
 from t2t_torch.workflows.context import DATA_DIR, EVAL_METRICS, HPARAMS_SET, MODEL, PROBLEM
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     from t2t_torch.tune.search_target import SearchTarget
 
 
-class SearchSettings(CodeSettings):
+class SearchSettings(trust.CodeSettings):
     """Hyperparameter search: trains many trials, stops bad ones early, reports the best.
 
         t2t-tuner --problem=dates_to_iso --model=transformer --hparams_set=transformer_tiny \\
@@ -45,23 +42,19 @@ class SearchSettings(CodeSettings):
     hparams_set: str | None = HPARAMS_SET
     hparams: str = hp("", 'Changes to the set, in all trials: "hidden_size=64".')
     data_dir: str | None = DATA_DIR
-    output_dir: str | None = hp(
-        None, "Directory of the search: trials, trial history, page and findings.", path=True
+    output_dir: str | None = hp_path(
+        "Directory of the search: trials, trial history, page and findings."
     )
     eval_metrics: tuple[str, ...] = EVAL_METRICS
     hparams_range: str | None = hp(None, "Named search space.  Names: --registry_help.")
-    ranges: str | None = hp(
-        None,
+    ranges: str | None = hp_path(
         "YAML file of the search space, instead of --hparams_range: {type: "
-        "int|double|log|categorical, ...} per name.",
-        path=True,
+        "int|double|log|categorical, ...} per name."
     )
-    trial: str | None = hp(
-        None, "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]", path=True
+    trial: str | None = hp_path(
+        "A PyTorchTrial in place of a problem: dir, file.py or module[:Class]"
     )
-    config: str | None = hp(
-        None, "YAML file of the trial's experiment, with the search space.", path=True
-    )
+    config: str | None = hp_path("YAML file of the trial's experiment, with the search space.")
     searcher: str | None = hp(
         None,
         "Search method; adaptive_asha (default): stops trials that fall behind at rungs; "
@@ -165,7 +158,7 @@ def recall(settings: SearchSettings, output_dir: Path) -> tuple[SearchSettings, 
     except FileNotFoundError:
         return settings, {}
     except ValueError as error:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"{file} is damaged: {error}. Remove it, and give the flags of the search again."
         ) from error
     steps_of: dict[str, int] = known.pop(_STEPS_OF, {})
@@ -178,7 +171,7 @@ def recall(settings: SearchSettings, output_dir: Path) -> tuple[SearchSettings, 
     recalled = settings.with_defaults(**own)
     if "t2t_usr_dir" not in settings.given:
         for folder in recalled.t2t_usr_dir:
-            check_code(output_dir, folder)
+            trust.check_code(output_dir, folder)
     requested_kind(recalled).check_search(recalled, output_dir, known)
     return recalled, steps_of
 
@@ -193,13 +186,13 @@ def _check_place(settings: SearchSettings, output_dir: Path, known: Mapping[str,
     is_meant = "storage" in settings.given or "***" in storage
     if is_meant and without_password(settings.storage or "") != storage:
         where = f"at --storage={storage}" if storage else "in its own journal, without --storage"
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"the search of {output_dir} is kept {where}. Say so, with the password if it has one; "
             "or begin one in another --output_dir."
         )
     name = known.get("study_name") or output_dir.name
     if "study_name" in settings.given and settings.study_name != name:
-        raise CheckpointError(
+        raise errors.CheckpointError(
             f"the search of {output_dir} is --study_name={name}. Leave the flag out to resume "
             "it; or begin another one in another --output_dir."
         )
@@ -287,12 +280,12 @@ def search_settings_of(settings: Settings) -> SearchSettings:
         name.rstrip("_") for name in values if settings.is_changed(name) and name not in read
     ]
     if strange:
-        raise UsageError(
+        raise errors.UsageError(
             f"--{', --'.join(strange)}: nothing in a search (--hparams_range) reads it. Leave it "
             "out, or run t2t-tuner, which has more flags."
         )
     if settings.is_changed("schedule"):
-        raise UsageError(
+        raise errors.UsageError(
             f"--schedule={values['schedule']}: a search trains and evaluates in turns."
         )
     own = {new: values[old] for old, new in _OF_TRAINER.items() if old in settings.given}
@@ -321,7 +314,7 @@ class RequestedSearch(NamedTuple):
     """
 
     plan: SearchPlan
-    space: Space
+    space: search_space.Space
     subject: SearchTarget
     max_restarts: int
     steps_of: Mapping[str, int]
@@ -353,7 +346,7 @@ def search_of_problem(settings: SearchSettings) -> RequestedSearch:
     model, hparams_set = str(settings.model), str(settings.hparams_set)
     if bool(settings.hparams_range) == bool(settings.ranges):
         named = ", ".join(registry.list_names("ranged_hparams"))
-        raise UsageError(
+        raise errors.UsageError(
             "give either --hparams_range, a named set of ranges, or --ranges, a YAML file of them. "
             f"Named are: {named}."
         )
@@ -390,7 +383,7 @@ def search_of_problem(settings: SearchSettings) -> RequestedSearch:
 
 def plan_of(
     settings: SearchSettings,
-    space: Space,
+    space: search_space.Space,
     known: Mapping[str, Any],
     default: Mapping[str, Any] | None,
 ) -> SearchPlan:
@@ -403,7 +396,7 @@ def plan_of(
     if plan["searcher"] == "single" or not settings.default_first:
         default = None
     if plan["searcher"] != "single" and not space.searched:
-        raise UsageError(
+        raise errors.UsageError(
             f"there is nothing to search: {', '.join(space.kinds) or 'no hyperparameter'} is "
             "constant. Give a range, or train it: t2t-trainer."
         )
@@ -434,10 +427,10 @@ def _check_read(settings: SearchSettings, plan: Mapping[str, Any], *, has_defaul
         what = "--searcher=single has one" if has_default else "a --trial has no unchanged set"
         faults.append(f"--default_first: the unchanged set comes before others; {what}.")
     if faults:
-        raise UsageError("\n".join([*faults, "Leave it out."]))
+        raise errors.UsageError("\n".join([*faults, "Leave it out."]))
 
 
-def _max_trials(plan: Mapping[str, Any], space: Space, *, has_default: bool) -> int:
+def _max_trials(plan: Mapping[str, Any], space: search_space.Space, *, has_default: bool) -> int:
     requested: int | None = plan.get("max_trials")
     if plan["searcher"] == "single":
         return 1
@@ -447,26 +440,19 @@ def _max_trials(plan: Mapping[str, Any], space: Space, *, has_default: bool) -> 
     return DEFAULT_MAX_TRIALS if requested is None else requested
 
 
-def _problem_space(settings: SearchSettings, hparams: HParams) -> tuple[Space, str]:
+def _problem_space(settings: SearchSettings, hparams: HParams) -> tuple[search_space.Space, str]:
     """Returns the search space, and the setting that names it."""
     if settings.hparams_range:
         ranges = registry.ranged_hparams(settings.hparams_range)
         source = f"--hparams_range={settings.hparams_range}"
         ranges.check(hparams, source)
-        return Space.of_ranges(ranges), source
+        return search_space.Space.of_ranges(ranges), source
     from t2t_torch.yaml_file import read_mapping
 
     path = Path(str(settings.ranges))
-    space = Space.of_mapping(read_mapping(path), f"{path}: ")
-    faults: dict[str, None] = {}
-    for name, kind in space.kinds.items():
-        for value in kind.ends:
-            try:
-                hparams.replace(**{name: value})
-            except HParamsError as error:
-                faults[f"{path}: {error}"] = None
-    if faults:
-        raise HParamsError("\n".join(faults))
+    space = search_space.Space.of_mapping(read_mapping(path), f"{path}: ")
+    if faults := search_space.faults_of(space.kinds, hparams):
+        raise errors.HParamsError("\n".join(f"{path}: {fault}" for fault in faults))
     return space, f"--ranges={settings.ranges}"
 
 
@@ -489,4 +475,4 @@ def _whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--{name}: {text!r} is no whole number.") from None
+        raise errors.UsageError(f"--{name}: {text!r} is no whole number.") from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from t2t_torch.errors import UsageError, install_extra
 from t2t_torch.reporter import Reporter, output
 from t2t_torch.serve.limits import ServerLimits
-from t2t_torch.settings import MissingSettingsError, Settings, hp
+from t2t_torch.settings import MissingSettingsError, Settings, hp, hp_path
 from t2t_torch.trust import CodeSettings, running
 from t2t_torch.workflows.context import DATA_DIR, PROBLEM
 
@@ -40,27 +40,21 @@ class ServeSettings(ServerLimits, CodeSettings):
         "model's name, by default that of the folder. Repeatable.",
         repeated=True,
     )
-    output_dir: str | None = hp(
-        None,
+    output_dir: str | None = hp_path(
         "Run directory whose checkpoint is served for trying it out, instead of artifacts; of "
-        "several problems each is a model.",
-        path=True,
+        "several problems each is a model."
     )
-    checkpoint_path: str | None = hp(
-        None,
+    checkpoint_path: str | None = hp_path(
         "Checkpoint of --output_dir: a step, 'best', 'latest' or a ckpt-<step> folder; default: "
-        "the best evaluated one, or the latest if none was evaluated.",
-        path=True,
+        "the best evaluated one, or the latest if none was evaluated."
     )
     decode_hparams: str = hp("", "Decoding settings, for --output_dir.")
     host: str = hp("127.0.0.1", "Address to listen on; 0.0.0.0: all interfaces.")
     port: int = hp(8080, "Port to listen on; 0: any free port.", low=0, high=65535)
     threads: int = hp(1, "Number of threads per batch; 0: the number of cores.", low=0, high=1024)
-    api_key_file: str | None = hp(
-        None,
+    api_key_file: str | None = hp_path(
         "File of API keys, one per line; requests must send one of them. Also read from "
-        "T2T_API_KEY.",
-        path=True,
+        "T2T_API_KEY."
     )
     reload_seconds: float = hp(
         5.0, "How often changed artifacts are looked for; 0: never.", low=0.0

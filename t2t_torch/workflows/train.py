@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from t2t_torch import registry
-from t2t_torch.errors import UsageError
+from t2t_torch import errors, registry, trust
 from t2t_torch.reporter import Reporter, message, output, phase
 from t2t_torch.settings import require
 from t2t_torch.signals import StopRequest
 from t2t_torch.train.recommendation import AUTO
 from t2t_torch.train.run_config import DECODING, check_patience
-from t2t_torch.trust import running
-from t2t_torch.workflows import config_file, train_record
-from t2t_torch.workflows.context import RUN_FLAGS, data_dir_of_run, verify_data
-from t2t_torch.workflows.run_kind import check_read, requested_kind
+from t2t_torch.workflows import config_file, context, run_kind, train_record
 from t2t_torch.workflows.train_settings import TrainSettings, check_settings
 
 if TYPE_CHECKING:
@@ -49,14 +45,14 @@ def train(
       T2TError: a setting does not fit, or the run cannot be trained.
     """
     stop = StopRequest() if stop is None else stop
-    with running(settings, reporter):
+    with trust.running(settings, reporter):
         if settings.hparams_range:
-            raise UsageError(
+            raise errors.UsageError(
                 f"--hparams_range={settings.hparams_range} starts a search, which t2t-tuner and "
                 "t2t_torch.workflows.search do."
             )
-        kind = requested_kind(settings)
-        check_read(kind, "train", settings)
+        kind = run_kind.requested_kind(settings)
+        run_kind.check_read(kind, "train", settings)
         if settings.help_hparams:
             require(settings, "hparams_set")
             named = registry.hparams(str(settings.hparams_set), settings.model or "")
@@ -85,10 +81,10 @@ def train_problem(settings: TrainSettings, callbacks: Sequence[Hook], stop: Stop
         recorded = config_file.recorded_data_dir(directory.path)
         settings = settings.with_defaults(data_dir=recorded)
     elif directory.exists:
-        data_dir = data_dir_of_run(str(settings.output_dir), settings.data_dir)
+        data_dir = context.data_dir_of_run(str(settings.output_dir), settings.data_dir)
         settings = settings.replace(data_dir=data_dir)
     if not settings.print_config:
-        of_run = () if directory.exists or directory.has_checkpoints else RUN_FLAGS
+        of_run = () if directory.exists or directory.has_checkpoints else context.RUN_FLAGS
         require(settings, *of_run, "data_dir", "output_dir")
     if AUTO in (settings.model, settings.hparams_set) and settings.generate_data:
         _generate_data(settings, str(settings.problem), stop)
@@ -169,9 +165,9 @@ def _run_schedule(
 
 def _dry_run(settings: TrainSettings) -> int:
     """Reports what the same settings would do without `dry_run`; returns 0."""
-    require(settings, *(() if settings.output_dir else RUN_FLAGS), "data_dir")
+    require(settings, *(() if settings.output_dir else context.RUN_FLAGS), "data_dir")
     if settings.generate_data:
-        raise UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
+        raise errors.UsageError("--dry_run writes nothing: run t2t-datagen first, or leave it out.")
     from t2t_torch.distributed.process_group import join_world
     from t2t_torch.train.experiment import add_metrics, chosen_hooks
     from t2t_torch.train.memory import dry_run_lines
@@ -225,7 +221,7 @@ def _task(
                 for component in problem.components:
                     _generate_data(settings, component.full_name, stop)
             manifests = [Manifest.load(data_dir, p.dataset_name) for p in problem.components]
-            verify_data(settings.verify_data, data_dir, problem)
+            context.verify_data(settings.verify_data, data_dir, problem)
             problem.features(data_dir)
             names = vocab_files_in(problem, data_dir, directory.path)
             if not settings.trains:

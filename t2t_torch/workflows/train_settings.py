@@ -7,20 +7,10 @@ from pathlib import Path
 
 from t2t_torch.errors import UsageError
 from t2t_torch.mode import Split
-from t2t_torch.settings import hp
+from t2t_torch.settings import hp, hp_path
 from t2t_torch.train.run_config import DECODING, IN_TURNS, SCHEDULES, TRAINING, RunConfig
 from t2t_torch.trust import CodeSettings
-from t2t_torch.workflows.context import (
-    DATA_DIR,
-    EVAL_METRICS,
-    HPARAMS,
-    HPARAMS_SET,
-    MODEL,
-    PROBLEM,
-    TMP_DIR,
-    VERIFY_DATA,
-    VerifyData,
-)
+from t2t_torch.workflows import context
 
 
 class TrainSettings(RunConfig, CodeSettings):
@@ -37,17 +27,17 @@ class TrainSettings(RunConfig, CodeSettings):
     --signal_exit_code (under torchrun the exit code is torchrun's, 1).
     """
 
-    problem: str | None = PROBLEM
-    model: str | None = MODEL
-    hparams_set: str | None = HPARAMS_SET
-    hparams: str = HPARAMS
-    data_dir: str | None = DATA_DIR
-    output_dir: str | None = hp(
-        None, "Run directory: checkpoints, hyperparameters, vocabularies, summaries.", path=True
+    problem: str | None = context.PROBLEM
+    model: str | None = context.MODEL
+    hparams_set: str | None = context.HPARAMS_SET
+    hparams: str = context.HPARAMS
+    data_dir: str | None = context.DATA_DIR
+    output_dir: str | None = hp_path(
+        "Run directory: checkpoints, hyperparameters, vocabularies, summaries."
     )
-    tmp_dir: str | None = TMP_DIR
-    eval_metrics: tuple[str, ...] = EVAL_METRICS
-    verify_data: VerifyData = VERIFY_DATA
+    tmp_dir: str | None = context.TMP_DIR
+    eval_metrics: tuple[str, ...] = context.EVAL_METRICS
+    verify_data: context.VerifyData = context.VERIFY_DATA
     schedule: str = hp(
         next(iter(SCHEDULES)),
         "\n".join(f"{name}: {one.meaning}" for name, one in SCHEDULES.items()),
@@ -68,8 +58,7 @@ class TrainSettings(RunConfig, CodeSettings):
         high=256,
     )
     threads: str = hp(
-        "auto",
-        "Threads of a CPU; auto: those of OMP_NUM_THREADS, of the run's last start, or all.",
+        "auto", "Threads of a CPU; auto: those of OMP_NUM_THREADS, of the run's last start, or all."
     )
     signal_exit_code: int = hp(
         0,
@@ -81,11 +70,9 @@ class TrainSettings(RunConfig, CodeSettings):
     hp_: tuple[str, ...] = hp(
         (), "One hyperparameter, name=value; may be repeated; also --hp_name=value.", repeated=True
     )
-    config: str | None = hp(
-        None,
+    config: str | None = hp_path(
         "JSON file of flags and hyperparameters; flags given here win.  With --trial: the YAML of"
-        " the experiment.",
-        path=True,
+        " the experiment."
     )
     print_config: bool = hp(False, "Prints the JSON that reproduces this command and exits.")
     help_hparams: bool = hp(False, "Prints the hyperparameters with their sources and exits.")
@@ -134,13 +121,11 @@ class TrainSettings(RunConfig, CodeSettings):
         1, "Number of concurrent runs of a search.", low=1, high=10000
     )
     decode_hparams: str = hp("", "Decoding settings of schedules that decode.")
-    decode_from_file: str | None = hp(
-        None, "File of inputs of schedules that decode; default: the dev split.", path=True
+    decode_from_file: str | None = hp_path(
+        "File of inputs of schedules that decode; default: the dev split."
     )
-    decode_to_file: str | None = hp(None, "File of outputs of schedules that decode.", path=True)
-    decode_reference: str | None = hp(
-        None, "File of reference outputs of schedules that decode.", path=True
-    )
+    decode_to_file: str | None = hp_path("File of outputs of schedules that decode.")
+    decode_reference: str | None = hp_path("File of reference outputs of schedules that decode.")
     decode_problem: str | None = hp(None, "Problem of a run of several problems that is decoded.")
 
     @property

@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from t2t_torch import files, reporter, trust
 from t2t_torch.errors import CheckpointError, DataError, UsageError
-from t2t_torch.files import read_json
-from t2t_torch.reporter import message, output
-from t2t_torch.settings import Settings, hp, require
-from t2t_torch.trust import CodeSettings, workflow
+from t2t_torch.settings import Settings, hp, hp_path, require
 from t2t_torch.workflows.context import CHECKED, check_is_of_run
 from t2t_torch.workflows.decode import DECODED_PROBLEM
 
@@ -28,7 +26,7 @@ _UNFINISHED = ".unfinished"
 _OF_SEARCH = ("beam_size", "alpha")
 
 
-class TranslationSettings(CodeSettings):
+class TranslationSettings(trust.CodeSettings):
     """Decodes a file with every checkpoint of a run, also with those of a running training.
 
         t2t-translate-all --model_dir=run --source=in.txt --translations_dir=translations
@@ -42,9 +40,9 @@ class TranslationSettings(CodeSettings):
     problem: str | None = DECODED_PROBLEM
     model: str | None = CHECKED
     hparams_set: str | None = CHECKED
-    model_dir: str | None = hp(None, "Run directory of t2t-trainer, or of t2t-avg-all.", path=True)
-    source: str | None = hp(None, "File of inputs, one per line.", path=True)
-    translations_dir: str = hp("translations", "Directory of the output files.", path=True)
+    model_dir: str | None = hp_path("Run directory of t2t-trainer, or of t2t-avg-all.")
+    source: str | None = hp_path("File of inputs, one per line.")
+    translations_dir: str = hp_path("Directory of the output files.", "translations")
     beam_size: int = hp(4, "Hypotheses kept per input.")
     alpha: float = hp(0.6, "Exponent of the length penalty.")
     decode_hparams: str = hp("", 'Further decoding settings: "extra_length=50".')
@@ -52,7 +50,7 @@ class TranslationSettings(CodeSettings):
     wait_minutes: int = hp(0, "Minutes to wait for another checkpoint; 0: no wait.", low=0)
 
 
-@workflow
+@trust.workflow
 def translate_all(settings: TranslationSettings) -> None:
     """Decodes a file with every checkpoint of a run."""
     require(settings, "model_dir", "source")
@@ -147,7 +145,7 @@ def _check_is_of(file: Path, made_of: Mapping[str, Any]) -> None:
       UsageError: the descriptions differ.
     """
     try:
-        there = read_json(file)
+        there = files.read_json(file)
     except FileNotFoundError:
         return
     except ValueError as error:
@@ -183,7 +181,7 @@ def _decode(
     from t2t_torch.run.storage import set_time
 
     if out.exists():
-        output(f"{out} is there")
+        reporter.output(f"{out} is there")
         return
 
     def decode(one: Checkpoint) -> None:
@@ -193,9 +191,9 @@ def _decode(
         sync(out.parent)
 
     if directory.deleted_during(decode, checkpoint):
-        message(f"warning: {checkpoint.path} was deleted before it was decoded")
+        reporter.message(f"warning: {checkpoint.path} was deleted before it was decoded")
         return
-    output(f"{out} decoded")
+    reporter.output(f"{out} decoded")
 
 
 class BleuSettings(Settings):
@@ -210,17 +208,13 @@ class BleuSettings(Settings):
     written to TensorBoard with the step and the time of the checkpoint.
     """
 
-    translation: str | None = hp(None, "File of outputs, one per line; may be gzipped.", path=True)
-    translations_dir: str | None = hp(
-        None,
-        "Directory of translations named <anything>-<step>, as written by t2t-translate-all.",
-        path=True,
+    translation: str | None = hp_path("File of outputs, one per line; may be gzipped.")
+    translations_dir: str | None = hp_path(
+        "Directory of translations named <anything>-<step>, as written by t2t-translate-all."
     )
-    reference: str | None = hp(
-        None, "File of reference outputs, with the same number of lines.", path=True
-    )
-    event_dir: str | None = hp(
-        None, "Directory of the TensorBoard events; default: --translations_dir.", path=True
+    reference: str | None = hp_path("File of reference outputs, with the same number of lines.")
+    event_dir: str | None = hp_path(
+        "Directory of the TensorBoard events; default: --translations_dir."
     )
     bleu_variant: Literal["both", "cased", "uncased"] = hp(
         "both", "Cased BLEU, uncased BLEU or both, if --scores is not given."
@@ -262,7 +256,7 @@ _BLEU = {
 }
 
 
-@workflow
+@trust.workflow
 def compute_bleu(settings: BleuSettings) -> None:
     """Scores a file of outputs, or those in a folder."""
     if settings.translations_dir:
@@ -280,7 +274,7 @@ def compute_bleu(settings: BleuSettings) -> None:
     outputs, references = (_lines(Path(getattr(settings, side))) for side in _SIDES)
     text_scores.check_counts(len(outputs), len(references), f"--reference={settings.reference}")
     names, tokenize = settings.names, settings.bleu_tokenize
-    output(text_scores.table(outputs, references, names, tokenize=tokenize))
+    reporter.output(text_scores.table(outputs, references, names, tokenize=tokenize))
 
 
 def _lines(path: Path) -> list[str]:
@@ -317,7 +311,7 @@ def _score_folder(settings: BleuSettings, folder: Path) -> None:
         events.close()
     if not scored:
         since = "" if first == 0 else f" of step {first:,} or later"
-        output(f"'{folder}' has no translation{since}: a file named <anything>-<step>.")
+        reporter.output(f"'{folder}' has no translation{since}: a file named <anything>-<step>.")
 
 
 def _wait_for(folder: Path, minutes: int) -> None:
@@ -345,4 +339,4 @@ def _score(
     events.write(one.step, one.seconds, {name: each.value for name, each in scores.items()})
     events.note(one.step)
     for name, each in scores.items():
-        output(f"step {one.step:,}  {name} {each.value:.4f}  {each.signature}")
+        reporter.output(f"step {one.step:,}  {name} {each.value:.4f}  {each.signature}")

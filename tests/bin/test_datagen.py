@@ -137,9 +137,8 @@ MODULE = ("-m", "t2t_torch.bin", "datagen")
 
 @pytest.fixture
 def clean(tmp_path, usr_dir):
-    """What an undisturbed run makes, by one process."""
-    code, _, err = finish(start(*MODULE, *arguments(tmp_path, usr_dir, "clean")))
-    assert code == 0, err
+    """What an undisturbed run makes."""
+    assert datagen.main([*arguments(tmp_path, usr_dir, "clean"), "--verbosity=-1"]) == 0
     return files(tmp_path / "clean")
 
 
@@ -183,9 +182,13 @@ def test_runs_of_several_workers_killed_at_random_instants_make_the_same_bytes(
 
 
 def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
-    tmp_path, usr_dir, clean, monkeypatch, capsys
+    tmp_path, usr_dir, monkeypatch, capsys
 ):
-    failed = []
+    def command(name):
+        return [*arguments(tmp_path, usr_dir, name), "--max_cases=100", "--verbosity=-1"]
+
+    assert datagen.main(command("clean")) == 0
+    clean, failed = files(tmp_path / "clean"), []
     for step in range(1, 7):
         count = itertools.count(1)
 
@@ -202,7 +205,7 @@ def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
         with monkeypatch.context() as patch:
             for name in ("rename", "replace"):
                 patch.setattr(pathlib.Path, name, renamed(name))
-            code = datagen.main([*arguments(tmp_path, usr_dir, f"data{step}"), "--verbosity=-1"])
+            code = datagen.main(command(f"data{step}"))
         error = capsys.readouterr().err
         if code == 0:
             assert files(tmp_path / f"data{step}") == clean
@@ -211,7 +214,7 @@ def test_a_renaming_that_fails_is_told_and_leaves_nothing_that_looks_finished(
         assert code == 2
         assert re.search(r"error: \S+: Input/output error", error)
         assert not (tmp_path / f"data{step}" / "fragile.json").exists()
-        assert datagen.main([*arguments(tmp_path, usr_dir, f"data{step}"), "--verbosity=-1"]) == 0
+        assert datagen.main(command(f"data{step}")) == 0
         assert files(tmp_path / f"data{step}") == clean
     assert failed == [1, 2, 3, 5]  # Three shards and the manifest; 4 is only what is verified.
 
@@ -380,11 +383,7 @@ def test_an_empty_file_of_the_user_is_named(tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("targets", "told"),
-    [
-        (b"a\nb\nc\n", r"3"),
-        (b"a\n", r"1"),
-        (b"a\nb\xff\n", r"targets.train.txt"),
-    ],
+    [(b"a\nb\nc\n", r"3"), (b"a\n", r"1"), (b"a\nb\xff\n", r"targets.train.txt")],
 )
 def test_raw_files_that_do_not_fit_are_told_and_leave_nothing(tmp_path, capsys, targets, told):
     raw, data = tmp_path / "raw", tmp_path / "data"

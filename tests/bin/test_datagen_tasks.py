@@ -21,10 +21,7 @@ def task(number: int, of: int) -> list[str]:
 
 
 def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
-    tmp_path,
-    usr_dir,
-    clean,
-    capsys,
+    tmp_path, usr_dir, clean, capsys
 ):
     command = arguments(tmp_path, usr_dir)
     lines = []
@@ -41,10 +38,7 @@ def test_each_task_tells_what_is_missing_and_the_last_what_there_is(
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
-    tmp_path,
-    usr_dir,
-    clean,
-    processes,
+    tmp_path, usr_dir, clean, processes
 ):
     command = [*MODULE, *arguments(tmp_path, usr_dir), f"--num_concurrent_processes={processes}"]
     assert finish(start(*command, *task(0, 2)))[0] == 0
@@ -60,9 +54,7 @@ def test_a_task_killed_while_encoding_and_run_again_makes_the_same_bytes(
 @pytest.mark.slow
 @pytest.mark.parametrize("stride", [6, 1])
 def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes(
-    tmp_path,
-    usr_dir,
-    stride,
+    tmp_path, usr_dir, stride
 ):
     for step in itertools.count(1, stride):
         command = [*arguments(tmp_path, usr_dir, f"data{step}"), "--max_cases=5", *task(0, 1)]
@@ -83,11 +75,7 @@ def test_a_task_killed_at_any_step_of_writing_and_run_again_makes_the_same_bytes
 
 
 @pytest.mark.slow
-def test_two_tasks_of_the_same_number_at_once_do_not_harm_each_other(
-    tmp_path,
-    usr_dir,
-    clean,
-):
+def test_two_tasks_of_the_same_number_at_once_do_not_harm_each_other(tmp_path, usr_dir, clean):
     command = [*MODULE, *arguments(tmp_path, usr_dir)]
     (tmp_path / "raw" / "runs").unlink()
     every = [start(*command, *task(number, 2)) for number in (0, 1, 0, 1)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import sacrebleu
@@ -13,12 +15,17 @@ from t2t_torch.bin.commands import trainer
 
 
 @pytest.fixture
-def run(arguments, tmp_path):
+def run(arguments, made_once, tmp_path):
     """A run of three checkpoints, of which the second was the best."""
-    assert trainer.main(arguments(local_eval_frequency=1, eval_steps=0)) == 0
-    rated = {"lower_is_better": True, "values": {"1": 3.0, "2": 1.0, "3": 2.0}}
-    (tmp_path / "run" / "best.json").write_text(json.dumps(rated))
-    return tmp_path / "run"
+
+    def train(folder):
+        flags = arguments(output_dir=folder / "run", local_eval_frequency=1, eval_steps=0)
+        assert trainer.main(flags) == 0
+        rated = {"lower_is_better": True, "values": {"1": 3.0, "2": 1.0, "3": 2.0}}
+        (folder / "run" / "best.json").write_text(json.dumps(rated))
+
+    made = made_once("evaluated", train)
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
 
 
 @pytest.fixture

@@ -80,6 +80,7 @@ def test_a_file_becomes_an_artifact_a_report_and_the_commands_that_made_them(
     assert json.loads((folder / "run" / "latest.json").read_text()) == before
 
 
+@pytest.mark.quick
 def test_a_moved_folder_goes_on_with_the_moved_file(tmp_path, capsys):
     for place in ("there", "here"):
         (tmp_path / place).mkdir()

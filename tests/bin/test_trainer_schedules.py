@@ -86,11 +86,7 @@ def test_epochs_are_counted_in_steps_of_the_data_and_remembered(arguments, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("schedule", "names"),
-    [
-        ("decode", ["out.txt"]),
-        ("continuous_decode_from_file", ["out-2.txt"]),
-    ],
+    ("schedule", "names"), [("decode", ["out.txt"]), ("continuous_decode_from_file", ["out-2.txt"])]
 )
 def test_a_file_is_decoded_and_compared(arguments, tmp_path, source, capsys, schedule, names):
     assert trainer.main(arguments(train_steps=2, schedule="train")) == 0

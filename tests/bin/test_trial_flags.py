@@ -188,8 +188,7 @@ def test_a_try_of_the_evaluation_moves_nothing(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "how",
-    [{"local_eval_frequency": 4}, {"config": {"perform_initial_validation": True}}],
+    "how", [{"local_eval_frequency": 4}, {"config": {"perform_initial_validation": True}}]
 )
 def test_an_evaluation_that_comes_soon_is_not_tried(run, how):
     done, content = run(**how)

@@ -148,10 +148,7 @@ def method(signature, body):
 
 
 ERRORS = {
-    "download_data: no text": (
-        ("class LineTrial", DOWNLOAD.format("return 3")),
-        "download_data",
-    ),
+    "download_data: no text": (("class LineTrial", DOWNLOAD.format("return 3")), "download_data"),
     "download_data: no directory": (
         ("class LineTrial", DOWNLOAD.format("return '/not/there'")),
         "/not/there",
@@ -262,10 +259,7 @@ ERRORS = {
         "evaluate_full_dataset",
     ),
     "no trial": (("(PyTorchTrial)", "(object)"), "PyTorchTrial"),
-    "hyperparameter: unknown": (
-        ('get_hyperparameter("lr")', 'get_hyperparameter("rate")'),
-        "rate",
-    ),
+    "hyperparameter: unknown": (('get_hyperparameter("lr")', 'get_hyperparameter("rate")'), "rate"),
 }
 
 

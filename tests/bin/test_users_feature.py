@@ -136,6 +136,7 @@ def test_what_is_no_date_is_refused(due_date: ModuleType, value: Any) -> None:
         due_date.Date().encode(value)
 
 
+@pytest.mark.quick
 def test_a_predicted_date_exists(due_date: ModuleType) -> None:
     modality = due_date.DateModality(
         due_date.Date(2024, 2026), HParams(hidden_size=4), is_target=True

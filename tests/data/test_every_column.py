@@ -45,16 +45,8 @@ class Everything(Problem):
     def stored_features(self, directory) -> Features:
         words = Words(ByteEncoder())
         return Features(
-            {
-                "inputs": words,
-                "picture": Image(3, 2, 3),
-                "dense": Real(2),
-            },
-            {
-                "tags": MultiLabel(TAGS),
-                "label": ClassLabel(TAGS),
-                "slots": Tags(TAGS, of="inputs"),
-            },
+            {"inputs": words, "picture": Image(3, 2, 3), "dense": Real(2)},
+            {"tags": MultiLabel(TAGS), "label": ClassLabel(TAGS), "slots": Tags(TAGS, of="inputs")},
             notes={"starts": WordStarts("inputs", words), "weight": RowWeight()},
         )
 

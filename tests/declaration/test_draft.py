@@ -607,10 +607,7 @@ def test_tags_are_counted_in_their_own_rows():
     words, tags = [["a", "b"], ["c"], ["d"]], [["B", "O"], ["B"], ["O"]]
     even = {"words": Inspected("words", words), "tags": Inspected("tags", tags)}
     assert infer_problem("jsonl", FileColumns(even, 3, BadRecords(), {})).kind == "text2tags"
-    odd = {
-        "words": Inspected("words", [*words, None]),
-        "tags": Inspected("tags", [None, *tags]),
-    }
+    odd = {"words": Inspected("words", [*words, None]), "tags": Inspected("tags", [None, *tags])}
     with pytest.raises(DataError, match="no column of texts"):
         infer_problem("jsonl", FileColumns(odd, 4, BadRecords(), {}))
 

@@ -156,8 +156,7 @@ LONG = {"my_top", "my_xquad"}
 @pytest.mark.slow
 @pytest.mark.sample(1)
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in DECLARED],
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in DECLARED]
 )
 def test_real_data_goes_from_file_to_batches(name: str, shared_data: Path, tmp_path: Path):
     folder, content, rows, features = DECLARED[name]

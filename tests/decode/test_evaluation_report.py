@@ -7,16 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from t2t_torch.decode.evaluation import (
-    EvaluationFiles,
-    aligned,
-    confusion,
-    format_tables,
-    label_tables,
-)
+from t2t_torch.decode.evaluation import EvaluationFiles, confusion, format_tables, label_tables
 from t2t_torch.errors import UsageError
 from t2t_torch.features import ClassLabel, Real, Tags
 from t2t_torch.metrics import label_metrics
+from t2t_torch.reports.section import aligned
 from t2t_torch.text.encoder import ClassLabelEncoder
 
 COLUMNS = ("precision", "recall", "f1", "support")
@@ -71,7 +66,8 @@ def test_spans_are_counted_where_tags_mark_some() -> None:
 
 
 def test_columns_are_aligned() -> None:
-    assert list(aligned(("a", "bb"), [("ccc", "1")])) == ["  a    bb", "  ccc   1"]
+    assert list(aligned([("a", "bb"), ("ccc", "1")])) == ["a    bb", "ccc   1"]
+    assert list(aligned([("a", "bb"), ("ccc", "1")], left=())) == ["  a  bb", "ccc   1"]
 
 
 def test_one_name_is_that_of_both_files(tmp_path: Path) -> None:

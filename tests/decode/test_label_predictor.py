@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 import json
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -161,9 +164,17 @@ def test_words_that_would_be_cut_are_not_left_without_a_tag(tmp_path: Path) -> N
 
 
 @pytest.fixture
-def run(tmp_path: Path, own_registry: None, capsys: pytest.CaptureFixture[str]) -> Path:
+def run(tmp_path: Path, own_registry: None, made_once: Any) -> Path:
     """A run of a declared problem: which queue a ticket belongs to."""
-    shelf = tmp_path / "tickets_shelf"
+    folder = made_once("tickets", _train)
+    registry.import_usr_dir(folder / "tickets_shelf")
+    for part in ("data", "run"):
+        shutil.copytree(folder / part, tmp_path / part)
+    return tmp_path / "run"
+
+
+def _train(folder: Path) -> None:
+    shelf = folder / "tickets_shelf"
     shelf.mkdir()
     declaration = {
         "problem": "tickets",
@@ -180,15 +191,15 @@ def run(tmp_path: Path, own_registry: None, capsys: pytest.CaptureFixture[str]) 
         for i in range(120):
             table.writerow([f"my bill {i} is wrong", "billing"])
             table.writerow([f"it crashed, {i} times", "tech"])
-    common = [f"--t2t_usr_dir={shelf}", "--problem=tickets", f"--data_dir={tmp_path / 'data'}"]
+    common = [f"--t2t_usr_dir={shelf}", "--problem=tickets", f"--data_dir={folder / 'data'}"]
     assert datagen.main([*common, "--verbosity=-1"]) == 0
-    run_dir = tmp_path / "run"
     how = ["--model=transformer_encoder", "--hparams_set=transformer_encoder_tiny"]
     sizes = "hidden_size=16,filter_size=16,batch_size=256,learning_rate_warmup_steps=10"
-    where = [f"--output_dir={run_dir}", "--train_steps=40", f"--hparams={sizes}"]
-    assert trainer.main([*common, *how, *where]) == 0
-    assert "accuracy 1.0000" in capsys.readouterr().err
-    return run_dir
+    where = [f"--output_dir={folder / 'run'}", "--train_steps=40", f"--hparams={sizes}"]
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        assert trainer.main([*common, *how, *where]) == 0
+    assert "accuracy 1.0000" in said.getvalue()
 
 
 def test_from_a_csv_to_labels_for_the_lines_of_a_file(run: Path, tmp_path: Path) -> None:

@@ -170,8 +170,7 @@ def test_coverage_and_groups_do_not_mix_rows_up(predictor: Predictor) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["coverage_penalty=0.2", "min_length_ratio=0.5", "max_length_ratio=2"],
+    "text", ["coverage_penalty=0.2", "min_length_ratio=0.5", "max_length_ratio=2"]
 )
 def test_a_language_model_refuses_what_is_about_inputs(language_model, text: str) -> None:
     with pytest.raises(HParamsError, match=f"does not read {text.split('=')[0]}"):

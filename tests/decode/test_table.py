@@ -37,8 +37,4 @@ def test_a_reader_of_csv_finds_the_cells_again() -> None:
     assert write_table(stream, ["text", "score", "more"], rows) == 2
     stream.seek(0)
     read = list(csv.reader(stream, delimiter="\t"))
-    assert read == [
-        ["text", "score", "more"],
-        ['he said "no"', "1.5", ""],
-        ['"', "", '{"a": 1}'],
-    ]
+    assert read == [["text", "score", "more"], ['he said "no"', "1.5", ""], ['"', "", '{"a": 1}']]

@@ -17,7 +17,7 @@ TEXT = "a_1 é²٣\u00a0\x1c[b]-c^d'don't \\x {3} 漢字\n\t<br  />."
 
 def found_by_graph(expression, text):
     graph = Graph()
-    cut = tokens(graph, graph.input("text", "string", ["b"]), tokenexp=re2(expression))
+    cut = tokens(graph.input("text", "string", ["b"]), tokenexp=re2(expression))
     graph.output("tokens", cut, "string", ["b", "w"])
     session = onnxruntime.InferenceSession(
         graph.model().SerializeToString(), providers=["CPUExecutionProvider"]

@@ -121,7 +121,7 @@ def test_any_bytes_become_the_text_that_python_makes_of_them(rows: list[list[int
 def test_a_search_that_found_nothing_wrote_empty_texts(name: str) -> None:
     graph = Graph("texts")
     ids = graph.input("ids", "int64", ["rows", "hypotheses", "length"])
-    found = decoded_hypotheses(graph, ENCODERS[name], ids)
+    found = decoded_hypotheses(ENCODERS[name], ids)
     graph.output("texts", found, "string", ["rows", "hypotheses"])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())
     (texts,) = session.run(None, {"ids": np.zeros((2, 3, 0), np.int64)})

@@ -90,6 +90,14 @@ def done(
     return dataclasses.replace(exported, folder=folder)
 
 
+@pytest.fixture
+def earlier(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run without its last step: the mean of its last one is the network of `done` again."""
+    folder = tmp_path_factory.mktemp("earlier") / "run"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("ckpt-3"))
+    return folder
+
+
 def test_an_artifact_answers_as_its_run_does(done: Exported, run: Path) -> None:
     model, artifact = t2t_torch.load(run, device="cpu"), t2t_torch.load(done.folder)
     inputs = [["go", "to", "Rome"], "", "stay", "😀 go to Place3", "go " * 90, ["Town4"]]
@@ -266,14 +274,15 @@ def test_an_artifact_of_another_problem_is_not_replaced_unless_that_is_allowed(
 
 
 def test_what_is_there_is_not_overwritten_unless_it_is_an_artifact(
-    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path
+    settings_of: Callable[..., ExportSettings], done: Exported, earlier: Path, tmp_path: Path
 ) -> None:
+    mean = settings_of(output_dir=earlier, checkpoint="average:1")
     before = (done.folder / "signature.json").read_bytes()
     with pytest.raises(UsageError, match=r"is an artifact already\. Replace it with --overwrite"):
-        OnnxExporter.export(settings_of(checkpoint="average:1"))
+        OnnxExporter.export(mean)
     assert (done.folder / "signature.json").read_bytes() == before
-    OnnxExporter.export(settings_of(checkpoint="average:1", overwrite=True))
-    assert Artifact(done.folder).signature.checkpoint == "mean of steps 3"
+    OnnxExporter.export(mean.replace(overwrite=True))
+    assert Artifact(done.folder).signature.checkpoint == "mean of steps 2"
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.txt").write_text("years of work")
@@ -303,14 +312,19 @@ def test_an_empty_folder_is_filled(
 
 
 def test_a_full_disk_leaves_what_was_there(
-    settings_of: Callable[..., ExportSettings], done: Exported, tmp_path: Path, monkeypatch
+    settings_of: Callable[..., ExportSettings],
+    done: Exported,
+    earlier: Path,
+    tmp_path: Path,
+    monkeypatch,
 ) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(exporter, "write_examples", full)
     with pytest.raises(ExportError, match="No space left"):
-        OnnxExporter.export(settings_of(checkpoint="average:1", overwrite=True))
+        mean = settings_of(output_dir=earlier, checkpoint="average:1", overwrite=True)
+        OnnxExporter.export(mean)
     assert Artifact(done.folder).signature.checkpoint == "step 2"
     assert [path.name for path in tmp_path.iterdir()] == ["artifact"]
 

@@ -12,7 +12,7 @@ from t2t_torch.export.graph import Graph, before_each, following, latest, places
 def asked(make, values):
     graph = Graph()
     given = np.array(values, bool if values and isinstance(values[0], bool) else np.int64)
-    made = make(graph, graph.input("given", str(given.dtype), ["n"]))
+    made = make(graph.input("given", str(given.dtype), ["n"]))
     graph.output("made", made, "int64", ["m"])
     session = onnxruntime.InferenceSession(
         graph.model().SerializeToString(), providers=["CPUExecutionProvider"]
@@ -25,7 +25,7 @@ def asked(make, values):
     [(1, [5, 6, 9]), (2, [6, 9, 9]), (5, [9, 9, 9]), (-1, [9, 4, 5]), (-4, [9, 9, 9])],
 )
 def test_a_line_is_shifted(by, expected):
-    assert asked(lambda graph, line: shifted(graph, line, by, 9), [4, 5, 6]) == expected
+    assert asked(lambda line: shifted(line, by, 9), [4, 5, 6]) == expected
 
 
 def test_the_nearest_that_is_true_is_found_on_either_side():

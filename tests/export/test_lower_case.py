@@ -18,7 +18,7 @@ from t2t_torch.export.strings import characters, characters_of, joined, lower
 def session():
     graph = Graph()
     texts = graph.input("texts", "string", ["b"])
-    lowered = joined(graph, lower(graph, characters_of(graph, texts)))
+    lowered = joined(lower(characters_of(texts)))
     graph.output("lowered", lowered, "string", ["b"])
     return onnxruntime.InferenceSession(
         graph.model().SerializeToString(), providers=["CPUExecutionProvider"]

@@ -132,10 +132,7 @@ def check_agrees(model, given, session):
 @pytest.mark.quick
 @pytest.mark.parametrize(
     ("name", "which"),
-    [
-        *LABELLING.items(),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS.items()),
-    ],
+    [*LABELLING.items(), *(pytest.param(*each, marks=pytest.mark.slow) for each in OTHERS.items())],
 )
 def test_the_graph_guesses_what_the_model_does(name, which):
     model, given, network, _ = exported(name, which)
@@ -192,12 +189,7 @@ def test_every_model_of_the_shelf_is_exported_or_refused_or_writes():
             assert {target.generates for target in targets} == {writes}, name
 
 
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("rnng", "[Tt]ree"),
-    ],
-)
+@pytest.mark.parametrize(("name", "why"), [("rnng", "[Tt]ree")])
 def test_an_answer_that_no_graph_gives_is_refused_with_the_reason(name, why):
     features = next(features_for(registry.model(name)))
     loaded = SimpleNamespace(

@@ -18,7 +18,7 @@ from t2t_torch.decode.label_predictor import LabelPredictor
 from t2t_torch.errors import ExportError
 from t2t_torch.export import GraphOutput, decode_graph, encode_graph, has_graph
 from t2t_torch.export.answers import add_answers
-from t2t_torch.export.graph import Graph
+from t2t_torch.export.graph import Graph, Proxy
 from t2t_torch.export.targets import signature_fields
 from t2t_torch.export.text_graph import InputGraph
 from t2t_torch.features import Feature, Features, InputSpec, OutputSpec
@@ -48,7 +48,7 @@ class Angle(Feature):
 
 
 @encode_graph.register(Angle)
-def encode_angle(feature: Angle, name: str, inputs: Any) -> str:
+def encode_angle(feature: Angle, name: str, inputs: Any) -> Proxy:
     degrees, graph = inputs.input(name, "float32", [1]), inputs.graph
     radians = graph.add("Mul", degrees, graph.constant(math.pi / 180, "float32"))
     return graph.add("Concat", graph.add("Sin", radians), graph.add("Cos", radians), axis=1)
@@ -74,7 +74,7 @@ class Stars(Feature):
 
 @decode_graph.register(Stars)
 def decode_stars(
-    feature: Stars, name: str, outputs: Mapping[str, str], graph: Graph
+    feature: Stars, name: str, outputs: Mapping[str, Proxy], graph: Graph
 ) -> GraphOutput:
     only = graph.add("Squeeze", outputs[f"{name}.numbers"], graph.constant([1]))
     return graph.add("Gather", graph.constant(list(feature.labels)), only), "string", ()

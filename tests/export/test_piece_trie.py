@@ -20,7 +20,7 @@ def cut_by_graph(pieces, tokens):
     graph = Graph()
     symbols = graph.input("symbols", "int64", ["n"])
     starts = graph.input("starts", "bool", ["n"])
-    found = PieceTrie(numbered, len(LETTERS)).cut(graph, symbols, starts)
+    found = PieceTrie(numbered, len(LETTERS)).cut(symbols, starts)
     graph.output("begins", found.begins, "bool", ["n"])
     graph.output("ids", found.ids, "int64", ["n"])
     session = onnxruntime.InferenceSession(

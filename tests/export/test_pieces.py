@@ -33,9 +33,7 @@ def session(graph: Graph) -> onnxruntime.InferenceSession:
 def check(encoder: PieceEncoder, texts: list[str]) -> None:
     """Checks ids and decoded texts of a batch, and the ids of each text alone."""
     graph = Graph()
-    rows = PieceGraph(encoder, graph, "x").of_texts(
-        FieldText(graph, graph.input("t", "string", [None]))
-    )
+    rows = PieceGraph(encoder, graph, "x").of_texts(FieldText(graph.input("t", "string", [None])))
     graph.output("ids", rows.values, "int64", [None, None])
     graph.output("lengths", rows.lengths, "int64", [None])
     encode = session(graph)

@@ -17,7 +17,7 @@ from t2t_torch.export.strings import NONE, characters, characters_with, code_poi
 def asked(make, dtype, shape, made_dtype, made_shape):
     """What a graph of one function answers."""
     graph = Graph()
-    made = make(graph, graph.input("given", dtype, shape))
+    made = make(graph.input("given", dtype, shape))
     graph.output("made", made, made_dtype, made_shape)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -87,7 +87,7 @@ def _graph(encoder: TextEncoder) -> Graph:
     graph = Graph()
     ids = graph.input("ids", "int64", ["rows", "length"])
     kept = graph.input("kept", "bool", ["rows", "length"])
-    graph.output("found", word_numbers(graph, encoder, ids, kept), "int64", ["rows", "length"])
+    graph.output("found", word_numbers(encoder, ids, kept), "int64", ["rows", "length"])
     return graph
 
 

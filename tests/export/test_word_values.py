@@ -150,7 +150,7 @@ def test_no_empty_tensor_is_sorted():
     graph = Graph()
     labels = graph.input("labels", "string", ["batch", "words", "entries"])
     weights = graph.input("weights", "float64", ["batch", "words", "entries"])
-    parts = entries_of(graph, labels, weights, "gazetteer", LISTS.labels, WIDTH)
+    parts = entries_of(labels, weights, "gazetteer", LISTS.labels, WIDTH)
     for name, part, dtype in zip(("ids", "found"), parts, ("int64", "float32"), strict=True):
         graph.output(name, part, dtype, ["batch", "more", WIDTH])
     session = onnxruntime.InferenceSession(graph.model().SerializeToString())

@@ -57,6 +57,7 @@ class Maker:
         content = self.write if isinstance(self.write, bytes) else self.write(path)
         if isinstance(content, bytes):
             path.write_bytes(content)
+        assert os.path.lexists(path), f"{self.name} has not been written"
         return path
 
 

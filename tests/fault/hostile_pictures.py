@@ -253,7 +253,12 @@ add(
     ),
     is_read=True,
 )
-add("picture", "cmyk.jpg", saved("JPEG", (6000, 4000), "CMYK", progressive=True), is_read=True)
+add(
+    "picture",
+    "cmyk.jpg",
+    lambda path: saved("JPEG", (6000, 4000), "CMYK", progressive=True),
+    is_read=True,
+)
 
 # WebP, BMP, TIFF.
 

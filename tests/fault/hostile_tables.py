@@ -124,7 +124,7 @@ for _name, _change in {
     add(
         "table",
         f"{_name}.xlsx",
-        workbook(_change),
+        lambda path, change=_change: workbook(change),
         is_read=_name
         in ("row_negative", "style_beyond", "dimension", "far", "attributes", "number_long"),
         is_quick=_name in ("empty_rows", "rows_beyond"),
@@ -142,7 +142,7 @@ add("table", "cut_zip.xlsx", workbook()[:-30])
 add(
     "table",
     "many_members.xlsx",
-    workbook(more={f"a{n}.xml": b"" for n in range(20_000)}),
+    lambda path: workbook(more={f"a{n}.xml": b"" for n in range(20_000)}),
     is_read=True,
 )
 for _seed in range(10):

@@ -107,10 +107,7 @@ def flat(nested):
 
 
 @pytest.mark.slow
-def test_too_many_in_a_row_in_one_process_end_all_with_a_dump_that_names_the_batch(
-    spec,
-    tmp_path,
-):
+def test_too_many_in_a_row_in_one_process_end_all_with_a_dump_that_names_the_batch(spec, tmp_path):
     config = {"max_consecutive_nonfinite": 3, "local_eval_frequency": 2}
     told = spec("run", 20, size=2, faults={"nan": [1, [5, 6, 7]]}, config=config)
     children = processes.start_world(tmp_path / "err", 2, processes.train, told)

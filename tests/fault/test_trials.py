@@ -469,7 +469,7 @@ def test_a_run_of_two_processes_goes_on_in_one_with_as_many_records_a_step(argum
     trained(tmp_path / "errors", 2, arguments(sparse(tmp_path), "run", pause_at_step=2, **flags))
     again = arguments(sparse(tmp_path), "run", **flags)
     said = trained(tmp_path / "refused", 1, again, code=2)
-    assert "Go on with --global_batch_size for 2 batches" in said
+    assert "Resume with --global_batch_size for 2 batches" in said
     trained(tmp_path / "one", 1, [*again, "--global_batch_size=4"])
     state = json.loads((tmp_path / "run" / "ckpt-4" / "trainer.json").read_text())
     assert (state["batches_per_step"], state["batches_consumed"]) == (2, 8)

@@ -42,9 +42,7 @@ class MeetingPlace:
 
 
 def run_together(
-    program: Sequence[str | Path],
-    size: int,
-    special: Mapping[int, Mapping[str, str]] | None = None,
+    program: Sequence[str | Path], size: int, special: Mapping[int, Mapping[str, str]] | None = None
 ) -> tuple[list[int], str]:
     """Runs a program as so many forked processes to their end; returns exit codes and what is told.
 

@@ -54,7 +54,7 @@ RENAMED: dict[str, dict[str, str]] = {"flags": {}, "errors": {}, "hparams": {}}
 # (command, flag) -> default now, where it was meant to change.
 CHANGED_DEFAULTS: dict[tuple[str, str], Any] = {
     # None: 0.1 for the loss, as before, and 0 for other metrics.
-    ("trainer", "eval_early_stopping_metric_delta"): None,
+    ("trainer", "eval_early_stopping_metric_delta"): None
 }
 
 # Set -> its `activation_dtype` now: bfloat16 by name was up to fifty times slower than float32 on a

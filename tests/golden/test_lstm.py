@@ -63,9 +63,7 @@ def reading_padding(variant: str, **hparams: Any) -> T2TModel:
     if RECORDS[variant]["model"] == "lstm_seq2seq_attention":
         attention = model.attention
         attention.remember = lambda encoded: AttentionMemory(
-            attention.memory_layer(encoded.outputs),
-            encoded.outputs,
-            torch.ones_like(encoded.mask),
+            attention.memory_layer(encoded.outputs), encoded.outputs, torch.ones_like(encoded.mask)
         )
     return model.eval()
 

@@ -120,11 +120,7 @@ def test_tensor2tensors_models_have_the_same_scores_and_greedy_outputs(
         {"multiply_embedding_mode": "none", "pos": "none"},
         {"vocab_divisor": 8},
         {"num_encoder_layers": 1, "num_decoder_layers": 3},
-        {
-            "pos": "none",
-            "self_attention_type": "dot_product_relative",
-            "max_relative_position": 3,
-        },
+        {"pos": "none", "self_attention_type": "dot_product_relative", "max_relative_position": 3},
     ],
     ids=lambda changes: next(iter(changes)),
 )

@@ -119,8 +119,7 @@ def test_a_library_metric_of_ones_own_adds_up():
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    [("precision_micro", 4 / 6), ("recall_micro", 4 / 6), ("f1_micro", 4 / 6)],
+    ("name", "expected"), [("precision_micro", 4 / 6), ("recall_micro", 4 / 6), ("f1_micro", 4 / 6)]
 )
 def test_of_one_class_each_the_micro_mean_is_the_share_that_is_right(name, expected):
     assert value(name, CLASSES) == pytest.approx(expected)

@@ -196,10 +196,7 @@ def test_an_example_is_right_if_all_its_targets_are():
         "intent": torch.tensor([0, 1, 2, 3]),
         "slots": torch.tensor([[1, 2], [3, IGNORED], [0, 0], [0, IGNORED]]),
     }
-    logits = {
-        "intent": one_hot([0, 1, 2, 0]),
-        "slots": one_hot([[1, 2], [3, 4], [0, 1], [0, 0]]),
-    }
+    logits = {"intent": one_hot([0, 1, 2, 0]), "slots": one_hot([[1, 2], [3, 4], [0, 1], [0, 0]])}
     loss = Loss(torch.tensor(1.0), torch.tensor(1.0))
     evaluation = Evaluation(targets, {"intent": (), "slots": ()}, "p")
     evaluation.update(Output(logits, dict.fromkeys(targets, loss)), right)

@@ -115,8 +115,7 @@ def test_what_is_trained_on_of_inputs_counts_as_the_targets_do():
 
 
 @pytest.mark.parametrize(
-    "hparams",
-    [{"r_drop_alpha": 1.0}, {"scheduled_sampling_prob": 1.0, "label_smoothing": 0.0}],
+    "hparams", [{"r_drop_alpha": 1.0}, {"scheduled_sampling_prob": 1.0, "label_smoothing": 0.0}]
 )
 def test_further_passes_work_with_prepended_inputs(hparams):
     model = transformer("transformer_decoder_only_tiny", **hparams).train()

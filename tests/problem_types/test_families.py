@@ -168,8 +168,7 @@ MADE = {
         },
     ),
     "text2tree": problem(
-        Text2TreeProblem,
-        lambda i, s: {"targets": f"[IN:GO go to [SL:CITY {CITIES[i % 3]} ] ]"},
+        Text2TreeProblem, lambda i, s: {"targets": f"[IN:GO go to [SL:CITY {CITIES[i % 3]} ] ]"}
     ),
     "multiturn2class": problem(
         MultiTurn2ClassProblem,

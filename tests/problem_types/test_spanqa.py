@@ -60,11 +60,7 @@ def _part(value, probability):
 
 
 def test_the_most_probable_answer_of_all_windows_is_given_as_it_is_spelt():
-    found = [
-        _part((0, 2), 0.3),
-        _part(None, 0.9),
-        _part((0, 1), 0.6),
-    ]
+    found = [_part((0, 2), 0.3), _part(None, 0.9), _part((0, 1), 0.6)]
     assert Asked().answer_of("targets", found, SAMPLE) == Prediction.of_value(
         "targets", "(seven", 0.6
     )
@@ -75,11 +71,7 @@ def test_the_most_probable_answer_of_all_windows_is_given_as_it_is_spelt():
 
 
 def test_there_is_no_answer_only_if_no_window_has_one():
-    found = [
-        _part(None, 0.9),
-        _part(None, 0.4),
-        _part(None, 0.8),
-    ]
+    found = [_part(None, 0.9), _part(None, 0.4), _part(None, 0.8)]
     assert Asked().answer_of("targets", found, SAMPLE) == _part("", 0.4)
 
 

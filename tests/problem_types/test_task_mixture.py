@@ -118,10 +118,7 @@ def test_markers_and_labels_have_ids_after_those_of_the_text() -> None:
     assert encoder.encode("excellent<|mood|>")[-2:] == [ByteEncoder().encode("e")[0], 259]
     assert encoder.encode("x<|mood|>odd")[-3:] == ByteEncoder().encode("odd")  # no such label
     for text in ("fine<|mood|>good", "<|lm|>good day", "a<|topic|>a", "no <|marker|>"):
-        assert TaskEncoder(ByteEncoder(), labels).decode(encoder.encode(text)) in (
-            text,
-            text[:4],
-        )
+        assert TaskEncoder(ByteEncoder(), labels).decode(encoder.encode(text)) in (text, text[:4])
     assert encoder.decode([262, EOS]) == "good"
 
 

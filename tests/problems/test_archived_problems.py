@@ -161,10 +161,7 @@ FIRST: dict[str, dict[str, Any]] = {
     },
     "stanford_nli": {"first": "A dog.", "second": "A red dog.", "targets": "neutral"},
     "stsb": {"first": "A plane.", "second": "An airplane.", "targets": 5.0},
-    "conll2002_nl_ner": {
-        "inputs": ["La", "Coru\u00f1a", "."],
-        "targets": ["O", "B-LOC", "O"],
-    },
+    "conll2002_nl_ner": {"inputs": ["La", "Coru\u00f1a", "."], "targets": ["O", "B-LOC", "O"]},
     "lambada_lm": {"targets": "the dog ran"},
     "lambada_rc": {"inputs": "the dog", "targets": "ran"},
     "sentiment_yelp_full": {"inputs": 'Good "food", \\nfriendly.', "targets": "2"},

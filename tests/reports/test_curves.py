@@ -62,8 +62,7 @@ def test_huge_values_have_short_numbers_beside_the_axis():
 
 
 @pytest.mark.parametrize(
-    "points",
-    [[(100, 3.0)], [(1, 0.0), (2, 0.0)], [(0, -1.0), (7, -1.0)], [(1, 1e-30), (2, 1e30)]],
+    "points", [[(100, 3.0)], [(1, 0.0), (2, 0.0)], [(0, -1.0), (7, -1.0)], [(1, 1e-30), (2, 1e30)]]
 )
 @pytest.mark.parametrize("logarithmic", [True, False])
 def test_odd_values_are_drawn_within_the_plot(points, logarithmic):

@@ -39,11 +39,7 @@ def test_a_section_of_what_the_data_does_not_have_is_left_out(evil_statistics):
         "buckets",
     ]
     bare = dataclasses.replace(
-        evil_statistics,
-        features=evil_statistics.features[:1],
-        samples=(),
-        pairs=(),
-        buckets=None,
+        evil_statistics, features=evil_statistics.features[:1], samples=(), pairs=(), buckets=None
     )
     assert [one.name for one in sections_of(bare)] == [
         "lengths",

@@ -32,13 +32,7 @@ def test_a_run_a_checkpoint_and_a_file_give_the_same_weights(source, weights, ti
     report = warm_start(model, source / where)
     for name, value in model.state_dict().items():
         assert value.equal(weights[name]), name
-    assert report.loaded == (
-        "scale",
-        "seen",
-        "embedding.weight",
-        "middle.weight",
-        "middle.bias",
-    )
+    assert report.loaded == ("scale", "seen", "embedding.weight", "middle.weight", "middle.bias")
     assert (report.left_out, report.skipped, report.mismatched, report.unused) == ((), (), (), ())
     assert (report.share, report.warning) == (1.0, "")
     assert model.softmax.weight is model.embedding.weight

@@ -50,10 +50,7 @@ SHAPES: dict[str, tuple[bytes, set[int]]] = {
         REFUSED | CLOSED,
     ),
     "two lengths": (POST + LENGTH + b"Content-Length: 5\r\n\r\n" + BODY, REFUSED),
-    "length and chunks": (
-        _CHUNKED + LENGTH + b"\r\n" + _CHUNK + b"0\r\n\r\n" + LIVE,
-        REFUSED,
-    ),
+    "length and chunks": (_CHUNKED + LENGTH + b"\r\n" + _CHUNK + b"0\r\n\r\n" + LIVE, REFUSED),
     **{
         f"length {length.decode()[:20]}": (
             POST + b"Content-Length: " + length + b"\r\n\r\n" + BODY,

@@ -96,10 +96,7 @@ def test_a_model_gets_pixels_and_samples(serve: Callable[..., Served]) -> None:
     ("inputs", "why"),
     [
         ([{**GOOD, "photo": gif(7000, 7000)}] * 2, "input 0 .*7,000 x 7,000 pixels; at most 25"),
-        (
-            [{**GOOD, "photo": black(3000, 3000)}] * 4,
-            "input 3 .*: the pictures of this req",
-        ),
+        ([{**GOOD, "photo": black(3000, 3000)}] * 4, "input 3 .*: the pictures of this req"),
         ([{**GOOD, "sound": "UklGRg=="}], "input 0 .*: the sound is no sound file"),
         (
             [GOOD, {**GOOD, "sound": base64_of(wav_of(np.zeros(1600, np.int16), 1))}],

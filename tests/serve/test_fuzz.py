@@ -15,11 +15,7 @@ from test_protocol import INPUTS, SCHEMA
 
 PHRASES = ("/models/phrases/predict", "/v2/models/phrases/infer")
 PLACES = ("/predict", "/models/made/predict", "/v2/models/made/infer")
-GOOD = (
-    {"inputs": [ROW]},
-    {"inputs": [ROW, ROW], "best": 1},
-    {"inputs": INPUTS, "id": "1"},
-)
+GOOD = ({"inputs": [ROW]}, {"inputs": [ROW, ROW], "best": 1}, {"inputs": INPUTS, "id": "1"})
 GOOD_PHRASES = (
     {"inputs": ["one two", {"inputs": "seven"}]},
     {"inputs": [{**INPUTS[0], "data": ["one", "two"]}], "outputs": [{"name": "targets_ids"}]},

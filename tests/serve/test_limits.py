@@ -172,9 +172,7 @@ def test_a_list_that_is_no_list_of_words_is_told_by_its_first_parts(server: Serv
     assert "1 among [1, 1, 1, 1, 1, 1, ...] is no word" in answer.json()["error"]
 
 
-def test_no_more_bodies_are_read_at_once_than_twice_the_queue(
-    serve: Callable[..., Served],
-) -> None:
+def test_no_more_bodies_are_read_at_once_than_twice_the_queue(serve: Callable[..., Served]) -> None:
     server = serve(stub_source(length_of), max_queue=1)
 
     async def run() -> tuple[Any, Any]:

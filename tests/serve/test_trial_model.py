@@ -173,10 +173,7 @@ def test_one_that_answers_its_examples_otherwise_is_not_served(
 def test_an_input_of_the_name_input_may_be_wrapped_and_need_not(
     tmp_path: Path, serve: Callable[..., Served]
 ) -> None:
-    nesting = {
-        "inputs": {"dict": {"input": NESTING["inputs"]}},
-        "outputs": NESTING["outputs"],
-    }
+    nesting = {"inputs": {"dict": {"input": NESTING["inputs"]}}, "outputs": NESTING["outputs"]}
     folder = write_nested(tmp_path / "nested", nesting=nesting)
     (folder / "examples.jsonl").write_text("")
     told = json.loads((folder / "signature.json").read_text())

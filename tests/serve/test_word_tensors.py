@@ -33,11 +33,7 @@ TENSORS: dict[str, dict[str, Any]] = {
         "shape": [2, 3, 2],
         "data": [[[0, 1], [0.5, 0], [0, 0]], [[0, 0], [0, 0], [0, 0]]],
     },
-    "picture": {
-        "datatype": "UINT8",
-        "shape": [2, 1, 2, 3],
-        "data": [0, 1, 2, 3, 4, 255, *[0] * 6],
-    },
+    "picture": {"datatype": "UINT8", "shape": [2, 1, 2, 3], "data": [0, 1, 2, 3, 4, 255, *[0] * 6]},
 }
 SECOND = {
     "inputs": "go",

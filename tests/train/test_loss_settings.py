@@ -29,11 +29,7 @@ def check(target, hparams):
         (Choice(("a", "b")), "loss_margin=2", "own losses are chosen"),
         (ClassLabel(LABELS), "distill_weight=1", "needs distill_from"),
         (ClassLabel(LABELS), "distill_temperature=2", "needs distill_from"),
-        (
-            INPUTS["inputs"],
-            "scheduled_sampling_warmup_steps=9",
-            "needs scheduled_sampling_prob",
-        ),
+        (INPUTS["inputs"], "scheduled_sampling_warmup_steps=9", "needs scheduled_sampling_prob"),
     ],
 )
 def test_what_nothing_reads_is_refused(target, hparams, told):

@@ -69,13 +69,17 @@ def test_a_file_is_labelled_as_by_the_named_problem(run, tmp_path, problem, word
     ("chosen", "flags", "told"),
     [
         (TEXTS, {}, "Say which: --decode_problem= one of tiny_echo, tiny_turn"),
-        (TEXTS, {"decode_problem": "tiny_kind"}, "They are: tiny_echo, tiny_turn"),
+        (
+            TEXTS,
+            {"decode_problem": "tiny_kind"},
+            "the run learns tiny_echo, tiny_turn. Name one of these.",
+        ),
         (TEXTS, {"decode_problem": "tiny_echo", "schedule": "train"}, "--decode_problem is for"),
         (LABELS, {"decode_problem": "tiny_tags"}, "Give a file of inputs, --decode_from_file"),
         (
             {**TEXTS, "problem": "tiny_echo"},
             {"decode_problem": "tiny_turn"},
-            "the run learns 'tiny_echo' alone",
+            "the run learns tiny_echo. Name one of these.",
         ),
     ],
 )

@@ -328,8 +328,4 @@ def test_a_page_that_cannot_be_written_does_not_end_a_run(
 )
 def test_flags_and_hparams_choose_each_hook_once_and_the_page_last(config, hparams, expected):
     hooks = chosen_hooks(RunConfig(**config), HParams(**hparams))
-    assert [type(hook).__name__ for hook in hooks] == [
-        *expected,
-        "Predictions",
-        "RunReport",
-    ]
+    assert [type(hook).__name__ for hook in hooks] == [*expected, "Predictions", "RunReport"]

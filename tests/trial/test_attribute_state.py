@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import pytest
 import torch
@@ -141,6 +143,46 @@ def test_a_gan_that_is_stopped_goes_on_to_the_bit(made, write):
     assert parts.task.trial.pool.maxlen == 3
     assert parts.task.trial.mean.model is parts.model
     assert_same(kept_of(parts), kept_of(whole))
+
+
+def test_what_a_trial_wraps_beside_its_optimizer_goes_on_and_its_reducers_are_its_own(made, write):
+    """A trial with an optimizer that the trainer steps, and Determined's context."""
+    code = """
+    class Pair(PyTorchTrial):
+        def __init__(self, context):
+            self.critic = nn.Linear(3, 1)
+            adam = torch.optim.Adam(self.critic.parameters())
+            self.other = context.wrap_optimizer(adam)
+            self.empty = context.wrap_reducer(lambda values: 1 / len(values), name="empty")
+
+        def build_model(self, hparams):
+            return nn.Linear(3, 1)
+
+        def optimizer(self, model):
+            return torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def train_batch(self, batch, model, epoch_idx, batch_idx):
+            inputs, labels = batch
+            self.critic(inputs).pow(2).mean().backward()
+            self.other.step()
+            self.other.zero_grad()
+            return {"loss": (model(inputs) - labels).pow(2).mean()}
+
+        def evaluate_batch(self, batch, model):
+            return {"error": float(self.critic.weight.detach().sum())}
+    """
+    head = HEAD.replace("pedl.frameworks.pytorch.data", "determined.pytorch")
+    head = head.replace("pedl.frameworks.pytorch", "determined.pytorch")
+    file = write(head + textwrap.dedent(code))
+    whole = made(file, name="whole", config={})
+    whole.train(8)
+    for until in (3, 8):
+        parts = made(file, name="parts", config={})
+        parts.train(until)
+        parts.close()
+    pairs = [(one.task.trial.critic, one.task.trial.other) for one in (whole, parts)]
+    assert_same(*(weights(critic) for critic, _ in pairs))
+    assert_same(*([list(s.values()) for s in other.state.values()] for _, other in pairs))
 
 
 def test_an_evaluation_has_what_the_trial_kept(made, write):

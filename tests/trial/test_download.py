@@ -93,7 +93,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def defined(download_data) -> Definition:
-    return Definition("a.py", Path("a.py"), object, download_data, None, "documented", False)
+    return Definition("a.py", Path("a.py"), object, download_data, None)
 
 
 def call_download(function) -> Path | None:

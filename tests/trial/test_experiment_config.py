@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -306,9 +307,8 @@ def test_epochs_of_a_loader_without_a_length_are_refused() -> None:
 
 
 def test_records_per_epoch_says_how_long_an_epoch_is(tmp_path: Path) -> None:
-    scale = read(tmp_path, WHOLE).scale(
-        world_size=1, records_per_batch=60.0, batches_per_epoch=None
-    )
+    source = types.SimpleNamespace(records_per_batch=60.0, batches_per_epoch=None)
+    scale = read(tmp_path, WHOLE).scale(source)
     assert scale.batches_per_epoch == 100
     assert scale.steps(Length(8, "epochs")) == 200  # 4 batches in a step
 

@@ -111,10 +111,7 @@ def test_an_unmodified_trial_trains_as_a_loop_written_by_hand(
 ):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     place, config, hparams = TRIALS[name]
-    optimizations = {
-        "aggregation_frequency": frequency,
-        "average_aggregated_gradients": averages,
-    }
+    optimizations = {"aggregation_frequency": frequency, "average_aggregated_gradients": averages}
     estimator = made(trials / place, config=config, hparams=hparams, optimizations=optimizations)
     expected, losses = by_hand(estimator, 14, frequency=frequency, averages=averages)
     estimator.train(14)

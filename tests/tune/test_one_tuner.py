@@ -16,7 +16,7 @@ from t2t_torch.search_space import Double, Space
 from t2t_torch.tune.search_plan import SearchPlan
 from t2t_torch.tune.shared_search import SharedSearch
 from t2t_torch.tune.study import Heartbeat, TrialHistory, open_storage
-from t2t_torch.tune.tuner import Tuner, TunerConfig
+from t2t_torch.tune.tuner import Tuner
 
 SLEEPS = ("sh", "-c", "exec sleep 600", "training")
 ENDS = ("sh", "-c", "exit 0", "training")
@@ -60,7 +60,8 @@ def tuned(tmp_path):
                 search,
                 Anything(),
                 heartbeat,
-                TunerConfig(tmp_path, command=command),
+                tmp_path,
+                command=command,
                 stop=Stop(lambda: is_enough(search, lines)),
                 print_line=lines.append,
                 show=show,

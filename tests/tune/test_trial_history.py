@@ -162,15 +162,16 @@ def test_a_place_tells_where_it_is_if_there_are_others(tmp_path) -> None:
 
 def test_a_database_that_others_begin_at_this_moment_is_opened_again(tmp_path, monkeypatch) -> None:
     error = pytest.importorskip("sqlalchemy.exc").OperationalError
-    opened = study._database
+    storages = study.optuna_module().storages
+    opened = storages.get_storage
     said = ["table studies already exists", "UNIQUE constraint failed: alembic_version"]
 
-    def busy(url: str):
+    def busy(database):
         if said:
             raise error("CREATE TABLE", {}, Exception(said.pop(0)))
-        return opened(url)
+        return opened(database)
 
-    monkeypatch.setattr(study, "_database", busy)
+    monkeypatch.setattr(storages, "get_storage", busy)
     monkeypatch.setattr(study, "_PAUSES", (0.0, 0.0))
     url = f"sqlite:///{tmp_path}/search.db"
     TrialHistory(open_storage(tmp_path, url), "s")
