@@ -8,6 +8,7 @@ queued ahead, nor recorded as a CUDA graph.
 from __future__ import annotations
 
 import argparse
+import math
 import traceback
 import warnings
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ def main() -> None:
                 waits = _waits(model_class, features, torch.device(arguments.device))
             except Exception:  # the others are compared, too
                 traceback.print_exc()
-                errors, waits = {"failed": float("nan")}, []
+                errors, waits = {"failed": math.inf}, []
             good = max(errors.values()) < _TOLERANCE
             failed += not good
             worst = max(errors, key=lambda each: errors[each])
@@ -71,7 +72,10 @@ def _loss(model: T2TModel, batch: dict[str, Tensor]) -> tuple[Tensor, dict[str, 
 def _compare(
     model_class: type[T2TModel], features: Features, device: torch.device
 ) -> dict[str, float]:
-    """Returns the largest difference of each tensor, divided by its largest element."""
+    """Returns the largest difference of each tensor, divided by its largest element.
+
+    It is infinity where a difference is not a number.
+    """
     found = []
     for where in (torch.device("cpu"), device):
         model = _built(model_class, features).eval().to(where)
@@ -91,7 +95,8 @@ def _compare(
 
 def _difference(got: Tensor, expected: Tensor) -> float:
     largest = expected.detach().abs().amax().clamp(min=1e-3)
-    return float((got.detach().cpu() - expected.detach()).abs().amax() / largest)
+    difference = (got.detach().cpu() - expected.detach()).abs().amax() / largest
+    return float(difference.nan_to_num(nan=math.inf))
 
 
 def _waits(model_class: type[T2TModel], features: Features, device: torch.device) -> list[str]:

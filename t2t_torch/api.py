@@ -248,6 +248,12 @@ def evaluate(
       output_dir: run directory.
       data_dir: directory of the generated data; default: that of the run.
       **settings: any flag of `t2t-eval`, for example `eval_use_test_set=True`.
+
+    Returns:
+      Metrics by name; NaN for an undefined one.
+
+    Raises:
+      T2TError: as `t2t-eval`.
     """
     from t2t_torch.workflows.evaluate import metrics_of
 
@@ -267,6 +273,12 @@ def export(
       export_dir: new directory of the artifact.
       data_dir: directory of the generated data; default: that of the run.
       **settings: any flag of `t2t-exporter`, for example `overwrite=True` or `quantize="int8"`.
+
+    Returns:
+      The loaded artifact; its path for formats that are not run here.
+
+    Raises:
+      T2TError: as `t2t-exporter`; `export_dir` is then unchanged.
     """
     given = {"output_dir": output_dir, "export_dir": export_dir, "data_dir": data_dir}
     return exported({**given, **settings})
